@@ -1,0 +1,1 @@
+"""labctl: measure large language models on OpenHarmony edge boards."""

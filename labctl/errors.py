@@ -1,0 +1,183 @@
+"""Every failure labctl knows, and who is to blame for it.
+
+    LabctlError
+    ├── ConfigError                 what the user wrote or asked for           exit 2
+    ├── InfraError                  host, link or board broke; says nothing    exit 3
+    │   │                           about the program under test
+    │   ├── HostError               this machine: disk full, network gone
+    │   │   ├── ToolMissing
+    │   │   └── HostTimeout
+    │   ├── LinkError               the way to the board
+    │   │   ├── LinkRefused         nothing listens at the address
+    │   │   ├── NotAuthorised       the board refuses this host's key
+    │   │   ├── DeviceLost          the link broke in mid-operation
+    │   │   ├── CommandTimeout      no answer within the step's time-out
+    │   │   └── ProtocolError       the peer does not speak as documented
+    │   ├── BoardError              the board itself
+    │   │   ├── BoardNoSpace
+    │   │   ├── BoardPermission
+    │   │   ├── BoardRebooted
+    │   │   └── LeaseLost
+    │   └── IntegrityError          bytes arrived, but not the bytes that were sent
+    └── JobError                    the thing under test failed: a result      exit 1
+        ├── CompileError
+        ├── RemoteExit              a remote command ended with non-zero status
+        ├── ProgramFailed           crash, signal, out of memory, non-zero exit
+        ├── ProgramTimeout
+        ├── OutputNotUnderstood
+        └── GateMissed
+
+Anything else that escapes is a bug in labctl and is shown as one.
+"""
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Blame(StrEnum):
+    """Who has to act on a failure."""
+
+    CONFIG = "config"
+    INFRA = "infra"
+    JOB = "job"
+
+
+class ExitStatus:
+    """Exit statuses of the ``labctl`` program."""
+
+    OK = 0
+    JOB = 1
+    CONFIG = 2
+    INFRA = 3
+    INTERRUPTED = 130
+    #: ``labctl shell`` passes the remote status on and keeps this for its own failures, as ssh does.
+    SHELL_FAILURE = 255
+
+
+class LabctlError(Exception):
+    """A failure with blame.
+
+    Args:
+        message: one sentence: what happened, where.
+        hint: what the user can do about it.
+        details: longer evidence (received bytes, the tail of a log), shown below the message.
+    """
+
+    blame: ClassVar[Blame]
+    exit_status: ClassVar[int]
+
+    def __init__(self, message: str, *, hint: str | None = None, details: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details = details
+
+    @property
+    def kind(self) -> str:
+        """The class name; stable, kept in records."""
+        return type(self).__name__
+
+
+class ConfigError(LabctlError):
+    """The user's files, arguments or models are wrong; nothing was tried."""
+
+    blame = Blame.CONFIG
+    exit_status = ExitStatus.CONFIG
+
+
+class InfraError(LabctlError):
+    """Host, link or board failed; never counts as a result of the program under test."""
+
+    blame = Blame.INFRA
+    exit_status = ExitStatus.INFRA
+
+
+class HostError(InfraError):
+    """This machine or its network cannot do its part."""
+
+
+class ToolMissing(HostError):
+    """A program that labctl needs is not installed on this host."""
+
+
+class HostTimeout(HostError):
+    """A step on this host did not finish in time."""
+
+
+class LinkError(InfraError):
+    """The way to the board."""
+
+
+class LinkRefused(LinkError):
+    """Nothing answers at the board's address."""
+
+
+class NotAuthorised(LinkError):
+    """The board does not accept this host's key."""
+
+
+class DeviceLost(LinkError):
+    """The link broke while something was under way; its outcome is unknown."""
+
+
+class CommandTimeout(LinkError):
+    """A step on the board gave no answer within its time-out."""
+
+
+class ProtocolError(LinkError):
+    """The peer sent what the protocol does not allow."""
+
+
+class BoardError(InfraError):
+    """The board itself cannot go on."""
+
+
+class BoardNoSpace(BoardError):
+    """The board's storage is full."""
+
+
+class BoardPermission(BoardError):
+    """The board refuses access to a path."""
+
+
+class BoardRebooted(BoardError):
+    """The board restarted while a job was on it."""
+
+
+class LeaseLost(BoardError):
+    """Another controller has taken the board."""
+
+
+class IntegrityError(InfraError):
+    """A transfer ended, but its hash or size is not that of the source."""
+
+
+class JobError(LabctlError):
+    """The thing under test failed; this is a result."""
+
+    blame = Blame.JOB
+    exit_status = ExitStatus.JOB
+
+
+class CompileError(JobError):
+    """The source asked for does not build."""
+
+
+class RemoteExit(JobError):
+    """A remote command ended with a status other than zero."""
+
+
+class ProgramFailed(JobError):
+    """The program crashed, was killed or ended with a status other than zero."""
+
+
+class ProgramTimeout(JobError):
+    """The program ran longer than it was allowed to."""
+
+
+class OutputNotUnderstood(JobError):
+    """The program ended well, but its output is not what the engine knows."""
+
+
+class GateMissed(JobError):
+    """A measured value is outside the recipe's gate."""

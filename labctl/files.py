@@ -1,0 +1,125 @@
+"""The single gateway for writing files, hashing them and locking between processes."""
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import platformdirs
+
+from labctl.errors import HostError, HostTimeout
+from labctl.retry import wait_until
+
+HASH_BLOCK_BYTES = 1 << 20
+
+
+def cache_dir() -> Path:
+    """Slow things that can be made again (``LABCTL_CACHE`` or the user's cache directory)."""
+    return Path(os.environ.get("LABCTL_CACHE") or platformdirs.user_cache_path("labctl"))
+
+
+def state_dir() -> Path:
+    """State of the lab on this host that cannot be made again (``LABCTL_STATE``): leases, keys."""
+    return Path(os.environ.get("LABCTL_STATE") or platformdirs.user_state_path("labctl"))
+
+
+@contextmanager
+def host_writes(what: Path) -> Iterator[None]:
+    """Turn the operating system's refusals to write ``what`` into typed errors."""
+    try:
+        yield
+    except OSError as error:
+        raise HostError(
+            f"cannot write {what}: {error.strerror or error}",
+            hint="free some space on this host or choose another place",
+        ) from error
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Write ``data`` so that ``path`` holds the old or the new content, also after a power cut.
+
+    Parent directories are made. Raises HostError when the host cannot write.
+    """
+    raw = data.encode() if isinstance(data, str) else data
+    with host_writes(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                Path(temporary).unlink()
+            raise
+        sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames in ``directory`` durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line durably; a reader sees whole lines except after a power cut."""
+    with host_writes(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def sha256_file(path: Path, progress: Callable[[int], None] | None = None) -> str:
+    """The SHA-256 of a file in hex. ``progress`` gets the bytes read so far."""
+    digest = hashlib.sha256()
+    done = 0
+    with path.open("rb") as file:
+        while block := file.read(HASH_BLOCK_BYTES):
+            digest.update(block)
+            done += len(block)
+            if progress:
+                progress(done)
+    return digest.hexdigest()
+
+
+@contextmanager
+def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Iterator[None]:
+    """Hold an exclusive lock between processes of this host; the kernel frees it on any death.
+
+    Raises HostTimeout when it is not free within ``timeout`` seconds; the message says whose it is.
+    """
+    with host_writes(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    with file:
+
+        def attempt() -> bool:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        if not wait_until(attempt, timeout=timeout, interval=0.1):
+            file.seek(0)
+            pid = file.read().strip() or "unknown"
+            raise HostTimeout(
+                f"{holder} (process {pid}) holds {path} for more than {timeout:g} s",
+                hint="wait for it to end, or stop it",
+            )
+        file.seek(0)
+        file.truncate()
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield

@@ -1,0 +1,185 @@
+"""The single gateway for programs on this host. Never a shell; always a time-out."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.errors import HostError, HostTimeout, ToolMissing
+
+#: Lines of output kept for error messages.
+TAIL_LINES = 40
+#: Grace between SIGTERM and SIGKILL of a process group.
+TERMINATE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A finished program: its whole output and how long it took."""
+
+    argv: tuple[str, ...]
+    exit_status: int  # negative: killed by that signal
+    stdout: bytes
+    stderr: bytes
+    duration_ns: int
+
+    @property
+    def text(self) -> str:
+        """Standard output as text; undecodable bytes are replaced."""
+        return self.stdout.decode(errors="replace")
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """The last lines of both streams, for error messages."""
+        both = (self.stdout + self.stderr).decode(errors="replace").splitlines()
+        return "\n".join(both[-lines:])
+
+
+def start(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: int | None = subprocess.DEVNULL,
+    stdout: int | None = subprocess.PIPE,
+    stderr: int | None = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """Start a program as the leader of its own session. The caller ends it with :func:`stop`.
+
+    Raises ToolMissing when it is not installed, HostError when it cannot be started.
+    """
+    words = [os.fspath(word) for word in argv]
+    try:
+        return subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        if cwd is not None and not cwd.is_dir():
+            raise HostError(f"cannot start {words[0]}: no directory {cwd}") from error
+        raise ToolMissing(
+            f"program not found on this host: {words[0]}",
+            hint="`labctl doctor` lists what is missing and how to get it",
+        ) from error
+    except OSError as error:
+        raise HostError(f"cannot start {words[0]}: {error.strerror}") from error
+
+
+def stop(process: subprocess.Popen[bytes], *, grace: float = TERMINATE_SECONDS) -> int:
+    """End a started program and everything in its session's process group; its exit status."""
+    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, TERMINATE_SECONDS)):
+        try:
+            os.killpg(process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+        try:
+            return process.wait(timeout=patience)
+        except subprocess.TimeoutExpired:
+            continue
+    raise HostError(f"process {process.pid} does not end, even on SIGKILL")
+
+
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    timeout: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    input_bytes: bytes | None = None,
+) -> Completed:
+    """Run a program to its end and return what it said, whatever its exit status.
+
+    Raises ToolMissing, HostTimeout (its process group is killed), HostError.
+    """
+    began = time.monotonic_ns()
+    process = start(
+        argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL if input_bytes is None else subprocess.PIPE
+    )
+    try:
+        stdout, stderr = process.communicate(input_bytes, timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        stop(process, grace=0.5)
+        raise _timed_out(argv, timeout, (error.stdout or b"") + (error.stderr or b"")) from error
+    except BaseException:
+        stop(process, grace=0.5)
+        raise
+    return Completed(
+        tuple(map(os.fspath, argv)),
+        process.returncode,
+        stdout,
+        stderr,
+        time.monotonic_ns() - began,
+    )
+
+
+def run_streaming(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    timeout: float,
+    on_line: Callable[[str], None],
+    log: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Completed:
+    """Run a long program; both streams merged go line by line to ``on_line`` and into ``log``.
+
+    ``stdout`` of the result holds the last lines only (the log holds all).
+    """
+    began = time.monotonic_ns()
+    process = start(argv, cwd=cwd, env=env, stderr=subprocess.STDOUT)
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        stop(process, grace=0.5)
+
+    timer = threading.Timer(timeout, expire)
+    timer.start()
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    sink = log.open("ab") if log else None
+    assert process.stdout is not None
+    try:
+        for raw in process.stdout:
+            line = raw.decode(errors="replace").rstrip("\n")
+            tail.append(line)
+            if sink:
+                sink.write(raw)
+            on_line(line)
+        process.wait()
+    except BaseException:
+        stop(process, grace=0.5)
+        raise
+    finally:
+        timer.cancel()
+        timer.join()
+        process.stdout.close()
+        if sink:
+            sink.close()
+    text = "\n".join(tail)
+    if expired.is_set():
+        raise _timed_out(argv, timeout, text.encode())
+    return Completed(
+        tuple(map(os.fspath, argv)),
+        process.returncode,
+        text.encode(),
+        b"",
+        time.monotonic_ns() - began,
+    )
+
+
+def _timed_out(
+    argv: Sequence[str | os.PathLike[str]], timeout: float, output: bytes
+) -> HostTimeout:
+    return HostTimeout(
+        f"{Path(argv[0]).name} did not end within {timeout:g} s and was stopped",
+        details=output.decode(errors="replace")[-2000:] or None,
+    )

@@ -1,0 +1,14 @@
+"""Where the data that comes with labctl lies: toolchains and recipes.
+
+In a wheel they are inside the package, in a checkout beside it.
+"""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+_DATA = _PACKAGE / "_shipped" if (_PACKAGE / "_shipped").is_dir() else _PACKAGE.parent
+
+#: One folder a target: ``target.yaml`` and build specs; ``agent/`` holds the agent's C source.
+TOOLCHAINS = _DATA / "toolchains"
+#: Recipes that work in any lab.
+RECIPES = _DATA / "recipes"

@@ -1,0 +1,108 @@
+"""How commands and bytes reach a board: the contract that every link keeps.
+
+A result exists only for what provably finished. Whatever did not (link lost, time-out, no sentinel)
+raises; there is no default status and no partial success.
+"""
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from labctl.errors import ConfigError, RemoteExit
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """A remote command that finished.
+
+    ``output`` is standard output and standard error as one stream of bytes, as the board sent them.
+    """
+
+    command: str
+    exit_status: int
+    output: bytes
+    duration_ns: int
+
+    @property
+    def text(self) -> str:
+        """The output as text; undecodable bytes are replaced."""
+        return self.output.decode(errors="replace")
+
+    def check(self) -> Self:
+        """This result, or RemoteExit when the status is not zero."""
+        if self.exit_status != 0:
+            raise RemoteExit(
+                f"the board answered status {self.exit_status} to: {self.command}",
+                details=self.text[-2000:] or None,
+            )
+        return self
+
+
+def remote_words(*words: str) -> str:
+    """Quote words for the board's POSIX shell: the only way text enters a remote command.
+
+    Raises ConfigError for a NUL byte, which no shell can carry.
+    """
+    for word in words:
+        if "\0" in word:
+            raise ConfigError(f"a NUL byte cannot be part of a command: {word!r}")
+    return shlex.join(words)
+
+
+class Transport(ABC):
+    """A live way to one board. Methods may be called from several threads at once."""
+
+    #: What a person calls this link, for messages: ``hdc tcp 127.0.0.1:15555``.
+    label: str
+
+    @abstractmethod
+    def run(self, command: str, *, timeout: float) -> CommandResult:
+        """Run a shell command with stdin closed; returns when it *provably* finished.
+
+        ``command`` is shell text: build it with :func:`remote_words`. Raises LinkError.
+        """
+
+    @abstractmethod
+    def push(
+        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+    ) -> None:
+        """Copy a local file to the absolute path ``remote`` and prove its hash there.
+
+        ``timeout`` bounds each wait for progress, not the whole transfer. ``progress`` gets bytes
+        sent so far. The parent directory must exist. Not atomic: callers push to a temporary name.
+        Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, ConfigError (unsafe path).
+        """
+
+    @abstractmethod
+    def pull(self, remote: str, local: Path, *, timeout: float) -> None:
+        """Copy a file from the board; ``local`` appears only once its hash is proven."""
+
+    @abstractmethod
+    def forward(self, remote_port: int) -> AbstractContextManager[int]:
+        """Carry a TCP port of the board to a free port on loopback of this host, while held."""
+
+    @abstractmethod
+    def is_alive(self) -> bool:
+        """True when the board answers now."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the link back. Idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
