@@ -50,7 +50,7 @@ class ExitStatus:
     CONFIG = 2
     INFRA = 3
     INTERRUPTED = 130
-    #: ``labctl shell`` passes the remote status on and keeps this for its own failures, as ssh does.
+    #: Own failures of ``labctl shell``, which passes the remote status on, as ssh does.
     SHELL_FAILURE = 255
 
 

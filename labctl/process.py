@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,10 +78,8 @@ def start(
 def stop(process: subprocess.Popen[bytes], *, grace: float = TERMINATE_SECONDS) -> int:
     """End a started program and everything in its session's process group; its exit status."""
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, TERMINATE_SECONDS)):
-        try:
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
         try:
             return process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
@@ -113,7 +112,7 @@ def run(
         stop(process, grace=0.5)
         raise
     return Completed(
-        tuple(map(os.fspath, argv)),
+        tuple(os.fspath(word) for word in argv),
         process.returncode,
         stdout,
         stderr,
@@ -168,7 +167,7 @@ def run_streaming(
     if expired.is_set():
         raise _timed_out(argv, timeout, text.encode())
     return Completed(
-        tuple(map(os.fspath, argv)),
+        tuple(os.fspath(word) for word in argv),
         process.returncode,
         text.encode(),
         b"",

@@ -1,0 +1,5 @@
+"""The ``labctl`` program."""
+
+from labctl.cli.root import main
+
+__all__ = ["main"]
