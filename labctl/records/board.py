@@ -1,0 +1,47 @@
+"""What a board said of itself. ``None`` = the board does not offer it."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from labctl.records.base import Record
+
+
+class Execution(StrEnum):
+    """Where the measured instructions ran."""
+
+    BOARD = "board"
+    EMULATED = "emulated"
+    NATIVE_HOST = "native-host"
+
+
+class CpuFacts(Record):
+    """One kind of core, from ``/proc/cpuinfo``."""
+
+    count: int
+    implementer: str | None = None
+    part: str | None = None
+    model: str | None = None
+    features: tuple[str, ...] = ()
+
+
+class BoardFacts(Record):
+    """A board at one moment."""
+
+    execution: Execution
+    machine: str = Field(description="`uname -m` of the kernel: aarch64, x86_64")
+    kernel: str
+    boot_id: str
+    os_version: str | None = Field(None, description="OpenHarmony's product software version")
+    shell: str | None = None
+    emulator: str | None = Field(None, description="the emulator's command line, when emulated")
+    cpus: tuple[CpuFacts, ...] = ()
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    storage_free_bytes: int | None = None
+    storage_kind: str | None = Field(None, description="file system type of the work directory")
+
+    @property
+    def cores(self) -> int:
+        """Number of CPUs online."""
+        return sum(cpu.count for cpu in self.cpus)

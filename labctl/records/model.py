@@ -1,0 +1,36 @@
+"""Which model was run: the bytes, and what its GGUF header says."""
+
+from pydantic import Field
+
+from labctl.records.base import Record
+
+
+class TensorMix(Record):
+    """The tensors of one GGML type."""
+
+    type: str
+    count: int
+    bytes: int
+
+
+class ModelIdentity(Record):
+    """A GGUF model."""
+
+    key: str = Field(description="its name in the recipe")
+    file: str = Field(description="base name of the file")
+    sha256: str
+    size_bytes: int
+    architecture: str
+    name: str | None = None
+    quantization: str = Field(description="from general.file_type, e.g. Q8_0; else the main type")
+    parameters: int = Field(description="number of weights")
+    bits_per_weight: float = Field(description="tensor bytes x 8 / parameters")
+    tensor_bytes: int
+    bytes_per_token: int = Field(
+        description="weight bytes read for one generated token; the embedding look-up is one row"
+    )
+    context_length: int | None = None
+    tensors: tuple[TensorMix, ...] = ()
+    requantized_from: str | None = Field(
+        None, description="quantisation it was derived from, when not from full precision"
+    )

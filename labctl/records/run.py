@@ -1,0 +1,44 @@
+"""One run: everything needed to say what was measured, with what, on which board."""
+
+from datetime import datetime
+
+from pydantic import Field, JsonValue
+
+from labctl.records.base import Record
+from labctl.records.board import BoardFacts
+from labctl.records.model import ModelIdentity
+
+
+class ArtifactIdentity(Record):
+    """The binaries that ran."""
+
+    product: str
+    version: str
+    target: str
+    key: str
+    commit: str | None = None
+    toolchain: str
+    tools: dict[str, str] = Field(description="tool name -> SHA-256")
+
+
+class RunRecord(Record):
+    """``run.json``: written before the first trial starts."""
+
+    schema_version: int = 1
+    id: str
+    recipe: str
+    recipe_resolved: dict[str, JsonValue]
+    board: str
+    target: str
+    facts: BoardFacts
+    artifacts: tuple[ArtifactIdentity, ...]
+    models: tuple[ModelIdentity, ...]
+    trials_planned: int
+    plan_notes: tuple[str, ...] = Field(
+        (), description="what was changed to keep max_time, and other things said beforehand"
+    )
+    labctl_version: str
+    lab_revision: str | None = Field(None, description="git revision of the lab, -dirty if so")
+    host: str
+    started: datetime
+    epoch: int

@@ -1,0 +1,58 @@
+"""The timing of one trial. All durations are ns; ``None`` = not reported, never a default."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from labctl.records.base import Record
+
+StopReason = Literal["limit", "end-of-generation", "unknown"]
+
+
+class SpanCheck(Record):
+    """Two independent clocks held against each other.
+
+    The timeline's span from first to last token must agree with the program's own
+    ``total - prompt eval``: it was within 0.987-0.998 in every run tried, native and emulated.
+    """
+
+    timeline_ns: int
+    reported_ns: int
+    ratio: float
+    within: bool = Field(description="|ratio - 1| is inside the tolerance")
+    applies: bool = Field(description="False below 5 ms a token, where chunks merge")
+
+
+class TimingRecord(Record):
+    """How long the parts of one generation took."""
+
+    # what the program says of itself
+    load_ns: int | None = None
+    prompt_eval_ns: int | None = None
+    prompt_tokens: int | None = None
+    eval_ns: int | None = None
+    eval_runs: int | None = Field(None, description="decode steps: generated tokens - 1")
+    sampling_ns: int | None = None
+    total_ns: int | None = None
+    perf_format: str | None = Field(None, description="which known form of perf lines was read")
+
+    # what the board's clock saw
+    generated_tokens: int | None = None
+    stop_reason: StopReason = "unknown"
+    ttft_ns: int | None = Field(
+        None, description="from process start to the first generated token, load included"
+    )
+    token_ns: tuple[int, ...] = Field(
+        (), description="gaps between successive token arrivals; first token excluded"
+    )
+    merged_chunks: tuple[int, ...] = Field(
+        (), description="indexes of gaps whose chunk seems to hold more than one token"
+    )
+    p50_ns: int | None = None
+    p90_ns: int | None = None
+    p99_ns: int | None = None
+    mean_ns: int | None = None
+    tokens_per_second: float | None = Field(
+        None, description="(tokens - 1) / span from first to last token"
+    )
+    span: SpanCheck | None = None

@@ -1,0 +1,97 @@
+"""One trial: what was run under which conditions, how it ended, what was measured."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import Field, JsonValue
+
+from labctl.errors import Blame, LabctlError
+from labctl.records.base import Record
+from labctl.records.board import Execution
+from labctl.records.model import ModelIdentity
+from labctl.records.timing import TimingRecord
+
+
+class TrialState(StrEnum):
+    """How a trial ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Failure(Record):
+    """Why a trial is no result, or a bad one."""
+
+    kind: str = Field(description="the error's class name")
+    blame: Blame
+    message: str
+    hint: str | None = None
+    details: str | None = None
+
+    @classmethod
+    def of(cls, error: LabctlError) -> "Failure":
+        """The record of an error."""
+        return cls(
+            kind=error.kind,
+            blame=error.blame,
+            message=error.message,
+            hint=error.hint,
+            details=error.details,
+        )
+
+
+class JobStatus(Record):
+    """The agent's ``status.json``: how the program ended on the board, and what it used."""
+
+    outcome: str
+    exit_status: int | None = None
+    signal: int | None = None
+    error: str | None = None
+    start_mono_ns: int
+    end_mono_ns: int
+    wall_ns: int
+    user_ns: int | None = None
+    system_ns: int | None = None
+    max_rss_bytes: int | None = None
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    agent_cpu_ns: int | None = None
+    stdout_bytes: int
+    stderr_bytes: int
+    boot_id: str
+    epoch: int
+
+
+class Check(Record):
+    """Something that was verified of a trial. ``ok`` None = it does not apply here."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+class TrialRecord(Record):
+    """A finished trial."""
+
+    schema_version: int = 1
+    number: int = Field(description="position in the run, from 1")
+    slug: str
+    variant: str = Field(description="the combination of the matrix; same for all repeats")
+    repeat: int = Field(description="from 1; 0 = a warm-up, never part of a result")
+    model: ModelIdentity
+    parameters: dict[str, JsonValue] = Field(description="engine parameters as used")
+    board: str
+    target: str
+    execution: Execution
+    argv: tuple[str, ...] = ()
+    conditions: dict[str, JsonValue] = Field(
+        default_factory=dict, description="what makes two records unlike when it differs"
+    )
+    state: TrialState
+    failure: Failure | None = None
+    started: datetime
+    finished: datetime
+    job: JobStatus | None = None
+    timing: TimingRecord | None = None
+    checks: tuple[Check, ...] = ()
