@@ -1,8 +1,162 @@
-"""The root command: names of all commands, loaded only when used."""
+"""The root command and the one place where errors become words and exit statuses.
+
+Commands are loaded only when used: ``labctl --help`` must cost little more than importing click.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
+from labctl.errors import ExitStatus, LabctlError
 
-@click.group()
-def main() -> None:
+#: name -> (module, attribute, one line of help). A test holds the lines against the commands.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "init": ("labctl.cli.init", "init", "Write a first devices.yaml and recipe."),
+    "doctor": ("labctl.cli.doctor", "doctor", "Say what is missing on this host."),
+    "build": ("labctl.cli.build", "build", "Build tools for a target."),
+    "deploy": ("labctl.cli.deploy", "deploy", "Bring tools and models to a board."),
+    "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
+    "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
+    "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
+    "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),
+    "virtual-board": ("labctl.cli.virtual_board", "virtual_board", "Serve virtual boards."),
+    "schema": ("labctl.cli.schema", "schema", "Print the JSON Schema of a file format."),
+    "completion": ("labctl.cli.completion", "completion", "Print a shell completion script."),
+}
+
+BUG_HINT = "not your mistake: please report it with what `labctl --debug ...` prints"
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The commands in the order a new user needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version  # slow to import, seldom needed
+
+    click.echo(f"labctl {version('labctl')}")
+    ctx.exit()
+
+
+@dataclass
+class Invocation:
+    """What the root's own options said; commands find it as ``ctx.obj``."""
+
+    lab: Path | None = None
+    debug: bool = False
+    command: str | None = None
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with `labctl doctor`, then `labctl init`.",
+)
+@click.option(
+    "--lab",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="The lab's folder; without it, the nearest parent that holds a devices.yaml.",
+)
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def cli(ctx: click.Context, lab: Path | None, debug: bool) -> None:
     """Measure large language models on OpenHarmony edge boards."""
+    invocation = ctx.ensure_object(Invocation)
+    invocation.lab, invocation.debug, invocation.command = lab, debug, ctx.invoked_subcommand
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run ``labctl`` and exit with its status; no traceback unless ``--debug``."""
+    sys.exit(run_cli(sys.argv[1:] if arguments is None else arguments))
+
+
+def run_cli(words: list[str]) -> int:
+    """Run the command line ``words``; its exit status. A command may return its own."""
+    invocation = Invocation()
+    try:
+        result = cli.main(args=words, prog_name="labctl", standalone_mode=False, obj=invocation)
+    except Exception as error:
+        if invocation.debug:
+            traceback.print_exc()
+        status = _explain(error)
+        failed_itself = not isinstance(error, click.exceptions.Exit | click.Abort)
+        if invocation.command == "shell" and failed_itself:
+            return ExitStatus.SHELL_FAILURE
+        return status
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        return ExitStatus.INTERRUPTED
+    return result if isinstance(result, int) else ExitStatus.OK
+
+
+def _explain(error: Exception) -> int:
+    """Say what happened; the exit status it means."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.Abort():
+            click.echo("interrupted", err=True)
+            return ExitStatus.INTERRUPTED
+        case click.ClickException():
+            error.show()
+            return ExitStatus.CONFIG
+        case LabctlError():
+            show_error(error)
+            return error.exit_status
+        case BrokenPipeError():  # `labctl report | head`: nobody reads any more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitStatus.OK
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    click.echo(
+        f"bug: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})\n"
+        f"hint: {BUG_HINT}",
+        err=True,
+    )
+    return ExitStatus.INFRA
+
+
+def show_error(error: LabctlError) -> None:
+    """Print an error: blame, message, evidence, what to do."""
+    click.echo(f"{click.style('error', fg='red')} ({error.blame}): {error.message}", err=True)
+    if error.details:
+        for line in error.details.rstrip().splitlines():
+            click.echo(f"  | {_printable(line)}", err=True)
+    if error.hint:
+        click.echo(f"{click.style('hint', fg='cyan')}: {error.hint}", err=True)
+
+
+def _printable(line: str) -> str:
+    """Evidence comes from boards and programs: no control sequence of theirs reaches a terminal."""
+    return "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" for c in line)

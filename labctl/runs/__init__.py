@@ -1,0 +1,1 @@
+"""From a recipe and a board to records that stay."""

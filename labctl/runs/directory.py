@@ -1,0 +1,128 @@
+"""The run directory: the truth about a run. Everything else can be made again from it.
+
+``runs/<UTC time>-<recipe>-<short id>/`` holds ``run.json``, ``trials/<n>-<slug>/`` with the raw
+files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a line each).
+"""
+
+import re
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from labctl.errors import ConfigError
+from labctl.files import append_line, host_writes, write_atomic
+from labctl.records import RunRecord, TrialRecord
+from labctl.records.base import Record
+from labctl.store import Index
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+_ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{6}")
+
+
+def new_run_id(recipe: str) -> str:
+    """An id that sorts by time and that people can read."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{recipe}-{secrets.token_hex(3)}"
+
+
+class RunDirectory:
+    """One run on disk."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @classmethod
+    def create(cls, runs: Path, record: RunRecord) -> "RunDirectory":
+        """Make the directory of a new run, with its ``run.json``."""
+        path = runs / record.id
+        with host_writes(path):
+            path.mkdir(parents=True)
+        write_atomic(path / "run.json", record.model_dump_json(indent=2) + "\n")
+        return cls(path)
+
+    def trial_path(self, number: int, slug: str) -> Path:
+        """The folder of one trial's raw files and record."""
+        return self.path / "trials" / f"{number:03d}-{slug}"
+
+    def add(self, trial: TrialRecord) -> None:
+        """Keep a finished trial; from here on it is never lost."""
+        folder = self.trial_path(trial.number, trial.slug)
+        write_atomic(folder / "record.json", trial.model_dump_json(indent=2) + "\n")
+        append_line(self.path / "records.jsonl", trial.model_dump_json())
+
+    def run(self) -> RunRecord:
+        """The run's own record. Raises ConfigError when it cannot be read."""
+        return _read(self.path / "run.json", RunRecord)
+
+    def trials(self) -> list[TrialRecord]:
+        """All records, from ``record.json`` of each trial, in order."""
+        files = sorted(self.path.glob("trials/*/record.json"))
+        return sorted((_read(file, TrialRecord) for file in files), key=lambda t: t.number)
+
+
+def _read(path: Path, model: type[RecordT]) -> RecordT:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise ConfigError(
+            f"{path} is not a record that this labctl knows",
+            hint="it was damaged, or written by another version",
+            details=str(error),
+        ) from error
+
+
+def run_directories(runs: Path) -> list[RunDirectory]:
+    """All runs of a lab, oldest first."""
+    if not runs.is_dir():
+        return []
+    found = [p for p in runs.iterdir() if _ID.fullmatch(p.name) and (p / "run.json").is_file()]
+    return [RunDirectory(path) for path in sorted(found)]
+
+
+def find_run(runs: Path, name: str) -> RunDirectory:
+    """A run by path, id, the start or the end of its id, or ``latest``.
+
+    Raises ConfigError when there is none, or more than one.
+    """
+    direct = Path(name)
+    if (direct / "run.json").is_file():
+        return RunDirectory(direct)
+    known = run_directories(runs)
+    if not known:
+        raise ConfigError(
+            f"there are no runs in {runs}", hint="make one: `labctl run recipes/NAME.yaml`"
+        )
+    if name == "latest":
+        return known[-1]
+    ids = [run.path.name for run in known]
+    matches = [i for i in ids if i == name] or [
+        i for i in ids if i.startswith(name) or i.endswith(name)
+    ]
+    if len(matches) == 1:
+        return RunDirectory(runs / matches[0])
+    if matches:
+        raise ConfigError(f"{name!r} is the name of {len(matches)} runs: {', '.join(matches)}")
+    raise ConfigError(
+        f"no run {name!r} in {runs}",
+        hint=f"the newest is {ids[-1]}; `labctl report --list` shows them",
+    )
+
+
+def index_of(runs: Path) -> Index:
+    """The lab's index."""
+    return Index(runs / "index.sqlite")
+
+
+def rebuild_index(runs: Path) -> Index:
+    """Make the index again from the run directories."""
+    path = runs / "index.sqlite"
+    path.unlink(missing_ok=True)
+    index = Index(path)
+    for directory in run_directories(runs):
+        index.add(directory.run(), directory.trials())
+    return index
