@@ -1,0 +1,31 @@
+# make demo    set up everything and run the main job on a virtual board
+# make test    set up everything and pass the tests
+# make soak    the long counts
+# make bench   the measurements that the documents quote
+
+.PHONY: setup demo check test soak bench clean
+PYTEST = .venv/bin/python -m pytest
+
+setup:
+	scripts/setup
+
+demo: setup
+	scripts/demo
+
+check: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+test: check
+	$(PYTEST) -m "not soak and not bench"
+
+soak: setup
+	$(PYTEST) -m soak -s --timeout 7200
+
+bench: setup
+	$(PYTEST) -m bench -s --timeout 7200
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .labctl
