@@ -1,0 +1,32 @@
+"""``labctl doctor``."""
+
+import json
+from dataclasses import asdict
+
+import click
+
+from labctl.doctor import Importance, examine
+from labctl.errors import ExitStatus
+
+
+@click.command(epilog="Example: labctl doctor --json")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(as_json: bool) -> int:
+    """Say what is missing on this host.
+
+    Names each thing that labctl uses, what for, and how to get it. Ends with status 3 when
+    something needed is missing; what is optional only limits what can be done.
+    """
+    findings = examine()
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            needed = finding.importance is Importance.NEEDED
+            mark = "ok" if finding.found else ("MISSING" if needed else "absent")
+            click.echo(f"{mark:8}{finding.name}: {finding.detail}")
+            if not finding.found:
+                click.echo(f"{'':8}used for: {finding.used_for}")
+                click.echo(f"{'':8}get it:   {finding.remedy}")
+    lacking = [f for f in findings if not f.found and f.importance is Importance.NEEDED]
+    return ExitStatus.INFRA if lacking else ExitStatus.OK

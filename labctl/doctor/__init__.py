@@ -1,0 +1,5 @@
+"""What this host has, what it lacks for which job, and how to get it."""
+
+from labctl.doctor.checks import Finding, Importance, examine
+
+__all__ = ["Finding", "Importance", "examine"]
