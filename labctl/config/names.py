@@ -1,0 +1,28 @@
+"""Names that users give, and what to say when one is not known."""
+
+import difflib
+import re
+from collections.abc import Iterable
+
+#: What a board, build host, lab, target, model or recipe may be called: safe as a file name,
+#: as an option's value and as a word of a command.
+NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+NAME_RULE = "a-z, 0-9, '-' and '_' (at most 63), beginning with a letter or digit"
+
+
+def is_name(text: str) -> bool:
+    """Whether ``text`` may name something in a lab."""
+    return re.fullmatch(NAME_PATTERN, text) is not None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``" (did you mean 'x'?)"`` for the nearest known name, or nothing when none is near."""
+    names = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(word.casefold(), names, n=1, cutoff=0.6)
+    return f" (did you mean '{names[near[0]]}'?)" if near else ""
+
+
+def listed(words: Iterable[str], *, joiner: str = "or") -> str:
+    """``"a, b or c"``."""
+    *head, last = list(words)
+    return f"{', '.join(head)} {joiner} {last}" if head else last
