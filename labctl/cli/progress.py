@@ -1,0 +1,120 @@
+"""Progress on standard error: live bars on a terminal, plain lines elsewhere."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+#: How often a step without a terminal says how far it is.
+PLAIN_INTERVAL_SECONDS = 15.0
+
+
+class Step:
+    """One long step. ``update`` may be called as often as one likes."""
+
+    def __init__(self, view: "ProgressView", description: str, total: float | None):
+        self._view = view
+        self._description = description
+        self._total = total
+        self._began = self._said = time.monotonic()
+        self._task = view.bars.add_task(escape(description), total=total, note="")
+
+    def update(self, done: float, total: float | None = None, note: str = "") -> None:
+        """``done`` of ``total``, in any unit; ``note`` is a short remark."""
+        self._total = total if total is not None else self._total
+        self._view.bars.update(self._task, completed=done, total=self._total, note=escape(note))
+        now = time.monotonic()
+        if not self._view.live and now - self._said >= PLAIN_INTERVAL_SECONDS:
+            self._said = now
+            self._view.say(f"{self._description}: {self._plain(done, now)} {note}".rstrip())
+
+    def _plain(self, done: float, now: float) -> str:
+        if not self._total or done <= 0:
+            return f"{now - self._began:.0f} s"
+        left = (now - self._began) * (self._total - done) / done
+        return f"{100 * done / self._total:.0f} %, about {left:.0f} s left"
+
+    def finish(self, result: str = "") -> None:
+        """Take the bar away and leave one line."""
+        self._view.bars.remove_task(self._task)
+        took = time.monotonic() - self._began
+        self._view.say(f"{self._description}: {result or 'done'} ({took:.1f} s)")
+
+    def abandon(self) -> None:
+        """Take the bar away; the error speaks."""
+        self._view.bars.remove_task(self._task)
+
+
+class _Left(ProgressColumn):
+    """Time remaining, only where a total is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._remaining = TimeRemainingColumn()
+
+    def render(self, task: Task) -> Text:
+        """``-0:01:30``."""
+        return self._remaining.render(task) if task.total else Text("")
+
+
+class ProgressView:
+    """All steps of one command."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self.live = self._console.is_terminal
+        self.bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            _Left(),
+            TextColumn("[dim]{task.fields[note]}"),
+            console=self._console,
+            transient=True,
+            disable=not self.live,
+        )
+
+    def __enter__(self) -> Self:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bars.stop()
+
+    def say(self, line: str) -> None:
+        """One plain line, above the bars."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def step(self, description: str, total: float | None = None) -> Iterator[Step]:
+        """A step that ends with the block; on an error its bar goes without a word."""
+        step = Step(self, description, total)
+        try:
+            yield step
+        except BaseException:
+            step.abandon()
+            raise
+        step.finish()

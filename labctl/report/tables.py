@@ -1,0 +1,117 @@
+"""Timing tables for a terminal."""
+
+from collections.abc import Sequence
+
+from rich.console import Console, JustifyMethod
+from rich.markup import escape
+from rich.table import Table
+
+from labctl.records import Execution, RunRecord, TrialRecord, TrialState
+from labctl.report.rows import TimingRow, timing_rows
+from labctl.report.units import digits, duration, size
+
+_NOT_A_BOARD = {
+    Execution.EMULATED: "EMULATED ({emulator}): says nothing about the speed of a board",
+    Execution.NATIVE_HOST: "NATIVE HOST: measured on this computer, not on a board",
+}
+_TOKENS_A_LINE = 10
+
+
+def print_timing_table(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
+    """The table of a run: a row a variant, then what the reader has to know about it."""
+    rows = timing_rows(trials)
+    console.print(_headline(run), highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in _COLUMNS:
+        table.add_column(name, justify=justify, no_wrap=name != "checks")
+    for row in rows:
+        table.add_row(*_cells(row))
+    console.print(table)
+    for line in _notes(rows, run):
+        console.print(line, highlight=False)
+
+
+def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
+    """The form of a hand-kept log: every token's time, the mean, the ratio of the means."""
+    console.print(_headline(run), highlight=False)
+    base: float | None = None
+    lines: list[str] = []
+    good = [t for t in trials if t.state is TrialState.OK and t.repeat > 0]
+    for variant in dict.fromkeys(trial.variant for trial in good):
+        group = [t for t in good if t.variant == variant and t.timing]
+        gaps = [gap for t in group if t.timing for gap in t.timing.token_ns]
+        if not gaps:
+            continue
+        lines.append(f"\n{variant}, seconds of each token after the first:")
+        seconds = [f"{gap / 1e9:8.3f}" for gap in gaps]
+        starts = range(0, len(seconds), _TOKENS_A_LINE)
+        lines += ["".join(seconds[start : start + _TOKENS_A_LINE]) for start in starts]
+        mean = sum(gaps) / len(gaps)
+        base = base or mean
+        lines.append(f"mean {mean / 1e9:.3f} s a token over {len(gaps)}, ratio {mean / base:.2f}")
+    console.print(escape("\n".join(lines)) if lines else "no token was timed", highlight=False)
+
+
+def _headline(run: RunRecord) -> str:
+    head = f"[bold]{escape(run.recipe)}[/] on {escape(run.board)} ({escape(run.target)})"
+    mark = _NOT_A_BOARD.get(run.facts.execution)
+    if mark is None:
+        return head
+    return f"{head}\n[bold red]{escape(mark.format(emulator=run.facts.emulator or 'emulator'))}[/]"
+
+
+_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
+    ("model", "left"),
+    ("quantisation", "left"),
+    ("size", "right"),
+    ("trials", "right"),
+    ("tokens", "right"),
+    ("TTFT", "right"),
+    ("per token", "right"),
+    ("p10-p90", "right"),
+    ("tokens/s", "right"),
+    ("ratio", "right"),
+    ("checks", "left"),
+)
+
+
+def _cells(row: TimingRow) -> tuple[str, ...]:
+    model = row.model
+    requantized = f" (from {model.requantized_from})" if model.requantized_from else ""
+    planned = row.trials_ok + row.trials_failed + row.trials_skipped
+    spread = (
+        f"{duration(row.token_p10_ns)} - {duration(row.token_p90_ns)}" if row.token_p50_ns else "-"
+    )
+    return tuple(
+        escape(cell)
+        for cell in (
+            row.variant,
+            f"{model.quantization}{requantized}, {digits(model.bits_per_weight)} b/w",
+            size(model.size_bytes),
+            f"{row.trials_ok}/{planned}",
+            "-" if row.generated_tokens is None else str(row.generated_tokens),
+            duration(row.ttft_ns),
+            duration(row.token_p50_ns),
+            spread,
+            "-" if row.tokens_per_second is None else digits(row.tokens_per_second),
+            "-" if row.ratio is None else f"{row.ratio:.2f}",
+            _checks(row),
+        )
+    )
+
+
+def _checks(row: TimingRow) -> str:
+    if not row.trials_ok:
+        return "no result"
+    return "ok" if not row.checks_failed else "FAILED: " + ", ".join(row.checks_failed)
+
+
+def _notes(rows: Sequence[TimingRow], run: RunRecord) -> list[str]:
+    notes = [escape(f"note: {note}") for note in run.plan_notes]
+    for row in rows:
+        notes += [escape(f"{row.variant}: {failure}") for failure in row.failures]
+    notes.append(
+        "[dim]TTFT: process start to first token, load included; per token: median of the gaps "
+        "between tokens; ratio: to the first row.[/]"
+    )
+    return notes

@@ -1,0 +1,31 @@
+"""Durations and sizes as people read them: three significant digits and a unit."""
+
+_DURATIONS = ((60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
+_SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
+def duration(ns: float | None) -> str:
+    """``18.2 s``, ``381 ms``; ``-`` for None. Minutes only from 10 minutes on."""
+    if ns is None:
+        return "-"
+    for scale, unit in _DURATIONS:
+        if ns >= scale * (10 if unit == "min" else 1):
+            return f"{digits(ns / scale)} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def size(count: float | None) -> str:
+    """``145 MB``, decimal units as vendors of storage use; ``-`` for None."""
+    if count is None:
+        return "-"
+    for scale, unit in _SIZES:
+        if count >= scale:
+            return f"{digits(count / scale)} {unit}"
+    return f"{count:.0f} B"
+
+
+def digits(value: float) -> str:
+    """Three significant digits, never in exponent form."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
