@@ -16,7 +16,7 @@ from labctl.errors import ConfigError
 from labctl.files import append_line, host_writes, write_atomic
 from labctl.records import RunRecord, TrialRecord
 from labctl.records.base import Record
-from labctl.store import Index
+from labctl.store import Index, IndexedRun
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -113,6 +113,17 @@ def find_run(runs: Path, name: str) -> RunDirectory:
     )
 
 
+def list_runs(runs: Path, *, limit: int = 50) -> list[IndexedRun]:
+    """The newest runs first. The index is made again when it does not know the runs on disk."""
+    on_disk = [directory.path.name for directory in run_directories(runs)][::-1][:limit]
+    if not on_disk:
+        return []
+    listed = index_of(runs).runs(limit=limit)
+    if [row.id for row in listed] != on_disk:
+        listed = rebuild_index(runs).runs(limit=limit)
+    return listed
+
+
 def index_of(runs: Path) -> Index:
     """The lab's index."""
     return Index(runs / "index.sqlite")
@@ -120,9 +131,8 @@ def index_of(runs: Path) -> Index:
 
 def rebuild_index(runs: Path) -> Index:
     """Make the index again from the run directories."""
-    path = runs / "index.sqlite"
-    path.unlink(missing_ok=True)
-    index = Index(path)
+    index = index_of(runs)
+    index.clear()
     for directory in run_directories(runs):
         index.add(directory.run(), directory.trials())
     return index

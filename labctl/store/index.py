@@ -108,6 +108,11 @@ class Index:
                 [_trial_row(run.id, trial) for trial in trials],
             )
 
+    def clear(self) -> None:
+        """Forget all runs."""
+        with self._connection() as db:
+            db.execute("DELETE FROM run")
+
     def runs(self, *, limit: int) -> list[IndexedRun]:
         """The newest runs first."""
         with self._connection() as db:

@@ -1,0 +1,76 @@
+"""``labctl report``."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from labctl.cli.lab import runs_folder
+from labctl.cli.root import Invocation
+from labctl.errors import ConfigError
+from labctl.records import RunRecord, TrialRecord
+from labctl.report import print_experiment, print_timing_table, timing_rows
+from labctl.runs.directory import find_run, list_runs
+
+
+@click.command(epilog="Example: labctl report latest --form experiment")
+@click.argument("run", default="latest")
+@click.option(
+    "--form",
+    type=click.Choice(["table", "experiment"]),
+    default="table",
+    show_default=True,
+    help="A row a variant, or every token's time with mean and ratio.",
+)
+@click.option("--list", "list_all", is_flag=True, help="List the lab's runs, newest first.")
+@click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
+@click.pass_obj
+def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json: bool) -> None:
+    """Print the tables of a finished run.
+
+    RUN is a run's id, the start or end of one, the path of its directory, or `latest`. All is
+    made again from the files in the run directory.
+    """
+    runs = runs_folder(invocation, run)
+    if list_all:
+        _print_list(runs, as_json)
+        return
+    directory = find_run(runs, run)
+    record, trials = directory.run(), directory.trials()
+    if as_json:
+        click.echo(report_json(record, trials, directory.path))
+        return
+    if not trials:
+        raise ConfigError(f"run {record.id} has no finished trial", hint=f"see {directory.path}")
+    console = Console()
+    show = print_experiment if form == "experiment" else print_timing_table
+    show(console, record, trials)
+
+
+def report_json(run: RunRecord, trials: list[TrialRecord], path: Path) -> str:
+    """A run for machines: where it is, its record, the rows of its table, its trials."""
+    document = {
+        "directory": str(path.resolve()),
+        "run": run.model_dump(mode="json"),
+        "rows": [
+            {**asdict(row), "model": row.model.model_dump(mode="json")}
+            for row in timing_rows(trials)
+        ],
+        "trials": [trial.model_dump(mode="json") for trial in trials],
+    }
+    return json.dumps(document, indent=2)
+
+
+def _print_list(runs: Path, as_json: bool) -> None:
+    found = list_runs(runs)
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in found], indent=2))
+        return
+    for row in found:
+        mark = "" if row.execution == "board" else f"  {row.execution.upper()}"
+        failed = f", {row.trials_failed} failed" if row.trials_failed else ""
+        click.echo(f"{row.id}  {row.board}  {row.trials_ok} trials ok{failed}{mark}")
+    if not found:
+        click.echo(f"no runs in {runs}", err=True)

@@ -1,0 +1,142 @@
+"""From the variants of a recipe to trials, inside the recipe's time limit.
+
+When a prediction says that the trials do not fit into ``max_time``, they are cut down in this
+order, and every cut is said before anything runs: warm-ups go first, then repeats down to one, then
+tokens down to ``min_tokens``. A recipe that does not fit even so is refused.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from labctl.errors import ConfigError
+
+Scalar = str | int | float | bool
+#: Seconds that one trial of a variant takes with this many tokens and this much warm-up.
+PredictTrial = Callable[["Variant", int, bool], float | None]
+#: A share of max_time is kept for moving files and for predictions that are too good.
+RESERVE = 0.1
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One combination of a recipe's matrix."""
+
+    slug: str
+    model_key: str
+    parameters: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much is measured."""
+
+    repeats: int
+    warm_up_trials: int
+    tokens: Mapping[str, int]  # by variant
+    warm_up_pass: bool = True
+    """llama.cpp's own warm-up: one pass over all weights before the prompt."""
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """One process to run. ``repeat`` 0 is a warm-up, whose numbers are never used."""
+
+    number: int
+    variant: Variant
+    repeat: int
+    tokens: int
+    warm_up_pass: bool
+
+    @property
+    def slug(self) -> str:
+        """Its folder's name, unique in the run together with its number."""
+        return f"{self.variant.slug}-{'warmup' if self.repeat == 0 else f'r{self.repeat}'}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The trials in the order in which they run."""
+
+    trials: tuple[PlannedTrial, ...]
+    predicted_seconds: float | None
+    notes: tuple[str, ...]
+
+
+def make_plan(
+    variants: Sequence[Variant],
+    wanted: Amount,
+    *,
+    interleaved: bool,
+    max_seconds: float,
+    min_tokens: int,
+    predict: PredictTrial,
+) -> Plan:
+    """Plan all trials; cut them down to ``max_seconds`` where the prediction asks for it.
+
+    Raises ConfigError when even the least amount does not fit.
+    """
+    amount, predicted, notes = _fit(variants, wanted, max_seconds, min_tokens, predict)
+    rounds = [0] * amount.warm_up_trials + list(range(1, amount.repeats + 1))
+    if interleaved:
+        order = [(variant, repeat) for repeat in rounds for variant in variants]
+    else:
+        order = [(variant, repeat) for variant in variants for repeat in rounds]
+    trials = tuple(
+        PlannedTrial(number, variant, repeat, amount.tokens[variant.slug], amount.warm_up_pass)
+        for number, (variant, repeat) in enumerate(order, start=1)
+    )
+    return Plan(trials, predicted, tuple(notes))
+
+
+def _fit(
+    variants: Sequence[Variant],
+    wanted: Amount,
+    max_seconds: float,
+    min_tokens: int,
+    predict: PredictTrial,
+) -> tuple[Amount, float | None, list[str]]:
+    limit = max_seconds * (1 - RESERVE)
+
+    def seconds(amount: Amount) -> float | None:
+        times = [predict(v, amount.tokens[v.slug], amount.warm_up_pass) for v in variants]
+        rounds = amount.repeats + amount.warm_up_trials
+        return None if None in times else sum(t for t in times if t is not None) * rounds
+
+    total = seconds(wanted)
+    if total is None or total <= limit:
+        return wanted, total, []
+    limits = f"predicted to take {_span(total)}, max_time is {_span(max_seconds)}"
+    notes = [f"as written the trials are {limits}: no warm-up"]
+    amount = replace(wanted, warm_up_trials=0, warm_up_pass=False)
+    total = seconds(amount)
+    if total is not None and total > limit and amount.repeats > 1:
+        fitting = int(limit // (total / amount.repeats))
+        amount = replace(amount, repeats=max(1, fitting))
+        notes.append(f"{amount.repeats} of {wanted.repeats} repeats")
+        total = seconds(amount)
+    if total is not None and total > limit:
+        most = max(wanted.tokens.values())
+        for tokens in range(most - 1, min_tokens - 1, -1):
+            amount = replace(
+                amount, tokens={slug: min(tokens, n) for slug, n in wanted.tokens.items()}
+            )
+            total = seconds(amount)
+            if total is not None and total <= limit:
+                notes.append(f"{tokens} of {most} tokens")
+                break
+    if total is not None and total > limit:
+        needed = math.ceil(total / (1 - RESERVE) / 60)
+        raise ConfigError(
+            f"one trial a variant, of {min_tokens} tokens, is predicted to take {_span(total)}; "
+            f"max_time is {_span(max_seconds)}",
+            hint=f"raise max_time to {needed}m or more, or measure fewer variants",
+        )
+    return amount, total, notes
+
+
+def _span(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.1f} h"
