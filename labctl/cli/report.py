@@ -11,8 +11,9 @@ from labctl.cli.lab import runs_folder
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError
 from labctl.records import RunRecord, TrialRecord
-from labctl.report import print_experiment, print_timing_table, timing_rows
+from labctl.report import print_experiment, print_timing_table
 from labctl.runs.directory import find_run, list_runs
+from labctl.runs.summary import summarise
 
 
 @click.command(epilog="Example: labctl report latest --form experiment")
@@ -55,8 +56,7 @@ def report_json(run: RunRecord, trials: list[TrialRecord], path: Path) -> str:
         "directory": str(path.resolve()),
         "run": run.model_dump(mode="json"),
         "rows": [
-            {**asdict(row), "model": row.model.model_dump(mode="json")}
-            for row in timing_rows(trials)
+            {**asdict(row), "model": row.model.model_dump(mode="json")} for row in summarise(trials)
         ],
         "trials": [trial.model_dump(mode="json") for trial in trials],
     }

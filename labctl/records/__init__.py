@@ -2,7 +2,7 @@
 
 from labctl.records.board import BoardFacts, CpuFacts, Execution
 from labctl.records.model import ModelIdentity, TensorMix
-from labctl.records.run import ArtifactIdentity, RunRecord
+from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
 from labctl.records.timing import SpanCheck, TimingRecord
 from labctl.records.trial import Check, Failure, JobStatus, TrialRecord, TrialState
 
@@ -13,8 +13,10 @@ __all__ = [
     "CpuFacts",
     "Execution",
     "Failure",
+    "GateRecord",
     "JobStatus",
     "ModelIdentity",
+    "RunEnd",
     "RunRecord",
     "SpanCheck",
     "TensorMix",

@@ -1,12 +1,14 @@
 """One run: everything needed to say what was measured, with what, on which board."""
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field, JsonValue
 
 from labctl.records.base import Record
 from labctl.records.board import BoardFacts
 from labctl.records.model import ModelIdentity
+from labctl.records.trial import Failure
 
 
 class ArtifactIdentity(Record):
@@ -42,3 +44,24 @@ class RunRecord(Record):
     host: str
     started: datetime
     epoch: int
+
+
+class GateRecord(Record):
+    """One gate of the recipe, judged. ``passed`` None = it could not or must not be judged."""
+
+    variant: str
+    metric: str
+    limit: str = Field(description="the recipe's words: `>= 2.0`, `<= 20s`")
+    value: float | None = Field(description="in the metric's own unit; durations in ns")
+    passed: bool | None
+    detail: str
+
+
+class RunEnd(Record):
+    """``end.json``: how a run ended; missing = it is under way, or its controller died."""
+
+    schema_version: int = 1
+    state: Literal["finished", "failed", "interrupted"]
+    failure: Failure | None = Field(None, description="what ended the run early")
+    gates: tuple[GateRecord, ...] = ()
+    finished: datetime

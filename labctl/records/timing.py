@@ -6,7 +6,7 @@ from pydantic import Field
 
 from labctl.records.base import Record
 
-StopReason = Literal["limit", "end-of-generation", "unknown"]
+StopReason = Literal["limit", "end-of-generation", "context-full", "unknown"]
 
 
 class SpanCheck(Record):
@@ -27,7 +27,11 @@ class TimingRecord(Record):
     """How long the parts of one generation took."""
 
     # what the program says of itself
-    load_ns: int | None = None
+    load_ns: int | None = Field(
+        None,
+        description="until the first pass over the weights ended: the warm-up, or, without one,"
+        " the first batch of the prompt, which is counted in prompt_eval_ns too",
+    )
     prompt_eval_ns: int | None = None
     prompt_tokens: int | None = None
     eval_ns: int | None = None
@@ -42,16 +46,22 @@ class TimingRecord(Record):
     ttft_ns: int | None = Field(
         None, description="from process start to the first generated token, load included"
     )
+    arrivals: int | None = Field(
+        None,
+        description="separate pieces of generated text; fewer than generated_tokens where tokens"
+        " came together or printed nothing",
+    )
     token_ns: tuple[int, ...] = Field(
         (), description="gaps between successive token arrivals; first token excluded"
     )
     merged_chunks: tuple[int, ...] = Field(
-        (), description="indexes of gaps whose chunk seems to hold more than one token"
+        (),
+        description="indexes of gaps that seem to hold more than one token; left out of p50..p99",
     )
     p50_ns: int | None = None
     p90_ns: int | None = None
     p99_ns: int | None = None
-    mean_ns: int | None = None
+    mean_ns: int | None = Field(None, description="span from first to last token / (tokens - 1)")
     tokens_per_second: float | None = Field(
         None, description="(tokens - 1) / span from first to last token"
     )

@@ -90,6 +90,7 @@ class TrialRecord(Record):
     )
     state: TrialState
     failure: Failure | None = None
+    skip_reason: str | None = Field(None, description="why a planned trial was not run")
     started: datetime
     finished: datetime
     job: JobStatus | None = None

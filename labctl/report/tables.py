@@ -7,8 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from labctl.records import Execution, RunRecord, TrialRecord, TrialState
-from labctl.report.rows import TimingRow, timing_rows
 from labctl.report.units import digits, duration, size
+from labctl.runs.summary import VariantSummary, summarise
 
 _NOT_A_BOARD = {
     Execution.EMULATED: "EMULATED ({emulator}): says nothing about the speed of a board",
@@ -19,7 +19,7 @@ _TOKENS_A_LINE = 10
 
 def print_timing_table(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
     """The table of a run: a row a variant, then what the reader has to know about it."""
-    rows = timing_rows(trials)
+    rows = summarise(trials)
     console.print(_headline(run), highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in _COLUMNS:
@@ -75,7 +75,7 @@ _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
 )
 
 
-def _cells(row: TimingRow) -> tuple[str, ...]:
+def _cells(row: VariantSummary) -> tuple[str, ...]:
     model = row.model
     requantized = f" (from {model.requantized_from})" if model.requantized_from else ""
     planned = row.trials_ok + row.trials_failed + row.trials_skipped
@@ -100,13 +100,13 @@ def _cells(row: TimingRow) -> tuple[str, ...]:
     )
 
 
-def _checks(row: TimingRow) -> str:
+def _checks(row: VariantSummary) -> str:
     if not row.trials_ok:
         return "no result"
     return "ok" if not row.checks_failed else "FAILED: " + ", ".join(row.checks_failed)
 
 
-def _notes(rows: Sequence[TimingRow], run: RunRecord) -> list[str]:
+def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
     notes = [escape(f"note: {note}") for note in run.plan_notes]
     for row in rows:
         notes += [escape(f"{row.variant}: {failure}") for failure in row.failures]

@@ -1,4 +1,4 @@
-"""The rows of a timing table: all good trials of a variant, put together."""
+"""What a run measured, by variant: all good trials of a variant, put together."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from labctl.stats import percentile
 
 
 @dataclass(frozen=True)
-class TimingRow:
+class VariantSummary:
     """One variant. Durations in ns; ``None`` = nothing was measured.
 
     ``token_*_ns`` are percentiles over the gaps of all its good trials together;
     ``ttft_ns`` and ``tokens_per_second`` are medians over its good trials; ``ratio`` is its median
-    token time over that of the first row that has one.
+    token time over that of the first variant that has one.
     """
 
     variant: str
@@ -32,29 +32,29 @@ class TimingRow:
     failures: tuple[str, ...]
 
 
-def timing_rows(trials: Iterable[TrialRecord]) -> list[TimingRow]:
-    """One row a variant, in the order of first appearance; warm-ups are left out."""
+def summarise(trials: Iterable[TrialRecord]) -> list[VariantSummary]:
+    """One summary a variant, in the order of first appearance; warm-ups are left out."""
     variants: dict[str, list[TrialRecord]] = {}
     for trial in trials:
         group = variants.setdefault(trial.variant, [])
         if trial.repeat > 0 or trial.state is TrialState.FAILED:
             group.append(trial)
-    rows: list[TimingRow] = []
+    summaries: list[VariantSummary] = []
     base_ns: int | None = None
     for variant, group in variants.items():
         if group:
-            row = _row(variant, group, base_ns)
-            base_ns = base_ns or row.token_p50_ns
-            rows.append(row)
-    return rows
+            summary = _summary(variant, group, base_ns)
+            base_ns = base_ns or summary.token_p50_ns
+            summaries.append(summary)
+    return summaries
 
 
-def _row(variant: str, group: Sequence[TrialRecord], base_ns: int | None) -> TimingRow:
+def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) -> VariantSummary:
     good = [t for t in group if t.state is TrialState.OK]
     timings = [t.timing for t in good if t.timing is not None]
     gaps = [gap for timing in timings for gap in timing.token_ns]
     p50 = _percentile_ns(gaps, 50)
-    return TimingRow(
+    return VariantSummary(
         variant=variant,
         model=group[0].model,
         trials_ok=len(good),
