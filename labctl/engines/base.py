@@ -1,0 +1,130 @@
+"""How to call an inference program and read what it says: the contract of an engine.
+
+An engine knows programs and flags by version, and turns the raw files of a job into a
+:class:`~labctl.records.TimingRecord`. It starts nothing, touches no board, and believes nothing:
+what it cannot show from the raw files is ``None`` or an error.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from labctl.config.wording import explain, path_text
+from labctl.config.yamltext import Value
+from labctl.errors import ConfigError, HostError, LabctlError
+from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
+
+
+class EngineParameters(BaseModel):
+    """Base of what a recipe may set for an engine: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+P = TypeVar("P", bound=EngineParameters)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program of an artifact, and which set of flags it understands."""
+
+    name: str
+    dialect: str
+
+
+@dataclass(frozen=True)
+class Settled(Generic[P]):
+    """Parameters in which nothing is left to chance, and what labctl decided by itself."""
+
+    parameters: P
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RawOutput:
+    """What a job left in its directory."""
+
+    stdout: bytes
+    stderr: bytes
+    timeline: bytes
+
+    @classmethod
+    def read(cls, directory: Path) -> "RawOutput":
+        """Read ``stdout``, ``stderr`` and ``timeline`` as pulled. Raises HostError."""
+        try:
+            return cls(
+                *((directory / name).read_bytes() for name in ("stdout", "stderr", "timeline"))
+            )
+        except OSError as error:
+            raise HostError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+class Engine(ABC, Generic[P]):
+    """One kind of inference program."""
+
+    #: Its name in recipes.
+    name: ClassVar[str]
+    #: The product whose artifacts hold its programs.
+    product: ClassVar[str]
+    #: What a recipe may ask of it.
+    intents: ClassVar[tuple[str, ...]]
+    parameters_model: type[P]
+
+    def parameters(self, values: Mapping[str, Value]) -> P:
+        """Check a recipe's parameters.
+
+        Raises ConfigError that names each wrong key, what was expected, and the nearest valid name.
+        """
+        document: dict[str, Value] = dict(values)
+        try:
+            return self.parameters_model.model_validate(document)
+        except ValidationError as error:
+            problems = [
+                f"{path_text(('parameters', *path))}: {sentence}"
+                for path, sentence, _ in explain(error.errors(), document, self.parameters_model)
+            ]
+            raise ConfigError("; ".join(problems)) from error
+
+    @abstractmethod
+    def settle(self, parameters: P, facts: BoardFacts, model: ModelIdentity) -> Settled[P]:
+        """Decide what the recipe left open from what the board and the model are."""
+
+    @abstractmethod
+    def wanted_tools(self, intent: str) -> tuple[str, ...]:
+        """Programs that can serve an intent, best first; an artifact needs one of them.
+
+        Raises ConfigError for an intent that this version of labctl does not serve.
+        """
+
+    @abstractmethod
+    def tool(self, intent: str, available: Collection[str], version: str | None = None) -> Tool:
+        """Choose the program and its flags from the names in an artifact and its version label.
+
+        Raises ConfigError when none of them serves the intent.
+        """
+
+    @abstractmethod
+    def command(
+        self, tool: Tool, parameters: P, *, program: str, model: str, prompt: str
+    ) -> list[str]:
+        """The argument vector for a board; ``program`` and ``model`` are paths there."""
+
+    @abstractmethod
+    def conditions(self, tool: Tool, parameters: P) -> dict[str, JsonValue]:
+        """What makes two records unlike when it differs."""
+
+    @abstractmethod
+    def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
+        """Why a job is no success, or ``None`` when it is one."""
+
+    @abstractmethod
+    def parse(self, raw: RawOutput, parameters: P) -> TimingRecord:
+        """Read the output of a job that ended well. Raises OutputNotUnderstood."""
+
+    @abstractmethod
+    def checks(self, timing: TimingRecord, parameters: P) -> tuple[Check, ...]:
+        """What the numbers say about their own trustworthiness."""

@@ -1,0 +1,93 @@
+"""What llama.cpp's last words mean."""
+
+import re
+from dataclasses import dataclass
+
+from labctl.engines.base import RawOutput
+from labctl.engines.outcome import diagnose_outcome, succeeded
+from labctl.errors import LabctlError, ProgramFailed
+from labctl.records import JobStatus
+
+_TAIL_BYTES = 64 * 1024
+_SHOWN_BYTES = 2000
+_DEPLOY_AGAIN = "`labctl deploy` checks the board's copy and repairs it"
+_SMALLER = "use a smaller model, a smaller context, or close what else runs on the board"
+
+
+@dataclass(frozen=True)
+class _Symptom:
+    pattern: re.Pattern[str]
+    message: str
+    hint: str
+
+
+def _symptom(pattern: str, message: str, hint: str) -> _Symptom:
+    return _Symptom(re.compile(pattern), message, hint)
+
+
+#: The first that is found is the cause; later lines are only its consequences.
+_SYMPTOMS = (
+    _symptom(
+        r"failed to open GGUF file.{0,4096}?\(No such file or directory\)",
+        "the model is not on the board",
+        _DEPLOY_AGAIN,
+    ),
+    _symptom(r"failed to open GGUF file", "the model on the board cannot be opened", _DEPLOY_AGAIN),
+    _symptom(
+        r"data is not within the file bounds",
+        "the model on the board is cut short",
+        _DEPLOY_AGAIN,
+    ),
+    _symptom(
+        r"invalid magic characters|failed to read magic",
+        "the model on the board is not a GGUF file",
+        _DEPLOY_AGAIN,
+    ),
+    _symptom(
+        r"tensor '[^']{1,200}' not found",
+        "the model lacks tensors that this program needs",
+        "is it a vocabulary, an adapter, or a model for a newer llama.cpp?",
+    ),
+    _symptom(
+        r"unknown model architecture",
+        "this version of llama.cpp does not know the model's architecture",
+        "build a newer llama.cpp",
+    ),
+    _symptom(
+        r"mmap failed: Cannot allocate memory|failed to allocate buffer for kv cache"
+        r"|failed to allocate compute|unable to allocate|std::bad_alloc|failed to mmap"
+        r"|GGML_ASSERT\(ctx->mem_buffer != NULL\) failed",
+        "the board ran out of memory",
+        _SMALLER,
+    ),
+    _symptom(
+        r"prompt is too long",
+        "the prompt does not fit in the context",
+        "raise the parameter context, or shorten the prompt",
+    ),
+    _symptom(
+        r"--no-conversation is not supported by llama-cli",
+        "this llama-cli only chats",
+        "build the artifact with llama-completion",
+    ),
+    _symptom(
+        r"error: invalid argument: ",
+        "this version of llama.cpp does not know one of the arguments",
+        "is the artifact's version label right?",
+    ),
+)
+
+
+def diagnose(job: JobStatus, raw: RawOutput) -> LabctlError | None:
+    """See :meth:`labctl.engines.base.Engine.diagnose`."""
+    if succeeded(job):
+        return None
+    tail = raw.stderr[-_TAIL_BYTES:].decode(errors="replace")
+    shown = tail[-_SHOWN_BYTES:]
+    if job.outcome in ("exited", "signaled"):
+        for symptom in _SYMPTOMS:
+            if symptom.pattern.search(tail):
+                return ProgramFailed(
+                    f"llama.cpp failed: {symptom.message}", hint=symptom.hint, details=shown
+                )
+    return diagnose_outcome(job, program="llama.cpp", output_tail=shown)

@@ -1,0 +1,125 @@
+"""The performance lines that llama.cpp prints at its end.
+
+Three forms (``common/sampling.cpp``, ``src/llama-context.cpp``, older ``llama.cpp``):
+``common_perf_print:`` behind a time stamp, ``llama_perf_context_print:`` with
+``llama_perf_sampler_print:``, and ``llama_print_timings:``. Fields are read by name; rates are not
+read at all (they are quotients of the others, and ``inf`` for one token).
+"""
+
+import re
+from dataclasses import dataclass
+
+from labctl.errors import OutputNotUnderstood
+
+_ANSI = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+_LINE = re.compile(
+    r"(?P<form>common_perf_print|llama_perf_context_print|llama_perf_sampler_print"
+    r"|llama_print_timings): {0,20}"
+    r"(?P<field>load|sampling|samplers|sample|prompt eval|eval|total) time = {1,20}"
+    r"(?P<ms>[0-9]{1,12}\.[0-9]{1,3}) ms(?: / {1,20}(?P<count>[0-9]{1,10}) (?:tokens|runs))?"
+)
+_FORMS = {
+    "common_perf_print": "common_perf",
+    "llama_perf_context_print": "llama_perf",
+    "llama_perf_sampler_print": "llama_perf",
+    "llama_print_timings": "llama_print_timings",
+}
+_REQUIRED = ("prompt eval", "eval", "total")
+
+
+@dataclass(frozen=True)
+class Perf:
+    """The program's own numbers; durations in ns, ``None`` where nothing was measured.
+
+    ``load_ns`` counts until the first pass over the weights ended: with a warm-up that is the
+    warm-up, without one it is the first batch of the prompt, which is in ``prompt_eval_ns`` too.
+    """
+
+    form: str
+    load_ns: int | None
+    prompt_eval_ns: int | None
+    prompt_tokens: int | None
+    eval_ns: int | None
+    decode_steps: int
+    sampling_ns: int | None
+    total_ns: int
+
+    @property
+    def generated_tokens(self) -> int:
+        """Each decode step follows a token, and yields the next; the prompt yields the first."""
+        return self.decode_steps + 1
+
+
+def parse_perf(stderr: bytes, *, batch: int, limit: int) -> Perf:
+    """Find the performance lines in what the program wrote to stderr.
+
+    Args:
+        stderr: the raw stream.
+        batch: logical batch size of the run, see :func:`_decode_steps`.
+        limit: tokens asked for.
+
+    Raises OutputNotUnderstood when lines are missing or cannot be true.
+    """
+    forms: set[str] = set()
+    ns: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for line in _ANSI.sub("", stderr.decode(errors="replace")).splitlines():
+        match = _LINE.search(line)
+        if match is None:
+            continue
+        forms.add(_FORMS[match["form"]])
+        field = match["field"]
+        ns[field] = _ms_to_ns(match["ms"])
+        if match["count"]:
+            counts[field] = int(match["count"])
+    missing = [field for field in _REQUIRED if field not in ns]
+    missing += [f"{field} count" for field in ("prompt eval", "eval") if field not in counts]
+    if missing:
+        raise OutputNotUnderstood(
+            f"llama.cpp's performance lines are incomplete: no {', no '.join(missing)}"
+            if forms
+            else "no performance lines of llama.cpp: looked for common_perf_print,"
+            " llama_perf_context_print and llama_print_timings",
+            hint="-lv 0, -lv 1, --log-disable and --no-perf suppress them",
+            details=stderr[-2000:].decode(errors="replace") or None,
+        )
+    if len(forms) > 1:
+        raise OutputNotUnderstood(
+            f"performance lines of different programs are mixed: {', '.join(sorted(forms))}"
+        )
+    steps = _decode_steps(ns, counts, batch, limit)
+    return Perf(
+        form=forms.pop(),
+        load_ns=ns.get("load"),
+        # A count is never printed as 0, even where nothing ran: a time of 0.00 ms tells it.
+        prompt_eval_ns=ns["prompt eval"] or None,
+        prompt_tokens=counts["prompt eval"] if ns["prompt eval"] else None,
+        eval_ns=ns["eval"] if steps and ns["eval"] else None,
+        decode_steps=steps,
+        sampling_ns=ns.get("sampling", ns.get("sample")),
+        total_ns=ns["total"],
+    )
+
+
+def _decode_steps(ns: dict[str, int], counts: dict[str, int], batch: int, limit: int) -> int:
+    """Decode steps after the first generated token.
+
+    llama.cpp counts a pass over one single token as ``eval``, a pass over more as ``prompt eval``
+    (``llama_context::synchronize``). So a prompt of one token, or one that leaves one token to its
+    last batch, adds a run that is no decode step.
+    """
+    runs = counts["eval"] if ns["eval"] else 0
+    single = runs > 0 and (
+        ns["prompt eval"] == 0 or (runs == limit and counts["prompt eval"] % batch == 0)
+    )
+    steps = runs - single
+    if steps >= limit:
+        raise OutputNotUnderstood(
+            f"llama.cpp says that it generated {steps + 1} tokens when {limit} were asked for"
+        )
+    return steps
+
+
+def _ms_to_ns(text: str) -> int:
+    whole, _, fraction = text.partition(".")
+    return int(whole) * 1_000_000 + int(fraction.ljust(6, "0"))

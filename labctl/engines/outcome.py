@@ -1,0 +1,83 @@
+"""How a job ended, whatever program it was: the part of a diagnosis that no engine knows better."""
+
+import signal
+
+from labctl.errors import BoardError, LabctlError, LeaseLost, ProgramFailed, ProgramTimeout
+from labctl.records import JobStatus
+
+_SHELL_SIGNAL_BASE = 128
+
+#: What usually lies behind a signal, and what to do.
+_SIGNALS: dict[int, tuple[str, str]] = {
+    signal.SIGILL: (
+        "an instruction that this CPU does not have",
+        "it was built for another CPU: build it for the board's target",
+    ),
+    signal.SIGKILL: (
+        "most likely by the kernel, because memory ran out",
+        "use a smaller model or context",
+    ),
+    signal.SIGINT: ("it was interrupted", "run the trial again"),
+    signal.SIGTERM: ("it was told to end from outside", "run the trial again"),
+}
+
+
+def signal_of(job: JobStatus) -> int | None:
+    """The signal that ended the job; shells and emulators tell it as exit status 128 + number."""
+    if job.signal is not None:
+        return job.signal
+    status = job.exit_status
+    if status is not None and _SHELL_SIGNAL_BASE < status < _SHELL_SIGNAL_BASE + signal.NSIG:
+        return status - _SHELL_SIGNAL_BASE
+    return None
+
+
+def succeeded(job: JobStatus) -> bool:
+    """The program ended by itself with status 0."""
+    return job.outcome == "exited" and job.exit_status == 0
+
+
+def diagnose_outcome(job: JobStatus, *, program: str, output_tail: str) -> LabctlError | None:
+    """The error of a job that did not end by itself with status 0; ``None`` when it did."""
+    if succeeded(job):
+        return None
+    details = output_tail or None
+    error: LabctlError
+    match job.outcome:
+        case "timeout":
+            error = ProgramTimeout(
+                f"{program} did not end in time and was stopped after {job.wall_ns / 1e9:.0f} s",
+                hint="raise the recipe's time-out, or ask for fewer tokens",
+                details=details,
+            )
+        case "output-limit":
+            error = ProgramFailed(
+                f"{program} wrote more than the output limit and was stopped"
+                f" ({job.stdout_bytes} bytes of stdout, {job.stderr_bytes} of stderr)",
+                hint="a program that waits at a prompt can write for ever: is it the right one?",
+                details=details,
+            )
+        case "spawn-failed":
+            error = ProgramFailed(
+                f"the board could not start {program}: {job.error or 'no reason given'}",
+                hint="was it built for this board's CPU?",
+                details=details,
+            )
+        case "stale-epoch":
+            error = LeaseLost(f"another controller holds the board; {program} was not run")
+        case "stopped":
+            error = BoardError(f"{program} was stopped from outside", details=details)
+        case _:
+            error = _died(job, program, details)
+    return error
+
+
+def _died(job: JobStatus, program: str, details: str | None) -> ProgramFailed:
+    number = signal_of(job)
+    if number is None:
+        return ProgramFailed(f"{program} ended with status {job.exit_status}", details=details)
+    known = number in {member.value for member in signal.Signals}
+    name = signal.Signals(number).name if known else f"signal {number}"
+    reason, hint = _SIGNALS.get(number, (None, None))
+    message = f"{program} was killed by {name}" + (f": {reason}" if reason else "")
+    return ProgramFailed(message, hint=hint, details=details)
