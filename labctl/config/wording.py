@@ -91,6 +91,8 @@ def explain(
             for inner, message in error["ctx"]["problems"]:
                 yield (*path, *inner), message, False
             continue
+        if error["type"] == "union_tag_invalid":
+            path = (*path, error["ctx"]["discriminator"].strip("'"))
         at.setdefault(path, []).append(error)
         schemas[path] = found
     for path, here in at.items():
@@ -211,7 +213,13 @@ def _branches(schema: Schema, root: Schema) -> list[Schema]:
 
 
 def _children(schema: Schema, step: str | int, root: Schema) -> list[Schema]:
-    child = schema.get("properties", {}).get(step)
-    if child is None:
-        child = schema.get("items" if isinstance(step, int) else "additionalProperties")
-    return _branches(child, root) if isinstance(child, dict) else []
+    if isinstance(step, int):
+        children = [schema.get("items"), *schema.get("prefixItems", ())[step : step + 1]]
+    elif step in schema.get("properties", {}):
+        children = [schema["properties"][step]]
+    else:
+        children = [
+            schema.get("additionalProperties"),
+            *schema.get("patternProperties", {}).values(),
+        ]
+    return [b for child in children if isinstance(child, dict) for b in _branches(child, root)]

@@ -1,0 +1,242 @@
+"""``devices.yaml``: the boards of a lab, how they are reached, and the hosts that build for them.
+
+The folder that holds the file is the lab. Nothing here says what a board can do: that is asked of
+the board.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+
+from labctl.config.document import StrictModel, load, refuse, refuse_all
+from labctl.config.names import did_you_mean, listed
+from labctl.config.quantities import Duration, Size
+from labctl.config.types import (
+    BoardPath,
+    Endpoint,
+    HostPath,
+    Line,
+    Name,
+    SshAddress,
+    Word,
+    split_endpoint,
+)
+from labctl.errors import ConfigError
+
+FILE_NAME = "devices.yaml"
+WORKDIR = "/data/local/tmp/labctl"
+
+
+def _link(link: object) -> object:
+    if link == "server":
+        raise ValueError(
+            "the link 'server' (USB, through the hdc server) is not in this version;"
+            " switch the board to TCP with `hdc tmode port 5555` and use link: tcp"
+        )
+    return link
+
+
+class HdcTransport(StrictModel):
+    """A board reached over OpenHarmony's hdc."""
+
+    kind: Literal["hdc"]
+    """How the board is reached."""
+    link: Annotated[Literal["tcp"], BeforeValidator(_link)]
+    """`tcp`: straight to the board's hdc daemon; no `hdc` program is needed on this host."""
+    address: Endpoint
+    """Where the board's hdc daemon listens, HOST:PORT."""
+
+    @property
+    def host(self) -> str:
+        """The host part of the address."""
+        return split_endpoint(self.address)[0]
+
+    @property
+    def port(self) -> int:
+        """The port part of the address."""
+        return split_endpoint(self.address)[1]
+
+
+class LocalTransport(StrictModel):
+    """This host itself, as if it were a board."""
+
+    kind: Literal["local"]
+    """How the board is reached."""
+
+
+def _known_kind(transport: object) -> object:
+    if isinstance(transport, dict) and transport.get("kind") == "ssh":
+        raise refuse("boards over ssh are not in this version; use hdc or local", "kind")
+    return transport
+
+
+Transport = Annotated[
+    HdcTransport | LocalTransport, Field(discriminator="kind"), BeforeValidator(_known_kind)
+]
+
+
+class Limits(StrictModel):
+    """What a board is given at most."""
+
+    max_time: Duration | None = None
+    """The longest that one run may take on this board; the smaller of this and the recipe's."""
+    storage: Size | None = None
+    """The most that labctl keeps in the board's workdir."""
+
+
+class Board(StrictModel):
+    """One board."""
+
+    target: Name
+    """What is built for the board: a folder of toolchains/."""
+    transport: Transport
+    """How commands and files reach the board."""
+    workdir: BoardPath = WORKDIR
+    """The folder on the board that belongs to labctl."""
+    tags: tuple[Name, ...] = ()
+    """Words to choose boards by."""
+    limits: Limits = Limits()
+    """What the board is given at most."""
+    description: Line | None = None
+    """For people: where the board stands, what is special about it."""
+
+    _name: str = PrivateAttr("")
+
+    @property
+    def name(self) -> str:
+        """Its key in devices.yaml."""
+        return self._name
+
+    @model_validator(mode="after")
+    def _local_has_workdir(self) -> Self:
+        if self.transport.kind == "local" and "workdir" not in self.model_fields_set:
+            raise refuse("a local board needs a workdir of its own on this host", "workdir")
+        return self
+
+
+class BuildHost(StrictModel):
+    """A host that builds, reached over ssh."""
+
+    address: SshAddress
+    """HOST or HOST:PORT."""
+    user: Word | None = None
+    """The user to log in as; otherwise what ssh's own configuration says."""
+    key: HostPath | None = None
+    """The private key's file; otherwise the ssh agent and the default keys."""
+    jump: Name | None = None
+    """Another build host to go through."""
+    workdir: BoardPath = "/tmp/labctl"  # noqa: S108 - on the remote host; made with mode 0700
+    """The folder on the host that belongs to labctl."""
+    description: Line | None = None
+    """For people."""
+
+
+class Lab(StrictModel):
+    """Everything in a devices.yaml."""
+
+    lab: Name | None = None
+    """What the lab is called in leases and reports; otherwise the name of its folder."""
+    default_board: Name | None = None
+    """The board that commands take when none is named."""
+    boards: dict[Name, Board]
+    """The boards, by name."""
+    build_hosts: dict[Name, BuildHost] = Field(default_factory=dict)
+    """Hosts that build, by name."""
+
+    def model_post_init(self, _context: Any, /) -> None:
+        """Tell each board its name."""
+        for name, board in self.boards.items():
+            board._name = name
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Self:
+        problems: list[tuple[tuple[str, ...], str]] = []
+        if self.default_board is not None and self.default_board not in self.boards:
+            near = did_you_mean(self.default_board, self.boards)
+            problems.append((("default_board",), f"no board {self.default_board!r}{near}"))
+        for name, host in self.build_hosts.items():
+            if host.jump is not None and (host.jump == name or host.jump not in self.build_hosts):
+                near = did_you_mean(host.jump, set(self.build_hosts) - {name})
+                what = f"no other build host {host.jump!r}{near}"
+                problems.append((("build_hosts", name, "jump"), what))
+        if problems:
+            raise refuse_all(problems)
+        return self
+
+    @model_validator(mode="after")
+    def _addresses_differ(self) -> Self:
+        seen: dict[tuple[str, int], str] = {}
+        for name, board in self.boards.items():
+            if not isinstance(board.transport, HdcTransport):
+                continue
+            endpoint = (board.transport.host.lower(), board.transport.port)
+            if endpoint in seen:
+                what = f"board '{seen[endpoint]}' has this address too"
+                raise refuse(what, "boards", name, "transport", "address")
+            seen[endpoint] = name
+        return self
+
+    def board(self, name: str | None = None) -> Board:
+        """The board of that name; without one, the default board or the only one.
+
+        Raises ConfigError with the nearest name, or with all of them.
+        """
+        if name is None:
+            name = self.default_board
+        if name is None:
+            if len(self.boards) == 1:
+                return next(iter(self.boards.values()))
+            raise ConfigError(
+                f"no board is named, and {FILE_NAME} has no default_board",
+                hint=f"name one with --board: {self._known()}",
+            )
+        if name not in self.boards:
+            raise ConfigError(
+                f"no board {name!r} in {FILE_NAME}{did_you_mean(name, self.boards)}",
+                hint=f"it knows {self._known()}",
+            )
+        return self.boards[name]
+
+    def _known(self) -> str:
+        return listed(self.boards) if self.boards else "no boards yet"
+
+
+@dataclass(frozen=True)
+class LabFile:
+    """A lab and its folder."""
+
+    root: Path
+    lab: Lab
+
+    @property
+    def name(self) -> str:
+        """What the lab is called."""
+        return self.lab.lab or self.root.name or "lab"
+
+    @property
+    def path(self) -> Path:
+        """Its devices.yaml."""
+        return self.root / FILE_NAME
+
+    def board(self, name: str | None = None) -> Board:
+        """As ``Lab.board``."""
+        return self.lab.board(name)
+
+
+def find_lab_root(start: Path) -> Path | None:
+    """The nearest folder, from ``start`` upwards, that holds a devices.yaml."""
+    here = start.resolve()
+    return next((d for d in (here, *here.parents) if (d / FILE_NAME).is_file()), None)
+
+
+def find_lab(start: Path) -> LabFile:
+    """The lab that ``start`` is in. Raises ConfigError when there is none, or it is wrong."""
+    root = find_lab_root(start)
+    if root is None:
+        raise ConfigError(
+            f"no {FILE_NAME} in {start.resolve()} or a folder above it",
+            hint="write a first one: `labctl init`, or name the lab's folder: `labctl --lab DIR …`",
+        )
+    return LabFile(root, load(root / FILE_NAME, Lab))
