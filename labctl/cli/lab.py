@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from labctl.cli.root import Invocation
-from labctl.config.lab import Lab, find_lab
+from labctl.config.lab import LabFile, find_lab
 
 
-def lab_of(invocation: Invocation) -> Lab:
+def lab_of(invocation: Invocation) -> LabFile:
     """The lab named by ``--lab``, else the nearest parent folder's. Raises ConfigError."""
     return find_lab(invocation.lab or Path.cwd())
 
