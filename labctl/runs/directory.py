@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, HostError
 from labctl.files import append_line, host_writes, write_atomic
-from labctl.records import RunRecord, TrialRecord
+from labctl.records import RunEnd, RunRecord, TrialRecord
 from labctl.records.base import Record
 from labctl.store import Index, IndexedRun
 
@@ -52,6 +52,15 @@ class RunDirectory:
         folder = self.trial_path(trial.number, trial.slug)
         write_atomic(folder / "record.json", trial.model_dump_json(indent=2) + "\n")
         append_line(self.path / "records.jsonl", trial.model_dump_json())
+
+    def finish(self, end: RunEnd) -> None:
+        """Say how the run ended."""
+        write_atomic(self.path / "end.json", end.model_dump_json(indent=2) + "\n")
+
+    def end(self) -> RunEnd | None:
+        """How it ended; None while it is under way, or when its controller died."""
+        path = self.path / "end.json"
+        return _read(path, RunEnd) if path.exists() else None
 
     def run(self) -> RunRecord:
         """The run's own record. Raises ConfigError when it cannot be read."""
@@ -118,7 +127,10 @@ def list_runs(runs: Path, *, limit: int = 50) -> list[IndexedRun]:
     on_disk = [directory.path.name for directory in run_directories(runs)][::-1][:limit]
     if not on_disk:
         return []
-    listed = index_of(runs).runs(limit=limit)
+    try:
+        listed = index_of(runs).runs(limit=limit)
+    except HostError:  # damaged, or of another version; what is wrong with the disk shows below
+        listed = []
     if [row.id for row in listed] != on_disk:
         listed = rebuild_index(runs).runs(limit=limit)
     return listed
@@ -132,7 +144,7 @@ def index_of(runs: Path) -> Index:
 def rebuild_index(runs: Path) -> Index:
     """Make the index again from the run directories."""
     index = index_of(runs)
-    index.clear()
+    index.forget()
     for directory in run_directories(runs):
         index.add(directory.run(), directory.trials())
     return index

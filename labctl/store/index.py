@@ -108,10 +108,9 @@ class Index:
                 [_trial_row(run.id, trial) for trial in trials],
             )
 
-    def clear(self) -> None:
-        """Forget all runs."""
-        with self._connection() as db:
-            db.execute("DELETE FROM run")
+    def forget(self) -> None:
+        """Remove the file, damaged or not: the run directories know better."""
+        self._path.unlink(missing_ok=True)
 
     def runs(self, *, limit: int) -> list[IndexedRun]:
         """The newest runs first."""

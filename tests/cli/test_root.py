@@ -1,0 +1,93 @@
+import importlib
+
+import pytest
+
+from labctl.cli.root import COMMANDS, cli, run_cli
+from labctl.errors import ConfigError, DeviceLost, ExitStatus, LabctlError, ProgramFailed
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """A command that raises what the test gives."""
+
+    def install(error: BaseException, name: str = "report") -> None:
+        import click
+
+        @click.command()
+        def command() -> None:
+            raise error
+
+        monkeypatch.setattr(type(cli), "get_command", lambda *_: command)
+        assert name in COMMANDS
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "blame"),
+    [
+        (ConfigError("no board 'x'", hint="it knows 'y'"), 2, "config"),
+        (DeviceLost("lost rk1"), 3, "infra"),
+        (ProgramFailed("SIGILL"), 1, "job"),
+    ],
+)
+def test_an_error_is_one_sentence_with_blame_and_exit_status(  # type: ignore[no-untyped-def]
+    failing, capsys: pytest.CaptureFixture[str], error: LabctlError, status: int, blame: str
+) -> None:
+    failing(error)
+    assert run_cli(["report"]) == status
+    said = capsys.readouterr().err
+    assert f"error ({blame}): {error.message}" in said
+    assert (error.hint or "") in said
+    assert "Traceback" not in said
+
+
+def test_debug_shows_the_traceback(failing, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    failing(DeviceLost("lost rk1"))
+    assert run_cli(["--debug", "report"]) == ExitStatus.INFRA
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_unforeseen_is_shown_as_a_bug(failing, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    failing(ZeroDivisionError("division by zero"))
+    assert run_cli(["report"]) == ExitStatus.INFRA
+    said = capsys.readouterr().err
+    assert said.startswith("bug: ZeroDivisionError: division by zero (test_root.py:")
+    assert "Traceback" not in said
+
+
+def test_interruption(failing, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    failing(KeyboardInterrupt())
+    assert run_cli(["report"]) == ExitStatus.INTERRUPTED
+
+
+def test_shell_keeps_255_for_its_own_failures(failing) -> None:  # type: ignore[no-untyped-def]
+    failing(DeviceLost("lost rk1"), "shell")
+    assert run_cli(["shell"]) == ExitStatus.SHELL_FAILURE
+
+
+def test_control_sequences_in_evidence_do_not_reach_the_terminal(  # type: ignore[no-untyped-def]
+    failing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(ProgramFailed("crash", details="\x1b]0;owned\x07\x1b[2Jred"))
+    run_cli(["report"])
+    said = capsys.readouterr().err
+    assert "\x1b]" not in said
+    assert "\\x1b]0;owned\\x07" in said
+
+
+def test_wrong_use_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["nonsense"]) == ExitStatus.CONFIG
+    assert run_cli(["--nonsense"]) == ExitStatus.CONFIG
+    assert "No such" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_complete_help_with_an_example(name: str) -> None:
+    module, attribute, short = COMMANDS[name]
+    command = getattr(importlib.import_module(module), attribute)
+    assert command.help.splitlines()[0] == short
+    assert "Example" in (command.epilog or "")
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            assert getattr(parameter, "help", None), f"{name} {parameter.name} has no help"

@@ -1,0 +1,114 @@
+from io import StringIO
+
+import pytest
+from records_made import model, run, timing, trial
+from rich.console import Console
+
+from labctl.errors import ProgramFailed
+from labctl.records import BoardFacts, Check, Execution, Failure, TrialState
+from labctl.report import print_experiment, print_timing_table
+from labctl.report.units import duration, size
+from labctl.runs.summary import summarise
+
+Q8 = {"variant": "q8_0", "model": model("q8_0", "Q8_0", size_bytes=145_000_000)}
+
+
+def drawn(function, *arguments) -> str:  # type: ignore[no-untyped-def]
+    console = Console(file=StringIO(), width=200)
+    function(console, *arguments)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_a_variant_is_the_median_of_all_gaps_of_its_good_trials() -> None:
+    fast = [trial(1), trial(2, timing=timing([100, 110, 400]))]
+    slow = [trial(3, **Q8, timing=timing([330, 330, 330]))]
+    first, second = summarise([*fast, *slow])
+    assert first.token_p50_ns == 110_000_000
+    assert first.generated_tokens == 8
+    assert first.trials_ok == 2
+    assert second.ratio == pytest.approx(3.0)
+
+
+def test_warm_ups_and_failures_are_no_result() -> None:
+    crash = Failure.of(ProgramFailed("llama-cli was killed by SIGILL"))
+    (row,) = summarise(
+        [
+            trial(1, repeat=0, timing=timing([900])),
+            trial(2, state=TrialState.FAILED, failure=crash, timing=timing([1])),
+            trial(3, state=TrialState.SKIPPED, timing=None),
+        ]
+    )
+    assert (row.trials_ok, row.trials_failed, row.trials_skipped) == (0, 1, 1)
+    assert row.token_p50_ns is None
+    assert row.ratio is None
+
+
+def test_the_table_shows_results_checks_and_failures() -> None:
+    bad = trial(2, checks=(Check(name="token count", ok=False, detail="3 of 4"),))
+    crash = Failure.of(ProgramFailed("llama-cli was killed by SIGILL"))
+    failed = trial(3, **Q8, state=TrialState.FAILED, failure=crash, timing=None)
+    text = drawn(print_timing_table, run(), [trial(1), bad, failed])
+    row = next(line for line in text.splitlines() if line.startswith("q2_k"))
+    for cell in ("Q2_K, 5.20 b/w", "88.0 MB", "2/2", "2.00 s", "110 ms", "9.09", "1.00"):
+        assert cell in row
+    assert "FAILED: token count" in row
+    assert "no result" in text
+    assert "q8_0: ProgramFailed (job): llama-cli was killed by SIGILL" in text
+    assert "EMULATED" not in text
+
+
+def test_an_emulated_table_says_so_first() -> None:
+    facts = BoardFacts(
+        execution=Execution.EMULATED,
+        machine="x86_64",
+        kernel="6",
+        boot_id="b",
+        emulator="qemu -cpu a76",
+    )
+    text = drawn(print_timing_table, run(facts=facts), [trial(1)])
+    assert text.splitlines()[1].startswith("EMULATED (qemu -cpu a76)")
+
+
+def test_text_from_records_is_not_markup() -> None:
+    crash = Failure.of(ProgramFailed("[bold]x[/nope]"))
+    text = drawn(
+        print_timing_table,
+        run(board="[red]rk1"),
+        [trial(1, state=TrialState.FAILED, failure=crash, timing=None)],
+    )
+    assert "[red]rk1" in text
+    assert "[bold]x[/nope]" in text
+
+
+def test_the_experiment_form_lists_every_token_with_mean_and_ratio() -> None:
+    slow = trial(2, **Q8, timing=timing([300, 300, 300]))
+    text = drawn(print_experiment, run(), [trial(1), slow])
+    assert "0.100   0.110   0.120" in text
+    assert "mean 0.110 s a token over 3, ratio 1.00" in text
+    assert "mean 0.300 s a token over 3, ratio 2.73" in text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (None, "-"),
+        (381_430_000, "381 ms"),
+        (18_180_000_000, "18.2 s"),
+        (120_000_000_000, "120 s"),
+        (3_600_000_000_000, "60.0 min"),
+        (999, "999 ns"),
+        (1500, "1.50 µs"),
+    ],
+)
+def test_durations(ns: int | None, text: str) -> None:
+    assert duration(ns) == text
+
+
+def test_sizes() -> None:
+    assert [size(n) for n in (None, 999, 145_000_000, 3_180_000_000)] == [
+        "-",
+        "999 B",
+        "145 MB",
+        "3.18 GB",
+    ]

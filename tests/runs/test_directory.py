@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+from records_made import run, trial
+
+from labctl.errors import Blame, ConfigError, DeviceLost
+from labctl.records import Failure, TrialState
+from labctl.runs.directory import RunDirectory, find_run, index_of, list_runs
+
+FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for run_id in (FIRST, SECOND):
+        directory = RunDirectory.create(tmp_path, run(run_id))
+        directory.add(trial(1))
+        directory.add(trial(2))
+    return tmp_path
+
+
+def test_what_was_added_is_read_back_the_same(runs: Path) -> None:
+    directory = find_run(runs, FIRST)
+    assert directory.run() == run(FIRST)
+    assert directory.trials() == [trial(1), trial(2)]
+    assert len((directory.path / "records.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", [SECOND, "latest", "20261121", "123456"])
+def test_a_run_is_found_by_what_people_type(runs: Path, name: str) -> None:
+    assert find_run(runs, name).path.name == SECOND
+
+
+def test_a_run_is_found_by_its_path(runs: Path) -> None:
+    assert find_run(runs / "elsewhere", str(runs / FIRST)).path == runs / FIRST
+
+
+def test_an_ambiguous_or_unknown_name_says_what_there_is(runs: Path) -> None:
+    with pytest.raises(ConfigError, match=f"name of 2 runs: {FIRST}, {SECOND}"):
+        find_run(runs, "2026112")
+    with pytest.raises(ConfigError, match="no run 'nope'") as caught:
+        find_run(runs, "nope")
+    assert SECOND in str(caught.value.hint)
+    with pytest.raises(ConfigError, match="there are no runs"):
+        find_run(runs / "elsewhere", "latest")
+
+
+def test_a_damaged_record_is_named(runs: Path) -> None:
+    path = runs / FIRST / "run.json"
+    path.write_text('{"id": 3}')
+    with pytest.raises(ConfigError, match=r"run\.json is not a record"):
+        find_run(runs, FIRST).run()
+
+
+def test_the_list_comes_back_when_the_index_is_gone_or_behind(runs: Path) -> None:
+    assert [row.id for row in list_runs(runs)] == [SECOND, FIRST]
+    third = RunDirectory.create(runs, run("20261122T000000Z-q2-fedcba"))
+    lost = Failure.of(DeviceLost("gone"))
+    assert lost.blame is Blame.INFRA
+    third.add(trial(1, state=TrialState.FAILED, failure=lost, timing=None))
+    newest = list_runs(runs)[0]
+    assert (newest.id, newest.trials_ok, newest.trials_failed) == (third.path.name, 0, 1)
+    (runs / "index.sqlite").unlink()
+    assert len(list_runs(runs)) == 3
+
+
+def test_a_damaged_index_is_made_again(runs: Path) -> None:
+    list_runs(runs)
+    (runs / "index.sqlite").write_bytes(b"no database" * 1000)
+    assert len(list_runs(runs)) == 2
+
+
+def test_the_index_replaces_a_run_that_it_knows(runs: Path) -> None:
+    index = index_of(runs)
+    index.add(run(FIRST), [trial(1)])
+    index.add(run(FIRST), [trial(1), trial(2)])
+    assert [(row.id, row.trials_ok) for row in index.runs(limit=9)] == [(FIRST, 2)]

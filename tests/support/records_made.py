@@ -1,0 +1,87 @@
+"""Records for tests of what is made from records."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from labctl.records import (
+    BoardFacts,
+    Check,
+    Execution,
+    ModelIdentity,
+    RunRecord,
+    TimingRecord,
+    TrialRecord,
+    TrialState,
+)
+
+BEGAN = datetime(2026, 11, 20, 22, 30, tzinfo=UTC)
+MS = 1_000_000
+
+
+def model(key: str = "q2_k", quantization: str = "Q2_K", **changes: Any) -> ModelIdentity:
+    values: dict[str, Any] = {
+        "key": key,
+        "file": f"{key}.gguf",
+        "sha256": key.encode().hex().ljust(64, "0"),
+        "size_bytes": 88_000_000,
+        "architecture": "llama",
+        "quantization": quantization,
+        "parameters": 134_515_008,
+        "bits_per_weight": 5.2,
+        "tensor_bytes": 87_000_000,
+        "bytes_per_token": 60_000_000,
+    }
+    return ModelIdentity(**{**values, **changes})
+
+
+def timing(gaps_ms: list[float], **changes: Any) -> TimingRecord:
+    gaps = [round(gap * MS) for gap in gaps_ms]
+    values: dict[str, Any] = {
+        "generated_tokens": len(gaps) + 1,
+        "ttft_ns": 2_000 * MS,
+        "token_ns": tuple(gaps),
+        "p50_ns": sorted(gaps)[len(gaps) // 2],
+        "tokens_per_second": 1e9 * len(gaps) / sum(gaps),
+    }
+    return TimingRecord(**{**values, **changes})
+
+
+def trial(number: int = 1, **changes: Any) -> TrialRecord:
+    values: dict[str, Any] = {
+        "number": number,
+        "slug": f"q2_k-r{number}",
+        "variant": "q2_k",
+        "repeat": number,
+        "model": model(),
+        "parameters": {"tokens": 4},
+        "board": "rk1",
+        "target": "rk3568",
+        "execution": Execution.BOARD,
+        "state": TrialState.OK,
+        "started": BEGAN + timedelta(minutes=number),
+        "finished": BEGAN + timedelta(minutes=number, seconds=30),
+        "timing": timing([100, 110, 120]),
+        "checks": (Check(name="span", ok=True, detail="0.99"),),
+    }
+    return TrialRecord(**{**values, **changes})
+
+
+def run(run_id: str = "20261120T223000Z-q2-abcdef", **changes: Any) -> RunRecord:
+    values: dict[str, Any] = {
+        "id": run_id,
+        "recipe": "q2",
+        "recipe_resolved": {"name": "q2"},
+        "board": "rk1",
+        "target": "rk3568",
+        "facts": BoardFacts(
+            execution=Execution.BOARD, machine="aarch64", kernel="5.10", boot_id="b1"
+        ),
+        "artifacts": (),
+        "models": (model(),),
+        "trials_planned": 3,
+        "labctl_version": "0",
+        "host": "h",
+        "started": BEGAN,
+        "epoch": 1,
+    }
+    return RunRecord(**{**values, **changes})
