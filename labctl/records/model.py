@@ -29,6 +29,9 @@ class ModelIdentity(Record):
     bytes_per_token: int = Field(
         description="weight bytes read for one generated token; the embedding look-up is one row"
     )
+    kv_bytes_per_position: int | None = Field(
+        None, description="f16 KV cache for each position of the context"
+    )
     context_length: int | None = None
     tensors: tuple[TensorMix, ...] = ()
     requantized_from: str | None = Field(

@@ -1,0 +1,185 @@
+"""What a GGUF model is: architecture, quantisation, and the bytes that one token costs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gguf.constants import LlamaFileType
+
+from labctl.errors import ConfigError
+from labctl.gguf.hashes import file_sha256
+from labctl.gguf.header import Header, Tensor, Value, read_header
+from labctl.records import ModelIdentity, TensorMix
+
+_EMBEDDING = "token_embd.weight"
+_OUTPUT = "output.weight"
+#: Tables of which a token needs one row only.
+_LOOKED_UP = (_EMBEDDING, "per_layer_token_embd.weight", "position_embd.weight")
+_EXPERTS = "_exps."
+_F16_BYTES = 2
+
+
+@dataclass(frozen=True)
+class GgufInfo:
+    """A whole, readable GGUF language model."""
+
+    path: Path
+    size_bytes: int
+    version: int
+    architecture: str
+    name: str | None
+    quantization: str
+    parameters: int
+    tensor_bytes: int
+    bytes_per_token: int
+    context_length: int | None
+    #: Bytes of an f16 KV cache for each position of the context; an upper bound where the model has
+    #: sliding windows, ``None`` where it does not say (recurrent or compressed caches).
+    kv_bytes_per_position: int | None
+    tensors: tuple[TensorMix, ...]
+
+
+def inspect(path: Path) -> GgufInfo:
+    """Read a model's header; the tensor data is not touched.
+
+    Raises ConfigError when the file is missing, empty, not GGUF, cut short, of an unknown version
+    or byte order, or no complete language model.
+    """
+    header = read_header(path)
+    architecture = header.values.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise ConfigError(f"{path}: the header names no general.architecture")
+    if not header.tensors:
+        raise ConfigError(
+            f"{path}: a vocabulary without weights", hint="take the model's full GGUF file"
+        )
+    parts = header.values.get("split.count")
+    if isinstance(parts, int) and parts > 1:
+        raise ConfigError(
+            f"{path}: one of {parts} parts of a model",
+            hint="join them with `llama-gguf-split --merge`",
+        )
+    if all(tensor.name != _EMBEDDING for tensor in header.tensors):
+        raise ConfigError(
+            f"{path}: no tensor {_EMBEDDING}, so it is no language model",
+            hint="is it an adapter or a vision projector?",
+        )
+    mix = _mix(header.tensors)
+    name = header.values.get("general.name")
+    return GgufInfo(
+        path=path,
+        size_bytes=path.stat().st_size,
+        version=header.version,
+        architecture=architecture,
+        name=name if isinstance(name, str) else None,
+        quantization=_quantization(header, mix),
+        parameters=sum(tensor.elements for tensor in header.tensors),
+        tensor_bytes=sum(tensor.size_bytes for tensor in header.tensors),
+        bytes_per_token=_bytes_per_token(header, architecture),
+        context_length=_whole(header.values.get(f"{architecture}.context_length")),
+        kv_bytes_per_position=_kv_bytes(header, architecture),
+        tensors=mix,
+    )
+
+
+def identify(
+    key: str,
+    path: Path,
+    *,
+    requantized_from: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> ModelIdentity:
+    """The record of a model file, its SHA-256 included. ``progress`` gets the bytes hashed so far.
+
+    Raises ConfigError as :func:`inspect` does.
+    """
+    info = inspect(path)
+    return ModelIdentity(
+        key=key,
+        file=path.name,
+        sha256=file_sha256(path, progress),
+        size_bytes=info.size_bytes,
+        architecture=info.architecture,
+        name=info.name,
+        quantization=info.quantization,
+        parameters=info.parameters,
+        bits_per_weight=info.tensor_bytes * 8 / info.parameters,
+        tensor_bytes=info.tensor_bytes,
+        bytes_per_token=info.bytes_per_token,
+        kv_bytes_per_position=info.kv_bytes_per_position,
+        context_length=info.context_length,
+        tensors=info.tensors,
+        requantized_from=requantized_from,
+    )
+
+
+def _mix(tensors: tuple[Tensor, ...]) -> tuple[TensorMix, ...]:
+    """Tensors by type, most bytes first."""
+    counts: dict[str, tuple[int, int]] = {}
+    for tensor in tensors:
+        count, size = counts.get(tensor.type, (0, 0))
+        counts[tensor.type] = (count + 1, size + tensor.size_bytes)
+    mixes = (TensorMix(type=t, count=c, bytes=b) for t, (c, b) in counts.items())
+    return tuple(sorted(mixes, key=lambda mix: -mix.bytes))
+
+
+def _quantization(header: Header, mix: tuple[TensorMix, ...]) -> str:
+    """``general.file_type`` by name; where it is absent or only guessed, the main type."""
+    number = header.values.get("general.file_type")
+    try:
+        name = LlamaFileType(number).name if isinstance(number, int) else ""
+    except ValueError:
+        name = ""
+    return name.removeprefix("MOSTLY_").removeprefix("ALL_") or mix[0].type
+
+
+def _bytes_per_token(header: Header, architecture: str) -> int:
+    """Weight bytes that generating one token reads.
+
+    All of them, but one row of each look-up table (the token embedding counts whole when the model
+    has no output matrix of its own and uses the embedding for it), and of a mixture of experts
+    only the share of experts that a token uses.
+    """
+    tied = all(tensor.name != _OUTPUT for tensor in header.tensors)
+    used = _whole(header.values.get(f"{architecture}.expert_used_count"))
+    experts = _whole(header.values.get(f"{architecture}.expert_count"))
+    total = 0
+    for tensor in header.tensors:
+        if tensor.name in _LOOKED_UP and not (tied and tensor.name == _EMBEDDING):
+            total += tensor.size_bytes // max(1, tensor.shape[-1])
+        elif _EXPERTS in tensor.name and used and experts:
+            total += tensor.size_bytes * min(used, experts) // experts
+        else:
+            total += tensor.size_bytes
+    return total
+
+
+def _kv_bytes(header: Header, architecture: str) -> int | None:
+    """Keys and values of every layer and KV head, in f16."""
+
+    def get(key: str) -> Value | None:
+        return header.values.get(f"{architecture}.{key}")
+
+    if get("attention.kv_lora_rank") is not None or get("ssm.state_size") is not None:
+        return None
+    layers = _whole(get("block_count"))
+    width = _whole(get("embedding_length"))
+    heads = get("attention.head_count")
+    most_heads = max(map(int, heads), default=0) if isinstance(heads, list) else _whole(heads)
+    kv_heads = _over_layers(get("attention.head_count_kv") or heads, layers)
+    if not width or not most_heads or not kv_heads:
+        return None
+    key_width = _whole(get("attention.key_length")) or width // most_heads
+    value_width = _whole(get("attention.value_length")) or width // most_heads
+    return kv_heads * (key_width + value_width) * _F16_BYTES
+
+
+def _over_layers(value: Value | None, layers: int | None) -> int:
+    """The sum of a setting that is one number for all layers, or a list with one for each."""
+    if isinstance(value, list):
+        return sum(map(int, value))
+    return (_whole(value) or 0) * (layers or 0)
+
+
+def _whole(value: Value | None) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
