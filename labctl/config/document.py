@@ -20,7 +20,8 @@ from pydantic_core import PydanticCustomError
 
 from labctl.config import wording, yamltext
 from labctl.config.names import listed
-from labctl.config.yamltext import Path, Value
+from labctl.config.yamltext import Path
+from labctl.config.yamlwords import Value
 from labctl.errors import ConfigError
 
 MOST_BYTES = 1_000_000
@@ -77,7 +78,7 @@ class Document:
     @classmethod
     def read(cls, path: FilePath) -> "Document":
         """The document in a file. Raises ConfigError."""
-        return cls.parse(_text(path), str(path))
+        return cls.parse(read_text(path), str(path))
 
     @classmethod
     def parse(cls, text: str, name: str) -> "Document":
@@ -89,24 +90,29 @@ class Document:
             raise ConfigError(f"{place}: {error.message}") from None
         document = cls(name, marks.value, marks)
         if marks.problems:
-            document._fail([(p.path, p.message, p.spot) for p in marks.problems])
+            raise document._refusal((p.path, p.message, p.spot) for p in marks.problems)
         return document
 
     def override(self, path: Path, value: Value, origin: str) -> None:
         """Put ``value`` at ``path``, making mappings on the way; problems there are ``origin``'s.
 
-        Raises ConfigError when something on the way is not a mapping.
+        ``None`` takes away what is there. Raises ConfigError when something on the way is not a
+        mapping.
         """
         if not isinstance(self.value, dict):
             self._not_a_mapping(StrictModel)
         inner: dict[str, Value] = self.value
         for number, step in enumerate(path[:-1], 1):
+            if step not in inner:
+                self.overridden.setdefault(path[:number], origin)
             below = inner.setdefault(str(step), {})
             if not isinstance(below, dict):
                 place = wording.path_text(path[:number])
                 raise ConfigError(f"{origin}: {place} is not a mapping, it has no keys to set")
             inner = below
         inner[str(path[-1])] = value
+        if value is None:
+            del inner[str(path[-1])]
         self.overridden[path] = origin
 
     def validated(self, model: type[M], *, context: dict[str, Any] | None = None) -> M:
@@ -117,7 +123,12 @@ class Document:
             return model.model_validate_json(json.dumps(self.value), strict=True, context=context)
         except ValidationError as failure:
             found = wording.explain(failure.errors(include_url=False), self.value, model)
-            self._fail((path, text, self._spot(path, key=key)) for path, text, key in found)
+            placed = [(path, text, self._spot(path, key=key)) for path, text, key in found]
+        raise self._refusal(placed)
+
+    def refusal(self, problems: Iterable[tuple[Path, str]]) -> ConfigError:
+        """The error that tells problems which were found after reading, each at its place."""
+        return self._refusal((path, text, self._spot(path)) for path, text in problems)
 
     def _not_a_mapping(self, model: type[BaseModel]) -> NoReturn:
         required = [name for name, info in model.model_fields.items() if info.is_required()]
@@ -126,13 +137,13 @@ class Document:
             if required
             else ""
         )
-        spot = self._spot((), key=False)
+        spot = self._spot(())
         what = "the file is empty" if self.value is None else f"found {wording.shown(self.value)}"
         raise ConfigError(
             f"{self.name}:{spot.line}:{spot.column}: {what}, expected a mapping{needs}"
         )
 
-    def _spot(self, path: Path, *, key: bool) -> yamltext.Spot:
+    def _spot(self, path: Path, *, key: bool = False) -> yamltext.Spot:
         """Where ``path`` is, or the nearest thing around it."""
         exact = self.marks.keys if key else self.marks.values
         if path in exact:
@@ -147,9 +158,11 @@ class Document:
         for length in range(len(path), -1, -1):
             if path[:length] in self.overridden:
                 return self.overridden[path[:length]]
-        return f"{self.name}:{spot.line}:{spot.column}"
+        place = f"{self.name}:{spot.line}:{spot.column}"
+        inside = [o for p, o in self.overridden.items() if p[: len(path)] == path]
+        return f"{place} (with {', '.join(inside)})" if inside else place
 
-    def _fail(self, problems: Iterable[tuple[Path, str, yamltext.Spot]]) -> NoReturn:
+    def _refusal(self, problems: Iterable[tuple[Path, str, yamltext.Spot]]) -> ConfigError:
         ordered = sorted(problems, key=lambda p: (p[2].line, p[2].column))
         lines = [
             ": ".join(filter(None, (self._place(path, spot), wording.path_text(path), message)))
@@ -157,10 +170,11 @@ class Document:
         ]
         if len(lines) > MOST_PROBLEMS:
             lines[MOST_PROBLEMS:] = [f"{self.name}: and {len(lines) - MOST_PROBLEMS} more problems"]
-        raise ConfigError("\n".join(lines))
+        return ConfigError("\n".join(lines))
 
 
-def _text(path: FilePath) -> str:
+def read_text(path: FilePath) -> str:
+    """The UTF-8 text of a small file that the user wrote. Raises ConfigError."""
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)

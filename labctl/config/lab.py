@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from labctl.config.document import StrictModel, load, refuse, refuse_all
-from labctl.config.names import did_you_mean, listed
+from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.quantities import Duration, Size
 from labctl.config.types import (
     BoardPath,
@@ -154,12 +154,10 @@ class Lab(StrictModel):
     def _names_exist(self) -> Self:
         problems: list[tuple[tuple[str, ...], str]] = []
         if self.default_board is not None and self.default_board not in self.boards:
-            near = did_you_mean(self.default_board, self.boards)
-            problems.append((("default_board",), f"no board {self.default_board!r}{near}"))
+            problems.append((("default_board",), unknown("board", self.default_board, self.boards)))
         for name, host in self.build_hosts.items():
             if host.jump is not None and (host.jump == name or host.jump not in self.build_hosts):
-                near = did_you_mean(host.jump, set(self.build_hosts) - {name})
-                what = f"no other build host {host.jump!r}{near}"
+                what = unknown("other build host", host.jump, set(self.build_hosts) - {name})
                 problems.append((("build_hosts", name, "jump"), what))
         if problems:
             raise refuse_all(problems)

@@ -26,3 +26,12 @@ def listed(words: Iterable[str], *, joiner: str = "or") -> str:
     """``"a, b or c"``."""
     *head, last = list(words)
     return f"{', '.join(head)} {joiner} {last}" if head else last
+
+
+def unknown(kind: str, word: str, known: Iterable[str]) -> str:
+    """``"no board 'rk2' (did you mean 'rk1'?)"``, or with all that are known when none is near."""
+    names = sorted(known)
+    near = did_you_mean(word, names)
+    if names and not near:
+        near = f"; known: {', '.join(names)}"
+    return f"no {kind} {word!r}{near}"

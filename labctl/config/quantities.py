@@ -31,7 +31,9 @@ _MOST_BYTES = (1 << 63) - 1
 def parse_duration(text: object) -> float:
     """Seconds of a text such as ``1h30m``. Raises ValueError with a sentence for the user."""
     if isinstance(text, int | float) and not isinstance(text, bool):
-        raise ValueError(f"a duration needs a unit; write {text:g}s for seconds")  # noqa: TRY004
+        raise ValueError(  # noqa: TRY004 - pydantic makes a problem of ValueError only
+            f"a duration needs a unit; write {text:g}s for seconds"
+        )
     match = _DURATION.fullmatch(text) if isinstance(text, str) and text else None
     if match is None:
         raise ValueError("must be a duration such as 90s, 10m or 1h30m")

@@ -21,7 +21,7 @@ def _text_schema(pattern: str, *examples: str) -> WithJsonSchema:
 
 
 #: A board, host, lab, target, recipe, model or tag.
-Name = Annotated[str, AfterValidator(_name), _text_schema(NAME_PATTERN, "rk1")]
+Name = Annotated[str, AfterValidator(_name), _text_schema(NAME_PATTERN)]
 
 _WORD_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}$"
 
@@ -33,7 +33,7 @@ def _word(text: str) -> str:
 
 
 #: A word that is safe in a command: a user, a package, a version.
-Word = Annotated[str, AfterValidator(_word), _text_schema(_WORD_PATTERN, "0.1.2")]
+Word = Annotated[str, AfterValidator(_word), _text_schema(_WORD_PATTERN)]
 
 
 def _line(text: str) -> str:
@@ -50,6 +50,17 @@ Line = Annotated[
     AfterValidator(_line),
     _text_schema(r"^[^\u0000-\u001f]*[^\s\u0000-\u001f][^\u0000-\u001f]*$"),
 ]
+
+_SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
+
+
+def _sha256(text: str) -> str:
+    if not re.fullmatch(_SHA256_PATTERN.removesuffix("$"), text):
+        raise ValueError("must be a SHA-256: 64 hexadecimal digits")
+    return text.lower()
+
+
+Sha256 = Annotated[str, AfterValidator(_sha256), _text_schema(_SHA256_PATTERN)]
 
 _HOST = r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?)"
 _PORT = r"([0-9]{1,5})"

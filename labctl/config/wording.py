@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from labctl.config.names import did_you_mean, listed
-from labctl.config.yamltext import Path, Value
+from labctl.config.yamltext import Path
 
 Schema = dict[str, Any]
 
@@ -80,7 +80,7 @@ def path_text(path: Path) -> str:
 
 
 def explain(
-    errors: list[ErrorDetails], value: Value, model: type[BaseModel]
+    errors: list[ErrorDetails], value: object, model: type[BaseModel]
 ) -> Iterator[tuple[Path, str, bool]]:
     """For every place that is wrong: its path, a sentence, and whether its key is what is wrong."""
     at: dict[Path, list[ErrorDetails]] = {}
@@ -170,7 +170,7 @@ def _schema(model: type[BaseModel]) -> Schema:
     return model.model_json_schema()
 
 
-def _locate(error: ErrorDetails, value: Value, schema: Schema) -> tuple[Path, list[Schema]]:
+def _locate(error: ErrorDetails, value: object, schema: Schema) -> tuple[Path, list[Schema]]:
     """The document's path of an error, and the schemas of the mapping that is there.
 
     pydantic's location also names branches of unions, which the document does not have.

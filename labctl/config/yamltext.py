@@ -3,8 +3,7 @@
 PyYAML scans and composes; the values are made here, so that
 
 - only text, numbers, true, false, null, lists and mappings come out (no tag makes an object);
-- plain words mean what YAML 1.2's core schema says: ``no``, ``yes``, ``on``, ``off``, ``10:30`` and
-  ``2026-01-31`` are text, ``012`` is twelve, and only ``true`` and ``false`` are booleans;
+- plain words mean what YAML 1.2 says (``yamlwords``);
 - a key is always text, and given twice it is a problem, as are the merge key ``<<`` and a list that
   contains itself. Anchors and aliases work;
 - depth, number of values and size of numbers are bounded, whatever the file does.
@@ -21,11 +20,11 @@ from yaml.error import Mark, MarkedYAMLError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
+from labctl.config.yamlwords import WORDS, Value, is_unicode, meaning
+
 MOST_DEPTH = 40
 MOST_VALUES = 50_000
-MOST_NUMBER = 2**63 - 1
 
-Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 #: Keys and list indices from the root of the document to a value.
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -100,16 +99,8 @@ class _Loader(yaml.SafeLoader):
 
 _TOO_DEEP = f"lists and mappings are nested more than {MOST_DEPTH} deep"
 _TAG = "tag:yaml.org,2002:"
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-# The core schema of YAML 1.2.2, section 10.3.2, without .inf and .nan, which nothing here can use.
-for tag, pattern, first in (
-    ("null", re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
-    ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
-    ("int", re.compile(rf"(?:{_INT.pattern})$"), list("-+0123456789")),
-    ("float", re.compile(rf"(?:{_FLOAT.pattern})$"), list("-+.0123456789")),
-):
-    _Loader.add_implicit_resolver(_TAG + tag, pattern, first)
+for kind, pattern, first in WORDS:
+    _Loader.add_implicit_resolver(_TAG + kind, pattern, first)
 
 
 def _compose(text: str) -> Node | None:
@@ -222,44 +213,18 @@ class _Builder:
             if key == "<<" and key_node.style is None:
                 self._problem(key_node, here, "merge keys are not supported; write the keys out")
                 continue
-            if not _is_unicode(key):
+            if not is_unicode(key):
                 self._problem(key_node, path, "a key has half of a surrogate pair in it")
                 continue
             self.keys[here] = _spot(key_node.start_mark)
             found[key] = self.build(value_node, here)
         return found
 
-    def _scalar(self, node: ScalarNode, path: Path) -> bool | int | float | str | None:
-        text: str = node.value
-        kind = node.tag.removeprefix(_TAG)
-        if kind == "str" and _is_unicode(text):
-            return text
-        if kind == "null":
-            return None
-        if kind == "bool" and text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        number = _number(text) if kind in ("int", "float") else None
-        if number is not None:
-            if abs(number) <= MOST_NUMBER:
-                return float(number) if kind == "float" else number
-            self._problem(node, path, "this number is too large")
-        elif kind == "str":
-            self._problem(node, path, "this text has half of a surrogate pair in it")
-        elif kind in ("bool", "int", "float"):
-            self._problem(node, path, f"this is not what the tag !!{kind} says")
-        else:
+    def _scalar(self, node: ScalarNode, path: Path) -> Value:
+        try:
+            return meaning(node.tag.removeprefix(_TAG), node.value)
+        except KeyError:
             self._tagged(node, path)
+        except ValueError as error:
+            self._problem(node, path, str(error))
         return None
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _number(text: str) -> int | float | None:
-    """The number of a plain word, infinity when it has more digits than any number needs."""
-    if len(text) > 100:
-        return float("inf")
-    if _INT.fullmatch(text):
-        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
-    return float(text) if _FLOAT.fullmatch(text) else None

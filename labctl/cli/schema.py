@@ -1,0 +1,18 @@
+"""``labctl schema``."""
+
+import json
+
+import click
+
+from labctl.config.schema import KINDS, Kind, json_schema
+
+
+@click.command(epilog="Example: labctl schema recipe > recipe.schema.json")
+@click.argument("kind", type=click.Choice(KINDS))
+def schema(kind: Kind) -> None:
+    """Print the JSON Schema of a file format.
+
+    KIND is the file: a recipe, a lab's devices.yaml, or a target.yaml of toolchains/. Editors
+    complete and check with it: put `# yaml-language-server: $schema=recipe.schema.json` on top.
+    """
+    click.echo(json.dumps(json_schema(kind), indent=2))

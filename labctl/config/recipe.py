@@ -1,0 +1,248 @@
+"""``recipes/*.yaml``: what to measure, on which models, how often, and how long it may take.
+
+Engine parameters are a mapping that the engine checks; everything else is checked here.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from labctl.config import overrides
+from labctl.config.document import Document, StrictModel, read_text, refuse, refuse_all
+from labctl.config.models import ModelSource
+from labctl.config.names import did_you_mean, listed, unknown
+from labctl.config.quantities import Duration
+from labctl.config.types import HostPath, Line, Name, Word
+from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
+from labctl.config.yamltext import Path as DocumentPath
+from labctl.errors import ConfigError
+
+#: The matrix's axis that varies the model instead of a parameter.
+MODEL_AXIS = "model"
+
+#: Checks what only an engine knows: problems as (path in the recipe, sentence).
+Check = Callable[["Recipe"], Iterable[tuple[DocumentPath, str]]]
+
+
+def _prompt(text: str) -> str:
+    if not text:
+        raise ValueError("the prompt is empty")
+    if "\0" in text:
+        raise ValueError("the prompt has a NUL character in it, which no program can be given")
+    return text
+
+
+def _distinct(values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    seen: set[tuple[type, Scalar]] = set()
+    for index, value in enumerate(values):
+        if (type(value), value) in seen:
+            raise refuse("this value is given twice", index)
+        seen.add((type(value), value))
+    return values
+
+
+class EngineChoice(StrictModel):
+    """The program that runs the model."""
+
+    name: Name
+    """The engine, `llama_cpp` for instance."""
+    tool: Name = "completion"
+    """What the engine is asked for; it picks the program and its flags."""
+    version: Word | None = None
+    """The version label of the build to use; without it, the newest build there is."""
+
+
+class Timeouts(StrictModel):
+    """How long a step may take before it is given up; each has a default."""
+
+    trial: Duration | None = None
+    """One run of the program on the board, from start to exit."""
+    transfer: Duration | None = None
+    """Moving one file to or from the board."""
+    command: Duration | None = None
+    """One short command on the board."""
+
+
+class Gate(StrictModel):
+    """A bound that a measured value must keep; a run with a missed gate ends with status 1."""
+
+    metric: Line
+    """What is bounded, as the table names it, `tpot_p50_ms` for instance."""
+    min: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """The least value that is good."""
+    max: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """The greatest value that is good."""
+    where: dict[str, Scalar] = Field(default_factory=dict)
+    """Which variants: `model` or a parameter, and its value. Without it, all."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.min is None and self.max is None:
+            raise refuse("a gate needs min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise refuse(f"min {self.min:g} is above max {self.max:g}", "min")
+        return self
+
+
+Values = Annotated[
+    tuple[Scalar, ...], Field(min_length=1, max_length=100), AfterValidator(_distinct)
+]
+
+
+class Recipe(StrictModel):
+    """One experiment."""
+
+    name: Name
+    """What its runs are called."""
+    description: Line | None = None
+    """For people: what is asked."""
+    target: Name
+    """What the boards must be: a folder of toolchains/."""
+    engine: EngineChoice
+    """The program that runs the model."""
+    models: Annotated[dict[Name, ModelSource], Field(min_length=1)]
+    """The models, by a short name."""
+    model: Name | None = None
+    """The model to measure, where `matrix.model` does not say; needed if there are several."""
+    prompt: Annotated[str, AfterValidator(_prompt)] | None = None
+    """The text that the model continues, byte for byte."""
+    prompt_file: HostPath | None = None
+    """A UTF-8 file with that text; a relative path begins at the lab's folder."""
+    parameters: dict[str, Scalar] = Field(default_factory=dict)
+    """What the engine is told, the same for all variants."""
+    matrix: dict[str, Values] = Field(default_factory=dict)
+    """Parameters (and `model`) that vary; every combination is measured."""
+    repeats: int = Field(default=1, ge=1, le=1000)
+    """Trials of each variant, each a process of its own."""
+    warm_up: int = Field(default=0, ge=0, le=100)
+    """Whole trials of each variant that run first and are not counted."""
+    order: Literal["interleaved", "grouped"] = "interleaved"
+    """`interleaved`: A B A B, so that slow drift meets all variants alike; `grouped`: A A B B."""
+    max_time: Duration
+    """The longest that the run may take. Where a prediction exceeds it, warm-ups are left out
+    first, then repeats, then tokens down to `min_tokens`; a run that does not fit is refused."""
+    min_tokens: int | None = Field(default=None, ge=1)
+    """The fewest tokens to be content with; without it, tokens are never cut."""
+    timeouts: Timeouts = Timeouts()
+    """How long a step may take."""
+    gates: tuple[Gate, ...] = ()
+    """Bounds that the results must keep."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problems = [
+            *self._prompt_problems(),
+            *self._dangling_models(),
+            *self._matrix_problems(),
+            *self._gate_problems(),
+        ]
+        if problems:
+            raise refuse_all(problems)
+        return self
+
+    def _prompt_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        if self.prompt is not None and self.prompt_file is not None:
+            yield ("prompt_file",), "prompt is given too; keep one of them"
+        if self.prompt is None and self.prompt_file is None:
+            yield (), "a prompt or a prompt_file is required"
+
+    def _dangling_models(self) -> Iterable[tuple[DocumentPath, str]]:
+        for key, source in self.models.items():
+            if source.derive is None:
+                continue
+            path = ("models", key, "derive", "from")
+            base = source.derive.source
+            if base not in self.models:
+                yield path, unknown("model", base, set(self.models) - {key})
+            elif key in self.ancestors(key):
+                yield path, "this model is made from itself"
+        if self.model is not None and self.model not in self.models:
+            yield ("model",), unknown("model", self.model, self.models)
+
+    def ancestors(self, key: str) -> list[str]:
+        """The models that a model is made from, nearest first."""
+        found: list[str] = []
+        while (
+            (source := self.models.get(key)) and source.derive and source.derive.source not in found
+        ):
+            key = source.derive.source
+            found.append(key)
+        return found
+
+    def _matrix_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        for index, key in enumerate(self.matrix.get(MODEL_AXIS, ())):
+            if key not in self.models:
+                yield ("matrix", MODEL_AXIS, index), unknown("model", str(key), self.models)
+        if MODEL_AXIS in self.matrix and self.model is not None:
+            yield ("model",), "matrix.model is given too; keep one of them"
+        if MODEL_AXIS not in self.matrix and self.model is None and len(self.models) > 1:
+            yield (), f"say which model to measure: model: {listed(self.models)}, or matrix.model"
+        for axis in self.matrix:
+            if axis in self.parameters:
+                yield ("matrix", axis), f"parameters.{axis} is given too; keep one of them"
+        number = math.prod(len(values) for values in self.matrix.values())
+        if number > MOST_VARIANTS:
+            yield ("matrix",), f"{number} combinations; the most is {MOST_VARIANTS}"
+
+    def _gate_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        known = {MODEL_AXIS, *self.matrix, *self.parameters}
+        for index, gate in enumerate(self.gates):
+            for key, value in gate.where.items():
+                path = ("gates", index, "where", key)
+                if key not in known:
+                    yield (
+                        path,
+                        f"neither model nor a parameter of this recipe{did_you_mean(key, known)}",
+                    )
+                elif key == MODEL_AXIS and value not in self.measured_models():
+                    yield path, unknown("measured model", str(value), self.measured_models())
+
+    def measured_models(self) -> list[str]:
+        """The keys of the models that are measured, in order."""
+        if MODEL_AXIS in self.matrix:
+            return [str(key) for key in self.matrix[MODEL_AXIS]]
+        return [self.model] if self.model else list(self.models)[:1]
+
+    def variants(self) -> list[Variant]:
+        """All combinations of the matrix, models slowest."""
+        axes = {axis: values for axis, values in self.matrix.items() if axis != MODEL_AXIS}
+        return expand(self.measured_models(), self.parameters, axes)
+
+    def prompt_text(self, root: Path) -> str:
+        """The prompt; a relative ``prompt_file`` begins at ``root``. Raises ConfigError."""
+        if self.prompt is not None:
+            return self.prompt
+        assert self.prompt_file is not None
+        path = root / self.prompt_file
+        text = read_text(path)
+        try:
+            return _prompt(text)
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    def resolved(self) -> dict[str, Any]:
+        """The recipe as it is run, defaults included, as JSON; the model reads it back."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def load_recipe(
+    path: Path, set_values: Sequence[str] = (), *, check: Check | None = None
+) -> Recipe:
+    """The recipe in a file, with ``key=value`` overrides put over it.
+
+    Args:
+        path: the file.
+        set_values: as ``labctl run --set`` takes them; see ``overrides.apply``.
+        check: what the engine has to say; its problems are placed as all others.
+
+    Raises ConfigError with a line for each problem.
+    """
+    recipe_file = Document.read(path)
+    overrides.apply(recipe_file, set_values, known=Recipe.model_fields)
+    recipe = recipe_file.validated(Recipe)
+    if check is not None and (problems := list(check(recipe))):
+        raise recipe_file.refusal(problems)
+    return recipe
