@@ -77,14 +77,19 @@ def start(
 
 def stop(process: subprocess.Popen[bytes], *, grace: float = TERMINATE_SECONDS) -> int:
     """End a started program and everything in its session's process group; its exit status."""
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, TERMINATE_SECONDS)):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        try:
-            return process.wait(timeout=patience)
-        except subprocess.TimeoutExpired:
-            continue
+    try:
+        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, TERMINATE_SECONDS)):
+            _signal_group(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(timeout=patience)
+    finally:
+        _signal_group(process.pid, signal.SIGKILL)  # children that outlived their leader
     raise HostError(f"process {process.pid} does not end, even on SIGKILL")
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
 
 
 def run(
@@ -111,6 +116,10 @@ def run(
     except BaseException:
         stop(process, grace=0.5)
         raise
+    finally:
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
     return Completed(
         tuple(os.fspath(word) for word in argv),
         process.returncode,

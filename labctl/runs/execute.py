@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from labctl.board import BoardAgent, JobProgress, JobSpec
-from labctl.engines import Engine, RawOutput, Tool
-from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
+from labctl.board import BoardAgent, JobProgress
+from labctl.engines import Engine, Tool
+from labctl.errors import LabctlError
 from labctl.records import (
     BoardFacts,
     Check,

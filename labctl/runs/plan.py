@@ -2,29 +2,23 @@
 
 When a prediction says that the trials do not fit into ``max_time``, they are cut down in this
 order, and every cut is said before anything runs: warm-ups go first, then repeats down to one, then
-tokens down to ``min_tokens``. A recipe that does not fit even so is refused.
+tokens down to ``min_tokens`` (not at all without it). What does not fit even so is refused.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from labctl.config.variants import Scalar, Variant
 from labctl.errors import ConfigError
 
-Scalar = str | int | float | bool
-#: Seconds that one trial of a variant takes with this many tokens and this much warm-up.
-PredictTrial = Callable[["Variant", int, bool], float | None]
+#: Seconds that one trial of a variant takes with this many tokens, with a warm-up pass or without;
+#: None = nothing is known to predict it from.
+PredictTrial = Callable[[Variant, int, bool], float | None]
+#: What engines call the number of tokens, and the program's own warm-up.
+TOKENS, WARM_UP_PASS = "tokens", "warmup"
 #: A share of max_time is kept for moving files and for predictions that are too good.
 RESERVE = 0.1
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One combination of a recipe's matrix."""
-
-    slug: str
-    model_key: str
-    parameters: Mapping[str, Scalar]
 
 
 @dataclass(frozen=True)
@@ -34,8 +28,7 @@ class Amount:
     repeats: int
     warm_up_trials: int
     tokens: Mapping[str, int]  # by variant
-    warm_up_pass: bool = True
-    """llama.cpp's own warm-up: one pass over all weights before the prompt."""
+    warm_up_pass: bool = True  # the program's own: one pass over all weights before the prompt
 
 
 @dataclass(frozen=True)
@@ -53,6 +46,12 @@ class PlannedTrial:
         """Its folder's name, unique in the run together with its number."""
         return f"{self.variant.slug}-{'warmup' if self.repeat == 0 else f'r{self.repeat}'}"
 
+    @property
+    def parameters(self) -> dict[str, Scalar]:
+        """The engine's parameters as they will be used."""
+        cut = {} if self.warm_up_pass else {WARM_UP_PASS: False}
+        return {**self.variant.parameters, TOKENS: self.tokens, **cut}
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -69,7 +68,7 @@ def make_plan(
     *,
     interleaved: bool,
     max_seconds: float,
-    min_tokens: int,
+    min_tokens: int | None,
     predict: PredictTrial,
 ) -> Plan:
     """Plan all trials; cut them down to ``max_seconds`` where the prediction asks for it.
@@ -93,7 +92,7 @@ def _fit(
     variants: Sequence[Variant],
     wanted: Amount,
     max_seconds: float,
-    min_tokens: int,
+    min_tokens: int | None,
     predict: PredictTrial,
 ) -> tuple[Amount, float | None, list[str]]:
     limit = max_seconds * (1 - RESERVE)
@@ -115,9 +114,9 @@ def _fit(
         amount = replace(amount, repeats=max(1, fitting))
         notes.append(f"{amount.repeats} of {wanted.repeats} repeats")
         total = seconds(amount)
+    most = max(wanted.tokens.values())
     if total is not None and total > limit:
-        most = max(wanted.tokens.values())
-        for tokens in range(most - 1, min_tokens - 1, -1):
+        for tokens in range(most - 1, (min_tokens or most) - 1, -1):
             amount = replace(
                 amount, tokens={slug: min(tokens, n) for slug, n in wanted.tokens.items()}
             )
@@ -128,8 +127,8 @@ def _fit(
     if total is not None and total > limit:
         needed = math.ceil(total / (1 - RESERVE) / 60)
         raise ConfigError(
-            f"one trial a variant, of {min_tokens} tokens, is predicted to take {_span(total)}; "
-            f"max_time is {_span(max_seconds)}",
+            f"one trial a variant, of {min_tokens or most} tokens, is predicted to take "
+            f"{_span(total)}; max_time is {_span(max_seconds)}",
             hint=f"raise max_time to {needed}m or more, or measure fewer variants",
         )
     return amount, total, notes

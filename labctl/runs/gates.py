@@ -1,0 +1,78 @@
+"""Bounds that a recipe sets on its results."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from labctl.config.names import did_you_mean, listed
+from labctl.config.recipe import Gate, Recipe
+from labctl.config.variants import Scalar
+from labctl.records import Execution, GateRecord
+from labctl.runs.summary import VariantSummary
+
+
+def _milliseconds(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e6
+
+
+#: What a gate can bound, by the name that recipes use. Durations in ms.
+METRICS: Mapping[str, Callable[[VariantSummary], float | None]] = {
+    "tokens_per_second": lambda summary: summary.tokens_per_second,
+    "ttft_ms": lambda summary: _milliseconds(summary.ttft_ns),
+    "tpot_p10_ms": lambda summary: _milliseconds(summary.token_p10_ns),
+    "tpot_p50_ms": lambda summary: _milliseconds(summary.token_p50_ns),
+    "tpot_p90_ms": lambda summary: _milliseconds(summary.token_p90_ns),
+    "ratio": lambda summary: summary.ratio,
+}
+
+
+def metric_problems(recipe: Recipe) -> Iterable[tuple[tuple[str | int, ...], str]]:
+    """Gates on something that is not measured, placed for the loader."""
+    for index, gate in enumerate(recipe.gates):
+        if gate.metric not in METRICS:
+            near = did_you_mean(gate.metric, METRICS) or f"; known are {listed(METRICS)}"
+            yield ("gates", index, "metric"), f"no metric {gate.metric!r}{near}"
+
+
+def judge(
+    gates: Sequence[Gate],
+    summaries: Sequence[VariantSummary],
+    parameters: Mapping[str, Mapping[str, Scalar]],
+    execution: Execution,
+) -> tuple[GateRecord, ...]:
+    """Judge every gate on every variant it speaks of.
+
+    Only what ran on a board is judged. A variant without a result passes no gate.
+    ``parameters`` are the recipe's parameters by variant.
+    """
+    return tuple(
+        _judge(gate, summary, execution)
+        for gate in gates
+        for summary in summaries
+        if _applies(gate, summary, parameters[summary.variant])
+    )
+
+
+def _applies(gate: Gate, summary: VariantSummary, parameters: Mapping[str, Scalar]) -> bool:
+    known = {**parameters, "model": summary.model.key}
+    return all(known.get(key) == value for key, value in gate.where.items())
+
+
+def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRecord:
+    value = METRICS[gate.metric](summary)
+    low = [] if gate.min is None else [f">= {gate.min:g}"]
+    high = [] if gate.max is None else [f"<= {gate.max:g}"]
+    passed: bool | None
+    if execution is not Execution.BOARD:
+        passed, detail = None, f"not judged: {execution}, not measured on a board"
+    elif value is None:
+        passed, detail = False, "no result"
+    else:
+        passed = (gate.min is None or value >= gate.min) and (gate.max is None or value <= gate.max)
+        detail = f"{value:.4g}"
+    return GateRecord(
+        variant=summary.variant,
+        metric=gate.metric,
+        limit=" and ".join(low + high),
+        value=value,
+        passed=passed,
+        detail=detail,
+    )

@@ -1,0 +1,57 @@
+"""How long a trial will take, from what is known of the board's hardware.
+
+Only a board is predicted: what is emulated follows no physics of the target.
+"""
+
+from collections.abc import Mapping
+
+from labctl.config.target import Expectations
+from labctl.config.variants import Variant
+from labctl.records import BoardFacts, Execution, ModelIdentity
+from labctl.runs.plan import WARM_UP_PASS, PredictTrial
+from labctl.stats import Prediction, predict
+
+#: Bytes of prompt text a token stands for, at least; a short prompt is one pass in any case.
+PROMPT_BYTES_PER_TOKEN = 2
+
+
+def predictions(
+    models: Mapping[str, ModelIdentity],
+    facts: BoardFacts,
+    expectations: Expectations | None,
+    prompt: str,
+) -> dict[str, Prediction]:
+    """The prediction for each model, by key; empty when there is nothing to predict from."""
+    memory = facts.memory_available_bytes or facts.memory_total_bytes
+    if facts.execution is not Execution.BOARD or expectations is None or not memory:
+        return {}
+    dram, storage = (
+        expectations.dram_read_bytes_per_s,
+        expectations.storage_read_bytes_per_s,
+    )
+    if dram is None or storage is None:
+        return {}
+    return {
+        key: predict(
+            bytes_per_token=model.bytes_per_token,
+            resident_bytes=model.tensor_bytes,
+            memory_bytes=memory,
+            dram_bytes_per_second=dram,
+            storage_bytes_per_second=storage,
+            prompt_tokens=1 + len(prompt.encode()) // PROMPT_BYTES_PER_TOKEN,
+        )
+        for key, model in models.items()
+    }
+
+
+def trial_predictor(predicted: Mapping[str, Prediction]) -> PredictTrial:
+    """Seconds of one trial, or None where the model has no prediction."""
+
+    def seconds(variant: Variant, tokens: int, warm_up_pass: bool) -> float | None:
+        prediction = predicted.get(variant.model_key)
+        if prediction is None:
+            return None
+        warm_up = warm_up_pass and variant.parameters.get(WARM_UP_PASS) is not False
+        return prediction.seconds(tokens, warmup=warm_up)
+
+    return seconds

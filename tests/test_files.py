@@ -1,0 +1,69 @@
+import hashlib
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from labctl.errors import HostError, HostTimeout
+from labctl.files import append_line, cache_dir, locked, sha256_file, state_dir, write_atomic
+
+
+def test_write_atomic_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    write_atomic(path, "old")
+    write_atomic(path, b"new\n")
+    assert path.read_bytes() == b"new\n"
+    assert list(path.parent.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_full_disk_is_the_hosts_fault_and_keeps_the_old_content() -> None:
+    with pytest.raises(HostError, match="cannot write /dev/full/x"):
+        write_atomic(Path("/dev/full/x"), "x")
+    with pytest.raises(HostError, match="No space left on device"):
+        append_line(Path("/dev/full"), "x")
+
+
+def test_sha256_with_progress(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 3_000_000)
+    seen: list[int] = []
+    assert sha256_file(path, seen.append) == hashlib.sha256(b"x" * 3_000_000).hexdigest()
+    assert seen[-1] == 3_000_000
+
+
+def test_a_lock_keeps_other_processes_out_and_dies_with_its_holder(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    script = textwrap.dedent(
+        """
+        import sys
+        from pathlib import Path
+        from labctl.files import locked
+        with locked(Path(sys.argv[1]), timeout=5):
+            print("held", flush=True)
+            sys.stdin.read()
+        """
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(HostTimeout, match=rf"the other run \(process {holder.pid}\) holds"),
+            locked(lock, timeout=0.2, holder="the other run"),
+        ):
+            pass
+        holder.kill()
+        holder.wait()
+        with locked(lock, timeout=5):
+            assert lock.read_text() == f"{os.getpid()}\n"
+
+
+def test_cache_and_state_can_be_placed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "c"))
+    monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "s"))
+    assert (cache_dir(), state_dir()) == (tmp_path / "c", tmp_path / "s")

@@ -1,0 +1,94 @@
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from labctl import process
+from labctl.errors import HostError, HostTimeout, ToolMissing
+from labctl.retry import wait_until
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_finished_program_is_returned_whatever_its_status() -> None:
+    done = process.run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout=10)
+    assert (done.exit_status, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
+    assert done.tail() == "out\nerr"
+
+
+def test_input_and_no_input() -> None:
+    assert process.run(["cat"], timeout=10, input_bytes=b"in").stdout == b"in"
+    assert process.run(["cat"], timeout=10).stdout == b""
+
+
+def test_a_time_out_kills_the_whole_group(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"sleep 60 & echo $! > {pid_file}; echo begun; wait"
+    began = time.monotonic()
+    with pytest.raises(HostTimeout, match=r"sh did not end within 0\.5 s") as caught:
+        process.run(["sh", "-c", script], timeout=0.5)
+    assert time.monotonic() - began < 10
+    assert caught.value.details == "begun\n"
+    assert wait_until(lambda: not alive(int(pid_file.read_text())), timeout=5, interval=0.05)
+
+
+def test_a_missing_program_and_a_missing_folder_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(ToolMissing, match="program not found on this host: no-such-program"):
+        process.run(["no-such-program"], timeout=1)
+    with pytest.raises(HostError, match="no directory"):
+        process.run(["true"], timeout=1, cwd=tmp_path / "gone")
+
+
+def test_streaming_gives_lines_as_they_come_and_keeps_a_log(tmp_path: Path) -> None:
+    lines: list[str] = []
+    log = tmp_path / "log"
+    done = process.run_streaming(
+        ["sh", "-c", "echo a; printf '\\377b\\n' >&2; exit 1"],
+        timeout=10,
+        on_line=lines.append,
+        log=log,
+    )
+    assert done.exit_status == 1
+    assert lines == ["a", "\ufffdb"]
+    assert log.read_bytes() == b"a\n\xffb\n"
+
+
+def test_streaming_ends_at_its_time_out_though_a_child_holds_the_pipe() -> None:
+    began = time.monotonic()
+    with pytest.raises(HostTimeout):
+        process.run_streaming(["sh", "-c", "sleep 60 & wait"], timeout=0.5, on_line=str)
+    assert time.monotonic() - began < 10
+
+
+def test_an_error_in_a_callback_stops_the_program(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+
+    def fail(_line: str) -> None:
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        process.run_streaming(
+            ["sh", "-c", f"echo $$ > {pid_file}; echo x; sleep 60"], timeout=30, on_line=fail
+        )
+    assert wait_until(lambda: not alive(int(pid_file.read_text())), timeout=5, interval=0.05)
+
+
+def test_a_stubborn_program_is_killed() -> None:
+    script = "trap '' TERM; echo ready; while :; do sleep 1; done"
+    child = process.start(["sh", "-c", script])
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.readline()
+    assert process.stop(child, grace=0.3) == -9
+    child.stdout.close()
+    child.stderr.close()

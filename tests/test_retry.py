@@ -1,0 +1,50 @@
+import pytest
+
+from labctl.errors import ConfigError, DeviceLost, LinkError, LinkRefused
+from labctl.retry import retry_infra, wait_until
+
+
+def test_only_named_errors_are_tried_again() -> None:
+    tried: list[int] = []
+    noted: list[str] = []
+
+    def operation() -> str:
+        tried.append(1)
+        if len(tried) < 3:
+            raise LinkRefused(f"no {len(tried)}")
+        return "done"
+
+    done = retry_infra(
+        operation,
+        on=(LinkError,),
+        timeout=30,
+        interval=0.01,
+        on_retry=lambda error: noted.append(error.message),
+    )
+    assert (done, noted) == ("done", ["no 1", "no 2"])
+
+
+def test_the_last_error_comes_through_after_the_time_limit() -> None:
+    def operation() -> None:
+        raise DeviceLost("still gone")
+
+    with pytest.raises(DeviceLost, match="still gone"):
+        retry_infra(operation, on=(LinkError,), timeout=0.05, interval=0.01)
+
+
+def test_other_errors_come_through_at_once() -> None:
+    tried: list[int] = []
+
+    def operation() -> None:
+        tried.append(1)
+        raise ConfigError("wrong")
+
+    with pytest.raises(ConfigError):
+        retry_infra(operation, on=(LinkError,), timeout=30)
+    assert len(tried) == 1
+
+
+def test_wait_until() -> None:
+    answers = iter([False, False, True])
+    assert wait_until(lambda: next(answers), timeout=5, interval=0.01)
+    assert not wait_until(lambda: False, timeout=0.05, interval=0.01)
