@@ -1,0 +1,44 @@
+/* What the files of the agent share: its version, its exit statuses, its commands. */
+#ifndef LABCTL_AGENT_H
+#define LABCTL_AGENT_H
+
+#include <stdarg.h>
+#include <stdint.h>
+
+#define AGENT_VERSION "1"
+
+/* Exit statuses of the agent's own failures (sysexits.h where it has one). */
+enum {
+    EXIT_USAGE = 2,
+    EXIT_SYSTEM = 71,      /* the kernel refuses: fork, pipe, memory */
+    EXIT_DIRECTORY = 73,   /* the job's directory cannot be written, or holds a job */
+    EXIT_STALE_EPOCH = 75, /* another controller has taken the board */
+    EXIT_NOT_EXECUTABLE = 126,
+    EXIT_NOT_FOUND = 127,
+};
+
+/* Failures print {"schema":1,"error":KIND,"message":TEXT} on standard output; the status back. */
+int fail(int status, const char *kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same line without its end, to be freed; NULL without memory. */
+char *failure_line(const char *kind, const char *format, va_list arguments);
+
+struct run_options {
+    const char *dir;
+    int64_t timeout_ns;
+    uint64_t epoch;
+    const char *lease;        /* NULL: not asked */
+    int64_t sample_ns;        /* 0: no telemetry */
+    int64_t max_output_bytes; /* of both streams together */
+    char **argv;
+};
+
+int command_run(const struct run_options *options);
+int command_wait(const char *dir, int64_t ns);
+int command_stop(const char *dir, int64_t ns);
+int command_facts(void);
+int command_hash(char **files, uint64_t chunk_bytes);
+int command_exec(char **argv);
+
+#endif

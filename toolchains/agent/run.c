@@ -1,0 +1,225 @@
+/* `agent run`: check, detach, supervise. The launching process stays until the program runs. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "json.h"
+#include "lease.h"
+#include "supervise.h"
+
+static struct supervisor supervisor; /* too large for a stack */
+
+/* What the supervisor tells the launcher: one byte of exit status, then a line of JSON. */
+static void tell(int report, int status, const char *line)
+{
+    unsigned char byte = (unsigned char)status;
+    if (write_all(report, &byte, 1) && write_all(report, line, strlen(line)))
+        write_all(report, "\n", 1);
+    close(report);
+}
+
+__attribute__((format(printf, 4, 5))) static void
+tell_failure(int report, int status, const char *kind, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    char *line = failure_line(kind, format, arguments);
+    va_end(arguments);
+    tell(report, status, line ? line : "{}");
+    free(line);
+}
+
+/* Nothing of the launching shell may be held: its pipe must see the end of the command. */
+static void let_go(int report)
+{
+    int null = open("/dev/null", O_RDWR);
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        dup2(null, fd);
+    DIR *open_files = opendir("/proc/self/fd");
+    if (!open_files)
+        return;
+    for (struct dirent *entry; (entry = readdir(open_files));) {
+        int fd = atoi(entry->d_name);
+        if (fd > STDERR_FILENO && fd != report && fd != supervisor.dir && fd != dirfd(open_files))
+            close(fd);
+    }
+    closedir(open_files);
+}
+
+static int signal_descriptor(void)
+{
+    sigset_t taken;
+    sigemptyset(&taken);
+    sigaddset(&taken, SIGCHLD);
+    sigaddset(&taken, SIGTERM);
+    sigaddset(&taken, SIGINT);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL); /* ignored by some parents, and then children vanish unseen */
+    sigprocmask(SIG_SETMASK, &taken, NULL);
+    return signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static bool open_sinks(int report)
+{
+    static const char *const names[] = { "stdout", "stderr", "timeline", "telemetry" };
+    struct sink *sinks[] = { &supervisor.streams[0], &supervisor.streams[1], &supervisor.timeline,
+                             &supervisor.samples };
+    for (int i = 0; i < 4; i++) {
+        if (sink_open(sinks[i], supervisor.dir, names[i]))
+            continue;
+        if (errno == EEXIST) /* each is made exclusively: a directory serves one job, ever */
+            tell_failure(report, EXIT_DIRECTORY, "directory-used", "%s already holds a job",
+                         supervisor.dir_path);
+        else
+            tell_failure(report, EXIT_DIRECTORY, "directory", "cannot write %s/%s: %s",
+                         supervisor.dir_path, names[i], strerror(errno));
+        return false;
+    }
+    status_reserve(&supervisor);
+    return true;
+}
+
+/* After the job was forked, which inherits none of it: a job that is larger than memory and busy on
+ * every core must not evict, delay or outlive the program that stamps its output. Where the board
+ * does not permit one of these (not root), the agent does without. */
+static void stay_responsive(void)
+{
+    mlockall(MCL_CURRENT);
+    setpriority(PRIO_PROCESS, 0, -10);
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        write_all(fd, "-1000", 5);
+        close(fd);
+    }
+}
+
+static void spawn_failed(int report, int error, bool exec_failed)
+{
+    const char *program = supervisor.options->argv[0];
+    int status = !exec_failed     ? EXIT_SYSTEM
+                 : error == ENOENT ? EXIT_NOT_FOUND
+                                   : EXIT_NOT_EXECUTABLE;
+    supervisor.outcome = "spawn-failed";
+    snprintf(supervisor.error, sizeof supervisor.error, "cannot execute %s: %s", program,
+             strerror(error));
+    if (!supervisor.job.start_ns)
+        supervisor.job.start_ns = monotonic_ns();
+    status_write(&supervisor);
+    tell_failure(report, status, "spawn-failed", "%s", supervisor.error);
+}
+
+/* The supervisor's life, from here to its end. */
+static int be_supervisor(int report)
+{
+    char *line;
+    bool exec_failed;
+    let_go(report);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    supervisor.signals = signal_descriptor();
+    supervisor.oom_kills_before = oom_kills();
+    if (supervisor.signals < 0) {
+        tell_failure(report, EXIT_SYSTEM, "system", "signalfd: %s", strerror(errno));
+        return EXIT_SYSTEM;
+    }
+    if (!open_sinks(report))
+        return EXIT_DIRECTORY;
+    int error = job_spawn(&supervisor.job, supervisor.options->argv, supervisor.dir,
+                          supervisor.dir_path, &supervisor.emulator, &exec_failed);
+    if (error) {
+        spawn_failed(report, error, exec_failed);
+        return EXIT_SYSTEM;
+    }
+    stay_responsive();
+    if (!started_write(&supervisor, &line)) {
+        tell_failure(report, EXIT_DIRECTORY, "directory", "cannot write %s/started.json: %s",
+                     supervisor.dir_path, strerror(errno));
+        return EXIT_DIRECTORY; /* the job dies with its supervisor */
+    }
+    tell(report, 0, line);
+    free(line);
+    supervise(&supervisor);
+    return status_write(&supervisor) ? 0 : EXIT_DIRECTORY;
+}
+
+/* Pass the supervisor's line on to standard output. */
+static int await_start(int report)
+{
+    unsigned char status;
+    char text[4096];
+    ssize_t got;
+    while ((got = read(report, &status, 1)) < 0 && errno == EINTR)
+        ;
+    if (got != 1)
+        return fail(EXIT_SYSTEM, "system", "the supervisor ended before the program was started");
+    while ((got = read(report, text, sizeof text)) != 0)
+        if (got > 0)
+            write_all(STDOUT_FILENO, text, (size_t)got);
+        else if (errno != EINTR)
+            break;
+    return status;
+}
+
+static int detach(void)
+{
+    int report[2];
+    if (pipe2(report, O_CLOEXEC) != 0)
+        return fail(EXIT_SYSTEM, "system", "pipe: %s", strerror(errno));
+    pid_t child = fork();
+    if (child < 0)
+        return fail(EXIT_SYSTEM, "system", "fork: %s", strerror(errno));
+    if (child == 0) { /* a session of its own, without being its leader: no terminal, ever */
+        close(report[0]);
+        setsid();
+        pid_t grandchild = fork();
+        if (grandchild == 0)
+            _exit(be_supervisor(report[1]));
+        if (grandchild < 0)
+            tell_failure(report[1], EXIT_SYSTEM, "system", "fork: %s", strerror(errno));
+        _exit(0);
+    }
+    close(report[1]);
+    waitpid(child, NULL, 0);
+    return await_start(report[0]);
+}
+
+int command_run(const struct run_options *options)
+{
+    uint64_t current;
+    supervisor.options = options;
+    if (options->lease) {
+        enum lease lease = lease_check(options->lease, options->epoch, &current);
+        if (lease == LEASE_STALE)
+            return fail(EXIT_STALE_EPOCH, "stale-epoch",
+                        "the board's lease has epoch %llu, this job has %llu",
+                        (unsigned long long)current, (unsigned long long)options->epoch);
+        if (lease == LEASE_UNREADABLE)
+            return fail(EXIT_STALE_EPOCH, "stale-epoch", "cannot read the lease %s: %s",
+                        options->lease, errno ? strerror(errno) : "no epoch in it");
+    }
+    if (mkdir(options->dir, 0755) != 0 && errno != EEXIST)
+        return fail(EXIT_DIRECTORY, "directory", "cannot make %s: %s", options->dir,
+                    strerror(errno));
+    supervisor.dir = open(options->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (supervisor.dir < 0 || !realpath(options->dir, supervisor.dir_path))
+        return fail(EXIT_DIRECTORY, "directory", "cannot open %s: %s", options->dir,
+                    strerror(errno));
+    if (!current_boot_id(supervisor.boot_id))
+        return fail(EXIT_SYSTEM, "system", "this kernel has no boot id: %s", strerror(errno));
+    return detach();
+}

@@ -1,0 +1,113 @@
+#define _GNU_SOURCE
+#include "tree.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "util.h"
+
+struct process {
+    pid_t pid, parent, session;
+    bool below, zombie;
+};
+
+static bool read_process(pid_t pid, struct process *process)
+{
+    char path[64], text[1024], state;
+    int parent, session;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    if (read_small(AT_FDCWD, path, text, sizeof text) <= 0)
+        return false;
+    char *rest = strrchr(text, ')');
+    if (!rest || sscanf(rest + 1, " %c %d %*d %d", &state, &parent, &session) != 3)
+        return false;
+    *process = (struct process){ pid, parent, session, false, state == 'Z' || state == 'X' };
+    return true;
+}
+
+/* Every process of the machine; NULL when there is no memory or no /proc. */
+static struct process *all_processes(size_t *count)
+{
+    struct process *list = NULL;
+    size_t capacity = 0;
+    *count = 0;
+    DIR *proc = opendir("/proc");
+    if (!proc)
+        return NULL;
+    for (struct dirent *entry; (entry = readdir(proc));) {
+        if (!isdigit((unsigned char)*entry->d_name))
+            continue;
+        if (*count == capacity) {
+            capacity = capacity ? 2 * capacity : 256;
+            struct process *longer = realloc(list, capacity * sizeof *list);
+            if (!longer)
+                break;
+            list = longer;
+        }
+        if (read_process((pid_t)atoi(entry->d_name), &list[*count]))
+            (*count)++;
+    }
+    closedir(proc);
+    return list;
+}
+
+static bool parent_is_below(const struct process *list, size_t count, pid_t parent, pid_t root)
+{
+    if (parent == root)
+        return true;
+    for (size_t i = 0; i < count; i++)
+        if (list[i].pid == parent)
+            return list[i].below;
+    return false;
+}
+
+int tree_signal(int number)
+{
+    size_t count;
+    int sent = 0;
+    struct process *list = all_processes(&count);
+    for (bool grew = true; grew;) {
+        grew = false;
+        for (size_t i = 0; i < count; i++)
+            if (!list[i].below && parent_is_below(list, count, list[i].parent, getpid()))
+                grew = list[i].below = true;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (list[i].below && !list[i].zombie && kill(list[i].pid, number) == 0)
+            sent++;
+    free(list);
+    return sent;
+}
+
+static bool carries(pid_t pid, const char *mark, size_t length)
+{
+    static char text[128 * 1024];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    ssize_t got = read_small(AT_FDCWD, path, text, sizeof text);
+    for (char *next = text; got > 0 && next < text + got; next += strlen(next) + 1)
+        if (strlen(next) == length && memcmp(next, mark, length) == 0)
+            return true;
+    return false;
+}
+
+int orphans_kill(pid_t session, const char *dir)
+{
+    char mark[4096 + 16];
+    size_t count, length = (size_t)snprintf(mark, sizeof mark, "LABCTL_JOB=%s", dir);
+    int sent = 0;
+    struct process *list = all_processes(&count);
+    for (size_t i = 0; i < count; i++)
+        if (!list[i].zombie && list[i].pid != getpid() &&
+            ((session && list[i].session == session) || carries(list[i].pid, mark, length)) &&
+            kill(list[i].pid, SIGKILL) == 0)
+            sent++;
+    free(list);
+    return sent;
+}

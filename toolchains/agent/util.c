@@ -1,0 +1,148 @@
+#define _GNU_SOURCE
+#include "util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * NS_PER_SECOND + now.tv_nsec;
+}
+
+bool write_all(int fd, const void *data, size_t length)
+{
+    const char *next = data;
+    while (length > 0) {
+        ssize_t written = write(fd, next, length);
+        if (written < 0) {
+            if (errno == EINTR)
+                continue;
+            return false;
+        }
+        next += written;
+        length -= (size_t)written;
+    }
+    return true;
+}
+
+ssize_t reread_small(int fd, char *buffer, size_t size)
+{
+    size_t length = 0;
+    while (length < size - 1) {
+        ssize_t got = pread(fd, buffer + length, size - 1 - length, (off_t)length);
+        if (got < 0) {
+            if (errno == EINTR)
+                continue;
+            return -1;
+        }
+        if (got == 0)
+            break;
+        length += (size_t)got;
+    }
+    buffer[length] = '\0';
+    return (ssize_t)length;
+}
+
+ssize_t read_small(int at, const char *path, char *buffer, size_t size)
+{
+    int fd = openat(at, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t length = reread_small(fd, buffer, size);
+    int error = errno;
+    close(fd);
+    errno = error;
+    return length;
+}
+
+bool write_atomic(int at, const char *name, const char *text, size_t length, bool durable)
+{
+    char temporary[256];
+    snprintf(temporary, sizeof temporary, "%s.tmp", name);
+    /* Not truncated at open: a file prepared under this name keeps its blocks for a full disk. */
+    int fd = openat(at, temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return false;
+    bool good = write_all(fd, text, length) && ftruncate(fd, (off_t)length) == 0 &&
+                (!durable || fsync(fd) == 0);
+    int error = errno;
+    close(fd);
+    if (good) {
+        good = renameat(at, temporary, at, name) == 0 && (!durable || fsync(at) == 0);
+        error = errno;
+    }
+    errno = error;
+    return good;
+}
+
+bool current_boot_id(char id[BOOT_ID_SIZE])
+{
+    const char *sandbox = getenv("LABCTL_SANDBOX");
+    if (sandbox && *sandbox) {
+        snprintf(id, BOOT_ID_SIZE, "%s", sandbox);
+        return true;
+    }
+    if (read_small(AT_FDCWD, "/proc/sys/kernel/random/boot_id", id, BOOT_ID_SIZE) <= 0)
+        return false;
+    id[strcspn(id, "\n")] = '\0';
+    return true;
+}
+
+uint64_t process_start_ticks(pid_t pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    if (read_small(AT_FDCWD, path, text, sizeof text) <= 0)
+        return 0;
+    char *rest = strrchr(text, ')'); /* the command's name may hold anything */
+    char state;
+    unsigned long long ticks;
+    if (!rest || sscanf(rest + 1,
+                        " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s"
+                        " %*s %*s %llu",
+                        &state, &ticks) != 2)
+        return 0;
+    return state == 'Z' || state == 'X' ? 0 : ticks;
+}
+
+bool parse_u64(const char *text, uint64_t *value)
+{
+    if (*text < '0' || *text > '9')
+        return false;
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (errno || *end)
+        return false;
+    *value = number;
+    return true;
+}
+
+bool parse_seconds(const char *text, int64_t *ns)
+{
+    char whole[16];
+    size_t digits = strcspn(text, ".");
+    uint64_t seconds, part = 0;
+    if (digits >= sizeof whole)
+        return false;
+    memcpy(whole, text, digits);
+    whole[digits] = '\0';
+    if (!parse_u64(whole, &seconds) || seconds > 4000000000ULL)
+        return false;
+    if (text[digits] == '.') {
+        const char *decimals = text + digits + 1;
+        size_t count = strlen(decimals);
+        if (count > 9 || !parse_u64(decimals, &part))
+            return false;
+        for (; count < 9; count++)
+            part *= 10;
+    }
+    *ns = (int64_t)seconds * NS_PER_SECOND + (int64_t)part;
+    return true;
+}

@@ -1,0 +1,52 @@
+/* Clocks, whole reads and writes, and the few facts about processes that every part needs. */
+#ifndef LABCTL_UTIL_H
+#define LABCTL_UTIL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#define NS_PER_SECOND 1000000000LL
+#define NS_PER_MS 1000000LL
+
+/* Room for a boot id or a sandbox id, with its final NUL. */
+#define BOOT_ID_SIZE 128
+
+int64_t clock_ns(clockid_t clock);
+
+static inline int64_t monotonic_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+/* Write all of it, whatever interrupts; false with errno set. */
+bool write_all(int fd, const void *data, size_t length);
+
+/* Read at most size - 1 bytes from the start of a small file and end them with a NUL.
+ * The number of bytes, or -1 with errno set. at: a directory, or AT_FDCWD. */
+ssize_t read_small(int at, const char *path, char *buffer, size_t size);
+
+/* The same for a file held open, such as one of /proc. */
+ssize_t reread_small(int fd, char *buffer, size_t size);
+
+/* Make `name` in directory `at` hold exactly these bytes, by a temporary name and a rename.
+ * durable: fsync the file and the directory too. False with errno set. */
+bool write_atomic(int at, const char *name, const char *text, size_t length, bool durable);
+
+/* What names this boot: LABCTL_SANDBOX in a virtual board, else the kernel's boot id.
+ * False where neither is known. */
+bool current_boot_id(char id[BOOT_ID_SIZE]);
+
+/* Field 22 of /proc/PID/stat: with the pid it names one process of this boot.
+ * 0 when there is no such process, or only its zombie. */
+uint64_t process_start_ticks(pid_t pid);
+
+/* Decimal digits alone. False on anything else, and on overflow. */
+bool parse_u64(const char *text, uint64_t *value);
+
+/* Seconds with at most nine decimals ("1800", "0.25") to nanoseconds. */
+bool parse_seconds(const char *text, int64_t *ns);
+
+#endif

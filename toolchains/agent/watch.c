@@ -1,0 +1,152 @@
+/* `agent wait` and `agent stop`: what has become of the job in a directory.
+ *
+ * One JSON object: state, and what is known of the job.
+ *     running   the supervisor lives
+ *     finished  there is a status.json; it is the member "status"
+ *     lost      the supervisor is gone and left no status.json
+ *     rebooted  the board has restarted since
+ *     absent    no job was started here
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "json.h"
+#include "tree.h"
+#include "util.h"
+
+/* How often the supervisor is looked at; the end of the job itself is noticed at once. */
+#define LOOK_MS 1000
+/* Without inotify, the end of the job is noticed by looking. */
+#define LOOK_BLIND_MS 100
+
+enum state { RUNNING, FINISHED, LOST, REBOOTED, ABSENT };
+static const char *const state_names[] = { "running", "finished", "lost", "rebooted", "absent" };
+
+struct view {
+    int dir;
+    char boot_id[BOOT_ID_SIZE];
+    char status[16 * 1024];
+    pid_t supervisor, job;
+    bool job_known; /* job names this job's process, or one that has ended */
+};
+
+static enum state look(struct view *view)
+{
+    static char started[1024 * 1024]; /* it holds the job's arguments */
+    char boot_id[BOOT_ID_SIZE];
+    uint64_t pid, ticks, job, job_ticks;
+    if (read_small(view->dir, "status.json", view->status, sizeof view->status) > 0)
+        return FINISHED;
+    if (read_small(view->dir, "started.json", started, sizeof started) <= 0 ||
+        !json_find_text(started, "boot_id", boot_id, sizeof boot_id) ||
+        !json_find_u64(started, "pid", &pid) || !json_find_u64(started, "pid_start_ticks", &ticks) ||
+        !json_find_u64(started, "job_pid", &job) ||
+        !json_find_u64(started, "job_start_ticks", &job_ticks))
+        return ABSENT;
+    if (strcmp(boot_id, view->boot_id) != 0)
+        return REBOOTED;
+    view->supervisor = (pid_t)pid;
+    view->job = (pid_t)job;
+    uint64_t now_ticks = process_start_ticks(view->job);
+    view->job_known = now_ticks == 0 || now_ticks == job_ticks;
+    if (process_start_ticks(view->supervisor) == ticks)
+        return RUNNING;
+    /* It may have finished since the first look. */
+    if (read_small(view->dir, "status.json", view->status, sizeof view->status) > 0)
+        return FINISHED;
+    return LOST;
+}
+
+static enum state wait_until_over(struct view *view, const char *path, int64_t ns)
+{
+    int64_t until = monotonic_ns() + ns;
+    int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    bool watched = notify >= 0 && inotify_add_watch(notify, path, IN_MOVED_TO) >= 0;
+    enum state state;
+    for (;;) {
+        state = look(view);
+        int64_t left = until - monotonic_ns();
+        if (state != RUNNING || left <= 0)
+            break;
+        char events[4096];
+        int64_t most = watched ? LOOK_MS : LOOK_BLIND_MS, left_ms = left / NS_PER_MS + 1;
+        struct pollfd polled = { watched ? notify : -1, POLLIN, 0 };
+        if (poll(&polled, 1, (int)(left_ms < most ? left_ms : most)) > 0)
+            while (read(notify, events, sizeof events) > 0)
+                ;
+    }
+    if (notify >= 0)
+        close(notify);
+    return state;
+}
+
+static int64_t size_of(const struct view *view, const char *name)
+{
+    struct stat status;
+    return fstatat(view->dir, name, &status, 0) == 0 ? (int64_t)status.st_size : -1;
+}
+
+static int report(const struct view *view, enum state state, int killed)
+{
+    struct json json = { 0 };
+    json_open(&json, '{');
+    json_member_int(&json, "schema", 1);
+    json_member_string(&json, "state", state_names[state]);
+    json_member_string(&json, "boot_id", view->boot_id);
+    json_member_int(&json, "mono_ns", monotonic_ns());
+    json_member_count(&json, "stdout_bytes", size_of(view, "stdout"));
+    json_member_count(&json, "stderr_bytes", size_of(view, "stderr"));
+    json_member_count(&json, "killed", killed);
+    json_key(&json, "status");
+    if (state == FINISHED)
+        json_raw(&json, view->status, strlen(view->status));
+    else
+        json_null(&json);
+    json_close(&json, '}');
+    return json_print(&json, STDOUT_FILENO) ? 0 : EXIT_SYSTEM;
+}
+
+static int open_view(struct view *view, const char *dir)
+{
+    if (!current_boot_id(view->boot_id))
+        return fail(EXIT_SYSTEM, "system", "this kernel has no boot id: %s", strerror(errno));
+    view->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (view->dir < 0)
+        return fail(EXIT_DIRECTORY, "directory", "cannot open %s: %s", dir, strerror(errno));
+    return 0;
+}
+
+static struct view view;
+
+int command_wait(const char *dir, int64_t ns)
+{
+    int error = open_view(&view, dir);
+    return error ? error : report(&view, wait_until_over(&view, dir, ns), -1);
+}
+
+int command_stop(const char *dir, int64_t ns)
+{
+    char path[PATH_MAX];
+    int killed = -1, error = open_view(&view, dir);
+    if (error)
+        return error;
+    enum state state = look(&view);
+    if (state == RUNNING) {
+        kill(view.supervisor, SIGTERM);
+        state = wait_until_over(&view, dir, ns);
+    }
+    if (state == LOST && realpath(dir, path))
+        killed = orphans_kill(view.job_known ? view.job : 0, path);
+    error = report(&view, state, killed);
+    return error ? error : state == RUNNING;
+}
