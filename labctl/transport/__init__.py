@@ -1,5 +1,16 @@
 """How commands and bytes reach a board."""
 
 from labctl.transport.base import CommandResult, Progress, Transport, remote_words
+from labctl.transport.connecting import connect
+from labctl.transport.hdc import HdcTransport
+from labctl.transport.local import LocalTransport
 
-__all__ = ["CommandResult", "Progress", "Transport", "remote_words"]
+__all__ = [
+    "CommandResult",
+    "HdcTransport",
+    "LocalTransport",
+    "Progress",
+    "Transport",
+    "connect",
+    "remote_words",
+]

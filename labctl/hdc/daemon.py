@@ -1,0 +1,274 @@
+"""The board side of the hdc session protocol: what hdcd 3.2.0c answers, for boards of software.
+
+A :class:`Daemon` is one board and its port; many share one event loop. It behaves on the wire as
+the recorded hdcd does: packet order, texts of errors, counters of CHANNEL_CLOSE, silence for
+unknown channels and commands. A board without authorisation, that is: every host may do everything
+that the invoking user may.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labctl.errors import HostError, ProtocolError
+from labctl.hdc.daemon_files import FileReceiver, FileSender
+from labctl.hdc.daemon_shell import ShellTask
+from labctl.hdc.daemon_task import Link, Task
+from labctl.hdc.messages import (
+    AuthType,
+    EchoLevel,
+    Heartbeat,
+    SessionHandShake,
+    decode_tlv,
+    encode_tlv,
+)
+from labctl.hdc.wire import Command, PacketDecoder, encode_packet
+
+HEARTBEAT_SECONDS = 5.0
+FEATURES = "heartbeat,encrypt_tcp"
+#: Bytes that may wait for the host before whoever writes has to wait.
+_WRITE_BUFFER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Board:
+    """What a daemon serves: ``shell`` gets the command text as its last argument."""
+
+    name: str
+    directory: Path
+    shell: tuple[str, ...] = ("/bin/sh", "-c")
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Called when a host asks for a reboot, with ``""``, ``"bootloader"`` or ``"shutdown"``.
+    on_reboot: Callable[[str], None] | None = None
+
+
+class Daemon:
+    """One board's hdcd. ``await start()``, then it serves until ``await stop()``."""
+
+    def __init__(self, board: Board):
+        self.board = board
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen; the port (chosen by the system if 0). Raises HostError when it is taken."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(self.board, self._connections, self._background), host, port
+            )
+        except OSError as error:
+            raise HostError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self.port
+
+    def cut(self) -> None:
+        """Stop listening and cut every connection without a word, as a lost power supply does."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+
+    async def stop(self) -> None:
+        """:meth:`cut`, and wait until nothing of it runs any more."""
+        self.cut()
+        if self._server is not None:
+            await self._server.wait_closed()
+        while self._connections or self._background:
+            for task in self._background:
+                task.cancel()
+            await asyncio.sleep(0)
+
+
+class Connection(asyncio.BufferedProtocol, Link):
+    """One host's connection: its handshake, heartbeats, and its channels."""
+
+    def __init__(
+        self,
+        board: Board,
+        registry: "set[Connection]",
+        background: "set[asyncio.Task[None]]",
+    ):
+        self._board = board
+        self._registry = registry
+        self._background = background
+        self._decoder = PacketDecoder()
+        self._greeted = False
+        self._tasks: dict[int, Task] = {}
+        self._woken: set[int] = set()
+        self._may_write = asyncio.Event()
+        self._heart: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A host is here; it speaks first."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        sock: socket.socket = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._may_write.set()
+        self._registry.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        """Where the next bytes belong."""
+        return self._decoder.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have arrived there."""
+        self._decoder.received(nbytes)
+        try:
+            for packet in self._decoder.packets():
+                self._handle(packet.channel, packet.command, packet.data)
+        except ProtocolError:
+            self._transport.abort()  # hdcd drops a peer that does not speak its protocol
+
+    def pause_writing(self) -> None:
+        """The host does not keep up."""
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        """The host has taken most of what waited."""
+        self._may_write.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """The host is gone: its commands get their TERM, its files are closed."""
+        self._registry.discard(self)
+        self._may_write.set()
+        if self._heart:
+            self._heart.cancel()
+        for task in self._tasks.values():
+            task.stop()
+        self._tasks.clear()
+
+    # What the tasks of the channels use
+
+    def send(self, channel: int, command: Command, data: bytes | bytearray = b"") -> None:
+        """Queue one packet."""
+        if not self._transport.is_closing():
+            self._transport.write(encode_packet(channel, command, data))
+
+    async def drained(self) -> None:
+        """Wait until there is room again."""
+        await self._may_write.wait()
+
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run ``work`` beside; the daemon ends it when it stops."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def finish(self, channel: int) -> None:
+        """A task has done its work: close its channel."""
+        self._woken.discard(channel)
+        if task := self._tasks.pop(channel, None):
+            task.stop()
+            self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        self._transport.abort()
+
+    # What packets do
+
+    def _handle(self, channel: int, command: int, data: memoryview) -> None:
+        if command == Command.HANDSHAKE:
+            self._greet(SessionHandShake.decode(data))
+        elif not self._greeted:
+            raise ProtocolError("the host did not begin with a handshake")
+        elif command == Command.CHANNEL_CLOSE:
+            self._close(channel, data[0] if data else 0)
+        elif command == Command.WAKEUP_SLAVETASK:
+            self._woken.add(channel)
+        elif task := self._tasks.get(channel):
+            task.packet(command, data)
+        else:
+            self._begin(channel, command, bytes(data))
+
+    def _greet(self, hello: SessionHandShake) -> None:
+        entries = {
+            "emgmsg": "",
+            "devname": self._board.name,
+            "daemonauthstatus": "SUCCESS",
+            "1200": "enable",
+            "supportfeatures": FEATURES,
+        }
+        # The version field repeats the host's own text: that is what the real daemon does.
+        reply = SessionHandShake(
+            auth_type=AuthType.OK, buf=encode_tlv(entries), version=hello.version
+        )
+        self.send(0, Command.HANDSHAKE, reply.encode())
+        self.send(0, Command.CHANNEL_CLOSE, b"\x01")
+        self._greeted = True
+        with contextlib.suppress(ProtocolError):  # an empty or odd text names no features
+            features = decode_tlv(hello.buf).get("supportfeatures", "").split(",")
+            if "heartbeat" in features and self._heart is None:
+                self._heart = self.spawn(self._beat())
+
+    async def _beat(self) -> None:
+        count = 0
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            self.send(0, Command.HEARTBEAT, Heartbeat(count).encode())
+            count += 1
+
+    def _close(self, channel: int, counter: int) -> None:
+        self._woken.discard(channel)
+        if task := self._tasks.pop(channel, None):
+            task.stop()
+        if counter:
+            self.send(channel, Command.CHANNEL_CLOSE, bytes([counter - 1]))
+
+    def _begin(self, channel: int, command: int, data: bytes) -> None:
+        task: Task
+        match command:
+            case Command.UNITY_EXECUTE:
+                task = ShellTask(self, channel, self._board, data)
+            case Command.UNITY_HILOG:
+                task = ShellTask(self, channel, self._board, b"hilog " + data)
+            case Command.FILE_CHECK | Command.FILE_MODE if channel in self._woken:
+                task = FileReceiver(self, channel, self._board.directory)
+            case Command.FILE_INIT:
+                task = FileSender(self, channel, self._board.directory, data)
+            case _:
+                self._answer(channel, command, data)
+                return
+        self._tasks[channel] = task
+        task.start()
+        if command in (Command.FILE_CHECK, Command.FILE_MODE):
+            task.packet(command, memoryview(data))
+
+    def _answer(self, channel: int, command: int, data: bytes) -> None:
+        """Commands that are done with one answer. What is unknown is dropped, as hdcd does."""
+        match command:
+            case Command.UNITY_REMOUNT:
+                self._echo(channel, EchoLevel.FAIL, "Mount failed")
+            case Command.UNITY_JPID:
+                self._echo(channel, EchoLevel.OK, "[Empty]")
+            case Command.UNITY_EXECUTE_EX:
+                self._echo(channel, EchoLevel.FAIL, "[E003001] Invalid bundle name")
+            case Command.SHELL_INIT | Command.UNITY_RUNMODE | Command.UNITY_ROOTRUN:
+                self._echo(channel, EchoLevel.FAIL, "[E002105] Unsupport command")
+            case Command.FORWARD_INIT:
+                self.send(channel, Command.WAKEUP_SLAVETASK)
+                self._echo(channel, EchoLevel.FAIL, "Forward parament failed")
+            case Command.FORWARD_CHECK if channel in self._woken:
+                self.send(channel, Command.FORWARD_FREE_CONTEXT, data[:4])
+                self._echo(channel, EchoLevel.FAIL, "Forward parament failed")
+            case Command.UNITY_REBOOT:
+                self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
+                if self._board.on_reboot:
+                    self._board.on_reboot(data.decode(errors="replace"))
+
+    def _echo(self, channel: int, level: EchoLevel, text: str) -> None:
+        self._woken.discard(channel)
+        self.send(channel, Command.ECHO, bytes([level]) + text.encode())
+        self.send(channel, Command.CHANNEL_CLOSE, b"\x01")

@@ -1,0 +1,325 @@
+"""The host side of one hdc session over TCP: many channels at once over one connection.
+
+One thread reads; it hands packets to the channel they belong to and sends the heartbeats. Whoever
+uses a channel sends on the calling thread. Every wait has a time-out, and when the link breaks,
+everybody who waits gets the reason.
+"""
+
+import secrets
+import select
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from labctl.errors import CommandTimeout, DeviceLost, LinkError, LinkRefused
+from labctl.hdc.handshake import Authenticator, Greeting, shake_hands
+from labctl.hdc.messages import Heartbeat
+from labctl.hdc.protobuf import Buffer
+from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
+
+HEARTBEAT_SECONDS = 5.0
+#: A channel whose user does not keep up stops the whole link above this many waiting bytes.
+QUEUE_BYTES = 8 << 20
+#: Kernel probes of an idle link: the board's kernel answers them even while hdcd is starved.
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+)
+
+
+def lost(label: str, reason: str) -> DeviceLost:
+    """The error for a link that broke."""
+    return DeviceLost(
+        f"lost the board at {label}: {reason}", hint="is the board powered, and its hdcd running?"
+    )
+
+
+class Channel:
+    """One conversation inside a session: a command, a file. Closing it ends it on the board too.
+
+    ``timeout`` (s) bounds each single wait, for room to send and for the next packet.
+    """
+
+    def __init__(self, session: "Session", number: int, timeout: float):
+        self.number = number
+        self.timeout = timeout
+        self._session = session
+        self._arrived: deque[tuple[int, bytes]] = deque()
+        self._waiting_bytes = 0
+        self._changed = threading.Condition()
+        self._closed = False
+        self._ended_by_board = False
+
+    def send(self, command: Command, *data: Buffer) -> None:
+        """Send one packet; several buffers are sent as one. Raises LinkError."""
+        self._session.send(self.number, command, *data, timeout=self.timeout)
+
+    def pending(self) -> bool:
+        """Whether :meth:`receive` would return at once."""
+        return bool(self._arrived)
+
+    def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
+        """The next packet's command and data, in order; CHANNEL_CLOSE is the last one.
+
+        Raises CommandTimeout when none comes within ``timeout`` seconds (default: the channel's),
+        DeviceLost or ProtocolError when the link broke before.
+        """
+        patience = self.timeout if timeout is None else timeout
+        with self._changed:
+            arrived = self._changed.wait_for(
+                lambda: self._arrived or self._session.failure, timeout=max(patience, 0)
+            )
+            if not arrived:
+                raise CommandTimeout(
+                    f"no answer from {self._session.label} within {patience:g} s",
+                    hint="the board may be frozen or overloaded, or the step needs more time",
+                )
+            if not self._arrived:
+                self._session.check()
+            command, data = self._arrived.popleft()
+            self._waiting_bytes -= len(data)
+            self._changed.notify_all()
+        if command == Command.CHANNEL_CLOSE:
+            self._ended_by_board = True
+            # The one-byte counter goes back and forth, one less each time, until it is 0.
+            if data and data[0]:
+                self.send(Command.CHANNEL_CLOSE, bytes([data[0] - 1]))
+        return command, data
+
+    def deliver(self, command: int, data: bytes) -> None:
+        """Take a packet from the reading thread; waits while too much is waiting here."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._waiting_bytes < QUEUE_BYTES or self._closed or self._session.failure
+            )
+            self._arrived.append((command, data))
+            self._waiting_bytes += len(data)
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Make everyone who waits look at the session's state again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the conversation; on the board, a running ``sh`` gets its TERM. Idempotent."""
+        if self._closed:
+            return
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._session.forget(self)
+        if not self._ended_by_board:
+            with suppress(LinkError):  # a link that is gone has ended it already
+                self.send(Command.CHANNEL_CLOSE, b"\x01")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Session:
+    """A connected board. Use :meth:`connect`; safe to use from several threads.
+
+    ``label`` names the link in messages, ``greeting`` is what the board told about itself, and
+    ``failure`` is set for good when the link is broken or closed.
+    """
+
+    def __init__(self, sock: socket.socket, decoder: PacketDecoder, greeting: Greeting, label: str):
+        self.label = label
+        self.greeting = greeting
+        self.failure: LinkError | None = None
+        self._socket = sock
+        self._decoder = decoder
+        self._sending = threading.Lock()
+        self._state = threading.Lock()
+        self._channels: dict[int, Channel] = {}
+        self._beats = 0
+        self._reader = threading.Thread(target=self._read, name=f"hdc {label}", daemon=True)
+        self._reader.start()
+
+    @classmethod
+    def connect(
+        cls,
+        host: str,
+        port: int,
+        *,
+        timeout: float,
+        authenticate: Authenticator | None = None,
+    ) -> Self:
+        """Connect to a board's hdcd and shake hands, within ``timeout`` seconds in all.
+
+        Raises LinkRefused (nothing listens or no route), NotAuthorised, CommandTimeout (accepted,
+        but silent), DeviceLost, ProtocolError.
+        """
+        label = f"{host}:{port}"
+        deadline = time.monotonic() + timeout
+        try:
+            sock = socket.create_connection((host, port), timeout=timeout)
+        except OSError as error:
+            raise LinkRefused(
+                f"no board answers at {label}: {error.strerror or error}",
+                hint="is the board on, on this network, and its hdcd listening (tmode port)?",
+            ) from error
+        try:
+            for option in _KEEPALIVE:
+                sock.setsockopt(*option)
+            decoder = PacketDecoder()
+            greeting = shake_hands(sock, decoder, label, deadline, authenticate)
+            sock.settimeout(None)  # from here on, poll() waits
+        except BaseException:
+            sock.close()
+            raise
+        return cls(sock, decoder, greeting, label)
+
+    def channel(self, *, timeout: float) -> Channel:
+        """A new channel with a random number. Raises LinkError when the session is over."""
+        with self._state:
+            number = secrets.randbits(32)
+            while number == 0 or number in self._channels:
+                number = secrets.randbits(32)
+            channel = Channel(self, number, timeout)
+            self._channels[number] = channel
+        self.check()
+        return channel
+
+    def forget(self, channel: Channel) -> None:
+        """Packets for this channel go nowhere from now on."""
+        with self._state:
+            self._channels.pop(channel.number, None)
+
+    def check(self) -> None:
+        """Raise the reason if this session is over."""
+        if self.failure is not None:
+            error = self.failure
+            raise type(error)(error.message, hint=error.hint, details=error.details)
+
+    def send(self, channel: int, command: int, *data: Buffer, timeout: float) -> None:
+        """Send one packet. ``timeout`` (s) bounds each wait for the board to take bytes.
+
+        Raises CommandTimeout (the session is over then: half a packet cannot be taken back),
+        DeviceLost.
+        """
+        prefix = encode_prefix(channel, command, sum(map(len, data)))
+        if not self._sending.acquire(timeout=timeout):
+            raise CommandTimeout(f"the link to {self.label} was busy for {timeout:g} s")
+        try:
+            self.check()
+            self._write([memoryview(part) for part in (prefix, *data)], timeout)
+        finally:
+            self._sending.release()
+
+    def close(self) -> None:
+        """End the session, its connection and its thread. Idempotent."""
+        self._fail(DeviceLost(f"the link to {self.label} was closed"))
+        self._reader.join()
+        self._socket.close()
+
+    def _write(self, views: list[memoryview], timeout: float) -> None:
+        while views:
+            try:
+                sent = self._socket.sendmsg(views, [], socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if not self._wait(select.POLLOUT, timeout):
+                    failure = CommandTimeout(
+                        f"{self.label} took no bytes for {timeout:g} s",
+                        hint="the board may be frozen, or its storage stuck",
+                    )
+                    self._fail(failure)
+                    raise failure from None
+                continue
+            except OSError as error:
+                self._fail(lost(self.label, error.strerror or str(error)))
+                self.check()
+            while views and sent >= len(views[0]):
+                sent -= len(views.pop(0))
+            if views:
+                views[0] = views[0][sent:]
+
+    def _wait(self, event: int, timeout: float | None) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, event)
+        return bool(poll.poll(None if timeout is None else max(timeout, 0) * 1000))
+
+    def _read(self) -> None:
+        try:
+            self._dispatch()  # what came together with the handshake
+            next_beat = time.monotonic() + HEARTBEAT_SECONDS
+            while True:
+                if self.greeting.heartbeat:
+                    remaining = next_beat - time.monotonic()
+                    if remaining <= 0 or not self._wait(select.POLLIN, remaining):
+                        next_beat += HEARTBEAT_SECONDS
+                        self._beat()
+                        continue
+                count = self._socket.recv_into(self._decoder.room())
+                if count == 0:
+                    raise lost(self.label, "it closed the connection")
+                self._decoder.received(count)
+                self._dispatch()
+        except LinkError as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(lost(self.label, error.strerror or str(error)))
+
+    def _dispatch(self) -> None:
+        for number, command, data in self._decoder.packets():
+            with self._state:
+                channel = self._channels.get(number)
+            if channel is not None:
+                channel.deliver(command, bytes(data))
+            elif command == Command.CHANNEL_CLOSE and data and data[0]:
+                self._try_send(number, Command.CHANNEL_CLOSE, bytes([data[0] - 1]))
+
+    def _beat(self) -> None:
+        self._try_send(0, Command.HEARTBEAT, Heartbeat(self._beats).encode())
+        self._beats += 1
+
+    def _try_send(self, channel: int, command: Command, data: bytes) -> None:
+        """Send a small packet from the reading thread, which must never wait for the board.
+
+        Left out when the link is full of our bytes: those say that we are alive as well as a
+        heartbeat does, and an unknown channel's close needs no answer.
+        """
+        if self._sending.acquire(blocking=False):
+            try:
+                if self._wait(select.POLLOUT, 0):
+                    self._write([memoryview(encode_prefix(channel, command, len(data)) + data)], 0)
+            finally:
+                self._sending.release()
+
+    def _fail(self, reason: LinkError) -> None:
+        with self._state:
+            if self.failure is not None:
+                return
+            self.failure = reason
+            channels = list(self._channels.values())
+        with suppress(OSError):  # the peer may have ended it first
+            self._socket.shutdown(socket.SHUT_RDWR)
+        for channel in channels:
+            channel.wake()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

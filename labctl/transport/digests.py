@@ -1,0 +1,99 @@
+"""Hashes on both sides of a link."""
+
+import hashlib
+from dataclasses import dataclass
+
+from labctl.errors import IntegrityError
+from labctl.transport.base import Transport, remote_words
+
+#: What boards may have, best first. toybox and coreutils print ``HEX  FILE``.
+_TOOLS = (
+    ("sha256", "sha256sum"),
+    ("sha512", "sha512sum"),
+    ("sha1", "sha1sum"),
+    ("md5", "md5sum"),
+)
+#: A slow board without SHA instructions reading from a slow eMMC still hashes this much.
+_HASH_BYTES_PER_SECOND = 5_000_000
+
+
+class Digest:
+    """A hash in the making, and how many bytes went into it."""
+
+    def __init__(self, algorithm: str):
+        self.algorithm = algorithm
+        self.size_bytes = 0
+        self._hash = hashlib.new(algorithm)
+        self._hex: str | None = None
+
+    @classmethod
+    def known(cls, algorithm: str, hexadecimal: str, size_bytes: int) -> "Digest":
+        """A hash that somebody else made."""
+        digest = cls(algorithm)
+        digest._hex, digest.size_bytes = hexadecimal, size_bytes
+        return digest
+
+    def update(self, data: bytes | memoryview) -> None:
+        """Take more bytes in."""
+        self._hash.update(data)
+        self.size_bytes += len(data)
+
+    @property
+    def hexadecimal(self) -> str:
+        """The hash so far, in lower case."""
+        return self._hex or self._hash.hexdigest()
+
+    def require(self, expected: "Digest", what: str) -> None:
+        """Raise IntegrityError unless both are the same."""
+        if (self.hexadecimal, self.size_bytes) != (expected.hexadecimal, expected.size_bytes):
+            raise IntegrityError(
+                f"{what}: the bytes differ",
+                hint="try again; if it happens again, suspect the board's storage or cable",
+                details=f"{expected.algorithm} here {expected.hexadecimal} "
+                f"({expected.size_bytes} bytes), on the board {self.hexadecimal} "
+                f"({self.size_bytes} bytes)",
+            )
+
+
+@dataclass(frozen=True)
+class BoardHash:
+    """How files are hashed on the board.
+
+    ``command`` are the words before the path; its output begins with the hash in hex. None: no
+    such program is there.
+    """
+
+    algorithm: str
+    command: tuple[str, ...] | None
+
+    def ask(self, transport: Transport, remote: str, size_bytes: int, timeout: float) -> Digest:
+        """The hash and size of a file on the board; ``size_bytes`` sets how long that may take.
+
+        Raises LinkError, IntegrityError when the board cannot say.
+        """
+        assert self.command is not None
+        asked = remote_words(*self.command, remote)
+        command = f"{asked} && wc -c <{remote_words(remote)}"
+        patience = timeout + size_bytes / _HASH_BYTES_PER_SECOND
+        result = transport.run(command, timeout=patience)
+        words = result.text.split()
+        length = hashlib.new(self.algorithm).digest_size * 2
+        if result.exit_status != 0 or not words or len(words[0]) != length:
+            raise IntegrityError(
+                f"the board cannot hash {remote}", details=result.text[-2000:] or None
+            )
+        return Digest.known(self.algorithm, words[0].lower(), int(words[-1]))
+
+
+def find_board_hash(transport: Transport, timeout: float) -> BoardHash:
+    """What a board has for hashing files; SHA-256 of the bytes read back when it has nothing."""
+    names = remote_words(*(name for _, name in _TOOLS))
+    found = transport.run(
+        f"for name in {names}; do command -v $name >/dev/null && echo $name; done; :",
+        timeout=timeout,
+    )
+    present = found.text.split()
+    for algorithm, name in _TOOLS:
+        if name in present:
+            return BoardHash(algorithm, (name,))
+    return BoardHash("sha256", None)

@@ -1,0 +1,134 @@
+"""The userland of a virtual board: a shell and applets as a board has them, and a clean end.
+
+Every process of one boot carries the same ``LABCTL_SANDBOX`` in its environment. That is the
+board's boot id, and the mark by which its processes are found when the board loses its power.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl import process
+from labctl.errors import ConfigError, HostError
+from labctl.files import write_atomic
+from labctl.retry import wait_until
+
+MARK = "LABCTL_SANDBOX"
+EMULATOR = "LABCTL_SANDBOX_EMULATOR"
+#: Where labctl works on a board, below the board's directory here.
+WORKDIR = Path("data/local/tmp/labctl")
+
+_BIN = Path("system/bin")
+_MARK_FILE = Path(".labctl-boot-id")
+_KILL_SECONDS = 10.0
+_FALLBACK_NOTE = (
+    "mksh and toybox are not both installed: commands run with this host's sh and programs, "
+    "which accept more than a board does"
+)
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """How commands run on one boot of a virtual board. ``note`` says what is not board-like."""
+
+    boot_id: str
+    shell: tuple[str, ...]
+    environment: dict[str, str]
+    note: str | None
+
+
+def boot(directory: Path, *, emulator: Sequence[str] = (), preload: Path | None = None) -> Sandbox:
+    """Prepare ``directory`` and start a boot; what an earlier one left running is killed first.
+
+    ``emulator``: words put before ARM64 programs; ``preload``: the shared object that does so for
+    programs started by the shell. Raises ConfigError, HostError.
+    """
+    for word in emulator:
+        if not word or any(character.isspace() for character in word):
+            raise ConfigError(f"an emulator's words cannot be empty or hold spaces: {word!r}")
+    if emulator and not Path(emulator[0]).is_absolute():
+        raise ConfigError(f"the emulator needs its absolute path, not {emulator[0]!r}")
+    mark_file = directory / _MARK_FILE
+    with suppress(FileNotFoundError):
+        kill_boot(mark_file.read_text().strip())
+    boot_id = secrets.token_hex(16)
+    write_atomic(mark_file, boot_id)
+    (directory / WORKDIR).mkdir(parents=True, exist_ok=True)
+    shell, path, note = _userland(directory / _BIN)
+    environment = {
+        "PATH": path,
+        "HOME": str(directory),
+        "TMPDIR": str(directory / "data/local/tmp"),
+        MARK: boot_id,
+    }
+    if emulator:
+        environment[EMULATOR] = " ".join(emulator)
+        if preload is not None:
+            environment["LD_PRELOAD"] = str(preload)
+    return Sandbox(boot_id, shell, environment, note)
+
+
+def kill_boot(boot_id: str) -> None:
+    """Kill every process of a boot, as a power cut would. Raises HostError when one survives."""
+    if not boot_id:
+        return
+
+    def gone() -> bool:
+        found = False
+        for pid in _marked(boot_id):
+            found = True
+            _kill(pid, boot_id)
+        return not found
+
+    if not wait_until(gone, timeout=_KILL_SECONDS, interval=0.02):
+        raise HostError(
+            f"processes of a stopped virtual board do not end: {sorted(_marked(boot_id))}"
+        )
+
+
+def _userland(folder: Path) -> tuple[tuple[str, ...], str, str | None]:
+    """The shell's argv, PATH, and a note if this is not what a board has."""
+    mksh, toybox = shutil.which("mksh"), shutil.which("toybox")
+    if mksh is None or toybox is None:
+        return ("/bin/sh", "-c"), os.defpath, _FALLBACK_NOTE
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    applets = process.run([toybox], timeout=10, env={}).text.split()
+    for applet in applets:
+        (folder / applet).symlink_to(toybox)
+    for name in ("sh", "mksh"):
+        with suppress(FileNotFoundError):
+            (folder / name).unlink()
+        (folder / name).symlink_to(mksh)
+    return (str(folder / "sh"), "-c"), str(folder), None
+
+
+def _marked(boot_id: str) -> Iterator[int]:
+    mark = f"{MARK}={boot_id}".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and mark in _environment(entry):
+            yield int(entry.name)
+
+
+def _environment(entry: Path) -> list[bytes]:
+    """A process's variables; none for one that is gone, not ours, or a zombie."""
+    try:
+        return (entry / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _kill(pid: int, boot_id: str) -> None:
+    """Kill one process, surely that one: the handle is opened before the mark is read again."""
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        try:
+            if f"{MARK}={boot_id}".encode() in _environment(Path("/proc") / str(pid)):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
