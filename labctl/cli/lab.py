@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from labctl.cli.root import Invocation
-from labctl.config.lab import LabFile, find_lab
+from labctl.config.lab import Board, HdcTransport, LabFile, find_lab
+from labctl.transport import Transport, connect
 
 
 def lab_of(invocation: Invocation) -> LabFile:
@@ -17,3 +18,11 @@ def runs_folder(invocation: Invocation, run: str) -> Path:
     if (direct / "run.json").is_file():
         return direct.resolve().parent
     return lab_of(invocation).root / "runs"
+
+
+def connect_board(board: Board) -> Transport:
+    """The way to a board; the link is opened by the first operation."""
+    way = board.transport
+    if isinstance(way, HdcTransport):
+        return connect(way.kind, link=way.link, address=way.address)
+    return connect(way.kind)

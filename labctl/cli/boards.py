@@ -1,0 +1,82 @@
+"""``labctl boards``."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+
+import click
+
+from labctl.board import probe
+from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.root import Invocation
+from labctl.config.lab import Board, HdcTransport
+from labctl.errors import ExitStatus, InfraError, JobError, LinkRefused, NotAuthorised
+from labctl.report.units import size
+
+_TIMEOUT_SECONDS = 15.0
+_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class BoardState:
+    """A board as the list shows it."""
+
+    name: str
+    target: str
+    address: str
+    state: str
+    detail: str
+    facts: dict[str, object] | None = None
+
+
+@click.command(epilog="Example: labctl boards --json")
+@click.option("--json", "as_json", is_flag=True, help="Print names, states and facts as JSON.")
+@click.pass_obj
+def boards(invocation: Invocation, as_json: bool) -> int:
+    """List the lab's boards and their state.
+
+    Asks every board. Ends with status 3 when one of them does not answer.
+    """
+    known = lab_of(invocation).lab.boards.values()
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        states = list(pool.map(_state, known))
+    if as_json:
+        click.echo(json.dumps([asdict(state) for state in states], indent=2))
+    else:
+        width = max((len(state.name) for state in states), default=0)
+        for state in states:
+            click.echo(
+                f"{state.name:{width}}  {state.state:12}  {state.target}  {state.address}"
+                + (f"  {state.detail}" if state.detail else "")
+            )
+    lost = any(state.state != "connected" for state in states)
+    return ExitStatus.INFRA if lost else ExitStatus.OK
+
+
+def _state(board: Board) -> BoardState:
+    transport = board.transport
+    address = transport.address if isinstance(transport, HdcTransport) else transport.kind
+    try:
+        with connect_board(board) as link:
+            facts = probe(link, workdir=board.workdir, timeout=_TIMEOUT_SECONDS)
+    except NotAuthorised as error:
+        return BoardState(board.name, board.target, address, "unauthorised", error.message)
+    except LinkRefused as error:
+        return BoardState(board.name, board.target, address, "offline", error.message)
+    except (InfraError, JobError) as error:
+        return BoardState(board.name, board.target, address, "failing", error.message)
+    detail = [facts.machine, f"{facts.cores} cores"]
+    if facts.memory_total_bytes:
+        detail.append(f"{size(facts.memory_total_bytes)} memory")
+    if facts.storage_free_bytes is not None:
+        detail.append(f"{size(facts.storage_free_bytes)} free")
+    if facts.emulator:
+        detail.append("EMULATED")
+    return BoardState(
+        board.name,
+        board.target,
+        address,
+        "connected",
+        ", ".join(detail),
+        facts.model_dump(mode="json"),
+    )
