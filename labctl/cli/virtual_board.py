@@ -1,0 +1,141 @@
+"""``labctl virtual-board``."""
+
+import json
+import shutil
+from pathlib import Path
+
+import click
+
+from labctl.cli.root import Invocation
+from labctl.config.lab import find_lab
+from labctl.config.target import load_target
+from labctl.config.templates import VIRTUAL_BOARD_ADDRESS
+from labctl.errors import ConfigError, ToolMissing
+from labctl.virtual import Served, VirtualBoard, serve
+from labctl.virtual.shim import exec_shim
+
+_NO_SHIM = "no C compiler: ARM64 programs run as jobs, but not when typed in the board's shell"
+
+
+@click.command(
+    "virtual-board",
+    epilog="Example: labctl virtual-board --target rk3568 --dir /tmp/board",
+)
+@click.option("--name", default="virtual", show_default=True, help="The board's name.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The board's storage; without it, virtual-board in the lab or here.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=int(VIRTUAL_BOARD_ADDRESS.rpartition(":")[2]),
+    show_default=True,
+    help="TCP port on loopback; 0 takes a free one.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1000),
+    default=1,
+    help="Serve so many boards: NAME-1, NAME-2, … in folders of their own, on the next ports.",
+)
+@click.option("--target", help="Run this target's programs with its emulator.")
+@click.option("--emulator", help="Run ARM64 programs with this emulator (its words in one string).")
+@click.option("--json", "as_json", is_flag=True, help="Say what is served as JSON, one line.")
+@click.pass_obj
+def virtual_board(
+    invocation: Invocation,
+    *,
+    name: str,
+    directory: Path | None,
+    port: int,
+    count: int,
+    target: str | None,
+    emulator: str | None,
+    as_json: bool,
+) -> None:
+    """Serve virtual boards until interrupted.
+
+    A virtual board is an hdc daemon on loopback, a folder and a shell. It runs every command that
+    it is sent as the user who started it: use it for trials and tests only.
+    """
+    lab = _lab_root(invocation)
+    words = _emulator_words(target, emulator, lab)
+    shim = exec_shim() if words else None
+    root = (directory or (lab or Path.cwd()) / "virtual-board").resolve()
+    plans = [
+        VirtualBoard(
+            name=name if count == 1 else f"{name}-{index + 1}",
+            directory=root if count == 1 else root / f"{name}-{index + 1}",
+            port=port and port + index,
+            emulator=words,
+            preload=shim,
+        )
+        for index in range(count)
+    ]
+
+    def ready(boards: list[Served]) -> None:
+        if as_json:
+            click.echo(json.dumps([_described(board, words) for board in boards]))
+            return
+        for board in boards:
+            click.echo(f"{board.name} answers at {board.address}, storage {board.directory}")
+        notes = [boards[0].note, _NO_SHIM if words and shim is None else None]
+        for note in filter(None, notes):
+            click.echo(f"note: {note}")
+        click.echo("Its commands run as you. Stop it with Ctrl-C. For devices.yaml:\n\nboards:")
+        for board in boards:
+            click.echo(_snippet(board, target))
+
+    serve(plans, ready)
+
+
+def _lab_root(invocation: Invocation) -> Path | None:
+    try:
+        return find_lab(invocation.lab or Path.cwd()).root
+    except ConfigError:
+        if invocation.lab is not None:
+            raise
+        return None  # a board needs no lab
+
+
+def _emulator_words(target: str | None, emulator: str | None, lab: Path | None) -> tuple[str, ...]:
+    words: tuple[str, ...] = tuple(emulator.split()) if emulator else ()
+    if target is not None:
+        if words:
+            raise ConfigError("give --target or --emulator, not both")
+        known = load_target(target, lab)
+        if known.emulator is not None and not known.runs_here:
+            words = known.emulator.argv
+    if not words:
+        return ()
+    program = shutil.which(words[0])
+    if program is None:
+        raise ToolMissing(
+            f"the emulator is not installed: {words[0]}",
+            hint="on Debian and Ubuntu: apt install qemu-user-static",
+        )
+    return (str(Path(program).resolve()), *words[1:])
+
+
+def _described(board: Served, emulator: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "name": board.name,
+        "address": board.address,
+        "directory": str(board.directory),
+        "workdir": str(board.workdir),
+        "boot_id": board.boot_id,
+        "emulator": list(emulator),
+        "note": board.note,
+    }
+
+
+def _snippet(board: Served, target: str | None) -> str:
+    return (
+        f"  {board.name}:\n"
+        f"    target: {target or 'TARGET'}\n"
+        f'    transport: {{kind: hdc, link: tcp, address: "{board.address}"}}\n'
+        f"    workdir: {board.workdir}"
+    )
