@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from labctl import shipped
 from labctl.config import overrides
 from labctl.config.document import Document, StrictModel, read_text, refuse, refuse_all
 from labctl.config.models import ModelSource
@@ -246,3 +247,23 @@ def load_recipe(
     if check is not None and (problems := list(check(recipe))):
         raise recipe_file.refusal(problems)
     return recipe
+
+
+def find_recipe(name: str, root: Path | None) -> Path:
+    """The file of a recipe given by path or by name; the lab's own wins over what is shipped.
+
+    Raises ConfigError with the nearest name.
+    """
+    given = Path(name)
+    if given.is_file():
+        return given
+    folders = [*([root / "recipes"] if root else []), shipped.RECIPES]
+    known = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
+    # `recipes/q8_latency.yaml` means the shipped one where the lab has none of that name.
+    plain = given.parent in (Path(), Path("recipes")) and given.suffix in ("", ".yaml")
+    if plain and given.stem in known:
+        return known[given.stem]
+    raise ConfigError(
+        f"there is no recipe {name}{did_you_mean(given.stem, known)}",
+        hint=f"a path, or one of {listed(sorted(known))}" if known else None,
+    )

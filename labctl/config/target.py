@@ -1,0 +1,125 @@
+"""``toolchains/<target>/target.yaml``: a kind of machine that tools are built for.
+
+A lab's own ``toolchains/<target>`` wins over the one that comes with labctl.
+"""
+
+import platform
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from labctl import shipped
+from labctl.config.document import StrictModel, load
+from labctl.config.names import unknown
+from labctl.config.types import Line, Name, Word
+from labctl.errors import ConfigError
+
+FILE_NAME = "target.yaml"
+TOOLCHAINS = "toolchains"
+
+#: ``e_machine`` of the ELF header (``elf.h``) -> what ``uname -m`` says on such a machine.
+MACHINES = {
+    "EM_AARCH64": "aarch64",
+    "EM_X86_64": "x86_64",
+    "EM_ARM": "armv7l",
+    "EM_RISCV": "riscv64",
+}
+
+
+class ZigTarget(StrictModel):
+    """How ``zig cc`` compiles for the target."""
+
+    target: Word
+    """Zig's target triple, e.g. ``aarch64-linux-musl``."""
+    cpu: Word
+    """Zig's CPU, which fixes the instruction set of everything, the C library too."""
+
+
+class Emulator(StrictModel):
+    """A program that runs the target's programs on a host of another machine."""
+
+    argv: Annotated[tuple[Line, ...], Field(min_length=1)]
+    """The emulator's words; the program and its arguments follow."""
+    note: Line
+    """Why this emulator with these words."""
+
+
+class Expectations(StrictModel):
+    """What the hardware is expected to do; predictions only, never a result."""
+
+    cores: Annotated[int, Field(ge=1)]
+    """Number of CPU cores."""
+    storage_read_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+    """Sequential read speed of the storage that models lie on, bytes per second."""
+    dram_read_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+    """Read speed of main memory with all cores, bytes per second."""
+    source: Line
+    """Where these numbers come from."""
+
+
+class Target(StrictModel):
+    """A kind of machine that tools are built for."""
+
+    name: Name
+    """The name of the target: that of its folder."""
+    description: Line
+    """The machine in a few words."""
+    triple: Word
+    """GNU triple, e.g. ``aarch64-linux-gnu``: the prefix of a cross GCC."""
+    elf_machine: Literal["EM_AARCH64", "EM_X86_64", "EM_ARM", "EM_RISCV"]
+    """Machine of the ELF header that every program must have."""
+    elf_bits: Literal[32, 64] = 64
+    """Class of the ELF header."""
+    zig: ZigTarget
+    """How zig compiles for the target."""
+    cpu_flags: tuple[Line, ...] = ()
+    """The same instruction set as zig's CPU, in GCC's flags."""
+    features: tuple[Word, ...] = ()
+    """What the instruction set has, as the ``Features`` line of /proc/cpuinfo calls it."""
+    cmake: dict[Word, bool | int | str] = Field(default_factory=dict)
+    """CMake definitions that every product gets for this target."""
+    emulator: Emulator | None = None
+    """How its programs run on a host of another machine."""
+    expectations: Expectations | None = None
+    """What the hardware is expected to do."""
+
+    @property
+    def machine(self) -> str:
+        """What ``uname -m`` says on such a machine."""
+        return MACHINES[self.elf_machine]
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this host's own machine is the target's."""
+        return platform.machine() == self.machine
+
+
+def toolchain_folders(lab_root: Path | None) -> tuple[Path, ...]:
+    """Folders of targets, the lab's own before those that come with labctl."""
+    own = () if lab_root is None else (lab_root / TOOLCHAINS,)
+    return tuple(dict.fromkeys(folder.resolve() for folder in (*own, shipped.TOOLCHAINS)))
+
+
+def target_names(lab_root: Path | None) -> list[str]:
+    """All targets that are known, sorted."""
+    folders = toolchain_folders(lab_root)
+    return sorted({path.parent.name for f in folders for path in f.glob(f"*/{FILE_NAME}")})
+
+
+def load_target(name: str, lab_root: Path | None = None) -> Target:
+    """The target of that name.
+
+    Raises ConfigError with the nearest name, or when its file is wrong.
+    """
+    if name not in (known := target_names(lab_root)):
+        raise ConfigError(
+            unknown("target", name, known),
+            hint=f"a target is a folder in {TOOLCHAINS}/ with a {FILE_NAME}",
+        )
+    folder = next(f / name for f in toolchain_folders(lab_root) if (f / name / FILE_NAME).is_file())
+    path = folder / FILE_NAME
+    target = load(path, Target)
+    if target.name != name:
+        raise ConfigError(f"{path}: name: must be '{name}', the folder's, not '{target.name}'")
+    return target

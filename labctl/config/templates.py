@@ -1,0 +1,65 @@
+"""What ``labctl init`` writes: a first devices.yaml and a first recipe."""
+
+from collections.abc import Mapping
+
+from labctl import shipped
+from labctl.config.document import parse, read_text
+from labctl.config.lab import FILE_NAME, Lab
+
+#: Where ``labctl virtual-board`` listens when it is not told.
+VIRTUAL_BOARD_ADDRESS = "127.0.0.1:5555"
+
+_HEAD = """\
+# The boards of this lab. Commands find this file from any folder below it.
+# All keys: docs/devices.md, or `labctl schema devices` for an editor that completes.
+default_board: {default}
+
+boards:
+  # A board made of software. Start it in another terminal: labctl virtual-board
+  virtual:
+    target: {target}
+    transport: {{kind: hdc, link: tcp, address: "{virtual}"}}
+    description: the virtual board on this host
+"""
+
+_FOUND = """
+  {name}:
+    target: {target}
+    transport: {{kind: hdc, link: tcp, address: "{address}"}}
+"""
+
+_EXAMPLE = """
+  # A DAYU200 on the network. Once, over USB: `hdc tmode port 5555`; then it listens at its address,
+  # which `hdc shell ifconfig` shows.
+  # rk1:
+  #   target: rk3568
+  #   transport: {kind: hdc, link: tcp, address: "192.168.1.20:5555"}
+  #   tags: [dayu200]
+  #   limits: {max_time: 8h, storage: 20GB}
+  #   description: DAYU200 on the desk, with the small fan
+"""
+
+
+def devices_yaml(found: Mapping[str, str] | None = None, *, target: str = "rk3568") -> str:
+    """A commented devices.yaml with the virtual board and those that were found.
+
+    Args:
+        found: name and ``host:port`` of boards; the first becomes the default board.
+        target: what they are.
+
+    Raises ConfigError when a name or an address is none.
+    """
+    boards = found or {}
+    text = _HEAD.format(
+        default=next(iter(boards), "virtual"), target=target, virtual=VIRTUAL_BOARD_ADDRESS
+    )
+    for name, address in boards.items():
+        text += _FOUND.format(name=name, target=target, address=address)
+    text += "" if boards else _EXAMPLE
+    parse(text, Lab, FILE_NAME)
+    return text
+
+
+def recipe_yaml() -> str:
+    """A first recipe: the shipped ``q8_q2_latency.yaml``. Raises ConfigError when it is missing."""
+    return read_text(shipped.RECIPES / "q8_q2_latency.yaml")

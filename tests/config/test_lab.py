@@ -1,0 +1,184 @@
+from pathlib import Path
+
+import pytest
+
+from labctl.config import Lab, find_lab
+from labctl.config.document import parse
+from labctl.config.lab import HdcTransport
+from labctl.config.templates import devices_yaml
+from labctl.errors import ConfigError
+
+TWO_BOARDS = """\
+boards:
+  rk1:
+    target: rk3568
+    transport: {kind: hdc, link: tcp, address: "192.168.1.20:5555"}
+    limits: {max_time: 2h, storage: 20GB}
+  rk2:
+    target: rk3568
+    transport: {kind: hdc, link: tcp, address: "192.168.1.21:5555"}
+    workdir: /data/labctl/
+build_hosts:
+  arm: {address: build.example.org, user: ci}
+"""
+
+
+def lab(text: str) -> Lab:
+    return parse(text, Lab, "devices.yaml")
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        lab(text)
+    return caught.value.message
+
+
+def board(**keys: str) -> str:
+    """A devices.yaml with one board, whose keys are on lines 3 and on."""
+    lines = {"target": "rk3568", "transport": "{kind: local}", "workdir": "/tmp/x"} | keys
+    return "boards:\n  rk1:\n" + "".join(f"    {key}: {value}\n" for key, value in lines.items())
+
+
+def test_boards_and_their_defaults() -> None:
+    found = lab(TWO_BOARDS)
+    rk1, rk2 = found.board("rk1"), found.board("rk2")
+    assert (rk1.name, rk1.workdir, rk2.workdir) == ("rk1", "/data/local/tmp/labctl", "/data/labctl")
+    assert (rk1.limits.max_time, rk1.limits.storage) == (7200, 20 * 10**9)
+    assert isinstance(rk1.transport, HdcTransport)
+    assert (rk1.transport.host, rk1.transport.port) == ("192.168.1.20", 5555)
+
+
+def test_an_ipv6_address() -> None:
+    transport = (
+        lab(board(transport='{kind: hdc, link: tcp, address: "[fe80::1]:5555"}')).board().transport
+    )
+    assert isinstance(transport, HdcTransport)
+    assert (transport.host, transport.port) == ("fe80::1", 5555)
+
+
+def test_the_only_board_needs_no_name() -> None:
+    assert lab(board()).board().name == "rk1"
+
+
+def test_the_default_board_needs_no_name() -> None:
+    assert lab("default_board: rk2\n" + TWO_BOARDS).board().name == "rk2"
+
+
+def test_two_boards_need_a_name() -> None:
+    with pytest.raises(ConfigError, match="no board is named") as caught:
+        lab(TWO_BOARDS).board()
+    assert caught.value.hint == "name one with --board: rk1 or rk2"
+
+
+def test_an_unknown_board() -> None:
+    with pytest.raises(ConfigError) as caught:
+        lab(TWO_BOARDS).board("rk3")
+    assert caught.value.message.startswith("no board 'rk3' in devices.yaml (did you mean 'rk")
+    assert caught.value.hint == "it knows rk1 or rk2"
+
+
+BAD_LABS = {
+    "default_board": (
+        "default_board: rk3\nboards:\n  rk1: {target: x, transport: {kind: local}, workdir: /x}",
+        "1:16: default_board: no board 'rk3' (did you mean 'rk1'?)",
+    ),
+    "same address": (
+        TWO_BOARDS.replace(".21", ".20"),
+        "8:48: boards.rk2.transport.address: board 'rk1' has this address too",
+    ),
+    "name": (
+        board().replace("rk1", "RK 1"),
+        (
+            "2:3: boards.'RK 1': must be a-z, 0-9, '-' and '_' (at most 63), beginning with a"
+            " letter or digit, not 'RK 1'"
+        ),
+    ),
+    "link": (
+        board(transport="{kind: hdc, link: server, address: 'x:1'}"),
+        (
+            "4:34: boards.rk1.transport.link: the link 'server' (USB, through the hdc server)"
+            " is not in this version; switch the board to TCP with `hdc tmode port 5555` and use link: tcp"
+        ),
+    ),
+    "ssh": (
+        board(transport="{kind: ssh, address: x}"),
+        (
+            "4:23: boards.rk1.transport.kind: boards over ssh are not in this version;"
+            " use hdc or local"
+        ),
+    ),
+    "port": (
+        board(transport="{kind: hdc, link: tcp, address: '192.168.1.20:70000'}"),
+        (
+            "4:48: boards.rk1.transport.address: must be HOST:PORT such as 192.168.1.20:5555,"
+            " not '192.168.1.20:70000'"
+        ),
+    ),
+    "percent": (
+        board(workdir="/data/%s"),
+        (
+            "5:14: boards.rk1.workdir: must not contain '%': a path with one can crash the"
+            " board's hdc daemon"
+        ),
+    ),
+    "relative workdir": (
+        board(workdir="data"),
+        "5:14: boards.rk1.workdir: must be an absolute path below / on the board, not 'data'",
+    ),
+    "root workdir": (
+        board(workdir="//"),
+        "5:14: boards.rk1.workdir: must be an absolute path below / on the board, not '//'",
+    ),
+    "upward workdir": (
+        board(workdir="/data/../etc"),
+        "5:14: boards.rk1.workdir: must not contain the steps '.' and '..'",
+    ),
+    "local without workdir": (
+        "boards:\n  rk1: {target: x, transport: {kind: local}}",
+        "2:3: boards.rk1.workdir: a local board needs a workdir of its own on this host",
+    ),
+    "jump": (
+        TWO_BOARDS + "  two: {address: a, jump: amr}\n",
+        "12:27: build_hosts.two.jump: no other build host 'amr' (did you mean 'arm'?)",
+    ),
+    "misspelt key": (
+        board(taget="rk3568"),
+        "6:5: boards.rk1.taget: unknown key (did you mean 'target'?)",
+    ),
+    "no boards written": (
+        "boards:\n",
+        "1:8: boards: must be a mapping, but nothing is written here",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_LABS.values(), ids=BAD_LABS.keys())
+def test_bad_lab(text: str, message: str) -> None:
+    assert refusal(text) == f"devices.yaml:{message}"
+
+
+def test_the_lab_is_the_nearest_folder_above(tmp_path: Path) -> None:
+    (tmp_path / "devices.yaml").write_text(TWO_BOARDS)
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    found = find_lab(below)
+    assert (found.root, found.name) == (tmp_path, tmp_path.name)
+    assert found.board("rk1").target == "rk3568"
+
+
+def test_no_lab(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no devices\.yaml in .* or a folder above it") as caught:
+        find_lab(tmp_path)
+    assert "labctl init" in (caught.value.hint or "")
+
+
+def test_the_first_devices_yaml_is_valid_with_and_without_boards_found() -> None:
+    assert lab(devices_yaml()).board().name == "virtual"
+    found = lab(devices_yaml({"rk1": "192.168.1.20:5555"}))
+    assert found.board().name == "rk1"
+    assert set(found.boards) == {"virtual", "rk1"}
+
+
+def test_the_example_board_of_the_first_devices_yaml_is_valid() -> None:
+    text = devices_yaml().replace("  # rk1:", "  rk1:").replace("  #   ", "    ")
+    assert lab(text).board("rk1").tags == ("dayu200",)
