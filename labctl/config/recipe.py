@@ -198,8 +198,8 @@ class Recipe(StrictModel):
                         path,
                         f"neither model nor a parameter of this recipe{did_you_mean(key, known)}",
                     )
-                elif key == MODEL_AXIS and value not in self.measured_models():
-                    yield path, unknown("measured model", str(value), self.measured_models())
+                elif key == MODEL_AXIS and value not in self.models:
+                    yield path, unknown("model", str(value), self.models)
 
     def measured_models(self) -> list[str]:
         """The keys of the models that are measured, in order."""

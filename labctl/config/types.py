@@ -126,7 +126,7 @@ def _host_path(text: str) -> str:
     if not text or "\0" in text:
         raise ValueError("must be a path")
     if text.startswith("~"):
-        raise ValueError("must be written out: '~' is not replaced")
+        raise ValueError("'~' is not replaced: write the path out")
     return text
 
 

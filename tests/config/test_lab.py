@@ -97,7 +97,8 @@ BAD_LABS = {
         board(transport="{kind: hdc, link: server, address: 'x:1'}"),
         (
             "4:34: boards.rk1.transport.link: the link 'server' (USB, through the hdc server)"
-            " is not in this version; switch the board to TCP with `hdc tmode port 5555` and use link: tcp"
+            " is not in this version; switch the board to TCP with `hdc tmode port 5555`"
+            " and use link: tcp"
         ),
     ),
     "ssh": (
