@@ -121,7 +121,8 @@ static void spawn_failed(int report, int error, bool exec_failed)
     if (!supervisor.job.start_ns)
         supervisor.job.start_ns = monotonic_ns();
     status_write(&supervisor);
-    tell_failure(report, status, "spawn-failed", "%s", supervisor.error);
+    tell_failure(report, status, error == ENOEXEC ? "exec-format" : "spawn-failed", "%s",
+                 supervisor.error);
 }
 
 /* The supervisor's life, from here to its end. */

@@ -1,0 +1,307 @@
+"""The host side of the on-board agent: start a job, look at it, fetch what it left."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from labctl.board.answers import board_error, require
+from labctl.board.job import (
+    JOB_FILES,
+    STDERR,
+    STDOUT,
+    JobProgress,
+    JobSpec,
+    JobState,
+    Started,
+)
+from labctl.errors import (
+    BoardError,
+    BoardRebooted,
+    CommandTimeout,
+    ConfigError,
+    DeviceLost,
+    InfraError,
+    IntegrityError,
+    LabctlError,
+    LeaseLost,
+    LinkRefused,
+    ProgramFailed,
+    ProtocolError,
+)
+from labctl.records import BoardFacts, CpuFacts, JobStatus
+from labctl.retry import retry_infra
+from labctl.transport import CommandResult, Transport, remote_words
+
+#: What a command may take beyond the time it is asked to wait on the board.
+_ANSWER_SECONDS = 20.0
+#: One question on the board while a job runs; it ends early when the job does.
+_WAIT_SECONDS = 5.0
+#: After its time-out a job gets 2 s to end, 10 s to be killed, and its files are synced.
+_END_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+
+#: What a job outlives, and what is worth trying again.
+_LINK_LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
+#: Statuses by which a shell, or the kernel, says that it cannot execute a file.
+_NOT_EXECUTABLE = (126, 127)
+_SIGILL_STATUS = 128 + 4
+
+
+class BoardAgent:
+    """The agent at ``path`` on a board. Jobs live below ``<workdir>/jobs``.
+
+    Every method raises LinkError when the link fails. Methods may be called from several threads.
+    """
+
+    def __init__(self, transport: Transport, path: str, workdir: str):
+        self._transport = transport
+        self._jobs = f"{workdir}/jobs"
+        self.path = path
+
+    def job_directory(self, name: str) -> str:
+        """The directory for the job of that name. Raises ConfigError for a name that is a path."""
+        if not name or "/" in name or name in (".", ".."):
+            raise ConfigError(f"not a name for a job: {name!r}")
+        return f"{self._jobs}/{name}"
+
+    def refine(self, facts: BoardFacts) -> BoardFacts:
+        """The same board as seen by the agent, which also proves that it can execute it.
+
+        Raises ConfigError when the board cannot, BoardRebooted when it restarted since the probe.
+        """
+        answer = self._ask(("facts",), "cannot ask the agent for facts")
+        try:
+            seen = facts.model_copy(
+                update={
+                    "machine": str(answer["machine"]),
+                    "kernel": str(answer["kernel"]),
+                    "cpus": tuple(CpuFacts.model_validate(cpu) for cpu in answer["cpus"]),
+                    "memory_total_bytes": answer["memory_total_bytes"],
+                    "memory_available_bytes": answer["memory_available_bytes"],
+                }
+            )
+            boot_id = answer["boot_id"]
+        except (KeyError, ValidationError) as error:
+            raise self._not_understood("facts", answer) from error
+        if boot_id != facts.boot_id:
+            raise BoardRebooted(f"{self._transport.label}: the board restarted since it was probed")
+        return seen
+
+    def start(self, spec: JobSpec) -> Started:
+        """Start a job; it runs on when the link goes.
+
+        Raises LeaseLost (a greater epoch holds the board), ProgramFailed (the program cannot be
+        started), ConfigError (its instruction set is not the board's), BoardNoSpace,
+        BoardPermission, BoardError (the directory holds a job already).
+        """
+        result = self._transport.run(
+            f"umask 022; mkdir -p {remote_words(self._jobs)} && "
+            + remote_words(*spec.agent_words(self.path)),
+            timeout=_ANSWER_SECONDS,
+        )
+        answer = self._answer(result, "run", f"cannot start {spec.argv[0]}")
+        try:
+            return Started(
+                directory=spec.directory,
+                pid=int(answer["pid"]),
+                job_pid=int(answer["job_pid"]),
+                boot_id=str(answer["boot_id"]),
+                start_mono_ns=int(answer["start_mono_ns"]),
+                emulator=answer["emulator"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._not_understood("run", answer) from error
+
+    def poll(self, directory: str) -> JobProgress:
+        """How the job in a directory stands. Raises BoardRebooted."""
+        return self._look("wait", directory, 0)
+
+    def wait(
+        self,
+        started: Started,
+        *,
+        timeout_s: float,
+        reattach_s: float = 120.0,
+        on_progress: Callable[[JobProgress], None] | None = None,
+        on_link_loss: Callable[[InfraError], None] | None = None,
+    ) -> JobStatus:
+        """Wait for the end of a job, asking at most every 5 s, and return how it ended.
+
+        ``timeout_s`` is the job's own; the agent holds it, and this waits a minute longer at most.
+        A lost link is taken up again for ``reattach_s``: the job does not need it. Raises LinkError
+        when it stays lost, BoardRebooted, BoardError (supervisor killed), CommandTimeout.
+        """
+        until = time.monotonic() + timeout_s + _END_SECONDS
+        while time.monotonic() < until:
+            progress = retry_infra(
+                lambda: self._look("wait", started.directory, _WAIT_SECONDS),
+                on=_LINK_LOSSES,
+                timeout=reattach_s,
+                on_retry=on_link_loss,
+            )
+            if on_progress:
+                on_progress(progress)
+            if progress.status is not None:
+                return progress.status
+            if progress.state is not JobState.RUNNING:
+                raise self._vanished(started, progress.state)
+        raise CommandTimeout(
+            f"{self._transport.label}: the agent did not end the job in {started.directory}"
+            f" although its {timeout_s:g} s are over",
+            hint="restart the board",
+        )
+
+    def stop(self, directory: str) -> JobProgress:
+        """End the job and everything it started; how it stands afterwards. Raises BoardRebooted."""
+        return self._look("stop", directory, _STOP_SECONDS)
+
+    def collect(
+        self, directory: str, local: Path, *, status: JobStatus | None = None
+    ) -> dict[str, Path]:
+        """Bring the job's files into ``local``, each proven by its hash; name -> path.
+
+        What the board does not have is left out. With ``status``, the streams have to be as long as
+        it says. Raises LinkError, IntegrityError, HostError.
+        """
+        names = remote_words(*JOB_FILES)
+        found = require(
+            self._transport.run(
+                f"cd {remote_words(directory)} &&"
+                f' for name in {names}; do if [ -f "$name" ]; then echo "$name"; fi; done',
+                timeout=_ANSWER_SECONDS,
+            ),
+            f"cannot look into {directory} on the board",
+        ).text.split()
+        pulled = {}
+        for name in found:
+            pulled[name] = local / name
+            self._transport.pull(f"{directory}/{name}", local / name, timeout=_ANSWER_SECONDS)
+        if status is not None:
+            for name, size_bytes in (
+                (STDOUT, status.stdout_bytes),
+                (STDERR, status.stderr_bytes),
+            ):
+                actual = pulled[name].stat().st_size if name in pulled else None
+                if actual != size_bytes:
+                    raise IntegrityError(
+                        f"{directory}/{name} has {actual} bytes, the agent wrote {size_bytes}",
+                        hint="something on the board changes the files of jobs",
+                    )
+        return pulled
+
+    def remove(self, directory: str) -> None:
+        """Delete a job's directory from the board. Raises ConfigError for any other directory."""
+        name = directory.removeprefix(f"{self._jobs}/")
+        if directory != self.job_directory(name):
+            raise ConfigError(f"not the directory of a job: {directory}")
+        require(
+            self._transport.run(f"rm -rf {remote_words(directory)}", timeout=_ANSWER_SECONDS),
+            f"cannot remove {directory} from the board",
+        )
+
+    def _look(self, command: str, directory: str, seconds: float) -> JobProgress:
+        answer = self._ask(
+            (command, "--dir", directory, "--seconds", f"{seconds:.3f}"),
+            f"cannot look at the job in {directory}",
+            wait_s=seconds,
+            statuses=(0, 1),
+        )
+        if answer.get("state") == "rebooted":
+            raise BoardRebooted(
+                f"{self._transport.label}: the board restarted while a job was on it"
+            )
+        try:
+            return JobProgress(
+                state=JobState(answer["state"]),
+                mono_ns=int(answer["mono_ns"]),
+                stdout_bytes=answer["stdout_bytes"],
+                stderr_bytes=answer["stderr_bytes"],
+                status=(
+                    None if answer["status"] is None else JobStatus.model_validate(answer["status"])
+                ),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._not_understood(command, answer) from error
+
+    def _ask(
+        self,
+        words: tuple[str, ...],
+        what: str,
+        *,
+        wait_s: float = 0,
+        statuses: tuple[int, ...] = (0,),
+    ) -> dict[str, Any]:
+        result = self._transport.run(
+            remote_words(self.path, *words), timeout=wait_s + _ANSWER_SECONDS
+        )
+        return self._answer(result, words[0], what, statuses=statuses)
+
+    def _answer(
+        self, result: CommandResult, command: str, what: str, statuses: tuple[int, ...] = (0,)
+    ) -> dict[str, Any]:
+        """The JSON object that the agent printed; its failures raised as what they are."""
+        lines = result.text.strip().splitlines()
+        try:
+            answer = json.loads(lines[-1]) if lines else None
+        except ValueError:
+            answer = None
+        if isinstance(answer, dict) and "error" in answer:
+            raise _failure(str(answer["error"]), str(answer.get("message")), what)
+        if result.exit_status in (*_NOT_EXECUTABLE, _SIGILL_STATUS):
+            raise ConfigError(
+                f"{self._transport.label}: the board cannot execute the agent",
+                hint="its instruction set may be another than its target says: `labctl boards`"
+                " shows what the board is",
+                details=result.text.strip() or f"exit status {result.exit_status}",
+            )
+        if not isinstance(answer, dict) or result.exit_status not in statuses:
+            require(result, what)
+            raise self._not_understood(command, result.text)
+        return answer
+
+    def _not_understood(self, command: str, answer: object) -> ProtocolError:
+        return ProtocolError(
+            f"{self._transport.label}: the answer to `agent {command}` cannot be understood",
+            hint="`labctl deploy` brings the agent of this version to the board",
+            details=str(answer)[-2000:] or None,
+        )
+
+    def _vanished(self, started: Started, state: JobState) -> BoardError:
+        if state is JobState.LOST:
+            return BoardError(
+                f"{self._transport.label}: the agent was killed on the board while a job ran;"
+                " nothing is known of its end",
+                hint="the board may be short of memory",
+            )
+        return BoardError(
+            f"{self._transport.label}: the directory {started.directory} of a running job is gone",
+            hint="something on the board removed it",
+        )
+
+
+def _failure(kind: str, message: str, what: str) -> LabctlError:
+    """The agent's own refusals (``error`` in its JSON) as errors with the right blame."""
+    match kind:
+        case "stale-epoch":
+            return LeaseLost(
+                f"another controller has taken the board: {message}",
+                hint="wait until the board is free, then run again",
+            )
+        case "exec-format":
+            return ConfigError(
+                f"the board cannot execute this program: {message}",
+                hint="was it built for the board's target?",
+            )
+        case "spawn-failed":
+            return ProgramFailed(message, hint="`labctl deploy` puts programs on the board")
+        case "usage":
+            return ProtocolError(
+                f"the agent on the board is of another version: {message}",
+                hint="`labctl deploy` brings the agent of this version to the board",
+            )
+        case _:
+            return board_error(message, what)

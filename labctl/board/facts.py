@@ -1,0 +1,165 @@
+"""What a board says of itself before anything of labctl's is on it.
+
+One shell script asks for everything, in words that mksh and toybox have. What the board does not
+offer stays ``None``. The agent, once it is there, knows some of it better
+(:meth:`labctl.board.agent.BoardAgent.refine`).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from labctl.board.answers import require
+from labctl.errors import BoardError
+from labctl.records import BoardFacts, CpuFacts, Execution
+from labctl.transport import LocalTransport, Transport, remote_words
+
+_SECTION = "@labctl "
+
+#: The directory is the nearest one that exists: a probe makes nothing on the board.
+_SCRIPT = """\
+section() {{ echo; echo "@labctl $1"; }}
+section machine; uname -m
+section kernel; uname -r
+section boot; cat /proc/sys/kernel/random/boot_id 2>/dev/null
+section sandbox; echo "$LABCTL_SANDBOX"
+section emulator; echo "$LABCTL_SANDBOX_EMULATOR"
+section shell; echo "${{KSH_VERSION:-$BASH_VERSION}}"
+section cpus; cat /proc/cpuinfo 2>/dev/null
+section memory; cat /proc/meminfo 2>/dev/null
+section os
+if command -v param >/dev/null 2>&1; then
+  bounded=; command -v timeout >/dev/null 2>&1 && bounded='timeout 5'
+  for name in const.product.software.version const.ohos.fullname; do
+    $bounded param get $name 2>/dev/null </dev/null || echo
+  done
+fi
+directory={workdir}
+while [ ! -d "$directory" ] && [ "$directory" != / ]; do
+  directory=${{directory%/*}}
+  [ -n "$directory" ] || directory=/
+done
+section directory; cd "$directory" && pwd -P
+section space; df -P -k "$directory" 2>/dev/null
+section mounts; cat /proc/mounts 2>/dev/null
+:
+"""
+
+
+def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
+    """Ask a board for its facts; it takes one command and changes nothing.
+
+    ``workdir`` need not exist: free space is that of the file system it will be on. Raises
+    LinkError, and BoardError when the answer has no machine, kernel or boot id.
+    """
+    script = _SCRIPT.format(workdir=remote_words(workdir))
+    answer = require(
+        transport.run(script, timeout=timeout), f"{transport.label}: cannot ask for facts"
+    )
+    sections = _sections(answer.text)
+    memory = _memory(sections.get("memory", ""))
+    sandbox, emulator = _line(sections, "sandbox"), _line(sections, "emulator")
+    if sandbox is not None:
+        execution = Execution.NATIVE_HOST if emulator is None else Execution.EMULATED
+    elif isinstance(transport, LocalTransport):
+        execution = Execution.NATIVE_HOST
+    else:
+        execution = Execution.BOARD
+    return BoardFacts(
+        execution=execution,
+        machine=_needed(sections, "machine", transport),
+        kernel=_needed(sections, "kernel", transport),
+        boot_id=sandbox or _needed(sections, "boot", transport),
+        os_version=_os_version(sections.get("os", "")),
+        shell=_line(sections, "shell"),
+        emulator=emulator if sandbox is not None else None,
+        cpus=tuple(_cpus(sections.get("cpus", ""))),
+        memory_total_bytes=memory.get("MemTotal"),
+        memory_available_bytes=memory.get("MemAvailable"),
+        storage_free_bytes=_free_bytes(sections.get("space", "")),
+        storage_kind=_file_system(
+            sections.get("mounts", ""), _line(sections, "directory") or workdir
+        ),
+    )
+
+
+def _sections(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in re.split(f"(?m)^{re.escape(_SECTION)}", text)[1:]:
+        name, _, body = part.partition("\n")
+        found[name.strip()] = body
+    return found
+
+
+def _line(sections: Mapping[str, str], name: str) -> str | None:
+    """The only line of a section; None when it is empty."""
+    return sections.get(name, "").strip() or None
+
+
+def _needed(sections: Mapping[str, str], name: str, transport: Transport) -> str:
+    value = _line(sections, name)
+    if value is None:
+        raise BoardError(f"{transport.label}: the board does not tell its {name}")
+    return value
+
+
+def _memory(text: str) -> dict[str, int]:
+    """Lines of /proc/meminfo in bytes (proc(5): the unit ``kB`` is 1024 bytes)."""
+    lines = re.finditer(r"(?m)^(\w+):\s+(\d+) kB$", text)
+    return {match[1]: int(match[2]) * 1024 for match in lines}
+
+
+def _os_version(text: str) -> str | None:
+    """The first answer of OpenHarmony's ``param get``, which prints errors like values."""
+    for line in text.splitlines():
+        value = line.strip()
+        if value and "fail" not in value.lower():
+            return value
+    return None
+
+
+def _cpus(text: str) -> Iterator[CpuFacts]:
+    """Kinds of cores in /proc/cpuinfo, in the order of their first core."""
+    kinds: dict[tuple[str | None, ...], int] = {}
+    for block in re.split(r"\n\s*\n", text):
+        fields = {
+            match[1].strip(): match[2].strip()
+            for match in re.finditer(r"(?m)^([^:\n]+?)\s*:(.*)$", block)
+        }
+        if "processor" in fields:
+            features = fields.get("Features", fields.get("flags"))
+            kind = (
+                fields.get("CPU implementer"),
+                fields.get("CPU part"),
+                fields.get("model name"),
+                features,
+            )
+            kinds[kind] = kinds.get(kind, 0) + 1
+    for (implementer, part, model, features), count in kinds.items():
+        yield CpuFacts(
+            count=count,
+            implementer=implementer,
+            part=part,
+            model=model,
+            features=tuple((features or "").split()),
+        )
+
+
+def _free_bytes(text: str) -> int | None:
+    """The fourth column of ``df -P -k`` (POSIX), which is what this user may still write."""
+    match = re.search(r"\s(\d+)\s+(\d+)\s+(\d+)\s+\d+%\s", text)
+    return int(match[3]) * 1024 if match else None
+
+
+def _file_system(mounts: str, directory: str) -> str | None:
+    """The type of the file system mounted nearest above a directory."""
+    best: tuple[int, str] | None = None
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1])
+        inside = directory == point or directory.startswith(point.rstrip("/") + "/")
+        # A later mount hides an earlier one at the same place.
+        if inside and (best is None or len(point) >= best[0]):
+            best = (len(point), fields[2])
+    return best[1] if best else None

@@ -1,0 +1,211 @@
+"""The board's store: files by content, each published whole or not at all.
+
+    <workdir>/store/<sha256>          the file; programs are executable
+    <workdir>/store/<sha256>.stamp    size, modification, change, inode, as ``stat`` had them when
+                                      the content was last proven
+    <workdir>/store/.push-<token>     a transfer under way, or what is left of one
+
+A file whose ``stat`` still agrees with its stamp is believed without reading it again; any other is
+hashed on the board before it is used.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.board.answers import require
+from labctl.board.pushes import PREFIX, abandoned, pushing
+from labctl.errors import BoardError, ConfigError, IntegrityError
+from labctl.files import sha256_file
+from labctl.transport import Progress, Transport, remote_words
+
+#: ``%s`` size, ``%Y`` modification, ``%Z`` change, ``%i`` inode: the same letters in toybox.
+_STAT = "stat -c '%s %Y %Z %i'"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Patience of one question; hashing gets more, by size.
+_TIMEOUT_SECONDS = 30.0
+#: A slow core without SHA instructions, reading from a slow card, still hashes this much.
+_HASH_BYTES_PER_SECOND = 5_000_000
+#: Leftovers of other hosts are removed when they have not grown for this long.
+_FOREIGN_DAYS = 1
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """Content that belongs on a board."""
+
+    sha256: str
+    size_bytes: int
+
+
+class BoardStore:
+    """The store below a board's workdir.
+
+    ``hash_command`` are the words that hash files on the board and print a line for each that
+    begins with the hash: ``sha256sum``, or the agent's path and ``hash``.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        workdir: str,
+        *,
+        hash_command: Sequence[str] = ("sha256sum",),
+    ):
+        self._transport = transport
+        self._hash_command = tuple(hash_command)
+        self.directory = f"{workdir}/store"
+
+    def path(self, sha256: str) -> str:
+        """Where the content lies on the board, once it is published."""
+        if not _SHA256.fullmatch(sha256):
+            raise ConfigError(f"not a SHA-256 in lower-case hexadecimal: {sha256!r}")
+        return f"{self.directory}/{sha256}"
+
+    def missing(self, objects: Iterable[StoredObject]) -> list[StoredObject]:
+        """The objects that the board does not provably have, each once, in the order given.
+
+        A file that changed since it was stamped is hashed, and stamped again when it is good.
+        Raises LinkError, BoardError.
+        """
+        wanted = list({item.sha256: item for item in objects}.values())
+        stats = self._stats([item.sha256 for item in wanted])
+        absent = []
+        for item in wanted:
+            now, stamp = stats.get(item.sha256, ("", ""))
+            sized = now.split(" ")[0] == str(item.size_bytes)
+            if not sized or (now != stamp and not self._prove(item)):
+                absent.append(item)
+        return absent
+
+    def verify(self, objects: Iterable[StoredObject]) -> list[StoredObject]:
+        """Hash these on the board, whatever their stamps say; those that are not there or not good.
+
+        What is not good is removed. Raises LinkError, BoardError.
+        """
+        return [item for item in {o.sha256: o for o in objects}.values() if not self._prove(item)]
+
+    def publish(
+        self,
+        local: Path,
+        item: StoredObject,
+        *,
+        executable: bool = False,
+        progress: Progress | None = None,
+        stall_timeout: float = 60.0,
+    ) -> str:
+        """Bring a file to the board and return its path there; nothing torn ever has that path.
+
+        ``progress`` gets the bytes sent so far; ``stall_timeout`` (s) bounds each wait for it.
+        Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, and ConfigError when the
+        local file is not (or no longer) what ``item`` says.
+        """
+        target = self.path(item.sha256)
+        before = _identity(local)
+        # The transport proves what it read; that it read the right bytes is proven here.
+        if before[0] != item.size_bytes or sha256_file(local) != item.sha256:
+            raise _changed(local)
+        self._sweep()
+        with pushing() as token:
+            temporary = f"{self.directory}/{PREFIX}{token}"
+            try:
+                self._transport.push(local, temporary, timeout=stall_timeout, progress=progress)
+                if _identity(local) != before:
+                    raise _changed(local)
+                self._finish(temporary, target, executable=executable)
+            except (IntegrityError, BoardError, ConfigError):
+                # The link is there: what came is removed now, above all from a full disk.
+                self._run(f"rm -f {remote_words(temporary)}", "cannot remove a bad transfer")
+                raise
+        return target
+
+    def remove(self, sha256: str) -> None:
+        """Remove content from the board; no error when it is not there."""
+        path = remote_words(self.path(sha256))
+        self._run(f"rm -f {path}.stamp {path}", f"cannot remove {sha256} from the board")
+
+    def _stats(self, hashes: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """What ``stat`` and the stamp say of each file that is there."""
+        if not hashes:
+            return {}
+        script = (
+            f"cd {remote_words(self.directory)} 2>/dev/null || exit 0\n"
+            f"for name in {remote_words(*hashes)}; do\n"
+            '  [ -f "$name" ] || continue\n'
+            f'  echo "$name=$({_STAT} "$name")=$(cat "$name.stamp" 2>/dev/null)"\n'
+            "done"
+        )
+        text = self._run(script, "cannot look into the board's store")
+        found = {}
+        for line in text.splitlines():
+            name, first, rest = line.partition("=")
+            now, second, stamp = rest.partition("=")
+            if first and second:
+                found[name] = (now.strip(), stamp.strip())
+        return found
+
+    def _prove(self, item: StoredObject) -> bool:
+        """Hash one file on the board; stamp it, or remove it when it is not what its name says."""
+        path = self.path(item.sha256)
+        quoted = remote_words(path)
+        before = self._stats([item.sha256]).get(item.sha256)
+        if before is None:
+            return False
+        patience = _TIMEOUT_SECONDS + item.size_bytes / _HASH_BYTES_PER_SECOND
+        text = self._run(
+            f"{remote_words(*self._hash_command)} {quoted}",
+            f"the board cannot hash {path}",
+            timeout=patience,
+        )
+        if text.split(" ")[0].strip() != item.sha256:
+            self.remove(item.sha256)
+            return False
+        # The stamp is of before the hashing: what changed meanwhile does not agree with it.
+        self._run(
+            f"printf '%s\\n' {remote_words(before[0])} >{quoted}.stamp",
+            f"cannot write the stamp of {path}",
+        )
+        return True
+
+    def _finish(self, temporary: str, target: str, *, executable: bool) -> None:
+        """Make a proven transfer durable, then give it its name and its stamp."""
+        source, final, folder = map(remote_words, (temporary, target, self.directory))
+        script = (
+            'durable() { if command -v fsync >/dev/null 2>&1; then fsync "$@"; else sync; fi; }\n'
+            f"chmod {'755' if executable else '644'} {source} && durable {source} &&"
+            f" mv -f {source} {final} && {_STAT} {final} >{final}.stamp && durable {folder}"
+        )
+        self._run(script, f"cannot publish {target} on the board", timeout=120)
+
+    def _sweep(self) -> None:
+        """Make the store's directory and remove what dead transfers left in it."""
+        folder = remote_words(self.directory)
+        old = f"find {folder} -name {remote_words(PREFIX + '*')} -mtime +{_FOREIGN_DAYS}"
+        text = self._run(
+            f"umask 022; mkdir -p {folder} && {old} -exec rm -f {{}} \\; ; ls -a {folder}",
+            f"cannot make {self.directory} on the board",
+        )
+        names = [name for name in text.split() if name.startswith(PREFIX)]
+        with abandoned(name.removeprefix(PREFIX) for name in names) as tokens:
+            if tokens:
+                paths = [f"{self.directory}/{PREFIX}{token}" for token in tokens]
+                self._run(f"rm -f {remote_words(*paths)}", "cannot remove old transfers")
+
+    def _run(self, script: str, what: str, *, timeout: float = _TIMEOUT_SECONDS) -> str:
+        return require(self._transport.run(script, timeout=timeout), what).text
+
+
+def _identity(local: Path) -> tuple[int, int, int]:
+    try:
+        status = local.stat()
+    except OSError as error:
+        raise ConfigError(f"cannot read {local}: {error.strerror}") from error
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _changed(local: Path) -> ConfigError:
+    return ConfigError(
+        f"{local} is not the file that was hashed before: it changed",
+        hint="let nothing write to it during a deploy, and run it again",
+    )
