@@ -1,6 +1,14 @@
 """How to call inference programs and read their output."""
 
 from labctl.engines.base import Engine, EngineParameters, RawOutput, Settled, Tool
-from labctl.engines.registry import get_engine
+from labctl.engines.registry import engine_names, get_engine
 
-__all__ = ["Engine", "EngineParameters", "RawOutput", "Settled", "Tool", "get_engine"]
+__all__ = [
+    "Engine",
+    "EngineParameters",
+    "RawOutput",
+    "Settled",
+    "Tool",
+    "engine_names",
+    "get_engine",
+]

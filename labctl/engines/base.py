@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from labctl.config.wording import explain, path_text
-from labctl.config.yamltext import Value
+from labctl.config.yamlwords import Value
 from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 

@@ -19,3 +19,8 @@ def get_engine(name: str) -> Engine[Any]:
             f"unknown engine {name!r}{did_you_mean(name, _ENGINES)}",
             hint=f"this version knows {listed(_ENGINES)}",
         ) from None
+
+
+def engine_names() -> list[str]:
+    """The names of all engines."""
+    return list(_ENGINES)

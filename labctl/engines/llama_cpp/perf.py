@@ -18,8 +18,9 @@ _LINE = re.compile(
     r"(?P<field>load|sampling|samplers|sample|prompt eval|eval|total) time = {1,20}"
     r"(?P<ms>[0-9]{1,12}\.[0-9]{1,3}) ms(?: / {1,20}(?P<count>[0-9]{1,10}) (?:tokens|runs))?"
 )
+COMMON_PERF = "common_perf"
 _FORMS = {
-    "common_perf_print": "common_perf",
+    "common_perf_print": COMMON_PERF,
     "llama_perf_context_print": "llama_perf",
     "llama_perf_sampler_print": "llama_perf",
     "llama_print_timings": "llama_print_timings",
@@ -32,7 +33,7 @@ class Perf:
     """The program's own numbers; durations in ns, ``None`` where nothing was measured.
 
     ``load_ns`` counts until the first pass over the weights ended: with a warm-up that is the
-    warm-up, without one it is the first batch of the prompt, which is in ``prompt_eval_ns`` too.
+    warm-up, without one it is the prompt, which is in ``prompt_eval_ns`` too.
     """
 
     form: str
@@ -40,22 +41,52 @@ class Perf:
     prompt_eval_ns: int | None
     prompt_tokens: int | None
     eval_ns: int | None
-    decode_steps: int
+    eval_runs: int
     sampling_ns: int | None
     total_ns: int
 
     @property
+    def prompt_was_a_run(self) -> bool:
+        """A pass over one single token counts as ``eval``, also when it is the whole prompt.
+
+        Source: ``llama_context::synchronize`` in ``src/llama-context.cpp``.
+        """
+        return self.prompt_eval_ns is None and self.eval_runs > 0
+
+    @property
+    def decode_steps(self) -> int:
+        """Passes between the first generated token and the last."""
+        return self.eval_runs - self.prompt_was_a_run
+
+    @property
     def generated_tokens(self) -> int:
-        """Each decode step follows a token, and yields the next; the prompt yields the first."""
+        """The prompt yields the first token, each decode step one more."""
         return self.decode_steps + 1
 
+    @property
+    def decode_ns(self) -> int:
+        """Time of the decode steps."""
+        return (self.eval_ns or 0) - self._prompt_run_ns
 
-def parse_perf(stderr: bytes, *, batch: int, limit: int) -> Perf:
+    @property
+    def _prompt_run_ns(self) -> int:
+        return (self.eval_ns or 0) // self.eval_runs if self.prompt_was_a_run else 0
+
+    def after_prompt_ns(self, *, warmup: bool) -> int:
+        """What is left of ``total`` after the prompt: the decode steps and the work around them.
+
+        Without a warm-up the older programs count ``total`` from the beginning of loading.
+        """
+        if not warmup and self.form != COMMON_PERF:
+            return self.total_ns - (self.load_ns or 0)
+        return self.total_ns - (self.prompt_eval_ns or self._prompt_run_ns)
+
+
+def parse_perf(stderr: bytes, *, limit: int) -> Perf:
     """Find the performance lines in what the program wrote to stderr.
 
     Args:
         stderr: the raw stream.
-        batch: logical batch size of the run, see :func:`_decode_steps`.
         limit: tokens asked for.
 
     Raises OutputNotUnderstood when lines are missing or cannot be true.
@@ -87,37 +118,23 @@ def parse_perf(stderr: bytes, *, batch: int, limit: int) -> Perf:
         raise OutputNotUnderstood(
             f"performance lines of different programs are mixed: {', '.join(sorted(forms))}"
         )
-    steps = _decode_steps(ns, counts, batch, limit)
-    return Perf(
+    # No count is printed as 0, even where nothing ran: a time of 0.00 ms tells it.
+    perf = Perf(
         form=forms.pop(),
         load_ns=ns.get("load"),
-        # A count is never printed as 0, even where nothing ran: a time of 0.00 ms tells it.
         prompt_eval_ns=ns["prompt eval"] or None,
         prompt_tokens=counts["prompt eval"] if ns["prompt eval"] else None,
-        eval_ns=ns["eval"] if steps and ns["eval"] else None,
-        decode_steps=steps,
+        eval_ns=ns["eval"] or None,
+        eval_runs=counts["eval"] if ns["eval"] else 0,
         sampling_ns=ns.get("sampling", ns.get("sample")),
         total_ns=ns["total"],
     )
-
-
-def _decode_steps(ns: dict[str, int], counts: dict[str, int], batch: int, limit: int) -> int:
-    """Decode steps after the first generated token.
-
-    llama.cpp counts a pass over one single token as ``eval``, a pass over more as ``prompt eval``
-    (``llama_context::synchronize``). So a prompt of one token, or one that leaves one token to its
-    last batch, adds a run that is no decode step.
-    """
-    runs = counts["eval"] if ns["eval"] else 0
-    single = runs > 0 and (
-        ns["prompt eval"] == 0 or (runs == limit and counts["prompt eval"] % batch == 0)
-    )
-    steps = runs - single
-    if steps >= limit:
+    if perf.generated_tokens > limit:
         raise OutputNotUnderstood(
-            f"llama.cpp says that it generated {steps + 1} tokens when {limit} were asked for"
+            f"llama.cpp says that it generated {perf.generated_tokens} tokens"
+            f" when {limit} were asked for"
         )
-    return steps
+    return perf
 
 
 def _ms_to_ns(text: str) -> int:

