@@ -30,8 +30,9 @@ class TimingRecord(Record):
     # what the program says of itself
     load_ns: int | None = Field(
         None,
-        description="until the first pass over the weights ended: the warm-up, or, without one,"
-        " the first batch of the prompt, which is counted in prompt_eval_ns too",
+        description="as the program says it: until the first pass over the weights ended. That is"
+        " the warm-up; without one it is the prompt, which is counted in prompt_eval_ns too, and"
+        " newer llama.cpp then leaves the loading itself out (ttft_ns - prompt_eval_ns has it)",
     )
     prompt_eval_ns: int | None = None
     prompt_tokens: int | None = None

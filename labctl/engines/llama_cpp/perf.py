@@ -32,8 +32,9 @@ _REQUIRED = ("prompt eval", "eval", "total")
 class Perf:
     """The program's own numbers; durations in ns, ``None`` where nothing was measured.
 
-    ``load_ns`` counts until the first pass over the weights ended: with a warm-up that is the
-    warm-up, without one it is the prompt, which is in ``prompt_eval_ns`` too.
+    ``load_ns`` counts from the start of loading until the first pass over the weights ended: with
+    a warm-up that is the warm-up. Without one it is the prompt, which is in ``prompt_eval_ns`` too,
+    and newer programs have then forgotten the time of loading altogether.
     """
 
     form: str
