@@ -90,9 +90,11 @@ class TransferPayload(Message):
     @classmethod
     def decode_packet(cls, data: memoryview) -> tuple[Self, memoryview]:
         """The payload of a FILE_DATA packet and its bytes. Raises ProtocolError."""
+        if len(data) < PAYLOAD_AREA_BYTES:
+            raise ProtocolError(f"a file chunk of {len(data)} bytes has no head")
         payload = cls.decode(data[:PAYLOAD_AREA_BYTES], padded=True)
         body = data[PAYLOAD_AREA_BYTES:]
-        if len(data) < PAYLOAD_AREA_BYTES or len(body) != payload.compress_size:
+        if len(body) != payload.compress_size:
             raise ProtocolError(
                 f"a file chunk announces {payload.compress_size} bytes and holds {len(body)}"
             )

@@ -78,7 +78,7 @@ class Channel:
             )
             if not arrived:
                 raise CommandTimeout(
-                    f"no answer from {self._session.label} within {patience:g} s",
+                    f"no answer from {self._session.label} within {patience:.3g} s",
                     hint="the board may be frozen or overloaded, or the step needs more time",
                 )
             if not self._arrived:

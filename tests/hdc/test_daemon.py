@@ -1,0 +1,310 @@
+"""What the daemon does on the wire, seen by a hand-driven host."""
+
+import asyncio
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from raw_hdc import RawPeer, Recorded, raw_host, recorded
+
+from labctl.hdc import daemon as daemon_module
+from labctl.hdc.daemon import Board, Daemon
+from labctl.hdc.messages import (
+    SMALL_CHUNK_BYTES,
+    SessionHandShake,
+    TransferConfig,
+    TransferPayload,
+    decode_tlv,
+    encode_tlv,
+)
+from labctl.hdc.wire import Command
+
+CLOSE = Command.CHANNEL_CLOSE
+
+
+@contextmanager
+def daemon(directory: Path) -> Iterator[str]:
+    """A daemon in a thread; its address."""
+    ready = threading.Event()
+    address: list[str] = []
+    stop: list[asyncio.Event] = []
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        board = Board("vm", directory, environment={"PATH": os.environ["PATH"]})
+        served = Daemon(board)
+        stop.append(asyncio.Event())
+        address.append(f"127.0.0.1:{await served.start()}")
+        ready.set()
+        await stop[0].wait()
+        await served.stop()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield address[0]
+    finally:
+        loop.call_soon_threadsafe(stop[0].set)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[RawPeer]:
+    with daemon(tmp_path) as address, raw_host(address) as peer:
+        peer.shake_hands()
+        yield peer
+
+
+def channel_of(packets: list[Recorded], command: int, start: bytes) -> list[Recorded]:
+    """The recorded conversation that the host began with this packet."""
+    first = next(
+        p for p in packets if p.sender == "host" and p.command == command and start in p.data
+    )
+    return [p for p in packets if p.channel == first.channel]
+
+
+def test_the_handshake_is_the_recorded_one(tmp_path: Path) -> None:
+    hello, answer, close, _ = recorded("session-3.2.0c-basic.jsonl")[:4]
+    with daemon(tmp_path) as address, raw_host(address) as peer:
+        peer.socket.sendall(hello.raw)
+        assert peer.receive() == (0, Command.HANDSHAKE, answer.data)
+        assert peer.receive() == (0, CLOSE, close.data)
+
+
+@pytest.mark.parametrize("hello", [SessionHandShake(), SessionHandShake(buf=b"?", version="x")])
+def test_a_host_that_tells_nothing_is_accepted(tmp_path: Path, hello: SessionHandShake) -> None:
+    with daemon(tmp_path) as address, raw_host(address) as peer:
+        peer.send(0, Command.HANDSHAKE, hello.encode())
+        answer = SessionHandShake.decode(peer.receive()[2])
+        assert answer.version == hello.version
+        assert decode_tlv(answer.buf)["devname"] == "vm"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"echo hi; exit 3", b"echo out; echo err 1>&2; false", b"printf ", b"seq 1 3000"],
+)
+def test_recorded_commands_are_answered_as_recorded(host: RawPeer, start: bytes) -> None:
+    packets = channel_of(recorded("session-3.2.0c-basic.jsonl"), Command.UNITY_EXECUTE, start)
+    host.socket.sendall(packets[0].raw)
+    said = host.until_close(packets[0].channel)
+    expected = [(p.command, p.data) for p in packets if p.sender == "board"]
+    joined = [b"".join(d for c, d in run if c == Command.ECHO_RAW) for run in (said, expected)]
+    assert joined[0] == joined[1]
+    assert said[-1] == expected[-1] == (CLOSE, b"\x01")
+
+
+def _here(packet: Recorded, directory: Path) -> bytes:
+    """The data of a recorded packet, moved from the recording's directory to this test's."""
+    old, new = "/data/local/tmp", str(directory)
+    if packet.command == Command.FILE_CHECK:
+        config = TransferConfig.decode(packet.data)
+        return TransferConfig(**{**vars(config), "path": config.path.replace(old, new)}).encode()
+    return packet.data.replace(old.encode(), new.encode())
+
+
+def _comparable(data: bytes) -> bytes:
+    return re.sub(rb"time:\d+ms rate:[\d.]+kB/s", b"time rate", data)
+
+
+@pytest.mark.parametrize(
+    ("command", "start"),
+    [
+        (Command.FILE_CHECK, b"/data/local/tmp/a.txt"),
+        (Command.FILE_CHECK, b"/data/local/tmp/empty"),
+        (Command.FILE_CHECK, b"no/such/a.txt"),
+        (Command.FILE_INIT, b"/data/local/tmp/a.txt"),
+        (Command.FILE_INIT, b"/data/local/tmp/missing"),
+        (Command.UNITY_REBOOT, b""),
+    ],
+)
+def test_recorded_transfers_are_answered_packet_by_packet(
+    host: RawPeer, tmp_path: Path, command: int, start: bytes
+) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    conversation = channel_of(recorded("session-3.2.0c-basic.jsonl"), command, start)
+    for packet in conversation:
+        if packet.sender == "host":
+            host.send(packet.channel, packet.command, _here(packet, tmp_path))
+        else:
+            channel, answered, data = host.receive()
+            assert (channel, answered) == (packet.channel, packet.command)
+            assert _comparable(data) == _comparable(_here(packet, tmp_path))
+
+
+def test_a_full_disk_is_told_as_recorded(host: RawPeer) -> None:
+    conversation = channel_of(
+        recorded("session-3.2.0c-extra.jsonl"), Command.FILE_CHECK, b"/dev/full"
+    )
+    for packet in conversation:
+        if packet.sender == "host":
+            host.socket.sendall(packet.raw)
+        else:
+            assert host.receive() == (packet.channel, packet.command, packet.data)
+
+
+def test_without_a_wakeup_a_file_is_never_answered(host: RawPeer, tmp_path: Path) -> None:
+    config = TransferConfig(file_size=1, path=str(tmp_path / "x"), optional_name="x").encode()
+    host.send(9, Command.FILE_CHECK, config)
+    assert host.is_silent()
+    assert not (tmp_path / "x").exists()
+    host.send(9, Command.WAKEUP_SLAVETASK)
+    host.send(9, Command.FILE_CHECK, config)
+    assert host.receive()[:2] == (9, Command.FILE_BEGIN)
+
+
+def test_unknown_channels_and_commands_are_dropped_and_closes_counted_down(host: RawPeer) -> None:
+    host.send(5, Command.FILE_DATA, b"\0" * 64)
+    host.send(5, 4242, b"what")
+    host.send(5, CLOSE, b"\x00")
+    assert host.is_silent(0.1)
+    host.send(6, CLOSE, b"\x03")
+    assert host.receive() == (6, CLOSE, b"\x02")
+
+
+@pytest.mark.parametrize("stream", [b"GET / HTTP/1.0\r\n\r\n", b"HW\0\0\x09" + bytes(20)])
+def test_a_peer_that_speaks_something_else_is_dropped(tmp_path: Path, stream: bytes) -> None:
+    with daemon(tmp_path) as address:
+        with raw_host(address) as peer:
+            peer.socket.sendall(stream)
+            assert peer.ended()
+        with raw_host(address) as peer:  # and others are still served
+            assert peer.shake_hands().banner == "OHOS HDC"
+
+
+def test_commands_before_the_handshake_are_not_obeyed(tmp_path: Path) -> None:
+    with daemon(tmp_path) as address, raw_host(address) as peer:
+        peer.send(1, Command.UNITY_EXECUTE, b"touch here")
+        assert peer.ended()
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        (b'"echo a"', b"a\n"),
+        (b'""echo a""', b"a: not found"),
+        (b"echo 'a  b' \"c\"", b"a  b c\n"),
+        (b"", b""),
+        (b"printf 'a\\000b'", b"a\0b"),
+    ],
+)
+def test_one_outer_pair_of_quotes_is_stripped(host: RawPeer, command: bytes, output: bytes) -> None:
+    host.send(3, Command.UNITY_EXECUTE, command)
+    said = b"".join(data for kind, data in host.until_close(3) if kind == Command.ECHO_RAW)
+    assert said == output or (b"not found" in output and b"not found" in said)
+
+
+def test_sh_leads_a_session_with_a_pipe_for_input(host: RawPeer) -> None:
+    host.send(3, Command.UNITY_EXECUTE, b"ps -o sid= -p $$; echo $$; readlink /proc/self/fd/0")
+    said = b"".join(d for c, d in host.until_close(3) if c == Command.ECHO_RAW).split()
+    assert said[0] == said[1]
+    assert said[2].startswith(b"pipe:")
+
+
+def test_a_close_stops_the_shell_and_not_its_children(host: RawPeer, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    host.send(
+        3, Command.UNITY_EXECUTE, b"trap 'touch done; exit' TERM; echo up; read never; touch never"
+    )
+    assert host.receive() == (3, Command.ECHO_RAW, b"up\n")
+    host.send(3, CLOSE, b"\x01")
+    assert host.receive() == (3, CLOSE, b"\x00")
+    host.send(4, Command.UNITY_EXECUTE, b"while ! [ -e done ]; do sleep 0.01; done; ls")
+    assert host.until_close(4)[0] == (Command.ECHO_RAW, b"done\n")
+    assert done.exists()
+
+
+def test_small_chunks_for_a_host_without_large_buffers(host: RawPeer, tmp_path: Path) -> None:
+    content = os.urandom(SMALL_CHUNK_BYTES + 10)
+    (tmp_path / "f").write_bytes(content)
+    host.send(3, Command.FILE_INIT, f"{tmp_path}/f ./f".encode())
+    assert host.receive() == (3, Command.WAKEUP_SLAVETASK, b"")
+    config = TransferConfig.decode(host.receive()[2])
+    assert (config.file_size, config.path) == (len(content), "./f")
+    host.send(3, Command.FILE_BEGIN)
+    pieces = [TransferPayload.decode_packet(memoryview(host.receive()[2])) for _ in range(2)]
+    assert [len(body) for _, body in pieces] == [SMALL_CHUNK_BYTES, 10]
+    assert [payload.offset for payload, _ in pieces] == [0, SMALL_CHUNK_BYTES]
+    assert b"".join(body for _, body in pieces) == content
+
+
+@pytest.mark.parametrize(
+    ("path", "lands"), [("", "source"), ("sub", "sub/source"), ("sub/", "sub/source")]
+)
+def test_where_a_file_lands(host: RawPeer, tmp_path: Path, path: str, lands: str) -> None:
+    (tmp_path / "sub").mkdir()
+    config = TransferConfig(file_size=0, path=f"{tmp_path}/{path}", optional_name="source")
+    host.send(3, Command.WAKEUP_SLAVETASK)
+    host.send(3, Command.FILE_CHECK, config.encode())
+    assert host.receive()[1] == Command.FILE_BEGIN
+    assert (tmp_path / lands).stat().st_size == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (b"", b"There is no remote path"),
+        (b"-z /x ./x", b"Unsupport option: -z"),
+        (b'"/unclosed', b"No closing quotation"),
+        (b"/proc ./x", b"illegal operation on a directory"),
+    ],
+)
+def test_what_cannot_be_received_is_said(host: RawPeer, arguments: bytes, says: bytes) -> None:
+    host.send(3, Command.FILE_INIT, arguments)
+    assert host.receive() == (3, Command.WAKEUP_SLAVETASK, b"")
+    (echo, text), (close, _) = host.until_close(3)
+    assert (echo, text[0], close) == (Command.ECHO, 0, CLOSE)
+    assert says in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Command.UNITY_REMOUNT,
+        Command.UNITY_EXECUTE_EX,
+        Command.SHELL_INIT,
+        Command.UNITY_RUNMODE,
+    ],
+)
+def test_what_a_virtual_board_cannot_do_fails_and_says_so(host: RawPeer, command: int) -> None:
+    host.send(3, command)
+    (echo, text), (close, _) = host.until_close(3)
+    assert (echo, text[0], close) == (Command.ECHO, 0, CLOSE)
+
+
+def test_heartbeats_go_only_to_hosts_that_want_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "HEARTBEAT_SECONDS", 0.05)
+    with daemon(tmp_path) as address:
+        with raw_host(address) as peer:
+            buf = encode_tlv({"supportfeatures": "Ver: 3.2.0c,heartbeat"})
+            peer.send(0, Command.HANDSHAKE, SessionHandShake(buf=buf).encode())
+            peer.receive(), peer.receive()
+            assert peer.receive() == (0, Command.HEARTBEAT, bytes.fromhex("08001200"))
+            assert peer.receive() == (0, Command.HEARTBEAT, bytes.fromhex("08011200"))
+        with raw_host(address) as peer:
+            peer.shake_hands()
+            assert peer.is_silent()
+
+
+def test_an_overwhelmed_host_slows_the_command_down(host: RawPeer) -> None:
+    host.send(3, Command.UNITY_EXECUTE, b"head -c 30000000 /dev/zero; echo; echo end")
+    host.send(4, Command.UNITY_EXECUTE, b"echo other")  # answered although 3 is blocked
+    sizes = {3: 0, 4: 0}
+    closed = set()
+    while closed != {3, 4}:
+        channel, command, data = host.receive()
+        if command == CLOSE:
+            closed.add(channel)
+        else:
+            sizes[channel] += len(data)
+            assert len(data) <= 65_536
+    assert sizes == {3: 30_000_005, 4: 6}

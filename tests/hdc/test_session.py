@@ -1,0 +1,633 @@
+"""The host side against boards that misbehave."""
+
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from raw_hdc import RawPeer, recorded, scripted_board
+
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    BoardPermission,
+    CommandTimeout,
+    ConfigError,
+    DeviceLost,
+    HostError,
+    IntegrityError,
+    LabctlError,
+    LinkRefused,
+    NotAuthorised,
+    ProtocolError,
+)
+from labctl.hdc import Session, receive_file, send_file, shell
+from labctl.hdc import session as session_module
+from labctl.hdc.messages import (
+    FILE_FEATURES,
+    LARGE_CHUNK_BYTES,
+    AuthType,
+    SessionHandShake,
+    TransferConfig,
+    TransferPayload,
+    decode_tlv,
+    encode_tlv,
+)
+from labctl.hdc.wire import Command, encode_packet
+
+CLOSE = Command.CHANNEL_CLOSE
+
+
+def connect(port: int, timeout: float = 5) -> Session:
+    return Session.connect("127.0.0.1", port, timeout=timeout)
+
+
+def run(port: int, command: str = "x", timeout: float = 5) -> bytes:
+    with connect(port) as session:
+        return b"".join(shell(session, command, timeout=timeout))
+
+
+def send(port: int, path: Path, timeout: float = 5) -> int:
+    with connect(port) as session, path.open("rb") as file:
+        return send_file(session, file, "/b/x", timeout=timeout, on_chunk=lambda _: None)
+
+
+def receive(port: int, timeout: float = 5) -> bytes:
+    content = bytearray()
+    with connect(port) as session:
+        receive_file(session, "/b/x", timeout=timeout, write=content.extend)
+    return bytes(content)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    before = set(threading.enumerate())
+    yield
+    assert {t for t in threading.enumerate() if t not in before and t.is_alive()} == set()
+
+
+def test_the_greeting_is_what_the_recorded_daemon_accepted() -> None:
+    seen: list[SessionHandShake] = []
+
+    def board(peer: RawPeer) -> None:
+        seen.append(peer.accept_hands(supportfeatures="heartbeat,encrypt_tcp"))
+        peer.send(0, CLOSE, b"\x01")
+        assert peer.receive() == (0, CLOSE, b"\x00")
+        assert peer.ended()
+
+    with scripted_board(board) as port, connect(port) as session:
+        assert session.greeting.name == "scripted"
+        assert session.greeting.features == {"heartbeat", "encrypt_tcp"}
+        time.sleep(0.1)  # let the board see the answer to its CLOSE before the end
+    (hello,) = seen
+    theirs = SessionHandShake.decode(recorded("session-3.2.0c-basic.jsonl")[0].data)
+    assert hello.banner == theirs.banner
+    assert hello.auth_type == theirs.auth_type
+    assert decode_tlv(hello.buf) == decode_tlv(theirs.buf)
+    assert theirs.version.startswith(hello.version)
+
+
+def test_the_recorded_answers_of_both_versions_are_understood() -> None:
+    for name, heartbeat in (
+        ("session-3.2.0c-basic.jsonl", True),
+        ("session-3.1.0e-basic.jsonl", False),
+    ):
+        answers = [p.raw for p in recorded(name)[:4] if p.sender == "board"]
+
+        def board(peer: RawPeer, answers: list[bytes] = answers) -> None:
+            peer.receive()
+            peer.socket.sendall(b"".join(answers))
+            peer.receive()
+
+        with scripted_board(board) as port, connect(port) as session:
+            assert session.greeting.name == "vm"
+            assert session.greeting.heartbeat is heartbeat
+
+
+@pytest.mark.parametrize(
+    ("version", "buf", "name"),
+    [("Ver: 2.9", b"old board", "old board"), ("Ver: 3.2.0c", b"no tlv", None), ("x", b"", None)],
+)
+def test_odd_greetings_are_lived_with(version: str, buf: bytes, name: str | None) -> None:
+    def board(peer: RawPeer) -> None:
+        peer.receive()
+        answer = SessionHandShake(auth_type=AuthType.OK, buf=buf, version=version)
+        peer.send(0, Command.HANDSHAKE, answer.encode())
+        peer.receive()
+
+    with scripted_board(board) as port, connect(port) as session:
+        assert session.greeting.name == name
+        assert session.greeting.features == frozenset()
+
+
+def test_nobody_listens() -> None:
+    with scripted_board(lambda _: None) as port:
+        pass
+    with pytest.raises(LinkRefused, match=f"no board answers at 127.0.0.1:{port}"):
+        connect(port)
+
+
+def test_a_board_that_demands_a_key_or_refuses_ours() -> None:
+    packets = recorded("session-3.2.0c-auth.jsonl")
+    demand = next(p.raw for p in packets if p.sender == "board")
+    refusal = next(p.raw for p in packets if b"E000002" in p.data)
+
+    def demanding(peer: RawPeer) -> None:
+        peer.receive()
+        peer.socket.sendall(demand)
+        peer.receive()
+
+    def refusing(peer: RawPeer) -> None:
+        peer.receive()
+        peer.socket.sendall(refusal)
+        peer.receive()
+
+    with scripted_board(demanding) as port, pytest.raises(NotAuthorised, match="known host key"):
+        connect(port)
+    with scripted_board(refusing) as port, pytest.raises(NotAuthorised) as refused:
+        connect(port)
+    assert refused.value.hint is not None
+    assert "allow" in refused.value.hint
+    assert "public key is not set" in (refused.value.details or "")
+
+
+def test_an_authenticator_answers_the_board() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.receive()
+        ask = SessionHandShake(auth_type=AuthType.SIGNATURE, buf=b"a82096a0e619e1115c08")
+        peer.send(0, Command.HANDSHAKE, ask.encode())
+        answer = SessionHandShake.decode(peer.receive()[2])
+        assert answer.buf == b"signed a82096a0e619e1115c08"
+        done = SessionHandShake(auth_type=AuthType.OK, buf=encode_tlv({"devname": "safe"}))
+        peer.send(
+            0,
+            Command.HANDSHAKE,
+            SessionHandShake(**{**vars(done), "version": "Ver: 3.2.0c"}).encode(),
+        )
+        peer.receive()
+
+    def sign(ask: SessionHandShake) -> SessionHandShake:
+        return SessionHandShake(auth_type=AuthType.SIGNATURE, buf=b"signed " + ask.buf)
+
+    with (
+        scripted_board(board) as port,
+        Session.connect("127.0.0.1", port, timeout=5, authenticate=sign) as session,
+    ):
+        assert session.greeting.name == "safe"
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "says"),
+    [
+        (lambda peer: peer.ended(), CommandTimeout, "does not speak hdc"),
+        (lambda peer: peer.receive() and peer.socket.shutdown(2), DeviceLost, "closed the conn"),
+        (lambda peer: peer.socket.sendall(b"SSH-2.0-OpenSSH\r\n"), ProtocolError, "SSH-2.0"),
+        (
+            lambda peer: peer.send(0, Command.HANDSHAKE, SessionHandShake(auth_type=6).encode()),
+            ProtocolError,
+            "unknown kind of authentication",
+        ),
+        (
+            lambda peer: peer.socket.sendall(encode_packet(0, 1, b"x" * 50)[:20]) or peer.ended(),
+            CommandTimeout,
+            "does not speak hdc",
+        ),
+    ],
+)
+def test_handshakes_that_go_wrong(script, error: type[LabctlError], says: str) -> None:
+    def board(peer: RawPeer) -> None:
+        script(peer)
+        peer.receive()
+
+    with scripted_board(board) as port:
+        began = time.monotonic()
+        with pytest.raises(error, match=says):
+            connect(port, timeout=0.5)
+        assert time.monotonic() - began < 3
+
+
+def test_output_comes_in_order_and_binary() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel, command, data = peer.receive()
+        assert (command, data) == (Command.UNITY_EXECUTE, b"x")
+        peer.send(channel ^ 1, Command.ECHO_RAW, b"for nobody")
+        for piece in (b"\xff\0", b"", b"\r\n[Fail]"):
+            peer.send(channel, Command.ECHO_RAW, piece)
+        peer.send(channel, CLOSE, b"\x01")
+        assert peer.receive() == (channel, CLOSE, b"\x00")
+
+    with scripted_board(board) as port:
+        assert run(port) == b"\xff\0\r\n[Fail]"
+
+
+@pytest.mark.parametrize(
+    ("ending", "error", "says"),
+    [
+        (b"", DeviceLost, "it closed the connection"),
+        (encode_packet(1, 10, b"x" * 50)[:20], DeviceLost, "it closed the connection"),
+        (b"garbage and more garbage", ProtocolError, "garbage"),
+    ],
+)
+def test_a_board_lost_in_mid_command(ending: bytes, error: type[LabctlError], says: str) -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        peer.send(channel, Command.ECHO_RAW, b"partial")
+        peer.socket.sendall(ending)
+
+    with scripted_board(board) as port, pytest.raises(error, match=says):
+        run(port)
+
+
+def test_a_reset_is_a_lost_board() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        peer.receive()
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with scripted_board(board) as port, pytest.raises(DeviceLost, match="reset"):
+        run(port)
+
+
+def test_a_silent_command_is_timed_out_and_closed_on_the_board() -> None:
+    closed = threading.Event()
+
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        if peer.receive() == (channel, CLOSE, b"\x01"):
+            closed.set()
+
+    with scripted_board(board) as port:
+        began = time.monotonic()
+        with pytest.raises(CommandTimeout, match=r"0\.3 s"):
+            run(port, timeout=0.3)
+        assert time.monotonic() - began < 2
+        assert closed.wait(5)
+
+
+def test_a_chatty_command_is_timed_out_too() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        while True:
+            peer.send(channel, Command.ECHO_RAW, b"y\n" * 1000)
+
+    with scripted_board(board) as port, pytest.raises(CommandTimeout):
+        run(port, timeout=0.3)
+
+
+def test_a_refusal_in_words_is_an_error_of_the_board() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        peer.send(channel, Command.ECHO, b"\x00[E002105] Unsupport command\r\n")
+        peer.send(channel, CLOSE, b"\x01")
+        peer.receive()
+
+    with scripted_board(board) as port, pytest.raises(BoardError, match="E002105"):
+        run(port)
+
+
+def _take_file(peer: RawPeer) -> int:
+    """Play a board up to its FILE_BEGIN; the channel."""
+    peer.accept_hands()
+    channel, command, _ = peer.receive()
+    assert command == Command.WAKEUP_SLAVETASK
+    assert peer.receive()[1] == Command.FILE_CHECK
+    peer.send(channel, Command.FILE_BEGIN, FILE_FEATURES)
+    return channel
+
+
+def _finish(peer: RawPeer, channel: int, size: int) -> None:
+    peer.send(channel, Command.ECHO, b"\x02FileTransfer finish, Size:%d, File count = 1" % size)
+    peer.send(channel, CLOSE, b"\x01")
+    assert peer.receive() == (channel, CLOSE, b"\x00")
+
+
+def test_a_file_is_sent_in_chunks_with_offsets(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(range(256)) * 2000)
+    got = bytearray()
+
+    def board(peer: RawPeer) -> None:
+        channel = _take_file(peer)
+        sizes = []
+        while len(got) < path.stat().st_size:
+            _, command, data = peer.receive()
+            assert command == Command.FILE_DATA
+            payload, body = TransferPayload.decode_packet(memoryview(data))
+            assert payload.offset == len(got)
+            got.extend(body)
+            sizes.append(len(body))
+        assert sizes == [LARGE_CHUNK_BYTES, 512_000 - LARGE_CHUNK_BYTES]
+        for counter in (7, 6, 5, 4, 3, 2, 1):  # as 3.1.0e counts; each is answered with one less
+            peer.send(channel, Command.FILE_FINISH, bytes([counter]))
+            assert peer.receive() == (channel, Command.FILE_FINISH, bytes([counter - 1]))
+        _finish(peer, channel, len(got))
+
+    with scripted_board(board) as port:
+        assert send(port, path) == 512_000
+    assert bytes(got) == path.read_bytes()
+
+
+def test_an_old_board_gets_small_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 60_000)
+    sizes = []
+
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        peer.receive()
+        peer.send(channel, Command.FILE_BEGIN)
+        sizes.extend(len(peer.receive()[2]) - 64 for _ in range(2))
+        peer.send(channel, Command.FILE_FINISH, b"\x01")
+        peer.receive()
+        _finish(peer, channel, 60_000)
+
+    with scripted_board(board) as port:
+        send(port, path)
+    assert sizes == [49_152, 60_000 - 49_152]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (b"Transfer Stop at:0/6(Bytes), Reason: no space left on device", BoardNoSpace),
+        (b"Error opening file: permission denied, path:/sys/x", BoardPermission),
+        (b"Error opening file: read-only file system, path:/system/x", BoardPermission),
+        (b"Error opening file: no such file or directory, path:/b/x", BoardError),
+    ],
+)
+@pytest.mark.parametrize("when", ["instead of begin", "between chunks", "instead of summary"])
+def test_the_board_may_fail_at_any_point(
+    tmp_path: Path, text: bytes, error: type[LabctlError], when: str
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(50 * LARGE_CHUNK_BYTES))
+
+    def board(peer: RawPeer) -> None:
+        if when == "instead of begin":
+            peer.accept_hands()
+            channel = peer.receive()[0]
+            peer.receive()
+        else:
+            channel = _take_file(peer)
+            for _ in range(50 if when == "instead of summary" else 2):
+                peer.receive()
+        if when == "instead of summary":
+            peer.send(channel, Command.FILE_FINISH, b"\x01")
+            peer.receive()
+        peer.send(channel, Command.ECHO, b"\x00" + text)
+        peer.send(channel, CLOSE, b"\x01")
+        peer.send(channel, Command.FILE_FINISH, b"\x01")
+        while True:
+            peer.receive()
+
+    with scripted_board(board) as port, pytest.raises(error, match=text[:15].decode()):
+        send(port, path)
+
+
+@pytest.mark.parametrize(
+    ("summary", "error"),
+    [
+        (b"\x02FileTransfer finish, Size:0, File count = 0", IntegrityError),
+        (b"\x02all good", IntegrityError),
+        (b"\x00FileTransfer finish, Size:3, File count = 1", BoardError),
+    ],
+)
+def test_a_summary_that_disagrees_is_an_error(
+    tmp_path: Path, summary: bytes, error: type[LabctlError]
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"abc")
+
+    def board(peer: RawPeer) -> None:
+        channel = _take_file(peer)
+        peer.receive()
+        peer.send(channel, Command.FILE_FINISH, b"\x01")
+        peer.receive()
+        peer.send(channel, Command.ECHO, summary)
+        peer.send(channel, CLOSE, b"\x01")
+        peer.receive()
+
+    with scripted_board(board) as port, pytest.raises(error):
+        send(port, path)
+
+
+def test_a_board_that_takes_no_bytes_is_timed_out_and_the_session_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    with path.open("wb") as file:
+        file.truncate(100_000_000)
+    freed = threading.Event()
+
+    def board(peer: RawPeer) -> None:
+        _take_file(peer)
+        freed.wait(20)
+
+    with scripted_board(board) as port, connect(port) as session:
+        with path.open("rb") as file, pytest.raises(CommandTimeout, match="took no bytes"):
+            send_file(session, file, "/b/x", timeout=0.5, on_chunk=lambda _: None)
+        with pytest.raises(CommandTimeout):
+            session.channel(timeout=1)
+        freed.set()
+
+
+def test_a_file_that_shrinks_while_it_is_sent(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(2 * LARGE_CHUNK_BYTES))
+    closed = threading.Event()
+
+    def board(peer: RawPeer) -> None:
+        channel = _take_file(peer)
+        while peer.receive() != (channel, CLOSE, b"\x01"):
+            pass
+        closed.set()
+
+    def shrink(_: memoryview) -> None:
+        path.write_bytes(b"short")
+
+    with scripted_board(board) as port, connect(port) as session:
+        with path.open("rb", buffering=0) as file, pytest.raises(HostError, match="shorter"):
+            send_file(session, file, "/b/x", timeout=5, on_chunk=shrink)
+        assert closed.wait(5)
+
+
+def _offer(peer: RawPeer, size: int, name: str = "x") -> int:
+    """Play a board up to the host's FILE_BEGIN; the channel."""
+    peer.accept_hands()
+    channel, command, data = peer.receive()
+    assert (command, data) == (Command.FILE_INIT, b'"/b/x" file')
+    peer.send(channel, Command.WAKEUP_SLAVETASK)
+    config = TransferConfig(file_size=size, optional_name=name)
+    peer.send(channel, Command.FILE_CHECK, config.encode())
+    assert peer.receive() == (channel, Command.FILE_BEGIN, FILE_FEATURES)
+    return channel
+
+
+def _chunk(peer: RawPeer, channel: int, offset: int, body: bytes, kind: int = 0) -> None:
+    area = TransferPayload(offset, kind, len(body), len(body)).encode_area()
+    peer.send(channel, Command.FILE_DATA, area + body)
+
+
+@pytest.mark.parametrize("content", [b"", b"abc", b"\0" * 1000])
+def test_a_file_is_received(content: bytes) -> None:
+    def board(peer: RawPeer) -> None:
+        channel = _offer(peer, len(content))
+        _chunk(peer, channel, 0, content[:500])
+        if content[500:]:
+            _chunk(peer, channel, 500, content[500:])
+        assert peer.receive() == (channel, Command.FILE_FINISH, b"\x01")
+        peer.send(channel, Command.FILE_FINISH, b"\x00")
+        assert peer.receive() == (channel, CLOSE, b"\x01")
+        peer.send(channel, CLOSE, b"\x00")
+        assert peer.ended()
+
+    with scripted_board(board) as port:
+        assert receive(port) == content
+
+
+@pytest.mark.parametrize(
+    ("play", "error", "says"),
+    [
+        (lambda p, c: _chunk(p, c, 3, b"abc"), ProtocolError, "not asked for"),
+        (lambda p, c: _chunk(p, c, 0, b"abc", 1), ProtocolError, "not asked for"),
+        (lambda p, c: _chunk(p, c, 0, b"a" * 11), ProtocolError, "more of /b/x"),
+        (lambda p, c: _chunk(p, c, 0, b""), ProtocolError, "empty chunk"),
+        (lambda p, c: p.send(c, Command.FILE_DATA, b"abc"), ProtocolError, "chunk"),
+        (lambda p, c: p.send(c, Command.FILE_BEGIN), ProtocolError, "FILE_DATA was due"),
+        (lambda p, c: p.send(c, CLOSE, b"\x01"), DeviceLost, "without a reason"),
+        (lambda p, c: p.send(c, Command.ECHO, b"\x00Error: gone"), BoardError, "gone"),
+        (lambda p, c: p.socket.shutdown(2), DeviceLost, "closed the connection"),
+        (lambda p, c: None, CommandTimeout, "no answer"),
+    ],
+)
+def test_receiving_what_is_not_as_announced(play, error: type[LabctlError], says: str) -> None:
+    def board(peer: RawPeer) -> None:
+        channel = _offer(peer, 10)
+        play(peer, channel)
+        while True:
+            peer.receive()
+
+    with scripted_board(board) as port, pytest.raises(error, match=says):
+        receive(port, timeout=0.5)
+
+
+def test_a_directory_is_not_a_file() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        peer.send(channel, Command.WAKEUP_SLAVETASK)
+        config = TransferConfig(file_size=4, optional_name="dir/sub/two.txt")
+        peer.send(channel, Command.FILE_CHECK, config.encode())
+        peer.receive()
+
+    with scripted_board(board) as port, pytest.raises(BoardError, match="directory"):
+        receive(port)
+
+
+def test_a_quote_in_a_path_is_refused_before_anything_is_sent() -> None:
+    with (
+        scripted_board(lambda peer: peer.accept_hands() and None) as port,
+        connect(port) as session,
+        pytest.raises(ConfigError, match="double quote"),
+    ):
+        receive_file(session, '/b/"x', timeout=1, write=lambda _: None)
+
+
+def test_channels_do_not_disturb_each_other() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        first, second = peer.receive(), peer.receive()
+        for channel, _, data in (second, first):  # in the other order, mixed
+            peer.send(channel, Command.ECHO_RAW, data)
+        for channel, _, data in (first, second):
+            peer.send(channel, Command.ECHO_RAW, data)
+            peer.send(channel, CLOSE, b"\x01")
+        peer.receive(), peer.receive()
+
+    with scripted_board(board) as port, connect(port) as session:
+        results: dict[str, bytes] = {}
+
+        def ask(word: str) -> None:
+            results[word] = b"".join(shell(session, word, timeout=5))
+
+        threads = [threading.Thread(target=ask, args=(word,)) for word in ("one", "two")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == {"one": b"oneone", "two": b"twotwo"}
+
+
+def test_a_consumer_that_sleeps_does_not_make_us_hoard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "QUEUE_BYTES", 1 << 20)
+    total = 60 << 20
+    sent = 0
+
+    def board(peer: RawPeer) -> None:
+        nonlocal sent
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        while sent < total:
+            peer.send(channel, Command.ECHO_RAW, bytes(1 << 16))
+            sent += 1 << 16
+        peer.send(channel, CLOSE, b"\x01")
+        peer.receive()
+
+    with scripted_board(board) as port, connect(port) as session:
+        pieces = shell(session, "x", timeout=30)
+        got = len(next(pieces))
+        time.sleep(0.5)
+        assert sent < total  # the board was held back by TCP
+        got += sum(map(len, pieces))
+    assert got == total
+
+
+def test_heartbeats_are_sent_to_boards_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "HEARTBEAT_SECONDS", 0.05)
+    beats: list[tuple[int, int, bytes]] = []
+    enough = threading.Event()
+
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands(supportfeatures="heartbeat")
+        while len(beats) < 3:
+            peer.send(0, Command.HEARTBEAT, bytes.fromhex("08001200"))  # theirs are no matter
+            beats.append(peer.receive())
+        enough.set()
+        peer.receive()
+
+    with scripted_board(board) as port, connect(port):
+        assert enough.wait(5)
+    expected = [(0, Command.HEARTBEAT, bytes([8, count, 0x12, 0])) for count in range(3)]
+    assert beats == expected
+
+
+def test_closing_wakes_everyone_who_waits() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        peer.receive()
+        peer.receive()
+
+    with scripted_board(board) as port:
+        session = connect(port)
+        caught: list[LabctlError] = []
+
+        def wait() -> None:
+            try:
+                list(shell(session, "x", timeout=30))
+            except LabctlError as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.1)
+        session.close()
+        thread.join(5)
+        session.close()
+    assert [type(error) for error in caught] == [DeviceLost]
+    assert "was closed" in caught[0].message
