@@ -42,7 +42,8 @@ def test_success_is_no_failure() -> None:
         ),
         (
             1,
-            "tensor 'blk.3.ffn_up.weight' data is not within the file bounds,cut short",
+            "tensor 'blk.3.ffn_up.weight' data is not within the file bounds",
+            "cut short",
             "labctl deploy",
         ),
         (1, "invalid magic characters: '<!do', expected 'GGUF'", "not a GGUF", "deploy"),
