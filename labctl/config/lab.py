@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from labctl.config.document import StrictModel, load, refuse, refuse_all
 from labctl.config.names import did_you_mean, listed, unknown
@@ -27,6 +34,9 @@ from labctl.errors import ConfigError
 
 FILE_NAME = "devices.yaml"
 WORKDIR = "/data/local/tmp/labctl"
+#: The key of a validation's context that holds the lab's folder.
+LAB_ROOT = "lab_root"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def _link(link: object) -> object:
@@ -94,7 +104,8 @@ class Board(StrictModel):
     transport: Transport
     """How commands and files reach the board."""
     workdir: BoardPath = WORKDIR
-    """The folder on the board that belongs to labctl."""
+    """The folder on the board that belongs to labctl: absolute; for a board that is on this host
+    (local, or at a loopback address) it may begin at the lab's folder instead."""
     tags: tuple[Name, ...] = ()
     """Words to choose boards by."""
     limits: Limits = Limits()
@@ -108,6 +119,18 @@ class Board(StrictModel):
     def name(self) -> str:
         """Its key in devices.yaml."""
         return self._name
+
+    @field_validator("workdir", mode="before")
+    @classmethod
+    def _workdir_in_the_lab(cls, workdir: object, info: ValidationInfo) -> object:
+        """Make a relative workdir absolute where this host's folders are the board's too."""
+        root = (info.context or {}).get(LAB_ROOT)
+        transport = info.data.get("transport")
+        on_this_host = isinstance(transport, LocalTransport) or (
+            isinstance(transport, HdcTransport) and transport.host in _LOOPBACK
+        )
+        relative = isinstance(workdir, str) and not workdir.startswith("/")
+        return f"{root}/{workdir}" if root and on_this_host and relative else workdir
 
     @model_validator(mode="after")
     def _local_has_workdir(self) -> Self:
@@ -237,4 +260,4 @@ def find_lab(start: Path) -> LabFile:
             f"no {FILE_NAME} in {start.resolve()} or a folder above it",
             hint="write a first one: `labctl init`, or name the lab's folder: `labctl --lab DIR …`",
         )
-    return LabFile(root, load(root / FILE_NAME, Lab))
+    return LabFile(root, load(root / FILE_NAME, Lab, context={LAB_ROOT: root}))

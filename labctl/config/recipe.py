@@ -65,6 +65,8 @@ class Timeouts(StrictModel):
     """Moving one file to or from the board."""
     command: Duration | None = None
     """One short command on the board."""
+    reattach: Duration | None = None
+    """How long a lost link is taken up again; the job on the board goes on meanwhile."""
 
 
 class Gate(StrictModel):
@@ -103,7 +105,7 @@ class Recipe(StrictModel):
     target: Name
     """What the boards must be: a folder of toolchains/."""
     engine: EngineChoice
-    """The program that runs the model."""
+    """Which program runs the model, and what it is asked for."""
     models: Annotated[dict[Name, ModelSource], Field(min_length=1)]
     """The models, by a short name."""
     model: Name | None = None

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 from labctl import shipped
 from labctl.config.document import parse, read_text
-from labctl.config.lab import FILE_NAME, Lab
+from labctl.config.lab import FILE_NAME, LAB_ROOT, WORKDIR, Lab
 
 #: Where ``labctl virtual-board`` listens when it is not told.
 VIRTUAL_BOARD_ADDRESS = "127.0.0.1:5555"
+#: Where it keeps its storage then, in the lab's folder.
+VIRTUAL_BOARD_FOLDER = "virtual-board"
 
 _HEAD = """\
 # The boards of this lab. Commands find this file from any folder below it.
@@ -15,10 +17,11 @@ _HEAD = """\
 default_board: {default}
 
 boards:
-  # A board made of software. Start it in another terminal: labctl virtual-board
+  # A board made of software. Start it in another terminal: labctl virtual-board --target {target}
   virtual:
     target: {target}
-    transport: {{kind: hdc, link: tcp, address: "{virtual}"}}
+    transport: {{kind: hdc, link: tcp, address: "{address}"}}
+    workdir: {workdir} # in the lab's folder: this board is on this host
     description: the virtual board on this host
 """
 
@@ -51,12 +54,15 @@ def devices_yaml(found: Mapping[str, str] | None = None, *, target: str = "rk356
     """
     boards = found or {}
     text = _HEAD.format(
-        default=next(iter(boards), "virtual"), target=target, virtual=VIRTUAL_BOARD_ADDRESS
+        default=next(iter(boards), "virtual"),
+        target=target,
+        address=VIRTUAL_BOARD_ADDRESS,
+        workdir=VIRTUAL_BOARD_FOLDER + WORKDIR,
     )
     for name, address in boards.items():
         text += _FOUND.format(name=name, target=target, address=address)
     text += "" if boards else _EXAMPLE
-    parse(text, Lab, FILE_NAME)
+    parse(text, Lab, FILE_NAME, context={LAB_ROOT: "/lab"})
     return text
 
 

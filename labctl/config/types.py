@@ -116,7 +116,7 @@ BoardPath = Annotated[
     str,
     AfterValidator(_board_path),
     _text_schema(
-        r"^(?!.*(^|/)\.{1,2}(/|$))/+[^/%\u0000-\u001f\u007f][^%\u0000-\u001f\u007f]{0,198}$",
+        r"^(?!(.*/)?\.{1,2}(/|$))(?!/+$)[^%\u0000-\u001f\u007f]{1,200}$",
         "/data/local/tmp/labctl",
     ),
 ]

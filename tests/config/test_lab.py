@@ -4,9 +4,10 @@ import pytest
 
 from labctl.config import Lab, find_lab
 from labctl.config.document import parse
-from labctl.config.lab import HdcTransport
-from labctl.config.templates import devices_yaml
+from labctl.config.lab import LAB_ROOT, HdcTransport
+from labctl.config.templates import VIRTUAL_BOARD_FOLDER, devices_yaml
 from labctl.errors import ConfigError
+from labctl.virtual import sandbox
 
 TWO_BOARDS = """\
 boards:
@@ -24,7 +25,7 @@ build_hosts:
 
 
 def lab(text: str) -> Lab:
-    return parse(text, Lab, "devices.yaml")
+    return parse(text, Lab, "devices.yaml", context={LAB_ROOT: "/lab"})
 
 
 def refusal(text: str) -> str:
@@ -46,6 +47,13 @@ def test_boards_and_their_defaults() -> None:
     assert (rk1.limits.max_time, rk1.limits.storage) == (7200, 20 * 10**9)
     assert isinstance(rk1.transport, HdcTransport)
     assert (rk1.transport.host, rk1.transport.port) == ("192.168.1.20", 5555)
+
+
+def test_a_workdir_may_begin_at_the_lab_when_the_board_is_on_this_host() -> None:
+    for address in ("127.0.0.1:5555", "localhost:1", "[::1]:5555"):
+        here = f'{{kind: hdc, link: tcp, address: "{address}"}}'
+        assert lab(board(transport=here, workdir="a/b")).board().workdir == "/lab/a/b"
+    assert lab(board(workdir="a/b")).board().workdir == "/lab/a/b"
 
 
 def test_an_ipv6_address() -> None:
@@ -123,7 +131,7 @@ BAD_LABS = {
         ),
     ),
     "relative workdir": (
-        board(workdir="data"),
+        board(workdir="data", transport="{kind: hdc, link: tcp, address: 'rk1:5555'}"),
         "5:14: boards.rk1.workdir: must be an absolute path below / on the board, not 'data'",
     ),
     "root workdir": (
@@ -174,10 +182,19 @@ def test_no_lab(tmp_path: Path) -> None:
 
 
 def test_the_first_devices_yaml_is_valid_with_and_without_boards_found() -> None:
-    assert lab(devices_yaml()).board().name == "virtual"
+    virtual = lab(devices_yaml()).board()
+    assert (virtual.name, virtual.workdir) == (
+        "virtual",
+        "/lab/virtual-board/data/local/tmp/labctl",
+    )
     found = lab(devices_yaml({"rk1": "192.168.1.20:5555"}))
     assert found.board().name == "rk1"
     assert set(found.boards) == {"virtual", "rk1"}
+
+
+def test_the_virtual_board_keeps_its_files_where_the_first_devices_yaml_says() -> None:
+    workdir = Path("/lab", VIRTUAL_BOARD_FOLDER) / sandbox.WORKDIR
+    assert lab(devices_yaml()).board("virtual").workdir == str(workdir)
 
 
 def test_the_example_board_of_the_first_devices_yaml_is_valid() -> None:

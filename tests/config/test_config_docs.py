@@ -1,0 +1,59 @@
+"""The references of recipes and devices.yaml say what the models say."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labctl.config.document import parse
+from labctl.config.lab import Lab
+from labctl.config.recipe import Recipe
+from labctl.config.schema import Kind, json_schema
+from labctl.engines import get_engine
+from labctl.runs.gates import METRICS
+
+DOCS = Path(__file__).parents[2] / "docs"
+FILES: dict[Kind, Path] = {"recipe": DOCS / "recipes.md", "devices": DOCS / "devices.md"}
+
+
+def rows(model: dict[str, Any]) -> list[str]:
+    """One row for each key of a mapping: its name, its default, what it is."""
+    found = []
+    for key, member in model["properties"].items():
+        value = member.get("default")
+        default = "required" if key in model.get("required", ()) else ""
+        if isinstance(value, str | int | float):
+            default = f"`{value if isinstance(value, str) else json.dumps(value)}`"
+        found.append(f"| `{key}` | {default} | {' '.join(member['description'].split())} |")
+    return found
+
+
+def tables(kind: Kind) -> dict[str, list[str]]:
+    schema = json_schema(kind)
+    models = {kind: schema, **schema["$defs"]}
+    if kind == "recipe":
+        models["llama_cpp"] = get_engine("llama_cpp").parameters_model.model_json_schema()
+    return {name: rows(model) for name, model in models.items() if "properties" in model}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_reference_has_every_key_as_the_model_has_it(kind: Kind) -> None:
+    text = FILES[kind].read_text()
+    for name, lines in tables(kind).items():
+        block = "| key | default | |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+        assert block in text, f"the table of {name} in {FILES[kind].name} should be:\n{block}"
+
+
+@pytest.mark.parametrize(("kind", "model"), [("recipe", Recipe), ("devices", Lab)])
+def test_the_examples_of_the_reference_are_valid(kind: Kind, model: type[Recipe | Lab]) -> None:
+    examples = re.findall(r"```yaml\n(.*?)```", FILES[kind].read_text(), re.DOTALL)
+    assert examples
+    for example in examples:
+        parse(example, model, FILES[kind].name)
+
+
+def test_the_reference_has_every_metric_of_gates() -> None:
+    text = FILES["recipe"].read_text()
+    assert [metric for metric in METRICS if f"`{metric}`" not in text] == []

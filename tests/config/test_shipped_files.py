@@ -1,0 +1,60 @@
+"""What comes with labctl is valid, and means what it is for."""
+
+from pathlib import Path
+
+import pytest
+
+from labctl import shipped
+from labctl.config import find_lab
+from labctl.config.document import read_text
+from labctl.config.recipe import Recipe
+from labctl.config.target import load_target
+from labctl.config.templates import devices_yaml, recipe_yaml
+from labctl.runs.prepare import read_recipe
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted(shipped.RECIPES.glob("*.yaml"))
+
+
+def shipped_recipe(name: str) -> Recipe:
+    return read_recipe(shipped.RECIPES / f"{name}.yaml")
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_shipped_recipe_is_valid_and_bounded(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert recipe.name == path.stem.replace("_", "-")
+    assert recipe.max_time <= 4 * 3600
+    assert recipe.min_tokens is not None
+    assert load_target(recipe.target).name == recipe.target
+
+
+def test_the_demo_compares_two_quantizations_of_one_file() -> None:
+    recipe = shipped_recipe("q8_q2_latency")
+    assert [variant.slug for variant in recipe.variants()] == ["q8_0", "q2_k"]
+    assert {recipe.ancestors(model)[-1] for model in recipe.measured_models()} == {"base"}
+    assert recipe.parameters["tokens"] == 32
+
+
+def test_the_latency_recipe_may_shrink_to_few_tokens_within_half_an_hour() -> None:
+    recipe = shipped_recipe("q8_latency")
+    assert (recipe.min_tokens, recipe.max_time) == (4, 1800)
+    assert recipe.measured_models() == ["q8_0"]
+
+
+def test_the_original_experiment_is_as_it_was() -> None:
+    recipe = shipped_recipe("q8_q2_llama31_8b")
+    assert recipe.prompt == "I believe the meaning of life is"
+    assert (recipe.parameters["tokens"], recipe.parameters["warmup"]) == (128, False)
+    # 128 tokens of about 50 s and of about 18 s fit.
+    assert recipe.max_time * 0.9 > 128 * (49.73 + 18.18)
+
+
+def test_the_repositorys_devices_yaml_is_what_init_writes() -> None:
+    assert (ROOT / "devices.yaml").read_text() == devices_yaml()
+    board = find_lab(ROOT).board()
+    assert (board.name, board.workdir.startswith(str(ROOT))) == ("virtual", True)
+
+
+def test_the_first_recipe_is_the_demos() -> None:
+    assert recipe_yaml() == read_text(shipped.RECIPES / "q8_q2_latency.yaml")
