@@ -1,14 +1,15 @@
 """Which llama-quantize to run on this host."""
 
 import platform
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from labctl.build import find_artifact
+from labctl.build import Artifact, list_artifacts
 from labctl.config.target import load_target
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, ToolMissing
 
 PRODUCT = "llama.cpp"
 TOOL = "llama-quantize"
@@ -19,31 +20,46 @@ class Quantizer:
     """A llama-quantize that runs here."""
 
     argv: tuple[str | PathLike[str], ...]
-    #: What its output depends on: the source it was built from.
-    commit: str
+    #: What its output depends on: the commit it was built from; its own hash where there is none.
+    identity: str
 
 
 FindQuantizer = Callable[[], Quantizer]
 
 
 def find_quantizer(target: str, lab_root: Path | None) -> Quantizer:
-    """A llama-quantize for this host's CPU, else the target's behind its emulator.
+    """The newest llama-quantize built for this host, else the target's behind its emulator.
 
-    Nothing is built. Raises ConfigError when there is neither.
+    Nothing is built. Raises ConfigError when there is neither, ToolMissing without the emulator.
     """
     host = f"host-{platform.machine()}"
-    for name in dict.fromkeys((host, target)):
-        try:
-            artifact = find_artifact(name, PRODUCT)
-            tool = artifact.tool(TOOL)
-            emulator = load_target(name, lab_root).emulator
-        except ConfigError:
-            continue
-        if name == host:
-            return Quantizer((tool,), artifact.manifest.source.commit)
-        if emulator:
-            return Quantizer((*emulator, tool), artifact.manifest.source.commit)
+    built = [a for a in list_artifacts() if a.manifest.product == PRODUCT and a.has([TOOL])]
+    for name in (host, target):
+        if artifact := max((a for a in built if a.manifest.target == name), key=_age, default=None):
+            return Quantizer((*_emulator(name, lab_root), artifact.tool(TOOL)), _identity(artifact))
     raise ConfigError(
-        f"no {TOOL} that runs on this host",
-        hint=f"labctl build --target {target} --tools {TOOL}",
+        f"no {TOOL} that runs on this host is built",
+        hint=f"labctl build --target {target} --product {PRODUCT} --tool {TOOL}",
     )
+
+
+def _age(artifact: Artifact) -> float:
+    return artifact.manifest.tools[TOOL].built.timestamp()
+
+
+def _identity(artifact: Artifact) -> str:
+    return artifact.manifest.commit or artifact.manifest.tools[TOOL].sha256
+
+
+def _emulator(target_name: str, lab_root: Path | None) -> tuple[str, ...]:
+    """The words before a program of that target on this host."""
+    target = load_target(target_name, lab_root)
+    if target.runs_here:
+        return ()
+    if target.emulator is None or shutil.which(target.emulator.argv[0]) is None:
+        raise ToolMissing(
+            f"the {TOOL} of target {target_name} needs an emulator on this host",
+            hint=f"install it (`labctl doctor`), or: labctl build --target"
+            f" host-{platform.machine()} --product {PRODUCT} --tool {TOOL}",
+        )
+    return target.emulator.argv
