@@ -108,10 +108,14 @@ class ProgressView:
         """One plain line, above the bars."""
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
+    def open(self, description: str, total: float | None = None) -> Step:
+        """A step that the caller finishes or abandons."""
+        return Step(self, description, total)
+
     @contextmanager
     def step(self, description: str, total: float | None = None) -> Iterator[Step]:
         """A step that ends with the block; on an error its bar goes without a word."""
-        step = Step(self, description, total)
+        step = self.open(description, total)
         try:
             yield step
         except BaseException:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from labctl.cli.lab import runs_folder
 from labctl.cli.root import Invocation
@@ -46,8 +47,17 @@ def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json:
     if not trials:
         raise ConfigError(f"run {record.id} has no finished trial", hint=f"see {directory.path}")
     console = Console()
-    show = print_experiment if form == "experiment" else print_timing_table
-    show(console, record, trials)
+    if form == "experiment":
+        print_experiment(console, record, trials)
+        return
+    end = directory.end()
+    print_timing_table(console, record, trials, end.gates if end else ())
+    if end is None:
+        console.print("[yellow]the run has not ended, or its controller died[/]")
+    elif end.failure:
+        console.print(f"[red]ended early[/] ({end.failure.blame}): {escape(end.failure.message)}")
+    elif end.state == "interrupted":
+        console.print("[yellow]interrupted[/]")
 
 
 def report_json(run: RunRecord, trials: list[TrialRecord], path: Path) -> str:

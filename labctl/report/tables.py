@@ -6,7 +6,7 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from labctl.records import Execution, RunRecord, TrialRecord, TrialState
+from labctl.records import Execution, GateRecord, RunRecord, TrialRecord, TrialState
 from labctl.report.units import digits, duration, size
 from labctl.runs.summary import VariantSummary, summarise
 
@@ -17,7 +17,12 @@ _NOT_A_BOARD = {
 _TOKENS_A_LINE = 10
 
 
-def print_timing_table(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
+def print_timing_table(
+    console: Console,
+    run: RunRecord,
+    trials: Sequence[TrialRecord],
+    gates: Sequence[GateRecord] = (),
+) -> None:
     """The table of a run: a row a variant, then what the reader has to know about it."""
     rows = summarise(trials)
     console.print(_headline(run), highlight=False)
@@ -27,7 +32,7 @@ def print_timing_table(console: Console, run: RunRecord, trials: Sequence[TrialR
     for row in rows:
         table.add_row(*_cells(row))
     console.print(table)
-    for line in _notes(rows, run):
+    for line in [*_gates(gates), *_notes(rows, run)]:
         console.print(line, highlight=False)
 
 
@@ -104,6 +109,15 @@ def _checks(row: VariantSummary) -> str:
     if not row.trials_ok:
         return "no result"
     return "ok" if not row.checks_failed else "FAILED: " + ", ".join(row.checks_failed)
+
+
+def _gates(gates: Sequence[GateRecord]) -> list[str]:
+    words = {True: "[green]kept[/]", False: "[bold red]MISSED[/]", None: "[yellow]open[/]"}
+    return [
+        f"gate {words[gate.passed]}: "
+        + escape(f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}")
+        for gate in gates
+    ]
 
 
 def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:

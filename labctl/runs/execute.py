@@ -1,16 +1,18 @@
 """One trial, from an argument vector to a record."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
-from labctl.board import BoardAgent, JobProgress
-from labctl.engines import Engine, Tool
-from labctl.errors import LabctlError
+from labctl.board import BoardAgent, JobProgress, JobSpec, Started
+from labctl.engines import Engine, RawOutput, Tool
+from labctl.errors import InfraError, LabctlError
+from labctl.files import host_writes
 from labctl.records import (
     BoardFacts,
     Check,
@@ -25,6 +27,14 @@ from labctl.runs.plan import PlannedTrial
 
 
 @dataclass(frozen=True)
+class DeployedModel:
+    """A model, and where it lies on the board."""
+
+    identity: ModelIdentity
+    remote: str
+
+
+@dataclass(frozen=True)
 class Bench:
     """Everything that stays the same from trial to trial."""
 
@@ -33,31 +43,14 @@ class Bench:
     facts: BoardFacts
     agent: BoardAgent
     epoch: int
+    lease_path: str
     run_id: str
     engine: Engine[Any]
     tool: Tool
-    program: str
+    program: str  # its path on the board
     prompt: str
-    models: Mapping[str, "DeployedModel"]
-
-
-@dataclass(frozen=True)
-class DeployedModel:
-    """A model, and where it lies on the board."""
-
-    identity: ModelIdentity
-    remote: str
-
-
-@dataclass
-class _Findings:
-    """What is known of a trial so far; a failure keeps what was found before it."""
-
-    argv: tuple[str, ...] = ()
-    conditions: dict[str, JsonValue] | None = None
-    job: JobStatus | None = None
-    timing: TimingRecord | None = None
-    checks: tuple[Check, ...] = ()
+    models: Mapping[str, DeployedModel]
+    reattach_seconds: float
 
 
 def run_trial(
@@ -73,33 +66,111 @@ def run_trial(
     Returns the record whatever happens, and the error that made it a failure, if any. An
     interruption stops the job on the board and goes on upwards.
     """
-    model = bench.models[trial.variant.model_key]
-    parameters = bench.engine.parameters(trial.parameters)
-    started = datetime.now(UTC)
-    findings = _Findings()
+    attempt = _Attempt(bench, trial)
     error: LabctlError | None = None
     try:
-        _measure(bench, trial, parameters, model, findings, timeout_s, folder, on_progress)
+        attempt.measure(timeout_s, folder, on_progress)
     except LabctlError as caught:
         error = caught
-    record = TrialRecord(
-        number=trial.number,
-        slug=trial.slug,
-        variant=trial.variant.slug,
-        repeat=trial.repeat,
-        model=model.identity,
-        parameters=parameters.model_dump(mode="json"),
-        board=bench.board,
-        target=bench.target,
-        execution=bench.facts.execution,
-        argv=findings.argv,
-        conditions=findings.conditions or {},
-        state=TrialState.OK if error is None else TrialState.FAILED,
-        failure=None if error is None else Failure.of(error),
-        started=started,
-        finished=datetime.now(UTC),
-        job=findings.job,
-        timing=findings.timing,
-        checks=findings.checks,
-    )
-    return record, error
+    return attempt.record(TrialState.FAILED if error else TrialState.OK, error=error), error
+
+
+def skipped_trial(bench: Bench, trial: PlannedTrial, reason: str) -> TrialRecord:
+    """The record of a trial that was planned and not run."""
+    return _Attempt(bench, trial).record(TrialState.SKIPPED, reason=reason)
+
+
+@dataclass
+class _Attempt:
+    """A trial under way; a failure keeps what was found before it."""
+
+    bench: Bench
+    trial: PlannedTrial
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    argv: tuple[str, ...] = ()
+    conditions: dict[str, JsonValue] = field(default_factory=dict)
+    job: JobStatus | None = None
+    timing: TimingRecord | None = None
+    checks: tuple[Check, ...] = ()
+
+    def measure(
+        self, timeout_s: float, folder: Path, on_progress: Callable[[JobProgress], None]
+    ) -> None:
+        bench, engine = self.bench, self.bench.engine
+        model = bench.models[self.trial.variant.model_key]
+        parameters = engine.parameters(self.trial.parameters)
+        self.conditions = engine.conditions(bench.tool, parameters)
+        self.argv = tuple(
+            engine.command(
+                bench.tool,
+                parameters,
+                program=bench.program,
+                model=model.remote,
+                prompt=bench.prompt,
+            )
+        )
+        directory = bench.agent.job_directory(f"{bench.run_id}-{self.trial.number}")
+        with host_writes(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        job = bench.agent.start(
+            JobSpec(
+                directory=directory,
+                argv=self.argv,
+                timeout_s=timeout_s,
+                epoch=bench.epoch,
+                lease_path=bench.lease_path,
+            )
+        )
+        self.job = _wait(bench, job, timeout_s, on_progress)
+        bench.agent.collect(directory, folder, status=self.job)
+        bench.agent.remove(directory)
+        raw = RawOutput.read(folder)
+        if failure := engine.diagnose(self.job, raw):
+            raise failure
+        self.timing = engine.parse(raw, parameters)
+        self.checks = engine.checks(self.timing, parameters)
+
+    def record(
+        self, state: TrialState, *, error: LabctlError | None = None, reason: str | None = None
+    ) -> TrialRecord:
+        bench, trial = self.bench, self.trial
+        return TrialRecord(
+            number=trial.number,
+            slug=trial.slug,
+            variant=trial.variant.slug,
+            repeat=trial.repeat,
+            model=bench.models[trial.variant.model_key].identity,
+            parameters={**trial.parameters},
+            board=bench.board,
+            target=bench.target,
+            execution=bench.facts.execution,
+            argv=self.argv,
+            conditions=self.conditions,
+            state=state,
+            failure=None if error is None else Failure.of(error),
+            skip_reason=reason,
+            started=self.started,
+            finished=datetime.now(UTC),
+            job=self.job,
+            timing=self.timing,
+            checks=self.checks,
+        )
+
+
+def _wait(
+    bench: Bench, job: Started, timeout_s: float, on_progress: Callable[[JobProgress], None]
+) -> JobStatus:
+    try:
+        return bench.agent.wait(
+            job,
+            timeout_s=timeout_s,
+            reattach_s=bench.reattach_seconds,
+            on_progress=on_progress,
+        )
+    except KeyboardInterrupt:
+        # Nobody will fetch this job's result: leave the board quiet for the next user. Where the
+        # link is gone too, the agent's own time-out ends the job.
+        with suppress(InfraError):
+            bench.agent.stop(job.directory)
+            bench.agent.remove(job.directory)
+        raise

@@ -1,0 +1,106 @@
+"""``labctl deploy``."""
+
+import json
+from pathlib import Path
+
+import click
+
+from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.progress import ProgressView
+from labctl.cli.root import Invocation
+from labctl.cli.run import RunView
+from labctl.config.lab import Board, LabFile
+from labctl.deploy import DeployPlan, Object
+from labctl.errors import ConfigError
+from labctl.report.units import size
+from labctl.runs import Prepared, deploy_recipes, prepare, read_recipe
+
+#: Above this many bytes the user is asked.
+ASK_BYTES = 1_000_000_000
+
+
+@click.command(epilog="Example: labctl deploy --board rk1 recipes/q8_latency.yaml")
+@click.option("--board", help="The board to serve; default: the lab's default board.")
+@click.option("--yes", is_flag=True, help="Do not ask, however much has to be sent.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was wanted and sent as JSON.")
+@click.argument("recipes", nargs=-1, type=click.Path(path_type=Path))
+@click.pass_obj
+def deploy(
+    invocation: Invocation, recipes: tuple[Path, ...], board: str | None, yes: bool, as_json: bool
+) -> None:
+    """Bring tools and models to a board.
+
+    For the RECIPES named; without any, for all of the lab's recipes that are for the board's target.
+    Prints its plan, asks above 1 GB, sends what the board does not have, and proves each file by
+    its hash on the board. Nothing is built, nothing is sent twice.
+    """
+    lab = lab_of(invocation)
+    chosen = lab.board(board)
+    with ProgressView() as view, connect_board(chosen) as transport:
+        shown = RunView(view)
+        prepared = _named(recipes, lab, shown) if recipes else _all(lab, chosen, shown)
+
+        def agree(plan: DeployPlan) -> None:
+            shown.note(_plan_text(plan, chosen))
+            if plan.bytes > ASK_BYTES and not yes:
+                view.bars.stop()
+                click.confirm(f"Send {size(plan.bytes)} to {chosen.name}?", abort=True, err=True)
+                view.bars.start()
+
+        plan = deploy_recipes(
+            prepared,
+            chosen,
+            transport,
+            lab_name=lab.name,
+            lab_root=lab.root,
+            agree=agree,
+            observer=shown,
+        )
+    if as_json:
+        click.echo(json.dumps(_plan_json(plan, chosen), indent=2))
+    else:
+        click.echo(
+            f"{chosen.name} has all {len(plan.objects)} files; {len(plan.missing)} were sent"
+        )
+
+
+def _named(recipes: tuple[Path, ...], lab: LabFile, shown: RunView) -> list[Prepared]:
+    return [prepare(read_recipe(path), lab.root, shown.step) for path in recipes]
+
+
+def _all(lab: LabFile, board: Board, shown: RunView) -> list[Prepared]:
+    """The lab's recipes for a target; what cannot be had is told and left out."""
+    prepared = []
+    for path in sorted((lab.root / "recipes").glob("*.yaml")):
+        recipe = read_recipe(path)
+        if recipe.target != board.target:
+            continue
+        try:
+            prepared.append(prepare(recipe, lab.root, shown.step))
+        except ConfigError as error:
+            shown.note(f"left out {path}: {error.message}")
+    if not prepared:
+        raise ConfigError(
+            f"nothing to deploy: no usable recipe for target {board.target} in {lab.root}/recipes",
+            hint="name a recipe, or write one: `labctl init`",
+        )
+    return prepared
+
+
+def _plan_text(plan: DeployPlan, board: Board) -> str:
+    if not plan.missing:
+        return f"{board.name} lacks nothing"
+    lines = [f"{board.name} lacks {len(plan.missing)} files, {size(plan.bytes)}:"]
+    lines += [f"  {item.name}  {size(item.size_bytes)}" for item in plan.missing]
+    return "\n".join(lines)
+
+
+def _plan_json(plan: DeployPlan, board: Board) -> dict[str, object]:
+    return {"board": board.name, "wanted": _listed(plan.objects), "sent": _listed(plan.missing)}
+
+
+def _listed(objects: tuple[Object, ...]) -> list[dict[str, object]]:
+    return [
+        {"name": item.name, "sha256": item.sha256, "size_bytes": item.size_bytes}
+        for item in objects
+    ]

@@ -1,0 +1,121 @@
+"""``labctl run``."""
+
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from labctl.board import JobProgress
+from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.progress import ProgressView, Step
+from labctl.cli.report import report_json
+from labctl.cli.root import Invocation
+from labctl.records import TrialRecord, TrialState
+from labctl.report import print_timing_table
+from labctl.report.units import duration
+from labctl.runs import Observer, PlannedTrial, RunRequest, conduct, read_recipe
+
+
+@click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")
+@click.option("--board", help="The board to run on; default: the lab's default board.")
+@click.option(
+    "--set",
+    "set_values",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key of the recipe for this run; may be given several times.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
+@click.argument("recipe", type=click.Path(path_type=Path))
+@click.pass_obj
+def run(
+    invocation: Invocation,
+    recipe: Path,
+    board: str | None,
+    set_values: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Run a recipe on a board and print its timing table.
+
+    Deploys what the board lacks; never builds. Raw logs and records land in a new directory under
+    the lab's runs/. Ends with 0 when every variant has a result and every gate held, 1 when a
+    program failed or a gate was missed, 3 when host, link or board broke: what was finished by then
+    is kept.
+    """
+    lab = lab_of(invocation)
+    chosen = lab.board(board)
+    wanted = read_recipe(recipe, set_values)
+    with ProgressView() as view, connect_board(chosen) as transport:
+        outcome = conduct(
+            RunRequest(wanted, chosen, lab.name, lab.root),
+            transport,
+            RunView(view),
+        )
+    if as_json:
+        click.echo(report_json(outcome.run, list(outcome.trials), outcome.directory.path))
+    else:
+        print_timing_table(Console(), outcome.run, outcome.trials, outcome.gates)
+        click.echo(f"run directory: {outcome.directory.path}")
+    return outcome.exit_status
+
+
+class RunView(Observer):
+    """Shows a run as it goes."""
+
+    def __init__(self, view: ProgressView):
+        self._view = view
+        self._step: tuple[str, Step] | None = None
+        self._overall: Step | None = None
+        self._trial: Step | None = None
+        self._trial_began = 0.0
+
+    def note(self, text: str) -> None:
+        """One line."""
+        self._end_step()
+        self._view.say(text)
+
+    def step(self, step: str, done: int, total: int | None) -> None:
+        """A bar until another step begins."""
+        if self._step is None or self._step[0] != step:
+            self._end_step()
+            self._step = (step, self._view.open(step, total))
+        self._step[1].update(done, total)
+
+    def _end_step(self) -> None:
+        if self._step:
+            self._step[1].finish()
+            self._step = None
+
+    def trial_started(self, trial: PlannedTrial, total: int, expected_s: float | None) -> None:
+        """A bar of all trials, and one of this trial's time."""
+        self._end_step()
+        if self._overall is None:
+            self._overall = self._view.open("all trials", total)
+        self._trial = self._view.open(f"trial {trial.number}/{total} {trial.slug}", expected_s)
+        self._trial_began = time.monotonic()
+
+    def trial_progress(self, progress: JobProgress) -> None:
+        """How long it runs, and how much text there is."""
+        if self._trial:
+            text = f"{progress.stdout_bytes or 0} bytes of text"
+            self._trial.update(time.monotonic() - self._trial_began, note=text)
+
+    def trial_finished(self, record: TrialRecord, total: int) -> None:
+        """One line of result."""
+        if self._trial:
+            self._trial.finish(_result(record))
+            self._trial = None
+        else:
+            self._view.say(f"trial {record.number}/{total} {record.slug}: {_result(record)}")
+        if self._overall:
+            self._overall.update(record.number)
+
+
+def _result(record: TrialRecord) -> str:
+    if record.state is TrialState.SKIPPED:
+        return f"not run: {record.skip_reason}"
+    if record.failure:
+        return f"failed ({record.failure.blame}): {record.failure.message}"
+    timing = record.timing
+    return f"{duration(timing.p50_ns)} a token" if timing and timing.p50_ns else "ok"

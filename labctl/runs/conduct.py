@@ -1,0 +1,202 @@
+"""The main job: a recipe and a board become a run directory."""
+
+import importlib.metadata
+import platform
+import shutil
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from labctl import process
+from labctl.build import Artifact
+from labctl.config.lab import Board
+from labctl.config.recipe import Recipe
+from labctl.config.variants import Variant
+from labctl.deploy import deploy, plan
+from labctl.errors import ConfigError, HostError
+from labctl.records import ArtifactIdentity, BoardFacts, RunRecord
+from labctl.runs.deploying import program_object, sending, wanted_objects
+from labctl.runs.directory import RunDirectory, index_of, new_run_id
+from labctl.runs.execute import Bench, DeployedModel
+from labctl.runs.observer import Observer
+from labctl.runs.plan import TOKENS, Amount, Plan, make_plan
+from labctl.runs.predict import predictions, trial_predictor
+from labctl.runs.prepare import Prepared, prepare
+from labctl.runs.runner import Outcome, Runner
+from labctl.runs.session import BoardSession, agent_artifact, take_board
+from labctl.transport import Transport
+
+#: How long a lost link is taken up again before the run ends; the job on the board goes on.
+REATTACH_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What to run, where, for which lab."""
+
+    recipe: Recipe
+    board: Board
+    lab_name: str
+    lab_root: Path
+
+
+def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Outcome:
+    """Prepare, deploy, plan, run, record.
+
+    Raises ConfigError before anything is run, InfraError when host, link or board broke (finished
+    trials stay on disk), JobError when a model cannot be quantised. Programs that fail on the board
+    are in the outcome.
+    """
+    recipe, board = request.recipe, request.board
+    if recipe.target != board.target:
+        raise ConfigError(
+            f"recipe {recipe.name} is for target {recipe.target}, board {board.name} is a "
+            f"{board.target}",
+            hint=f"choose another board, or --set target={board.target}",
+        )
+    prepared = prepare(recipe, request.lab_root, observer.step)
+    with take_board(
+        board,
+        transport,
+        lab_name=request.lab_name,
+        lab_root=request.lab_root,
+        on_sent=sending(observer),
+    ) as session:
+        wanted = plan(session.store, wanted_objects(prepared), session.facts)
+        paths = deploy(session.store, wanted, sending(observer))
+        models = {
+            key: DeployedModel(file.identity, paths[file.identity.sha256])
+            for key, file in prepared.models.items()
+        }
+        variants, notes = _settled(prepared, session.facts)
+        max_seconds = min(recipe.max_time, board.limits.max_time or recipe.max_time)
+        plan_made = _plan(prepared, variants, session, max_seconds)
+        notes += plan_made.notes
+        run = _run_record(request, prepared, session, plan_made, notes)
+        for note in notes:
+            observer.note(f"note: {note}")
+        directory = RunDirectory.create(request.lab_root / "runs", run)
+        observer.note(f"run directory: {directory.path}")
+        runner = Runner(
+            bench=Bench(
+                board=board.name,
+                target=board.target,
+                facts=session.facts,
+                agent=session.agent,
+                epoch=session.lease.epoch,
+                lease_path=session.lease_path,
+                run_id=run.id,
+                engine=prepared.engine,
+                tool=prepared.tool,
+                program=paths[program_object(prepared).sha256],
+                prompt=prepared.prompt,
+                models=models,
+                reattach_seconds=recipe.timeouts.reattach or REATTACH_SECONDS,
+            ),
+            directory=directory,
+            max_seconds=max_seconds,
+            trial_seconds=recipe.timeouts.trial,
+            observer=observer,
+        )
+        try:
+            return runner.run(plan_made, run, recipe.gates)
+        finally:
+            _index(directory, run, observer)
+
+
+def _settled(prepared: Prepared, facts: BoardFacts) -> tuple[list[Variant], list[str]]:
+    """The variants with every open parameter decided, and what was decided."""
+    variants: list[Variant] = []
+    notes: list[str] = []
+    for variant in prepared.recipe.variants():
+        settled = prepared.engine.settle(
+            prepared.engine.parameters(variant.parameters),
+            facts,
+            prepared.models[variant.model_key].identity,
+        )
+        decided = settled.parameters.model_dump(mode="json", exclude_none=True)
+        variants.append(replace(variant, parameters=decided))
+        notes += [note for note in settled.notes if note not in notes]
+    return variants, notes
+
+
+def _plan(
+    prepared: Prepared, variants: list[Variant], session: BoardSession, max_seconds: float
+) -> Plan:
+    recipe = prepared.recipe
+    predicted = predictions(
+        {key: file.identity for key, file in prepared.models.items()},
+        session.facts,
+        session.target.expectations,
+        prepared.prompt,
+    )
+    wanted = Amount(
+        recipe.repeats,
+        recipe.warm_up,
+        {variant.slug: int(variant.parameters[TOKENS]) for variant in variants},
+    )
+    return make_plan(
+        variants,
+        wanted,
+        interleaved=recipe.order == "interleaved",
+        max_seconds=max_seconds,
+        min_tokens=recipe.min_tokens,
+        predict=trial_predictor(predicted),
+    )
+
+
+def _run_record(
+    request: RunRequest,
+    prepared: Prepared,
+    session: BoardSession,
+    plan_made: Plan,
+    notes: list[str],
+) -> RunRecord:
+    agent = agent_artifact(session.facts.machine, session.target, request.lab_root)
+    return RunRecord(
+        id=new_run_id(request.recipe.name),
+        recipe=request.recipe.name,
+        recipe_resolved=request.recipe.resolved(),
+        board=request.board.name,
+        target=request.board.target,
+        facts=session.facts,
+        artifacts=(_identity(prepared.artifact), _identity(agent)),
+        models=tuple(file.identity for file in prepared.models.values()),
+        trials_planned=len(plan_made.trials),
+        plan_notes=tuple(notes),
+        labctl_version=importlib.metadata.version("labctl"),
+        lab_revision=lab_revision(request.lab_root),
+        host=platform.node(),
+        started=datetime.now(UTC),
+        epoch=session.lease.epoch,
+    )
+
+
+def _identity(artifact: Artifact) -> ArtifactIdentity:
+    manifest = artifact.manifest
+    return ArtifactIdentity(
+        product=manifest.product,
+        version=manifest.version,
+        target=manifest.target,
+        key=manifest.key,
+        commit=manifest.commit,
+        toolchain=str(manifest.toolchain),
+        tools={name: tool.sha256 for name, tool in manifest.tools.items()},
+    )
+
+
+def lab_revision(root: Path) -> str | None:
+    """The git revision of the lab, ``-dirty`` when files differ from it; None without git."""
+    if shutil.which("git") is None:
+        return None
+    words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    done = process.run(words, timeout=20)
+    return done.text.strip() if done.exit_status == 0 else None
+
+
+def _index(directory: RunDirectory, run: RunRecord, observer: Observer) -> None:
+    """The index is made again from the directories: a failure here must not cost the run."""
+    try:
+        index_of(directory.path.parent).add(run, directory.trials())
+    except HostError as error:
+        observer.note(f"note: {error.message}")

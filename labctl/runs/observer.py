@@ -1,0 +1,24 @@
+"""Who is told how a run goes."""
+
+from labctl.board import JobProgress
+from labctl.records import TrialRecord
+from labctl.runs.plan import PlannedTrial
+
+
+class Observer:
+    """Told what happens; shows it to somebody. This one shows nothing."""
+
+    def note(self, text: str) -> None:
+        """Something that the user has to know before the trials begin."""
+
+    def step(self, step: str, done: int, total: int | None) -> None:
+        """A step of preparing or deploying moved on; it has ended when another one begins."""
+
+    def trial_started(self, trial: PlannedTrial, total: int, expected_s: float | None) -> None:
+        """A trial begins; ``total`` are planned; the last one like it took ``expected_s``."""
+
+    def trial_progress(self, progress: JobProgress) -> None:
+        """The board was asked how the trial stands: every few seconds."""
+
+    def trial_finished(self, record: TrialRecord, total: int) -> None:
+        """A trial is on disk."""

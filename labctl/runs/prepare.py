@@ -1,0 +1,75 @@
+"""What a recipe needs on this host before a board is touched: programs, models, prompt."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labctl.build import Artifact, find_artifact
+from labctl.config.names import did_you_mean, listed
+from labctl.config.parameters import parameter_problems
+from labctl.config.recipe import Recipe, load_recipe
+from labctl.config.yamltext import Path as DocumentPath
+from labctl.engines import Engine, Tool, engine_names, get_engine
+from labctl.models import ModelFile, Progress, find_quantizer, resolve
+from labctl.runs.gates import metric_problems
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe with everything of it that lies on this host."""
+
+    recipe: Recipe
+    engine: Engine[Any]
+    artifact: Artifact
+    tool: Tool
+    program: Path
+    models: dict[str, ModelFile]
+    prompt: str
+
+
+def read_recipe(path: Path, set_values: tuple[str, ...] = ()) -> Recipe:
+    """Load a recipe, with what its engine and the gates have to say. Raises ConfigError."""
+    return load_recipe(path, set_values, check=_problems)
+
+
+def _problems(recipe: Recipe) -> Iterator[tuple[DocumentPath, str]]:
+    yield from metric_problems(recipe)
+    name, known = recipe.engine.name, engine_names()
+    if name not in known:
+        near = did_you_mean(name, known) or f"; known are {listed(known)}"
+        yield ("engine", "name"), f"no engine {name!r}{near}"
+        return
+    engine = get_engine(name)
+    if recipe.engine.tool not in engine.intents:
+        near = did_you_mean(recipe.engine.tool, engine.intents)
+        what = f"{name} cannot do {recipe.engine.tool!r} in this version{near}"
+        yield ("engine", "tool"), f"{what}; it knows {listed(engine.intents)}"
+    yield from parameter_problems(recipe, engine.parameters_model)
+
+
+def prepare(recipe: Recipe, lab_root: Path, progress: Progress) -> Prepared:
+    """Find the programs, fetch or derive the models. Nothing is built.
+
+    Raises ConfigError when a program is not built yet or a model cannot be, and what
+    :func:`labctl.models.resolve` raises.
+    """
+    engine = get_engine(recipe.engine.name)
+    artifact = find_artifact(recipe.target, engine.product, recipe.engine.version)
+    tool = engine.tool(recipe.engine.tool, artifact.manifest.tools, artifact.manifest.version)
+    models = resolve(
+        recipe.models,
+        recipe.measured_models(),
+        root=lab_root,
+        find_quantizer=lambda: find_quantizer(recipe.target, lab_root),
+        progress=progress,
+    )
+    return Prepared(
+        recipe,
+        engine,
+        artifact,
+        tool,
+        artifact.tool(tool.name),
+        models,
+        recipe.prompt_text(lab_root),
+    )

@@ -1,0 +1,127 @@
+"""A board taken for a run: nobody else's meanwhile, with the agent on it."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.board import BoardAgent, BoardLease, BoardStore, Lease, probe
+from labctl.build import Artifact, find_artifact
+from labctl.config.lab import Board
+from labctl.config.target import Target, load_target
+from labctl.deploy import Object, agent_object, deploy, plan
+from labctl.errors import BoardError, ConfigError, HostTimeout
+from labctl.files import locked, state_dir, write_atomic
+from labctl.records import BoardFacts, Execution
+from labctl.transport import Transport
+
+PROBE_SECONDS = 20.0
+AGENT_PRODUCT = "agent"
+
+OnSent = Callable[[Object, int], None]
+
+
+@dataclass(frozen=True)
+class BoardSession:
+    """A board that is ours until the context ends."""
+
+    board: Board
+    target: Target
+    facts: BoardFacts
+    store: BoardStore
+    agent: BoardAgent
+    lease: Lease
+    lease_path: str
+
+
+@contextmanager
+def take_board(
+    board: Board, transport: Transport, *, lab_name: str, lab_root: Path, on_sent: OnSent
+) -> Iterator[BoardSession]:
+    """Take a board: lock, facts, agent, lease.
+
+    Raises BoardError (another labctl of this host has it), ConfigError (target and board do not
+    fit; agent not built), and what probing, deploying and leasing raise.
+    """
+    target = load_target(board.target, lab_root)
+    key = hashlib.sha256(f"{transport.label}\n{board.workdir}".encode()).hexdigest()[:16]
+    state = state_dir() / "boards" / key
+    with _exclusive(board, state.with_suffix(".lock")):
+        facts = probe(transport, workdir=board.workdir, timeout=PROBE_SECONDS)
+        check_machine(target, facts)
+        store = BoardStore(transport, board.workdir)
+        wanted = agent_object(facts, lambda machine: _agent_file(machine, target, lab_root))
+        paths = deploy(store, plan(store, [wanted], facts), on_sent)
+        agent = BoardAgent(transport, paths[wanted.sha256], board.workdir)
+        facts = agent.refine(facts)
+        lease = _acquire(BoardLease(transport, board.workdir), lab_name, state)
+        yield BoardSession(
+            board,
+            target,
+            facts,
+            # The agent hashes with the CPU's SHA instructions where there are any.
+            BoardStore(transport, board.workdir, hash_command=(agent.path, "hash")),
+            agent,
+            lease,
+            BoardLease(transport, board.workdir).path,
+        )
+
+
+@contextmanager
+def _exclusive(board: Board, lock: Path) -> Iterator[None]:
+    held = False
+    try:
+        with locked(lock, timeout=0, holder="another labctl"):
+            held = True
+            yield
+    except HostTimeout as error:
+        if held:
+            raise
+        raise BoardError(
+            f"board {board.name} is in use: {error.message}", hint=error.hint
+        ) from error
+
+
+def check_machine(target: Target, facts: BoardFacts) -> None:
+    """Refuse a target whose programs the board cannot execute, before anything is moved.
+
+    Raises ConfigError for another machine, or for instructions that the board's CPUs lack.
+    """
+    if facts.execution is Execution.EMULATED:
+        return
+    if facts.machine != target.machine:
+        raise ConfigError(
+            f"target {target.name} is {target.machine}, the board is {facts.machine}",
+            hint="set the board's target in devices.yaml to what the board is",
+        )
+    for cpu in facts.cpus:
+        lacking = sorted(set(target.features) - set(cpu.features)) if cpu.features else []
+        if lacking:
+            raise ConfigError(
+                f"target {target.name} uses instructions that the board's CPU lacks: "
+                f"{', '.join(lacking)}",
+                hint="build for a target that fits, and name it in devices.yaml",
+            )
+
+
+def agent_artifact(machine: str, target: Target, lab_root: Path) -> Artifact:
+    """The agent for a machine as ``uname -m`` names it. Raises ConfigError: not built yet."""
+    name = target.name if machine == target.machine else f"host-{machine}"
+    return find_artifact(name, AGENT_PRODUCT, lab_root=lab_root)
+
+
+def _agent_file(machine: str, target: Target, lab_root: Path) -> Path:
+    return agent_artifact(machine, target, lab_root).tool(AGENT_PRODUCT)
+
+
+def _acquire(lease: BoardLease, lab_name: str, state: Path) -> Lease:
+    """Take the lease with an epoch above every one that this host has ever had of the board."""
+    record = state.with_suffix(".epoch")
+    try:
+        known = int(record.read_text())
+    except (FileNotFoundError, ValueError):
+        known = 0
+    taken = lease.acquire(lab_name, minimum_epoch=known)
+    write_atomic(record, f"{taken.epoch}\n")
+    return taken
