@@ -94,9 +94,10 @@ def sha256_file(path: Path, progress: Callable[[int], None] | None = None) -> st
 
 
 @contextmanager
-def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Iterator[None]:
+def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Iterator[int]:
     """Hold an exclusive lock between processes of this host; the kernel frees it on any death.
 
+    Gives the lock's file descriptor: a program that inherits it holds the lock too.
     Raises HostTimeout when it is not free within ``timeout`` seconds; the message says whose it is.
     """
     with host_writes(path):
@@ -122,4 +123,4 @@ def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Ite
         file.truncate()
         file.write(f"{os.getpid()}\n")
         file.flush()
-        yield
+        yield file.fileno()

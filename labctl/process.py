@@ -48,8 +48,12 @@ def start(
     stdin: int | None = subprocess.DEVNULL,
     stdout: int | None = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
+    keep_open: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a program as the leader of its own session. The caller ends it with :func:`stop`.
+
+    ``keep_open`` are file descriptors that it and its children inherit: a lock held by one of them
+    stays held until the last of them has ended, also when labctl is killed before.
 
     Raises ToolMissing when it is not installed, HostError when it cannot be started.
     """
@@ -63,6 +67,7 @@ def start(
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
+            pass_fds=tuple(keep_open),
         )
     except FileNotFoundError as error:
         if cwd is not None and not cwd.is_dir():
@@ -137,13 +142,15 @@ def run_streaming(
     log: Path | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    keep_open: Sequence[int] = (),
 ) -> Completed:
     """Run a long program; both streams merged go line by line to ``on_line`` and into ``log``.
 
-    ``stdout`` of the result holds the last lines only (the log holds all).
+    ``stdout`` of the result holds the last lines only (the log holds all). ``keep_open`` as in
+    :func:`start`.
     """
     began = time.monotonic_ns()
-    process = start(argv, cwd=cwd, env=env, stderr=subprocess.STDOUT)
+    process = start(argv, cwd=cwd, env=env, stderr=subprocess.STDOUT, keep_open=keep_open)
     expired = threading.Event()
 
     def expire() -> None:

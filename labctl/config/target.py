@@ -76,7 +76,7 @@ class Target(StrictModel):
     cpu_flags: tuple[Line, ...] = ()
     """The same instruction set as zig's CPU, in GCC's flags."""
     features: tuple[Word, ...] = ()
-    """What the instruction set has, as the ``Features`` line of /proc/cpuinfo calls it."""
+    """What its programs may use of the instruction set, in the words of /proc/cpuinfo."""
     cmake: dict[Word, bool | int | str] = Field(default_factory=dict)
     """CMake definitions that every product gets for this target."""
     emulator: Emulator | None = None

@@ -1,0 +1,209 @@
+"""What a build leaves: a folder of tools with a manifest that says what they are.
+
+    <cache>/artifacts/<target>/<product>-<version>-<key>/
+        bin/<tool>
+        manifest.json
+    <cache>/artifacts/<target>/<product>-<version> -> the folder that the last build meant
+
+The manifest is written last: a tool that it does not name does not exist.
+"""
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from labctl.build.elf import ElfFacts
+from labctl.build.source import SourceIdentity
+from labctl.build.spec import Definition, find_spec
+from labctl.build.toolchain import ToolchainIdentity
+from labctl.config.names import listed, unknown
+from labctl.config.target import load_target
+from labctl.errors import ConfigError, IntegrityError
+from labctl.files import cache_dir, host_writes, sha256_file, write_atomic
+
+MANIFEST = "manifest.json"
+SCHEMA_VERSION = 1
+
+
+class Recorded(BaseModel):
+    """Base of what a manifest says; fields of a newer labctl are kept out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class SmokeRun(Recorded):
+    """A first start of a tool on this host."""
+
+    done: bool
+    """Whether it was started at all."""
+    reason: str | None = None
+    """Why not."""
+    argv: tuple[str, ...] = ()
+    """The whole command, the emulator with it."""
+    exit_status: int | None = None
+    output: str = ""
+    """The first lines that it printed."""
+
+
+class ToolRecord(Recorded):
+    """One tool."""
+
+    sha256: str
+    size_bytes: int
+    elf: ElfFacts
+    smoke: SmokeRun
+    built: datetime
+    """When it was built, UTC."""
+
+
+class Manifest(Recorded):
+    """``manifest.json``: everything that decided on the tools' bytes, and what proves them."""
+
+    schema_version: int = SCHEMA_VERSION
+    product: str
+    version: str
+    """Label of the version, e.g. ``new``."""
+    target: str
+    key: str
+    """SHA-256 of all inputs of the build."""
+    source: SourceIdentity
+    toolchain: ToolchainIdentity
+    definitions: dict[str, Definition]
+    """CMake definitions."""
+    flags: tuple[str, ...]
+    """Flags of every call of the compiler."""
+    labctl_version: str
+    tools: dict[str, ToolRecord]
+
+    @property
+    def commit(self) -> str | None:
+        """The source's git commit, where it has one."""
+        return self.source.commit
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A finished build."""
+
+    path: Path
+    manifest: Manifest
+
+    def tool(self, name: str) -> Path:
+        """The file of a tool.
+
+        Raises ConfigError when the artifact does not have it, IntegrityError when its file is gone
+        or no longer what was built.
+        """
+        if name not in self.manifest.tools:
+            what = f"tool in {self.path.name}"
+            raise ConfigError(unknown(what, name, self.manifest.tools), hint=self._rebuild(name))
+        if not self.has([name]):
+            raise IntegrityError(f"{self._file(name)} is gone or damaged", hint=self._rebuild(name))
+        return self._file(name)
+
+    def has(self, names: Iterable[str]) -> bool:
+        """Whether all these tools are here, by name and size."""
+        return all(self._is_there(name) for name in names)
+
+    def verify(self) -> None:
+        """Raise IntegrityError unless every tool has the hash that the manifest says."""
+        for name, record in self.manifest.tools.items():
+            if sha256_file(self.tool(name)) != record.sha256:
+                raise IntegrityError(
+                    f"{self._file(name)} is not what was built",
+                    hint=f"remove {self.path} and build again",
+                )
+
+    def _file(self, name: str) -> Path:
+        return self.path / "bin" / name
+
+    def _is_there(self, name: str) -> bool:
+        record = self.manifest.tools.get(name)
+        path = self._file(name)
+        return record is not None and path.is_file() and path.stat().st_size == record.size_bytes
+
+    def _rebuild(self, tool: str) -> str:
+        manifest = self.manifest
+        return (
+            f"labctl build --target {manifest.target} --product {manifest.product} "
+            f"--version {manifest.version} --tool {tool}"
+        )
+
+
+def artifacts_dir() -> Path:
+    """Where artifacts are kept."""
+    return cache_dir() / "artifacts"
+
+
+def read_artifact(path: Path) -> Artifact | None:
+    """The artifact in a folder; ``None`` when there is none, or one of an unknown format."""
+    try:
+        manifest = Manifest.model_validate_json((path / MANIFEST).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return Artifact(path, manifest) if manifest.schema_version == SCHEMA_VERSION else None
+
+
+def publish(path: Path, manifest: Manifest, files: Mapping[str, Path]) -> Artifact:
+    """Add tools to the artifact in ``path``; its manifest, written last, makes them exist.
+
+    The caller holds the build's lock. Raises HostError.
+    """
+    for name, file in files.items():
+        with host_writes(path):
+            content = file.read_bytes()
+            placed = path / "bin" / name
+        write_atomic(placed, content)
+        with host_writes(path):
+            placed.chmod(0o755)
+    write_atomic(path / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
+    return Artifact(path, manifest)
+
+
+def mark_current(artifact: Artifact) -> None:
+    """Make this artifact the one that :func:`find_artifact` gives for its version."""
+    name = f"{artifact.manifest.product}-{artifact.manifest.version}"
+    link = artifact.path.parent / name
+    if link.is_symlink() and link.readlink() == Path(artifact.path.name):
+        return
+    with (
+        host_writes(link),
+        tempfile.TemporaryDirectory(dir=link.parent, prefix=".link-") as scratch,
+    ):
+        fresh = Path(scratch) / name
+        fresh.symlink_to(artifact.path.name)
+        fresh.replace(link)
+
+
+def find_artifact(
+    target: str, product: str, version: str | None = None, *, lab_root: Path | None = None
+) -> Artifact:
+    """The artifact that was built last for a target, product and version (the spec's default).
+
+    Raises ConfigError when there is none, with the command that builds it.
+    """
+    load_target(target, lab_root)
+    spec, _ = find_spec(target, product, lab_root)
+    label = version or spec.default_version
+    artifact = read_artifact((artifacts_dir() / target / f"{product}-{label}").resolve())
+    if artifact is not None:
+        return artifact
+    built = [a.manifest for a in list_artifacts() if a.manifest.target == target]
+    others = sorted({m.version for m in built if m.product == product})
+    there = f"; there is {listed(others, joiner='and')}" if others else ""
+    named = f" --version {version}" if version and version in spec.versions else ""
+    raise ConfigError(
+        f"no {product} ({label}) is built for target {target}{there}",
+        hint=f"labctl build --target {target} --product {product}{named}",
+    )
+
+
+def list_artifacts() -> list[Artifact]:
+    """All finished artifacts, sorted by target and name."""
+    folders = sorted(artifacts_dir().glob(f"*/*/{MANIFEST}"))
+    found = (read_artifact(path.parent) for path in folders if not path.parent.is_symlink())
+    return [artifact for artifact in found if artifact is not None]

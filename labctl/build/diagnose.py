@@ -1,0 +1,51 @@
+"""Why a compiler, CMake or Ninja failed, from what it printed."""
+
+import re
+from pathlib import Path
+
+from labctl.errors import CompileError, ConfigError, HostError, LabctlError
+from labctl.process import Completed
+
+_ERROR = re.compile(
+    r"\berror:|undefined (?:reference|symbol)|^CMake Error|ninja: error:|multiple definition"
+)
+_MOST_LINES = 12
+
+
+class ErrorLines:
+    """Keeps the first lines of a build's output that tell of errors."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._after_cmake_error = 0
+
+    def see(self, line: str) -> None:
+        """Take one line of output."""
+        found = _ERROR.search(line)
+        if line.startswith("CMake Error"):
+            self._after_cmake_error = 4  # CMake says what is wrong in the lines below
+        wanted = found or (self._after_cmake_error > 0 and line.strip())
+        self._after_cmake_error -= 1
+        if wanted and len(self.lines) < _MOST_LINES:
+            self.lines.append(line.strip())
+
+
+def explain(what: str, done: Completed, errors: ErrorLines, log: Path) -> LabctlError:
+    """The error for a build step that ended badly; ``what`` is e.g. ``llama.cpp for rk3568``."""
+    said = "\n".join([*errors.lines, done.text])
+    details = "\n".join(errors.lines) or done.tail(_MOST_LINES)
+    hint = f"the whole log: {log}"
+    if "No space left on device" in said:
+        return HostError(f"{what}: the disk is full", hint=hint, details=details)
+    if re.search(r"unable to spawn|OutOfMemory|Cannot allocate memory|terminated by signal", said):
+        return HostError(
+            f"{what}: a compiler was killed, or had too little memory",
+            hint=f"fewer at once may help: --jobs 1; {hint}",
+            details=details,
+        )
+    unknown = re.search(r"ninja: error: unknown target '([^']*)'", said)
+    if unknown:
+        return ConfigError(f"{what}: the source has no tool {unknown[1]!r}", hint=hint)
+    if "does not appear to contain CMakeLists.txt" in said:
+        return ConfigError(f"{what}: the source has no CMakeLists.txt", hint=hint)
+    return CompileError(f"{what} does not compile", hint=hint, details=details)

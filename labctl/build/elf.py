@@ -1,0 +1,99 @@
+"""What a built file is, read from its ELF header (System V ABI, chapter 4 and 5)."""
+
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSegment
+from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import InterpSegment
+from pydantic import BaseModel, ConfigDict
+
+from labctl.build.spec import ElfKind
+from labctl.config.target import Target
+from labctl.errors import ConfigError, HostError
+
+
+class ElfFacts(BaseModel):
+    """Facts of one ELF file."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    machine: str
+    """``e_machine``, e.g. ``EM_AARCH64``."""
+    bits: int
+    """Class of the file: 32 or 64."""
+    type: str
+    """``e_type``, e.g. ``ET_EXEC``."""
+    interpreter: str | None
+    """The dynamic linker that it asks for (PT_INTERP)."""
+    dynamic: bool
+    """Whether it has a dynamic section (PT_DYNAMIC)."""
+    needed: tuple[str, ...]
+    """Libraries that it needs at run time."""
+    stripped: bool
+    """Neither a symbol table nor debug information."""
+
+
+def read_elf(path: Path) -> ElfFacts:
+    """Read the facts of a file. Raises ConfigError when it is not ELF, or HostError."""
+    try:
+        with path.open("rb") as file:
+            return _facts(ELFFile(file))
+    except ELFError as error:
+        raise ConfigError(f"{path} is not an ELF file: {error}") from error
+    except OSError as error:
+        raise HostError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _facts(elf: ELFFile) -> ElfFacts:
+    interpreter: str | None = None
+    dynamic = False
+    needed: tuple[str, ...] = ()
+    for segment in elf.iter_segments():
+        if isinstance(segment, InterpSegment):
+            interpreter = str(segment.get_interp_name())
+        elif isinstance(segment, DynamicSegment):
+            dynamic = True
+            needed = tuple(str(vars(tag)["needed"]) for tag in segment.iter_tags("DT_NEEDED"))
+    symbols = any(
+        section["sh_type"] == "SHT_SYMTAB" or section.name.startswith((".debug_", ".zdebug_"))
+        for section in elf.iter_sections()
+    )
+    return ElfFacts(
+        machine=str(elf["e_machine"]),
+        bits=elf.elfclass,
+        type=str(elf["e_type"]),
+        interpreter=interpreter,
+        dynamic=dynamic,
+        needed=needed,
+        stripped=not symbols,
+    )
+
+
+def prove(name: str, facts: ElfFacts, kind: ElfKind, target: Target) -> None:
+    """Refuse a file that the target could not run as it is.
+
+    Raises ConfigError that says everything that is wrong with it: the spec or the target cannot be.
+    """
+    wrong: list[str] = []
+    if facts.machine != target.elf_machine:
+        wrong.append(f"it is for {facts.machine}, not {target.elf_machine}")
+    if facts.bits != target.elf_bits:
+        wrong.append(f"it has {facts.bits} bits, not {target.elf_bits}")
+    if kind is ElfKind.STATIC_EXECUTABLE:
+        if facts.type != "ET_EXEC":
+            wrong.append(f"its type is {facts.type}, not ET_EXEC")
+        if facts.interpreter is not None:
+            wrong.append(f"it asks for the dynamic linker {facts.interpreter}")
+        elif facts.dynamic:
+            wrong.append("it has a dynamic section")
+    elif facts.type != "ET_DYN" or not facts.dynamic or facts.interpreter is not None:
+        wrong.append("it is not a shared object")
+    if not facts.stripped:
+        wrong.append("it is not stripped")
+    if wrong:
+        raise ConfigError(
+            f"{name} is not a {kind.value.replace('-', ' ')} for target {target.name}: "
+            + "; ".join(wrong),
+            hint="the build spec's definitions or flags, or the target's, have to change",
+        )

@@ -1,0 +1,33 @@
+"""What a build says while it works."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """The steps of a build, in their order."""
+
+    WAIT = "wait"
+    SOURCE = "source"
+    RUNTIME = "runtime"
+    CONFIGURE = "configure"
+    COMPILE = "compile"
+    CHECK = "check"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A step has begun or moved on; ``done`` of ``total`` pieces where they can be counted."""
+
+    step: Step
+    message: str
+    done: int | None = None
+    total: int | None = None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def ignore(_progress: Progress) -> None:
+    """For callers who do not want to know."""

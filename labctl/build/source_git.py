@@ -1,0 +1,85 @@
+"""Source from a git repository, at one commit, without its history."""
+
+import os
+import re
+from pathlib import Path
+
+from labctl import process
+from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.source import GIT_SECONDS, Source, SourceIdentity, fetching, keep, sources_dir
+from labctl.errors import ConfigError, HostError
+
+FETCH_SECONDS = 1800.0
+
+_NETWORK = re.compile(
+    r"Could not resolve host|Connection (?:refused|timed out|reset)|Network is unreachable"
+    r"|Failed to connect|unable to access|early EOF|Could not read from remote",
+    re.IGNORECASE,
+)
+
+
+class Repository(Source):
+    """A repository at a tag, a branch or a full commit; kept in the cache under its commit."""
+
+    def __init__(self, address: str, ref: str):
+        for word, what in ((address, "the address of a repository"), (ref, "a git ref")):
+            if not word or word.startswith("-") or not word.isprintable() or " " in word:
+                raise ConfigError(f"{word!r} is not {what}")
+        # A relative path would mean another repository once git runs elsewhere.
+        self.address = str(Path(address).resolve()) if Path(address).is_dir() else address
+        self.ref = ref
+        self.identity = SourceIdentity(kind="git", location=address, commit=self._resolve())
+
+    def fetch(self, on_progress: OnProgress) -> Path:
+        """The checked-out tree. Raises ConfigError, HostError, HostTimeout."""
+        home = sources_dir() / self.identity.digest
+        if home.is_dir():
+            return home
+        on_progress(Progress(Step.SOURCE, f"fetch {self.ref} of {self.address}"))
+        with fetching(home, timeout=FETCH_SECONDS) as scratch:
+            if scratch is not None:
+                self._fetch_into(home, scratch / "tree")
+        return home
+
+    def _resolve(self) -> str:
+        """The commit that the ref means now."""
+        if re.fullmatch(r"[0-9a-f]{40}", self.ref):
+            return self.ref
+        # "^{}" is the commit that an annotated tag points at.
+        patterns = (self.ref, f"{self.ref}^{{}}")
+        listed = self._git("ls-remote", "--", self.address, *patterns, timeout=GIT_SECONDS).text
+        found: dict[str, str] = {}
+        for line in listed.splitlines():
+            commit, _, name = line.partition("\t")
+            found[name] = commit
+        for name in (f"refs/tags/{self.ref}", f"refs/heads/{self.ref}", self.ref):
+            if meant := found.get(f"{name}^{{}}") or found.get(name):
+                return meant
+        raise ConfigError(
+            f"{self.address} has no tag or branch {self.ref!r}",
+            hint="a commit has to be given with all its 40 digits",
+        )
+
+    def _fetch_into(self, home: Path, tree: Path) -> None:
+        commit = self.identity.commit
+        assert commit is not None
+        self._git("init", "--quiet", str(tree), timeout=GIT_SECONDS)
+        shallow = ["fetch", "--quiet", "--depth", "1", "--", self.address, commit]
+        self._git("-C", str(tree), *shallow, timeout=FETCH_SECONDS)
+        checkout = ["checkout", "--quiet", "--detach", "FETCH_HEAD"]
+        self._git("-C", str(tree), *checkout, timeout=FETCH_SECONDS)
+        keep(tree, home)
+
+    def _git(self, *words: str, timeout: float) -> process.Completed:
+        environment = {**os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+        done = process.run(["git", *words], timeout=timeout, env=environment)
+        if done.exit_status == 0:
+            return done
+        said = done.tail(8)
+        if "No space left on device" in said:
+            raise HostError(f"cannot fetch {self.address}: the disk is full", details=said)
+        if _NETWORK.search(said) and "does not exist" not in said and "not found" not in said:
+            raise HostError(
+                f"cannot reach {self.address}", hint="is the network there?", details=said
+            )
+        raise ConfigError(f"git cannot fetch {self.ref!r} of {self.address}", details=said)

@@ -1,0 +1,164 @@
+"""Source archives of the Python package index, fetched with the user's own pip.
+
+pip knows the user's index, mirror, proxy and certificates; labctl knows no address. pip checks the
+pinned hash before it looks into the archive, and labctl checks it again before unpacking.
+"""
+
+import gzip
+import os
+import sys
+import tarfile
+import zlib
+from pathlib import Path
+
+from labctl import process
+from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.source import Source, SourceIdentity, fetching, keep, sources_dir
+from labctl.build.spec import PackageSource
+from labctl.errors import ConfigError, HostError, IntegrityError, ToolMissing
+from labctl.files import sha256_file
+
+FETCH_SECONDS = 900.0
+#: A wait for another labctl that fetches the same archive.
+LOCK_SECONDS = FETCH_SECONDS + 300
+
+
+class Package(Source):
+    """A pinned release of a package; kept unpacked in the cache under its hash."""
+
+    def __init__(self, pinned: PackageSource):
+        self.pinned = pinned
+        self.identity = SourceIdentity(
+            kind="package",
+            location=f"{pinned.package}=={pinned.release}",
+            subdirectory=pinned.subdirectory,
+            sha256=pinned.sha256,
+            commit=pinned.commit,
+        )
+
+    def fetch(self, on_progress: OnProgress) -> Path:
+        """The unpacked source.
+
+        Raises ToolMissing, HostError, HostTimeout, IntegrityError when the archive is not the
+        pinned one, ConfigError when it does not hold what the spec says.
+        """
+        home = sources_dir() / self.identity.digest
+        if home.is_dir():
+            return home
+        on_progress(Progress(Step.SOURCE, f"fetch {self.identity.location}"))
+        with fetching(home, timeout=LOCK_SECONDS) as scratch:
+            if scratch is not None:
+                self._fetch_into(home, scratch, on_progress)
+        return home
+
+    def _fetch_into(self, home: Path, scratch: Path, on_progress: OnProgress) -> None:
+        archive = self._download(scratch)
+        found = sha256_file(archive)
+        if found != self.pinned.sha256:
+            raise self._wrong_hash(f"it has {found}")
+        on_progress(Progress(Step.SOURCE, f"unpack {archive.name}"))
+        tree = unpack(archive, scratch / "tree") / (self.pinned.subdirectory or "")
+        if not tree.is_dir():
+            raise ConfigError(f"{archive.name} has no folder {self.pinned.subdirectory!r}")
+        self._prove_commit(tree)
+        if (tree / ".git").is_file():
+            (tree / ".git").unlink()  # a submodule's: what it points at is not kept
+        keep(tree, home)
+
+    def _download(self, scratch: Path) -> Path:
+        pinned = self.pinned
+        wanted = scratch / "wanted.txt"
+        wanted.write_text(f"{self.identity.location} --hash=sha256:{pinned.sha256}\n")
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        fetch = ["download", "--no-deps", "--require-hashes", "--progress-bar", "off"]
+        only_source = ["--no-binary", pinned.package]
+        where = ["--dest", str(scratch / "archive"), "--requirement", str(wanted)]
+        done = process.run(
+            [*pip, *fetch, *only_source, *where],
+            timeout=FETCH_SECONDS,
+            env={**os.environ, "LC_ALL": "C", "TMPDIR": str(scratch)},
+        )
+        if done.exit_status != 0:
+            raise self._explain(done)
+        archives = list((scratch / "archive").glob("*.tar.gz"))
+        if len(archives) != 1:
+            raise HostError(
+                f"pip fetched {len(archives)} archives of {self.identity.location}, not 1",
+                details=done.tail(),
+            )
+        return archives[0]
+
+    def _explain(self, done: process.Completed) -> HostError | IntegrityError:
+        said = (done.stdout + done.stderr).decode(errors="replace")
+        what = f"cannot fetch {self.identity.location} with pip"
+        if "No module named pip" in said:
+            return ToolMissing(
+                f"{what}: this Python has no pip", hint=f"run `{sys.executable} -m ensurepip`"
+            )
+        if "DO NOT MATCH THE HASHES" in said:
+            return self._wrong_hash(None, done.tail(12))
+        if "No space left on device" in said:
+            return HostError(f"{what}: the disk is full", details=done.tail(5))
+        return HostError(
+            what,
+            hint="is the network there? pip's configured index is used (`pip config list`)",
+            details=done.tail(12),
+        )
+
+    def _wrong_hash(self, found: str | None, details: str | None = None) -> IntegrityError:
+        detail = f": {found}" if found else ""
+        return IntegrityError(
+            f"the archive of {self.identity.location} is not the pinned one, "
+            f"sha256 {self.pinned.sha256}{detail}",
+            hint="the download is damaged, or the index serves another file under this name",
+            details=details,
+        )
+
+    def _prove_commit(self, tree: Path) -> None:
+        if self.pinned.commit is None:
+            return
+        found = head_commit(tree)
+        if found != self.pinned.commit:
+            raise ConfigError(
+                f"{self.identity.location} holds commit {found or 'unknown'}, "
+                f"but the build spec says {self.pinned.commit}"
+            )
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """Unpack a release archive into a new folder; its one top folder.
+
+    Members that would land outside, devices, and links out of it are refused (tarfile's filter
+    ``data``). Raises IntegrityError for an archive that is broken or refused.
+    """
+    folder.mkdir()
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise IntegrityError(f"{archive.name} cannot be unpacked: {error}") from error
+    tops = list(folder.iterdir())
+    if len(tops) != 1 or not tops[0].is_dir():
+        raise IntegrityError(f"{archive.name} does not have one top folder")
+    return tops[0]
+
+
+def head_commit(tree: Path) -> str | None:
+    """What ``git rev-parse HEAD`` would say of a work tree; read without git, which may be absent.
+
+    Format: gitrepository-layout(5). In a submodule ``.git`` is a file that names the folder.
+    """
+    try:
+        git = tree / ".git"
+        if git.is_file():
+            git = tree / git.read_text().removeprefix("gitdir:").strip()
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head
+        name = head.removeprefix("ref: ")
+        if (git / name).is_file():
+            return (git / name).read_text().strip()
+        packed = (git / "packed-refs").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)

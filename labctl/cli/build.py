@@ -1,0 +1,179 @@
+"""``labctl build``."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from labctl.build import Artifact, BuildRequest, GitSource, Progress, Step, build
+from labctl.cli import progress
+from labctl.cli.root import Invocation
+from labctl.config.lab import find_lab_root
+from labctl.errors import ConfigError
+from labctl.report.units import size
+
+AGENT = "agent"
+
+_STEPS = {
+    Step.WAIT: "wait",
+    Step.SOURCE: "source",
+    Step.RUNTIME: "runtime",
+    Step.CONFIGURE: "configure",
+    Step.COMPILE: "compile",
+    Step.CHECK: "check",
+}
+
+
+@click.command(
+    "build",
+    epilog="Example: labctl build --target rk3568 --tool llama-completion --tool llama-bench",
+)
+@click.option("--target", required=True, help="What to build for: a folder of toolchains/.")
+@click.option(
+    "--product",
+    default="llama.cpp",
+    show_default=True,
+    help="What to build: llama.cpp, agent, or a build spec of the lab's own.",
+)
+@click.option(
+    "--tool",
+    "tools",
+    multiple=True,
+    metavar="NAME",
+    help="Build this tool only; may be given several times. Default: all of the version's tools.",
+)
+@click.option(
+    "--version",
+    metavar="LABEL",
+    help="Label of the version in the build spec: for llama.cpp `new` or `classic`.",
+)
+@click.option(
+    "--source",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Build the source in this folder instead of the version's own.",
+)
+@click.option("--git", metavar="URL", help="Build from this git repository; needs --ref.")
+@click.option("--ref", help="Tag, branch or full commit of the git repository.")
+@click.option("--jobs", type=click.IntRange(1, 512), help="Compilers at once; default: as fits.")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
+@click.pass_obj
+def build_command(
+    invocation: Invocation,
+    target: str,
+    product: str,
+    tools: tuple[str, ...],
+    version: str | None,
+    source: Path | None,
+    git: str | None,
+    ref: str | None,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Build tools for a target.
+
+    Builds what is missing and shows where it is, what it was made of and what proves it; with
+    llama.cpp, the target's agent too. The same inputs are built once. Needs no root and no system
+    compiler: `pip install 'labctl[build]'`.
+    """
+    request = BuildRequest(
+        target=target,
+        product=product,
+        tools=tools or None,
+        version=version,
+        source=_source(source, git, ref),
+        jobs=jobs,
+        lab_root=invocation.lab or find_lab_root(Path.cwd()),
+    )
+    began = time.monotonic()
+    with progress.ProgressView() as view:
+        shown = _Shown(view)
+        artifacts = [shown.build(request)]
+        if product != AGENT:
+            agent = replace(request, product=AGENT, tools=None, version=None, source=None)
+            artifacts.append(shown.build(agent))
+    if as_json:
+        click.echo(artifacts[0].manifest.model_dump_json(indent=2))
+        return
+    for artifact in artifacts:
+        _print_summary(artifact, tools if artifact is artifacts[0] else ())
+    took = time.monotonic() - began
+    click.echo("nothing to do" if shown.idle else f"built in {took:.1f} s", err=True)
+
+
+def _source(source: Path | None, git: str | None, ref: str | None) -> Path | GitSource | None:
+    if source is not None and git is not None:
+        raise ConfigError("--source and --git are both given", hint="name one source")
+    if (git is None) != (ref is None):
+        raise ConfigError("--git and --ref belong together", hint="--git URL --ref TAG")
+    return GitSource(git=git, ref=ref) if git is not None and ref is not None else source
+
+
+class _Shown:
+    """Shows builds as they go."""
+
+    def __init__(self, view: progress.ProgressView):
+        self._view = view
+        self._step: progress.Step | None = None
+        self._name: Step | None = None
+        #: Whether nothing had to be done so far.
+        self.idle = True
+
+    def build(self, request: BuildRequest) -> Artifact:
+        """Build and show it. Raises what :func:`labctl.build.build` raises."""
+        try:
+            artifact = build(request, on_progress=self._show)
+        except BaseException:
+            if self._step is not None:
+                self._step.abandon()
+            raise
+        self._finish()
+        return artifact
+
+    def _show(self, event: Progress) -> None:
+        self.idle = False
+        if self._name is not event.step or event.done is None:
+            self._finish()
+            title = f"{_STEPS[event.step]}: {event.message}"
+            self._step, self._name = self._view.open(title, event.total), event.step
+        elif self._step is not None:
+            self._step.update(event.done, event.total, event.message.rpartition("/")[2])
+
+    def _finish(self) -> None:
+        if self._step is not None:
+            self._step.finish()
+        self._step = self._name = None
+
+
+def _print_summary(artifact: Artifact, only: tuple[str, ...]) -> None:
+    manifest = artifact.manifest
+    console = Console()
+    console.print(
+        f"{manifest.product} ({manifest.version}) for {manifest.target}: "
+        f"{manifest.source.revision} of {manifest.source.location}",
+        style="bold",
+        highlight=False,
+        soft_wrap=True,
+    )
+    click.echo(f"  in        {artifact.path}")
+    click.echo(f"  toolchain {manifest.toolchain}")
+    click.echo(f"  flags     {' '.join(manifest.flags)}")
+    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2))
+    for heading in ("  tool", "size", "file", "first start"):
+        table.add_column(heading, justify="right" if heading == "size" else "left")
+    for name, tool in manifest.tools.items():
+        if only and name not in only:
+            continue
+        elf = tool.elf
+        kind = "shared" if elf.dynamic else "static"
+        what = f"{elf.machine.removeprefix('EM_')} {elf.bits}-bit, {kind}, stripped"
+        smoke = tool.smoke
+        started = f"ended with {smoke.exit_status}" if smoke.done else f"not done: {smoke.reason}"
+        emulated = (
+            " (emulated)" if smoke.done and len(smoke.argv) > 1 and smoke.argv[0] != name else ""
+        )
+        table.add_row(f"  {name}", size(tool.size_bytes), what, started + emulated)
+    console.print(table)
