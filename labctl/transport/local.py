@@ -99,7 +99,7 @@ def _board_file(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
         with Path(path).open(mode) as file:
             yield file
     except OSError as error:
-        text = f"{path}: {error.strerror}"
+        text = f"{(error.strerror or str(error)).lower()}, path:{path}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BoardNoSpace(f"the board's storage is full: {text}") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

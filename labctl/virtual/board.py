@@ -92,10 +92,12 @@ class _Running:
 
     async def stop(self) -> None:
         """A power cut: connections drop, every process of the board is killed."""
-        if self._reboot:
-            await asyncio.wait([self._reboot])
-        await self._power_off()
-        self._guard.close()
+        try:
+            if self._reboot:
+                await self._reboot
+        finally:
+            await self._power_off()
+            self._guard.close()
 
     async def _boot(self, port: int) -> int:
         plan = self._plan

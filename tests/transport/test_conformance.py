@@ -1,0 +1,196 @@
+"""What every transport owes its users, on each that there is."""
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    CommandTimeout,
+    ConfigError,
+    LinkError,
+    RemoteExit,
+)
+from labctl.transport import Transport, connect, remote_words
+from labctl.virtual import VirtualBoard, serving
+
+
+@pytest.fixture(scope="module", params=["hdc", "local"])
+def transport(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Transport]:
+    if request.param == "local":
+        with connect("local") as local:
+            yield local
+    else:
+        directory = tmp_path_factory.mktemp("board")
+        with (
+            serving(VirtualBoard("b", directory)) as (board,),
+            connect("hdc", address=board.address) as remote,
+        ):
+            yield remote
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """A folder on the board."""
+    (tmp_path / "board").mkdir()
+    return str(tmp_path / "board")
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "output"),
+    [
+        ("true", 0, b""),
+        ("exit 3", 3, b""),
+        ("echo out; echo err >&2; exit 1", 1, b"out\nerr\n"),
+        ("printf 'a\\000b\\377'", 0, b"a\0b\xff"),
+        ("no-such-program-here 2>/dev/null", 127, b""),
+        ("cat; echo end", 0, b"end\n"),
+        ("echo a # b", 0, b"a\n"),
+        ("echo '[Fail]Device not found'", 0, b"[Fail]Device not found\n"),
+        ('"echo" "x  y"', 0, b"x  y\n"),
+    ],
+)
+def test_commands_give_their_status_and_output(
+    transport: Transport, command: str, status: int, output: bytes
+) -> None:
+    result = transport.run(command, timeout=10)
+    assert (result.exit_status, result.output) == (status, output)
+    assert result.command == command
+    assert result.duration_ns > 0
+
+
+def test_death_by_a_signal_is_a_status(transport: Transport) -> None:
+    assert transport.run("sh -c 'kill -9 $$'", timeout=10).exit_status == 128 + 9
+
+
+def test_check_raises_for_a_status_that_is_not_zero(transport: Transport) -> None:
+    assert transport.run("true", timeout=10).check().exit_status == 0
+    with pytest.raises(RemoteExit, match="status 4"):
+        transport.run("echo why; exit 4", timeout=10).check()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(
+        st.text(
+            st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+            | st.sampled_from("'\"\\ $`\n;&|<>()*?[]#~=%!{}\t\r\x7f-"),
+            max_size=30,
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_words_arrive_as_they_are(transport: Transport, words: list[str]) -> None:
+    said = transport.run(remote_words("printf", "%s\\0", *words), timeout=10)
+    assert said.output == b"".join(word.encode() + b"\0" for word in words)
+
+
+def test_large_output_arrives_whole(transport: Transport) -> None:
+    said = transport.run("seq 1 200000", timeout=30).output
+    assert len(said) == 1_288_895
+    assert said == b"".join(b"%d\n" % n for n in range(1, 200_001))
+
+
+def test_a_command_without_an_end_is_stopped_with_all_its_children(transport: Transport) -> None:
+    began = time.monotonic()
+    with pytest.raises(CommandTimeout, match=r"0\.5 s"):
+        transport.run("sleep 4711 & sleep 4711", timeout=0.5)
+    assert time.monotonic() - began < 5
+    left = transport.run("ps -ef | grep '[s]leep 4711' || true", timeout=10)
+    assert left.text == ""
+
+
+def test_a_command_whose_shell_is_killed_has_no_status(transport: Transport) -> None:
+    with pytest.raises(LinkError, match="no exit status"):
+        transport.run("kill -9 $$", timeout=10)
+
+
+def test_a_nul_byte_is_refused(transport: Transport) -> None:
+    with pytest.raises(ConfigError, match="NUL"):
+        transport.run("echo a\0b", timeout=10)
+
+
+@pytest.mark.parametrize("size", [0, 1, 418_611, 418_612, 3_000_000])
+def test_files_go_there_and_back(
+    transport: Transport, folder: str, tmp_path: Path, size: int
+) -> None:
+    here, back = tmp_path / "here", tmp_path / "deep" / "back"
+    here.write_bytes(os.urandom(size))
+    seen: list[int] = []
+    transport.push(here, f"{folder}/a b'$x", timeout=10, progress=seen.append)
+    transport.pull(f"{folder}/a b'$x", back, timeout=10)
+    assert back.read_bytes() == here.read_bytes()
+    assert (seen[-1] if size else 0) == size
+    assert seen == sorted(seen)
+    assert stat.S_IMODE(back.stat().st_mode) == 0o644
+    assert [path.name for path in back.parent.iterdir()] == ["back"]
+
+
+def test_a_push_replaces_a_longer_file(transport: Transport, folder: str, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    for content in (b"a long first content", b"short"):
+        here.write_bytes(content)
+        transport.push(here, f"{folder}/x", timeout=10)
+    assert transport.run(remote_words("cat", f"{folder}/x"), timeout=10).output == b"short"
+
+
+def test_a_failed_pull_leaves_nothing_and_keeps_what_was_there(
+    transport: Transport, folder: str, tmp_path: Path
+) -> None:
+    local = tmp_path / "kept"
+    local.write_bytes(b"old")
+    with pytest.raises(BoardError, match="no such file"):
+        transport.pull(f"{folder}/missing", local, timeout=10)
+    assert local.read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["board", "kept"]
+
+
+def test_errors_of_the_board_have_their_types(
+    transport: Transport, folder: str, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.write_bytes(b"x" * 100)
+    with pytest.raises(BoardError, match="no such file or directory"):
+        transport.push(here, f"{folder}/no/such/x", timeout=10)
+    with pytest.raises(BoardNoSpace, match="storage is full"):
+        transport.push(here, "/dev/full", timeout=10)
+    with pytest.raises(BoardError, match="directory"):
+        transport.pull(folder, tmp_path / "x", timeout=10)
+
+
+def test_sources_that_are_no_files_are_the_users_error(
+    transport: Transport, folder: str, tmp_path: Path
+) -> None:
+    for local in (tmp_path / "missing", tmp_path):
+        with pytest.raises(ConfigError, match="not a file on this host"):
+            transport.push(local, f"{folder}/x", timeout=10)
+
+
+def test_unsafe_paths_are_refused_before_anything_is_done(
+    transport: Transport, folder: str, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.write_bytes(b"x")
+    for path in ("relative", f"{folder}/100%", f"{folder}/a\nb", f"{folder}/../x"):
+        with pytest.raises(ConfigError, match="unsafe path"):
+            transport.push(here, path, timeout=10)
+        with pytest.raises(ConfigError, match="unsafe path"):
+            transport.pull(path, tmp_path / "x", timeout=10)
+    assert list(Path(folder).iterdir()) == []
+
+
+def test_it_is_alive_and_close_can_be_called_twice(transport: Transport) -> None:
+    assert transport.is_alive()
+    transport.close()
+    transport.close()
+    assert transport.is_alive()  # a link is opened again when it is needed

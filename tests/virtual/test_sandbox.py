@@ -1,0 +1,108 @@
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from labctl import process
+from labctl.errors import ConfigError
+from labctl.retry import wait_until
+from labctl.virtual import sandbox
+from labctl.virtual.sandbox import MARK, Sandbox, boot, kill_boot
+
+needs_board_userland = pytest.mark.skipif(
+    not (shutil.which("mksh") and shutil.which("toybox")),
+    reason="mksh and toybox are not installed",
+)
+
+
+@pytest.fixture
+def children() -> Iterator[list["subprocess.Popen[bytes]"]]:
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
+def sh(box: Sandbox, command: str) -> process.Completed:
+    return process.run([*box.shell, command], env=box.environment, timeout=10)
+
+
+def test_nothing_of_the_hosts_environment_gets_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+    box = boot(tmp_path)
+    said = sh(box, "env").text
+    assert "hunter2" not in said
+    assert f"{MARK}={box.boot_id}" in said.splitlines()
+
+
+@needs_board_userland
+def test_the_userland_is_a_boards(tmp_path: Path) -> None:
+    box = boot(tmp_path)
+    assert box.note is None
+    assert "MIRBSD KSH" in sh(box, "echo $KSH_VERSION").text
+    for gnu_habit in ("grep -P a /dev/null", "seq --help=x", "python3 -V", "bash -c :", "gcc"):
+        assert sh(box, gnu_habit).exit_status != 0, gnu_habit
+    for applet in ("ls", "sha256sum", "printf", "stat", "df", "ps", "mkdir", "mv", "ln"):
+        assert sh(box, f"command -v {applet}").text == f"{tmp_path}/system/bin/{applet}\n"
+
+
+def test_without_mksh_the_hosts_sh_stands_in_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox.shutil, "which", lambda _: None)
+    box = boot(tmp_path)
+    assert box.note is not None
+    assert "mksh" in box.note
+    assert sh(box, "echo works").text == "works\n"
+
+
+def test_a_boot_has_a_workdir_and_an_id_of_its_own(tmp_path: Path) -> None:
+    first, second = boot(tmp_path), boot(tmp_path)
+    assert first.boot_id != second.boot_id
+    assert (tmp_path / "data/local/tmp/labctl").is_dir()
+
+
+def test_a_boot_kills_what_an_earlier_one_left_and_nothing_else(
+    tmp_path: Path, children: list["subprocess.Popen[bytes]"]
+) -> None:
+    ours, theirs = boot(tmp_path / "ours"), boot(tmp_path / "theirs")
+    children += [
+        process.start([*box.shell, "sleep 60"], env=box.environment) for box in (ours, theirs)
+    ]
+    boot(tmp_path / "ours")
+    assert children[0].wait(5) == -9
+    assert children[1].poll() is None
+
+
+def test_processes_that_left_their_session_are_found(
+    tmp_path: Path, children: list["subprocess.Popen[bytes]"]
+) -> None:
+    box = boot(tmp_path)
+    child = process.start([*box.shell, "setsid sleep 60 & echo $!; wait"], env=box.environment)
+    children.append(child)
+    assert child.stdout is not None
+    pid = int(child.stdout.readline())
+    kill_boot(box.boot_id)
+    child.wait(5)
+    assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=5, interval=0.01)
+    kill_boot(box.boot_id)  # nothing is left: no matter
+
+
+def test_the_emulator_is_exported_in_words(tmp_path: Path) -> None:
+    box = boot(tmp_path, emulator=["/usr/bin/qemu-aarch64-static", "-cpu", "cortex-a76"])
+    assert (
+        box.environment["LABCTL_SANDBOX_EMULATOR"] == "/usr/bin/qemu-aarch64-static -cpu cortex-a76"
+    )
+    assert "LABCTL_SANDBOX_EMULATOR" not in boot(tmp_path).environment
+
+
+@pytest.mark.parametrize("words", [["qemu-aarch64-static"], ["/opt/my qemu"], ["/bin/qemu", ""]])
+def test_an_emulator_that_cannot_be_exported_is_refused(tmp_path: Path, words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="emulator"):
+        boot(tmp_path, emulator=words)
+    assert list(tmp_path.iterdir()) == []
