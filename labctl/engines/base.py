@@ -20,9 +20,9 @@ from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRe
 
 
 class EngineParameters(BaseModel):
-    """Base of what a recipe may set for an engine: immutable, unknown keys refused."""
+    """Base of what a recipe may set for an engine: immutable, strict, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 P = TypeVar("P", bound=EngineParameters)
@@ -101,8 +101,13 @@ class Engine(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def tool(self, intent: str, available: Collection[str], version: str | None = None) -> Tool:
-        """Choose the program and its flags from the names in an artifact and its version label.
+    def tool(self, intent: str, available: Collection[str], *, offered: Collection[str]) -> Tool:
+        """Choose the program and its flags.
+
+        Args:
+            intent: what the recipe asks for.
+            available: the programs that an artifact holds.
+            offered: all programs that its version can be built with.
 
         Raises ConfigError when none of them serves the intent.
         """

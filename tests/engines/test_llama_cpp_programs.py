@@ -61,22 +61,22 @@ def test_empty_prompt_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("available", "version", "tool"),
+    ("available", "offered", "tool"),
     [
-        ({"llama-cli", "llama-completion", "llama-bench"}, None, NEW),
-        ({"llama-completion"}, "b8000", NEW),
-        ({"llama-cli"}, None, CLASSIC),
-        ({"llama-cli"}, "b6173", CLASSIC),
-        ({"llama-cli", "llama-quantize"}, "4227c9be4268", CLASSIC),
+        ({"llama-cli", "llama-completion"}, {"llama-cli", "llama-completion"}, NEW),
+        ({"llama-completion"}, {"llama-cli", "llama-completion"}, NEW),
+        ({"llama-completion"}, set(), NEW),
+        ({"llama-cli"}, {"llama-cli", "llama-bench"}, CLASSIC),
+        ({"llama-cli"}, set(), CLASSIC),
     ],
 )
-def test_program_by_version(available: set[str], version: str | None, tool: Tool) -> None:
-    assert ENGINE.tool("completion", available, version) == tool
+def test_program_by_version(available: set[str], offered: set[str], tool: Tool) -> None:
+    assert ENGINE.tool("completion", available, offered=offered) == tool
 
 
 def test_a_new_llama_cli_only_chats() -> None:
-    with pytest.raises(ConfigError, match="only chats"):
-        ENGINE.tool("completion", {"llama-cli"}, "b7348")
+    with pytest.raises(ConfigError, match="has no llama-completion, which completion needs"):
+        ENGINE.tool("completion", {"llama-cli"}, offered={"llama-cli", "llama-completion"})
 
 
 def test_an_artifact_without_the_program_says_what_it_has() -> None:
@@ -101,6 +101,7 @@ def test_unknown_intents_and_engines_name_the_nearest() -> None:
         ({"tokens": 0}, "parameters.tokens: must be at least 1"),
         ({"tokens": "many"}, "must be a whole number, not 'many'"),
         ({"tokens": True}, "must be a whole number"),
+        ({"tokens": 32, "temperature": "0.5"}, "must be a number"),
         ({"tokens": 32, "temperature": -1}, "parameters.temperature: must be at least 0"),
         ({"tokens": 32, "temperature": float("nan")}, "temperature"),
         ({"tokens": 32, "seed": 2**32 - 1}, "parameters.seed"),

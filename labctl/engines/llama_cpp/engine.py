@@ -29,9 +29,9 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         """``llama-completion``, before build 7348 ``llama-cli``."""
         return programs.wanted_tools(intent)
 
-    def tool(self, intent: str, available: Collection[str], version: str | None = None) -> Tool:
-        """The program for the artifact's version (``b7348`` and later: ``llama-completion``)."""
-        return programs.choose(intent, available, version)
+    def tool(self, intent: str, available: Collection[str], *, offered: Collection[str]) -> Tool:
+        """``llama-completion`` where the version has it; its ``llama-cli`` only chats."""
+        return programs.choose(intent, available, offered)
 
     def command(
         self,

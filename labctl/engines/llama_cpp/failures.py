@@ -55,7 +55,7 @@ _SYMPTOMS = (
     ),
     _symptom(
         r"mmap failed: Cannot allocate memory|failed to allocate buffer for kv cache"
-        r"|failed to allocate compute|unable to allocate|std::bad_alloc|failed to mmap"
+        r"|failed to allocate compute|unable to allocate|std::bad_alloc|insufficient memory|failed to mmap"
         r"|GGML_ASSERT\(ctx->mem_buffer != NULL\) failed",
         "the board ran out of memory",
         _SMALLER,
@@ -66,7 +66,7 @@ _SYMPTOMS = (
         "raise the parameter context, or shorten the prompt",
     ),
     _symptom(
-        r"--no-conversation is not supported by llama-cli",
+        r"invalid argument: -no-cnv|--no-conversation is not supported by llama-cli",
         "this llama-cli only chats",
         "build the artifact with llama-completion",
     ),

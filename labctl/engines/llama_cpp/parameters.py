@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from pydantic import Field, StrictBool, StrictInt, model_validator
+from pydantic import Field, model_validator
 
 from labctl.engines.base import EngineParameters, Settled
 from labctl.records import BoardFacts, ModelIdentity
@@ -22,36 +22,36 @@ REPACKED_TYPES = frozenset({"Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"})
 class LlamaCppParameters(EngineParameters):
     """Parameters of a text completion."""
 
-    tokens: StrictInt = Field(ge=1, le=1_000_000, description="tokens to generate (-n)")
-    context: StrictInt = Field(
+    tokens: int = Field(ge=1, le=1_000_000, description="tokens to generate (-n)")
+    context: int = Field(
         2048,
         ge=_LEAST_CONTEXT,
         le=1 << 24,
         description="positions for prompt and generated tokens (-c); always passed, because newer"
         " versions take the model's whole context otherwise",
     )
-    threads: StrictInt | None = Field(
+    threads: int | None = Field(
         None, ge=1, le=512, description="CPU threads (-t); default: one for each core of the board"
     )
-    seed: StrictInt = Field(1, ge=0, lt=_RANDOM_SEED, description="random seed (--seed)")
+    seed: int = Field(1, ge=0, lt=_RANDOM_SEED, description="random seed (--seed)")
     temperature: float = Field(
         0.0,
         ge=0,
         le=10,
         description="sampling temperature (--temp); 0 = always the likeliest token",
     )
-    ignore_eos: StrictBool = Field(
+    ignore_eos: bool = Field(
         default=True,
         description="go on past the end of the text, so that exactly `tokens` are generated",
     )
-    batch: StrictInt = Field(2048, ge=1, le=1 << 20, description="logical batch size (-b)")
-    ubatch: StrictInt = Field(512, ge=1, le=1 << 20, description="physical batch size (-ub)")
-    warmup: StrictBool | None = Field(
+    batch: int = Field(2048, ge=1, le=1 << 20, description="logical batch size (-b)")
+    ubatch: int = Field(512, ge=1, le=1 << 20, description="physical batch size (-ub)")
+    warmup: bool | None = Field(
         None,
         description="an extra pass over all weights before timing; default: yes, if they fit in"
         " the board's memory",
     )
-    repack: StrictBool | None = Field(
+    repack: bool | None = Field(
         None,
         description="let llama.cpp copy weights to a faster layout in memory that cannot be paged"
         " out; default: yes, if the copies fit in the board's memory",

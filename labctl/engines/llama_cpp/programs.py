@@ -5,7 +5,6 @@ since; the newer ``llama-cli`` only chats. Both understand ``-no-cnv``, without 
 chat template waits for a conversation.
 """
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -16,7 +15,6 @@ from labctl.errors import ConfigError
 
 COMPLETION = "completion"
 INTENTS = (COMPLETION,)
-_FIRST_BUILD_WITH_COMPLETION = 7348
 
 
 @dataclass(frozen=True)
@@ -54,22 +52,20 @@ def wanted_tools(intent: str) -> tuple[str, ...]:
     return tuple(dialect.program for dialect in DIALECTS)
 
 
-def choose(intent: str, available: Collection[str], version: str | None) -> Tool:
+def choose(intent: str, available: Collection[str], offered: Collection[str]) -> Tool:
     """See :meth:`labctl.engines.base.Engine.tool`."""
     wanted = wanted_tools(intent)
-    dialect = next((d for d in DIALECTS if d.program in available), None)
+    dialect = next((d for d in DIALECTS if d.program in {*offered, *available}), None)
     if dialect is None:
-        present = listed(sorted(available), joiner="and") if available else "nothing"
+        present = listed(sorted(offered), joiner="and") if offered else "nothing"
         raise ConfigError(
-            f"the artifact has no program for {intent}: it holds {present}",
-            hint=f"build it with {listed(wanted)}",
+            f"this version of llama.cpp has no program for {intent}: it offers {present}",
+            hint=f"use one that has {listed(wanted)}",
         )
-    build = re.match(r"b?(\d{3,6})\b", version or "")
-    chat_only = build is not None and int(build[1]) >= _FIRST_BUILD_WITH_COMPLETION
-    if dialect.name == "classic" and chat_only:
+    if dialect.program not in available:
         raise ConfigError(
-            f"llama-cli of version {version} only chats; {intent} needs llama-completion",
-            hint="build the artifact with llama-completion",
+            f"the artifact has no {dialect.program}, which {intent} needs",
+            hint=f"build it: labctl build … --tool {dialect.program}",
         )
     return Tool(dialect.program, dialect.name)
 
