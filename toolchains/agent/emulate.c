@@ -6,11 +6,13 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-extern char **environ;
+/* What this process was started with: its own environment may be emptied before an exec. */
+static char remembered[EMULATOR_MAX_BYTES];
 
 #ifdef __aarch64__
 static const bool runs_aarch64 = true;
@@ -43,11 +45,17 @@ const char *emulator_for(const char *path, char *const envp[])
 {
     if (runs_aarch64)
         return NULL;
-    /* A program started with an emptied environment is on the same virtual board. */
     const char *emulator = variable(EMULATOR_VARIABLE, envp);
     if (!emulator)
-        emulator = variable(EMULATOR_VARIABLE, environ);
-    return emulator && *emulator && is_aarch64_elf(path) ? emulator : NULL;
+        emulator = remembered;
+    return *emulator && is_aarch64_elf(path) ? emulator : NULL;
+}
+
+void emulator_remember(void)
+{
+    const char *emulator = getenv(EMULATOR_VARIABLE);
+    if (emulator && strlen(emulator) < sizeof remembered)
+        strcpy(remembered, emulator);
 }
 
 bool emulated_prepare(struct emulated *emulated, const char *emulator)

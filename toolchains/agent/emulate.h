@@ -24,6 +24,9 @@
 /* Arguments and variables of an emulated program; more is E2BIG. They live on the stack. */
 #define EMULATED_MAX_WORDS 32768
 
+/* Keep this process's emulator for programs that it starts with an emptied environment. */
+void emulator_remember(void);
+
 /* The emulator's command when `path` has to go behind it, else NULL. envp: the program's own. */
 const char *emulator_for(const char *path, char *const envp[]);
 

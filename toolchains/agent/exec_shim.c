@@ -30,8 +30,9 @@ static exec_function real_execvpe;
 static spawn_function real_spawn;
 static spawn_function real_spawnp;
 
-__attribute__((constructor)) static void find_real_functions(void)
+__attribute__((constructor)) static void prepare(void)
 {
+    emulator_remember();
     *(void **)&real_execve = dlsym(RTLD_NEXT, "execve");
     *(void **)&real_execvpe = dlsym(RTLD_NEXT, "execvpe");
     *(void **)&real_spawn = dlsym(RTLD_NEXT, "posix_spawn");
