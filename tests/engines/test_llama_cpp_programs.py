@@ -79,11 +79,12 @@ def test_a_new_llama_cli_only_chats() -> None:
         ENGINE.tool("completion", {"llama-cli"}, offered={"llama-cli", "llama-completion"})
 
 
-def test_an_artifact_without_the_program_says_what_it_has() -> None:
-    with pytest.raises(ConfigError, match="llama-bench and llama-quantize"):
-        ENGINE.tool("completion", {"llama-quantize", "llama-bench"}, None)
-    with pytest.raises(ConfigError, match="holds nothing"):
-        ENGINE.tool("completion", set(), None)
+def test_a_version_without_the_program_says_what_it_has() -> None:
+    tools = {"llama-quantize", "llama-bench"}
+    with pytest.raises(ConfigError, match="offers llama-bench and llama-quantize"):
+        ENGINE.tool("completion", tools, offered=tools)
+    with pytest.raises(ConfigError, match="offers nothing"):
+        ENGINE.tool("completion", set(), offered=set())
 
 
 def test_unknown_intents_and_engines_name_the_nearest() -> None:
