@@ -55,7 +55,8 @@ _SYMPTOMS = (
     ),
     _symptom(
         r"mmap failed: Cannot allocate memory|failed to allocate buffer for kv cache"
-        r"|failed to allocate compute|unable to allocate|std::bad_alloc|insufficient memory|failed to mmap"
+        r"|failed to allocate compute|unable to allocate|std::bad_alloc"
+        r"|insufficient memory|failed to mmap"
         r"|GGML_ASSERT\(ctx->mem_buffer != NULL\) failed",
         "the board ran out of memory",
         _SMALLER,
