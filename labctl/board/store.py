@@ -120,6 +120,14 @@ class BoardStore:
                 raise
         return target
 
+    def used_bytes(self) -> int:
+        """What the store holds now, as ``du`` counts it. Raises LinkError, BoardError."""
+        folder = remote_words(self.directory)
+        text = self._run(
+            f"[ ! -d {folder} ] || du -s -k {folder}", "cannot measure the board's store"
+        ).split()
+        return int(text[0]) * 1024 if text else 0
+
     def remove(self, sha256: str) -> None:
         """Remove content from the board; no error when it is not there."""
         path = remote_words(self.path(sha256))

@@ -1,5 +1,6 @@
 """``labctl build``."""
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -8,33 +9,25 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from labctl.build import Artifact, BuildRequest, GitSource, Progress, Step, build
+from labctl.build import Artifact, BuildRequest, GitSource, Progress, Step
+from labctl.build import build as build_artifact
 from labctl.cli import progress
 from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
 from labctl.errors import ConfigError
 from labctl.report.units import size
 
+DEFAULT_PRODUCT = "llama.cpp"
 AGENT = "agent"
-
-_STEPS = {
-    Step.WAIT: "wait",
-    Step.SOURCE: "source",
-    Step.RUNTIME: "runtime",
-    Step.CONFIGURE: "configure",
-    Step.COMPILE: "compile",
-    Step.CHECK: "check",
-}
 
 
 @click.command(
-    "build",
     epilog="Example: labctl build --target rk3568 --tool llama-completion --tool llama-bench",
 )
 @click.option("--target", required=True, help="What to build for: a folder of toolchains/.")
 @click.option(
     "--product",
-    default="llama.cpp",
+    default=DEFAULT_PRODUCT,
     show_default=True,
     help="What to build: llama.cpp, agent, or a build spec of the lab's own.",
 )
@@ -61,8 +54,9 @@ _STEPS = {
 @click.option("--jobs", type=click.IntRange(1, 512), help="Compilers at once; default: as fits.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 @click.pass_obj
-def build_command(
+def build(
     invocation: Invocation,
+    *,
     target: str,
     product: str,
     tools: tuple[str, ...],
@@ -92,11 +86,12 @@ def build_command(
     with progress.ProgressView() as view:
         shown = _Shown(view)
         artifacts = [shown.build(request)]
-        if product != AGENT:
+        if product == DEFAULT_PRODUCT:
             agent = replace(request, product=AGENT, tools=None, version=None, source=None)
             artifacts.append(shown.build(agent))
     if as_json:
-        click.echo(artifacts[0].manifest.model_dump_json(indent=2))
+        manifest = artifacts[0].manifest.model_dump(mode="json")
+        click.echo(json.dumps({"path": str(artifacts[0].path), **manifest}, indent=2))
         return
     for artifact in artifacts:
         _print_summary(artifact, tools if artifact is artifacts[0] else ())
@@ -125,7 +120,7 @@ class _Shown:
     def build(self, request: BuildRequest) -> Artifact:
         """Build and show it. Raises what :func:`labctl.build.build` raises."""
         try:
-            artifact = build(request, on_progress=self._show)
+            artifact = build_artifact(request, on_progress=self._show)
         except BaseException:
             if self._step is not None:
                 self._step.abandon()
@@ -137,7 +132,7 @@ class _Shown:
         self.idle = False
         if self._name is not event.step or event.done is None:
             self._finish()
-            title = f"{_STEPS[event.step]}: {event.message}"
+            title = f"{event.step}: {event.message}"
             self._step, self._name = self._view.open(title, event.total), event.step
         elif self._step is not None:
             self._step.update(event.done, event.total, event.message.rpartition("/")[2])

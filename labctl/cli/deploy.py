@@ -1,7 +1,6 @@
 """``labctl deploy``."""
 
 import json
-from pathlib import Path
 
 import click
 
@@ -10,6 +9,7 @@ from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run import RunView
 from labctl.config.lab import Board, LabFile
+from labctl.config.recipe import find_recipe
 from labctl.deploy import DeployPlan, Object
 from labctl.errors import ConfigError
 from labctl.report.units import size
@@ -23,16 +23,19 @@ ASK_BYTES = 1_000_000_000
 @click.option("--board", help="The board to serve; default: the lab's default board.")
 @click.option("--yes", is_flag=True, help="Do not ask, however much has to be sent.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was wanted and sent as JSON.")
-@click.argument("recipes", nargs=-1, type=click.Path(path_type=Path))
+@click.argument(
+    "recipes",
+    nargs=-1,
+)
 @click.pass_obj
 def deploy(
-    invocation: Invocation, recipes: tuple[Path, ...], board: str | None, yes: bool, as_json: bool
+    invocation: Invocation, recipes: tuple[str, ...], board: str | None, yes: bool, as_json: bool
 ) -> None:
     """Bring tools and models to a board.
 
-    For the RECIPES named; without any, for all of the lab's recipes that are for the board's target.
-    Prints its plan, asks above 1 GB, sends what the board does not have, and proves each file by
-    its hash on the board. Nothing is built, nothing is sent twice.
+    For the RECIPES named; without any, for all of the lab's recipes for the board's target. Prints
+    its plan, asks above 1 GB, sends what the board does not have, and proves each file by its hash
+    on the board. Nothing is built, nothing is sent twice.
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)
@@ -64,8 +67,10 @@ def deploy(
         )
 
 
-def _named(recipes: tuple[Path, ...], lab: LabFile, shown: RunView) -> list[Prepared]:
-    return [prepare(read_recipe(path), lab.root, shown.step) for path in recipes]
+def _named(recipes: tuple[str, ...], lab: LabFile, shown: RunView) -> list[Prepared]:
+    return [
+        prepare(read_recipe(find_recipe(name, lab.root)), lab.root, shown.step) for name in recipes
+    ]
 
 
 def _all(lab: LabFile, board: Board, shown: RunView) -> list[Prepared]:

@@ -44,7 +44,7 @@ def init(folder: Path, addresses: tuple[str, ...], target: str) -> None:
         _take(board, found)
     text = devices_yaml(found, target=target)
     write_atomic(devices, text)
-    write_atomic(recipe, recipe_yaml())
+    write_atomic(recipe, recipe_yaml(target))
     click.echo(f"wrote {devices} ({', '.join(found) or 'a virtual board only'})")
     click.echo(f"wrote {recipe}")
     if not found:

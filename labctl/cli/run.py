@@ -1,7 +1,6 @@
 """``labctl run``."""
 
 import time
-from pathlib import Path
 
 import click
 from rich.console import Console
@@ -11,6 +10,7 @@ from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.progress import ProgressView, Step
 from labctl.cli.report import report_json
 from labctl.cli.root import Invocation
+from labctl.config.recipe import find_recipe
 from labctl.records import TrialRecord, TrialState
 from labctl.report import print_timing_table
 from labctl.report.units import duration
@@ -27,25 +27,25 @@ from labctl.runs import Observer, PlannedTrial, RunRequest, conduct, read_recipe
     help="Change a key of the recipe for this run; may be given several times.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
-@click.argument("recipe", type=click.Path(path_type=Path))
+@click.argument("recipe")
 @click.pass_obj
 def run(
     invocation: Invocation,
-    recipe: Path,
+    recipe: str,
     board: str | None,
     set_values: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Run a recipe on a board and print its timing table.
 
-    Deploys what the board lacks; never builds. Raw logs and records land in a new directory under
+    RECIPE is a file, or the name of one of the lab's or of those that come with labctl. Deploys what the board lacks; never builds. Raw logs and records land in a new directory under
     the lab's runs/. Ends with 0 when every variant has a result and every gate held, 1 when a
     program failed or a gate was missed, 3 when host, link or board broke: what was finished by then
     is kept.
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)
-    wanted = read_recipe(recipe, set_values)
+    wanted = read_recipe(find_recipe(recipe, lab.root), set_values)
     with ProgressView() as view, connect_board(chosen) as transport:
         outcome = conduct(
             RunRequest(wanted, chosen, lab.name, lab.root),

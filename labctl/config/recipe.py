@@ -61,10 +61,6 @@ class Timeouts(StrictModel):
 
     trial: Duration | None = None
     """One run of the program on the board, from start to exit."""
-    transfer: Duration | None = None
-    """Moving one file to or from the board."""
-    command: Duration | None = None
-    """One short command on the board."""
     reattach: Duration | None = None
     """How long a lost link is taken up again; the job on the board goes on meanwhile."""
 

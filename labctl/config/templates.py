@@ -1,5 +1,6 @@
 """What ``labctl init`` writes: a first devices.yaml and a first recipe."""
 
+import re
 from collections.abc import Mapping
 
 from labctl import shipped
@@ -66,6 +67,7 @@ def devices_yaml(found: Mapping[str, str] | None = None, *, target: str = "rk356
     return text
 
 
-def recipe_yaml() -> str:
-    """A first recipe: the shipped ``q8_q2_latency.yaml``. Raises ConfigError when it is missing."""
-    return read_text(shipped.RECIPES / "q8_q2_latency.yaml")
+def recipe_yaml(target: str) -> str:
+    """A first recipe for a target: the shipped ``q8_q2_latency.yaml``. Raises ConfigError."""
+    text = read_text(shipped.RECIPES / "q8_q2_latency.yaml")
+    return re.sub(r"(?m)^target: .*$", f"target: {target}", text)

@@ -69,8 +69,16 @@ def agent_object(facts: BoardFacts, agent_for: Callable[[str], Path]) -> Object:
     return describe(agent_for(facts.machine), name="agent", executable=True)
 
 
-def plan(store: BoardStore, objects: Iterable[Object], facts: BoardFacts) -> DeployPlan:
+def plan(
+    store: BoardStore,
+    objects: Iterable[Object],
+    facts: BoardFacts,
+    *,
+    limit_bytes: int | None = None,
+) -> DeployPlan:
     """Ask the board what it has and say what has to be sent. Nothing is written.
+
+    ``limit_bytes`` is the most that the store may hold afterwards.
 
     Raises BoardNoSpace when it cannot take that much, LinkError, BoardError.
     """
@@ -78,6 +86,8 @@ def plan(store: BoardStore, objects: Iterable[Object], facts: BoardFacts) -> Dep
     absent = {item.sha256 for item in store.missing(item.stored for item in wanted)}
     missing = {item.sha256: item for item in wanted if item.sha256 in absent}
     result = DeployPlan(wanted, tuple(missing.values()), facts.storage_free_bytes)
+    if limit_bytes is not None and result.missing:
+        _keep_limit(store, result, limit_bytes)
     needed = result.bytes + SPARE_BYTES
     if result.missing and result.free_bytes is not None and result.free_bytes < needed:
         short = needed - result.free_bytes
@@ -88,6 +98,16 @@ def plan(store: BoardStore, objects: Iterable[Object], facts: BoardFacts) -> Dep
             details="\n".join(f"{item.name}: {_mb(item.size_bytes)}" for item in result.missing),
         )
     return result
+
+
+def _keep_limit(store: BoardStore, wanted: DeployPlan, limit_bytes: int) -> None:
+    used = store.used_bytes()
+    if used + wanted.bytes > limit_bytes:
+        raise ConfigError(
+            f"the board's limits.storage is {_mb(limit_bytes)}: {_mb(used)} are in use and "
+            f"{_mb(wanted.bytes)} have to be sent",
+            hint=f"raise the limit in devices.yaml, or remove files from {store.directory}",
+        )
 
 
 def _mb(size_bytes: int) -> str:

@@ -62,7 +62,12 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
         lab_root=request.lab_root,
         on_sent=sending(observer),
     ) as session:
-        wanted = plan(session.store, wanted_objects(prepared), session.facts)
+        wanted = plan(
+            session.store,
+            wanted_objects(prepared),
+            session.facts,
+            limit_bytes=board.limits.storage,
+        )
         paths = deploy(session.store, wanted, sending(observer))
         models = {
             key: DeployedModel(file.identity, paths[file.identity.sha256])

@@ -31,7 +31,9 @@ def deploy_recipes(
     with take_board(
         board, transport, lab_name=lab_name, lab_root=lab_root, on_sent=sending(observer)
     ) as session:
-        wanted = plan(session.store, objects.values(), session.facts)
+        wanted = plan(
+            session.store, objects.values(), session.facts, limit_bytes=board.limits.storage
+        )
         agree(wanted)
         deploy(session.store, wanted, sending(observer))
     return wanted

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labctl.build import Artifact, find_artifact
+from labctl.build import Artifact, find_artifact, find_spec
 from labctl.config.names import did_you_mean, listed
 from labctl.config.parameters import parameter_problems
 from labctl.config.recipe import Recipe, load_recipe
@@ -48,6 +48,14 @@ def _problems(recipe: Recipe) -> Iterator[tuple[DocumentPath, str]]:
     yield from parameter_problems(recipe, engine.parameters_model)
 
 
+def _offered(artifact: Artifact, lab_root: Path) -> tuple[str, ...]:
+    """All tools that the artifact's version can have, built or not."""
+    manifest = artifact.manifest
+    spec, _ = find_spec(manifest.target, manifest.product, lab_root)
+    version = spec.versions.get(manifest.version)
+    return tuple(manifest.tools) if version is None else spec.tools_of(version)
+
+
 def prepare(recipe: Recipe, lab_root: Path, progress: Progress) -> Prepared:
     """Find the programs, fetch or derive the models. Nothing is built.
 
@@ -55,8 +63,12 @@ def prepare(recipe: Recipe, lab_root: Path, progress: Progress) -> Prepared:
     :func:`labctl.models.resolve` raises.
     """
     engine = get_engine(recipe.engine.name)
-    artifact = find_artifact(recipe.target, engine.product, recipe.engine.version)
-    tool = engine.tool(recipe.engine.tool, artifact.manifest.tools, artifact.manifest.version)
+    artifact = find_artifact(
+        recipe.target, engine.product, recipe.engine.version, lab_root=lab_root
+    )
+    tool = engine.tool(
+        recipe.engine.tool, artifact.manifest.tools, offered=_offered(artifact, lab_root)
+    )
     models = resolve(
         recipe.models,
         recipe.measured_models(),
