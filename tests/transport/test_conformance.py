@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from labctl.errors import (
     BoardError,
     BoardNoSpace,
+    BoardPermission,
     CommandTimeout,
     ConfigError,
     LinkError,
@@ -164,6 +165,8 @@ def test_errors_of_the_board_have_their_types(
         transport.push(here, f"{folder}/no/such/x", timeout=10)
     with pytest.raises(BoardNoSpace, match="storage is full"):
         transport.push(here, "/dev/full", timeout=10)
+    with pytest.raises(BoardPermission, match="refuses access"):  # read-only, also for root
+        transport.push(here, "/sys/labctl-test", timeout=10)
     with pytest.raises(BoardError, match="directory"):
         transport.pull(folder, tmp_path / "x", timeout=10)
 

@@ -1,0 +1,280 @@
+"""Boards that die, freeze and lie while labctl uses them; each is a process of its own."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from virtual_process import BoardProcess, virtual_board_process
+
+from labctl.errors import (
+    CommandTimeout,
+    ConfigError,
+    DeviceLost,
+    IntegrityError,
+    LinkError,
+    LinkRefused,
+)
+from labctl.files import sha256_file
+from labctl.retry import wait_until
+from labctl.transport import HdcTransport, connect
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[BoardProcess]:
+    with virtual_board_process(tmp_path / "board") as running:
+        yield running
+
+
+@pytest.fixture
+def link(board: BoardProcess) -> Iterator[HdcTransport]:
+    transport = connect("hdc", address=board.address, connect_timeout=5)
+    assert isinstance(transport, HdcTransport)
+    with transport:
+        yield transport
+
+
+def big_file(path: Path, size: int) -> Path:
+    with path.open("wb") as file:
+        block = os.urandom(1 << 20)
+        for _ in range(size >> 20):
+            file.write(block)
+    return path
+
+
+def kill(board: BoardProcess) -> None:
+    os.kill(board.process.pid, signal.SIGKILL)
+    board.process.wait()
+
+
+def test_a_board_killed_in_mid_command_is_lost(board: BoardProcess, link: HdcTransport) -> None:
+    timer = threading.Timer(0.5, kill, [board])
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(DeviceLost):
+        link.run("echo started; sleep 30", timeout=60)
+    assert time.monotonic() - began < 5
+    timer.join()
+    assert not link.is_alive()
+    with pytest.raises(LinkRefused):
+        link.run("true", timeout=5)
+
+
+def test_a_board_that_comes_back_is_used_again(tmp_path: Path) -> None:
+    with virtual_board_process(tmp_path / "board") as first:
+        port = first.address.rpartition(":")[2]
+        with connect("hdc", address=first.address, connect_timeout=5) as link:
+            boot = link.run("echo $LABCTL_SANDBOX", timeout=5).text.strip()
+            orphan = link.run("sleep 600 </dev/null >/dev/null 2>&1 & echo $!", timeout=5).text
+            kill(first)
+            with pytest.raises(LinkError):
+                link.run("true", timeout=5)
+            assert Path(f"/proc/{orphan.strip()}").exists()  # kill -9 left it behind
+            with virtual_board_process(tmp_path / "board", "--port", port):
+                again = link.run("echo $LABCTL_SANDBOX", timeout=5).text.strip()
+            assert again != boot
+            assert wait_until(
+                lambda: not Path(f"/proc/{orphan.strip()}/exe").exists(), timeout=5, interval=0.02
+            )
+
+
+def test_a_board_killed_in_mid_push_leaves_no_success(
+    board: BoardProcess, link: HdcTransport, tmp_path: Path
+) -> None:
+    source = big_file(tmp_path / "big", 300 << 20)
+    link.run("true", timeout=5)
+
+    def progress(sent: int) -> None:
+        if sent > 50 << 20 and board.process.poll() is None:
+            kill(board)
+
+    with pytest.raises(DeviceLost):
+        link.push(source, f"{board.workdir}/big", timeout=10, progress=progress)
+
+
+def test_a_board_killed_in_mid_pull_leaves_no_file(
+    board: BoardProcess, link: HdcTransport, tmp_path: Path
+) -> None:
+    big_file(Path(board.workdir) / "big", 500 << 20)
+    link.board_hash = None
+    link.run("true", timeout=5)
+    target = tmp_path / "out" / "big"
+    watching = threading.Thread(
+        target=lambda: (
+            wait_until(
+                lambda: any(p.stat().st_size for p in target.parent.glob(".big.*")),
+                timeout=20,
+                interval=0.001,
+            )
+            and kill(board)
+        )
+    )
+    watching.start()
+    with pytest.raises(DeviceLost):
+        link.pull(f"{board.workdir}/big", target, timeout=10)
+    watching.join()
+    assert list(target.parent.iterdir()) == []
+
+
+def test_a_frozen_board_times_out_and_thaws(board: BoardProcess, link: HdcTransport) -> None:
+    link.run("true", timeout=5)
+    os.kill(board.process.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(CommandTimeout) as caught:
+        link.run("echo hi", timeout=0.5)
+    assert time.monotonic() - began < 8
+    assert "may still run" in (caught.value.hint or "")
+    os.kill(board.process.pid, signal.SIGCONT)
+    assert link.run("echo thawed", timeout=5).output == b"thawed\n"
+
+
+def test_a_board_frozen_in_mid_push_times_out(
+    board: BoardProcess, link: HdcTransport, tmp_path: Path
+) -> None:
+    source = big_file(tmp_path / "big", 200 << 20)
+    frozen = False
+
+    def progress(sent: int) -> None:
+        nonlocal frozen
+        if sent > 10 << 20 and not frozen:
+            frozen = True
+            os.kill(board.process.pid, signal.SIGSTOP)
+
+    link.run("true", timeout=5)
+    began = time.monotonic()
+    with pytest.raises(CommandTimeout):
+        link.push(source, f"{board.workdir}/big", timeout=1, progress=progress)
+    assert time.monotonic() - began < 10
+    os.kill(board.process.pid, signal.SIGCONT)
+    assert link.run("echo again", timeout=10).output == b"again\n"
+
+
+def test_stopping_a_board_kills_everything_on_it(tmp_path: Path) -> None:
+    with virtual_board_process(tmp_path / "board") as board:
+        with connect("hdc", address=board.address) as link:
+            link.run("setsid sleep 600 </dev/null >/dev/null 2>&1 &", timeout=5)
+            assert board.marked()
+            board.process.terminate()
+            assert board.process.wait(20) == 0
+        assert board.marked() == []
+
+
+def test_a_timed_out_command_leaves_nothing_on_the_board(
+    board: BoardProcess, link: HdcTransport
+) -> None:
+    with pytest.raises(CommandTimeout):
+        link.run("(sleep 600 & sleep 600); sleep 600", timeout=0.5)
+    assert wait_until(lambda: board.marked() == [], timeout=5, interval=0.02)
+
+
+def test_an_interrupted_command_leaves_nothing_on_the_board(board: BoardProcess) -> None:
+    code = (
+        "import sys\n"
+        "from labctl.transport import connect\n"
+        "connect('hdc', address=sys.argv[1]).run('sleep 600', timeout=60)\n"
+    )
+    user = subprocess.Popen([sys.executable, "-c", code, board.address], stderr=subprocess.DEVNULL)
+    assert wait_until(lambda: len(board.marked()) >= 2, timeout=10, interval=0.02)
+    user.send_signal(signal.SIGINT)
+    assert user.wait(15) != 0
+    assert wait_until(lambda: board.marked() == [], timeout=5, interval=0.02)
+
+
+def test_text_that_is_no_command_is_the_users_error(link: HdcTransport) -> None:
+    for text in ("if", "echo 'open", "(", "done"):
+        with pytest.raises(ConfigError, match="does not understand"):
+            link.run(text, timeout=5)
+
+
+def test_long_commands_are_refused_and_fairly_long_ones_run(link: HdcTransport) -> None:
+    word = "x" * 59_000
+    assert link.run(f"echo {word}", timeout=5).output == f"{word}\n".encode()
+    with pytest.raises(ConfigError, match="too long"):
+        link.run(f"echo {word}{word}", timeout=5)
+
+
+def test_output_without_an_end_is_bounded(
+    board: BoardProcess, link: HdcTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labctl.transport.hdc.MAX_OUTPUT_BYTES", 5_000_000)
+    with pytest.raises(ConfigError, match="more than 5000000 bytes"):
+        link.run("yes", timeout=30)
+    assert wait_until(lambda: board.marked() == [], timeout=5, interval=0.02)
+
+
+def test_a_background_child_prints_into_the_output_not_into_the_status(link: HdcTransport) -> None:
+    result = link.run("(sleep 0.3; echo late) & echo early; exit 5", timeout=5)
+    assert (result.exit_status, result.output) == (5, b"early\nlate\n")
+
+
+def test_many_channels_at_once(board: BoardProcess, link: HdcTransport, tmp_path: Path) -> None:
+    source = big_file(tmp_path / "big", 20 << 20)
+
+    def work(number: int) -> bool:
+        if number % 10 == 0:
+            link.push(source, f"{board.workdir}/{number}", timeout=20)
+            link.pull(f"{board.workdir}/{number}", tmp_path / f"back{number}", timeout=20)
+            return (tmp_path / f"back{number}").read_bytes() == source.read_bytes()
+        said = link.run(f"echo {number}; seq 1 {number}; exit {number}", timeout=20)
+        lines = said.text.split()
+        return said.exit_status == number and lines[0] == str(number) and len(lines) == number + 1
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(work, range(100)))
+
+
+def test_a_hundred_megabytes_there_and_back_in_little_memory(
+    board: BoardProcess, link: HdcTransport, tmp_path: Path
+) -> None:
+    source = big_file(tmp_path / "big", 100 << 20)
+    link.run("true", timeout=5)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    link.push(source, f"{board.workdir}/big", timeout=20)
+    link.pull(f"{board.workdir}/big", tmp_path / "back", timeout=20)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 40 << 10  # KiB
+    status = Path(f"/proc/{board.process.pid}/status").read_text()
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    assert int(peak.split()[1]) < 100 << 10
+    assert sha256_file(tmp_path / "back") == sha256_file(source)
+
+
+@pytest.mark.parametrize(
+    "missing", [("sha256sum",), ("sha256sum", "sha512sum", "sha1sum", "md5sum")]
+)
+def test_boards_with_fewer_hash_tools_still_prove_transfers(
+    board: BoardProcess, link: HdcTransport, tmp_path: Path, missing: tuple[str, ...]
+) -> None:
+    for tool in missing:
+        (board.directory / "system/bin" / tool).unlink()
+    source = big_file(tmp_path / "f", 1 << 20)
+    link.push(source, f"{board.workdir}/f", timeout=10)
+    link.pull(f"{board.workdir}/f", tmp_path / "back", timeout=10)
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    assert link.board_hash is not None
+    assert link.board_hash.algorithm == ("sha512" if len(missing) == 1 else "sha256")
+
+
+def test_a_file_that_arrives_changed_is_no_success(
+    board: BoardProcess, link: HdcTransport, tmp_path: Path
+) -> None:
+    source = tmp_path / "f"
+    source.write_bytes(b"content")
+    liar = board.directory / "system/bin/sha256sum"
+    liar.unlink()
+    liar.write_text("#!/bin/sh\necho " + "0" * 64 + "\n")
+    liar.chmod(0o755)
+    with pytest.raises(IntegrityError, match="the bytes differ"):
+        link.push(source, f"{board.workdir}/f", timeout=10)
+    with pytest.raises(IntegrityError, match="the bytes differ"):
+        link.pull(f"{board.workdir}/f", tmp_path / "back", timeout=10)
+    assert not (tmp_path / "back").exists()
