@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from labctl.board.answers import board_error, require
 from labctl.board.job import (
     JOB_FILES,
+    SPAWN_FAILED,
+    STARTED,
     STDERR,
     STDOUT,
     JobProgress,
@@ -91,19 +93,22 @@ class BoardAgent:
             raise BoardRebooted(f"{self._transport.label}: the board restarted since it was probed")
         return seen
 
-    def start(self, spec: JobSpec) -> Started:
+    def start(self, spec: JobSpec, *, reattach_s: float = 120.0) -> Started:
         """Start a job; it runs on when the link goes.
 
-        Raises LeaseLost (a greater epoch holds the board), ProgramFailed (the program cannot be
-        started), ConfigError (its instruction set is not the board's), BoardNoSpace,
-        BoardPermission, BoardError (the directory holds a job already).
+        When the link is lost meanwhile this asks again for ``reattach_s``; it never starts the job
+        twice, because a directory serves one job. Raises LeaseLost (a greater epoch holds the
+        board), ProgramFailed (the program cannot be started), ConfigError (its instruction set is
+        not the board's), BoardNoSpace, BoardPermission, BoardError (the directory holds another
+        job).
         """
-        result = self._transport.run(
-            f"umask 022; mkdir -p {remote_words(self._jobs)} && "
-            + remote_words(*spec.agent_words(self.path)),
-            timeout=_ANSWER_SECONDS,
+        losses: list[InfraError] = []
+        answer = retry_infra(
+            lambda: self._launch(spec, again=bool(losses)),
+            on=_LINK_LOSSES,
+            timeout=reattach_s,
+            on_retry=losses.append,
         )
-        answer = self._answer(result, "run", f"cannot start {spec.argv[0]}")
         try:
             return Started(
                 directory=spec.directory,
@@ -202,6 +207,22 @@ class BoardAgent:
             self._transport.run(f"rm -rf {remote_words(directory)}", timeout=_ANSWER_SECONDS),
             f"cannot remove {directory} from the board",
         )
+
+    def _launch(self, spec: JobSpec, *, again: bool) -> dict[str, Any]:
+        """Start the job or, ``again``, find that an earlier attempt did; its started.json."""
+        what = f"cannot start {spec.argv[0]}"
+        if again:
+            progress = self._look("wait", spec.directory, 0)
+            if progress.status and progress.status.outcome == SPAWN_FAILED:
+                raise _failure(SPAWN_FAILED, progress.status.error or what, what)
+            if progress.state is not JobState.ABSENT:
+                path = f"{spec.directory}/{STARTED}"
+                found = self._transport.run(remote_words("cat", path), timeout=_ANSWER_SECONDS)
+                return self._answer(found, "run", what)
+        make = remote_words("mkdir", "-p", self._jobs)
+        run = remote_words(*spec.agent_words(self.path))
+        result = self._transport.run(f"umask 022; {make} && {run}", timeout=_ANSWER_SECONDS)
+        return self._answer(result, "run", what)
 
     def _look(self, command: str, directory: str, seconds: float) -> JobProgress:
         answer = self._ask(

@@ -11,6 +11,9 @@ STARTED, STATUS = "started.json", "status.json"
 STDOUT, STDERR, TIMELINE, TELEMETRY = "stdout", "stderr", "timeline", "telemetry"
 JOB_FILES = (STARTED, STATUS, STDOUT, STDERR, TIMELINE, TELEMETRY)
 
+#: The outcome of a program that could not be executed.
+SPAWN_FAILED = "spawn-failed"
+
 DEFAULT_SAMPLE_MS = 1000
 DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
 

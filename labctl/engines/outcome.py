@@ -2,7 +2,14 @@
 
 import signal
 
-from labctl.errors import BoardError, LabctlError, LeaseLost, ProgramFailed, ProgramTimeout
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    LabctlError,
+    LeaseLost,
+    ProgramFailed,
+    ProgramTimeout,
+)
 from labctl.records import JobStatus
 
 _SHELL_SIGNAL_BASE = 128
@@ -67,6 +74,13 @@ def diagnose_outcome(job: JobStatus, *, program: str, output_tail: str) -> Labct
             error = LeaseLost(f"another controller holds the board; {program} was not run")
         case "stopped":
             error = BoardError(f"{program} was stopped from outside", details=details)
+        case "no-space":
+            error = BoardNoSpace(
+                f"the board's storage is full: {job.error or 'no reason given'}",
+                hint="free some space on the board",
+            )
+        case "write-failed":
+            error = BoardError(f"the board lost output of {program}: {job.error}")
         case _:
             error = _died(job, program, details)
     return error

@@ -44,7 +44,10 @@ class Failure(Record):
 class JobStatus(Record):
     """The agent's ``status.json``: how the program ended on the board, and what it used."""
 
-    outcome: str
+    outcome: str = Field(
+        description="exited, signaled, timeout, output-limit, spawn-failed, stale-epoch, stopped,"
+        " no-space, write-failed"
+    )
     exit_status: int | None = None
     signal: int | None = None
     error: str | None = None
@@ -57,6 +60,18 @@ class JobStatus(Record):
     minor_faults: int | None = None
     major_faults: int | None = None
     agent_cpu_ns: int | None = None
+    longest_pause_ns: int | None = Field(
+        None, description="the longest the agent did not listen: a stamp is late by this at most"
+    )
+    leftover_processes: int | None = Field(
+        None, description="what the program left running at its end; it was killed"
+    )
+    unkilled_processes: int | None = Field(
+        None, description="processes that even SIGKILL did not end"
+    )
+    oom_kills: int | None = Field(
+        None, description="kills by the kernel for lack of memory, on the whole board, meanwhile"
+    )
     stdout_bytes: int
     stderr_bytes: int
     boot_id: str

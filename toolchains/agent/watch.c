@@ -28,6 +28,7 @@
 #define LOOK_MS 1000
 /* Without inotify, the end of the job is noticed by looking. */
 #define LOOK_BLIND_MS 100
+#define ORPHANS_AGAIN_NS (20 * NS_PER_MS)
 
 enum state { RUNNING, FINISHED, LOST, REBOOTED, ABSENT };
 static const char *const state_names[] = { "running", "finished", "lost", "rebooted", "absent" };
@@ -42,6 +43,8 @@ struct view {
 
 static enum state look(struct view *view)
 {
+    if (view->dir < 0)
+        return ABSENT;
     static char started[1024 * 1024]; /* it holds the job's arguments */
     char boot_id[BOOT_ID_SIZE];
     uint64_t pid, ticks, job, job_ticks;
@@ -121,7 +124,7 @@ static int open_view(struct view *view, const char *dir)
     if (!current_boot_id(view->boot_id))
         return fail(EXIT_SYSTEM, "system", "this kernel has no boot id: %s", strerror(errno));
     view->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (view->dir < 0)
+    if (view->dir < 0 && errno != ENOENT)
         return fail(EXIT_DIRECTORY, "directory", "cannot open %s: %s", dir, strerror(errno));
     return 0;
 }
@@ -132,6 +135,20 @@ int command_wait(const char *dir, int64_t ns)
 {
     int error = open_view(&view, dir);
     return error ? error : report(&view, wait_until_over(&view, dir, ns), -1);
+}
+
+/* Kill what a dead supervisor left until nothing is there any more; how many there were. */
+static int kill_orphans(const char *path, int64_t ns)
+{
+    const int64_t until = monotonic_ns() + ns;
+    const struct timespec pause = { .tv_nsec = ORPHANS_AGAIN_NS };
+    const pid_t session = view.job_known ? view.job : 0;
+    const int killed = orphans_kill(session, path);
+    for (int alive = killed; alive > 0 && monotonic_ns() < until;) {
+        nanosleep(&pause, NULL);
+        alive = orphans_kill(session, path);
+    }
+    return killed;
 }
 
 int command_stop(const char *dir, int64_t ns)
@@ -146,7 +163,7 @@ int command_stop(const char *dir, int64_t ns)
         state = wait_until_over(&view, dir, ns);
     }
     if (state == LOST && realpath(dir, path))
-        killed = orphans_kill(view.job_known ? view.job : 0, path);
+        killed = kill_orphans(path, ns);
     error = report(&view, state, killed);
     return error ? error : state == RUNNING;
 }
