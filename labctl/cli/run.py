@@ -38,10 +38,10 @@ def run(
 ) -> int:
     """Run a recipe on a board and print its timing table.
 
-    RECIPE is a file, or the name of one of the lab's or of those that come with labctl. Deploys what the board lacks; never builds. Raw logs and records land in a new directory under
-    the lab's runs/. Ends with 0 when every variant has a result and every gate held, 1 when a
-    program failed or a gate was missed, 3 when host, link or board broke: what was finished by then
-    is kept.
+    RECIPE is a file, or the name of one of the lab's or of those that come with labctl. Deploys
+    what the board lacks; never builds. Raw logs and records land in a new directory under the lab's
+    runs/. Ends with 0 when every variant has a result and every gate held, 1 when a program failed
+    or a gate was missed, 3 when host, link or board broke: what was finished by then is kept.
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)

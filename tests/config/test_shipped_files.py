@@ -57,4 +57,5 @@ def test_the_repositorys_devices_yaml_is_what_init_writes() -> None:
 
 
 def test_the_first_recipe_is_the_demos() -> None:
-    assert recipe_yaml() == read_text(shipped.RECIPES / "q8_q2_latency.yaml")
+    assert recipe_yaml("rk3568") == read_text(shipped.RECIPES / "q8_q2_latency.yaml")
+    assert "\ntarget: host-x86_64\n" in recipe_yaml("host-x86_64")
