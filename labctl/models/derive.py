@@ -50,7 +50,7 @@ def derive(
             hint="derive from a model in F16 or F32, or say `requantize: true` if that is wanted",
         )
     quantizer = find_quantizer()
-    made_from = f"{origin.sha256} {source.quantization} {quantizer.identity}"
+    made_from = f"{origin.sha256} {source.quantization} {quantizer.sha256}"
     folder = cache_dir() / "models" / sha256(made_from.encode()).hexdigest()
     target = folder / f"{_stem(origin)}.{source.quantization}.gguf"
     with locked(folder.with_name(f".{folder.name}.lock"), timeout=_QUANTIZE_SECONDS):

@@ -20,8 +20,9 @@ class Quantizer:
     """A llama-quantize that runs here."""
 
     argv: tuple[str | PathLike[str], ...]
-    #: What its output depends on: the commit it was built from; its own hash where there is none.
-    identity: str
+    #: SHA-256 of the program. Its commit is not enough: for another CPU it rounds differently, and
+    #: then other bytes come out of the same model.
+    sha256: str
 
 
 FindQuantizer = Callable[[], Quantizer]
@@ -36,7 +37,8 @@ def find_quantizer(target: str, lab_root: Path | None) -> Quantizer:
     built = [a for a in list_artifacts() if a.manifest.product == PRODUCT and a.has([TOOL])]
     for name in (host, target):
         if artifact := max((a for a in built if a.manifest.target == name), key=_age, default=None):
-            return Quantizer((*_emulator(name, lab_root), artifact.tool(TOOL)), _identity(artifact))
+            argv = (*_emulator(name, lab_root), artifact.tool(TOOL))
+            return Quantizer(argv, artifact.manifest.tools[TOOL].sha256)
     raise ConfigError(
         f"no {TOOL} that runs on this host is built",
         hint=f"labctl build --target {target} --product {PRODUCT} --tool {TOOL}",
@@ -45,10 +47,6 @@ def find_quantizer(target: str, lab_root: Path | None) -> Quantizer:
 
 def _age(artifact: Artifact) -> float:
     return artifact.manifest.tools[TOOL].built.timestamp()
-
-
-def _identity(artifact: Artifact) -> str:
-    return artifact.manifest.commit or artifact.manifest.tools[TOOL].sha256
 
 
 def _emulator(target_name: str, lab_root: Path | None) -> tuple[str, ...]:

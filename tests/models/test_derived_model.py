@@ -36,13 +36,13 @@ class Bench:
         self.log = root / "calls"
         self.complaint = "tensor is broken"
         self.steps: list[tuple[str, int, int | None]] = []
-        self.identity = "commit-1"
+        self.sha256 = "1" * 64
         write_tiny_gguf(root / "tiny-F32.gguf")
 
     def quantizer(self) -> Quantizer:
         script = self.root / "quantize.py"
         script.write_text(PROGRAM.format(log=str(self.log), complaint=self.complaint))
-        return Quantizer((sys.executable, script), self.identity)
+        return Quantizer((sys.executable, script), self.sha256)
 
     @property
     def calls(self) -> list[str]:
@@ -92,7 +92,7 @@ def test_a_derived_model_is_made_once(bench: Bench) -> None:
 
 def test_another_quantizer_makes_another_file(bench: Bench) -> None:
     first = bench.resolve("q8", q8=derived("Q8_0"))["q8"]
-    bench.identity = "commit-2"
+    bench.sha256 = "2" * 64
     assert bench.resolve("q8", q8=derived("Q8_0"))["q8"].path != first.path
     assert len(bench.calls) == 2
 
