@@ -37,7 +37,10 @@ def find_quantizer(target: str, lab_root: Path | None) -> Quantizer:
     built = [a for a in list_artifacts() if a.manifest.product == PRODUCT and a.has([TOOL])]
     for name in (host, target):
         if artifact := max((a for a in built if a.manifest.target == name), key=_age, default=None):
-            argv = (*_emulator(name, lab_root), artifact.tool(TOOL))
+            argv: tuple[str | PathLike[str], ...] = (
+                *_emulator(name, lab_root),
+                artifact.tool(TOOL),
+            )
             return Quantizer(argv, artifact.manifest.tools[TOOL].sha256)
     raise ConfigError(
         f"no {TOOL} that runs on this host is built",
