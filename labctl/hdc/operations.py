@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import BinaryIO
 
 from labctl.errors import (
@@ -31,11 +31,12 @@ _NO_SPACE = ("no space left on device", "disk quota exceeded")
 _REFUSED = ("permission denied", "operation not permitted", "read-only file system")
 
 
-def shell(session: Session, command: str, *, timeout: float) -> Iterator[bytes]:
+def shell(session: Session, command: str, *, timeout: float) -> Generator[bytes, None, None]:
     """Run ``command`` in the board's shell; its output, piece by piece, until it ends.
 
-    The protocol carries no exit status, and the end of the output proves nothing by itself.
-    ``timeout`` (s) bounds the whole command. Raises LinkError, BoardError.
+    Close the iterator to end the command early. The protocol carries no exit status, and the end
+    of the output proves nothing by itself. ``timeout`` (s) bounds the whole command.
+    Raises LinkError, BoardError.
     """
     deadline = time.monotonic() + timeout
     with session.channel(timeout=timeout) as channel:

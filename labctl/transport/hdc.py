@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 
 from labctl.errors import (
@@ -59,13 +59,15 @@ class HdcTransport(Transport):
         began = time.monotonic_ns()
         output = bytearray()
         try:
-            _collect(shell(session, framed.script, timeout=timeout), output, command)
+            # The channel is closed before anything else is asked: its backlog blocks the link.
+            with closing(shell(session, framed.script, timeout=timeout)) as pieces:
+                _collect(pieces, output, command)
         except CommandTimeout as error:
             stopped = self._kill(session, framed, bytes(output))
             raise CommandTimeout(
                 f"{self.label}: no end within {timeout:g} s of: {command}",
                 hint=None if stopped else "it may still run on the board",
-                details=bytes(output[-2000:]).decode(errors="replace") or error.message,
+                details=_tail(framed.printed(bytes(output))) or error.message,
             ) from error
         except LinkError:
             raise
@@ -152,15 +154,15 @@ class HdcTransport(Transport):
             return False
         try:
             reply = b"".join(
-                shell(session, f"kill -9 -{pid} && echo killed", timeout=_ASIDE_SECONDS)
+                shell(session, f"kill -9 -{pid} 2>/dev/null; echo done", timeout=_ASIDE_SECONDS)
             )
-        except LabctlError:
+        except (LinkError, BoardError):
             return False
-        return reply == b"killed\n"
+        return reply == b"done\n"
 
     def _without_status(self, session: Session, framed: Framed, output: bytes) -> LabctlError:
         """Why a command's channel ended in good order, but without a status."""
-        said = output[-2000:].decode(errors="replace") or None
+        said = _tail(framed.printed(output))
         check = "sh -n -c " + remote_words(framed.command) + " >/dev/null 2>&1 || echo wrong"
         with suppress(LinkError):
             if b"".join(shell(session, check, timeout=_ASIDE_SECONDS)) == b"wrong\n":
@@ -197,3 +199,7 @@ def _collect(pieces: Iterator[bytes], output: bytearray, command: str) -> None:
                 f"the command printed more than {MAX_OUTPUT_BYTES} bytes: {command}",
                 hint="let it write a file, and pull that",
             )
+
+
+def _tail(output: bytes) -> str | None:
+    return output[-2000:].decode(errors="replace") or None

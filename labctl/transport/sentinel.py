@@ -35,6 +35,10 @@ class Framed:
         match = re.match(re.escape(self.nonce).encode() + rb":(\d+)\n", output)
         return int(match[1]) if match else None
 
+    def printed(self, output: bytes) -> bytes:
+        """What the command itself printed so far."""
+        return output if self.process_id(output) is None else output[output.index(b"\n") + 1 :]
+
     def result(self, output: bytes) -> tuple[int, bytes] | None:
         """The command's exit status and its own output, None when it did not finish.
 
@@ -42,7 +46,7 @@ class Framed:
         """
         if self.process_id(output) is None:
             return None
-        printed = output[output.index(b"\n") + 1 :]
+        printed = self.printed(output)
         pattern = rb"\n" + re.escape(self.nonce).encode() + rb":(\d{1,3})\n"
         matches = list(re.finditer(pattern, printed))
         if not matches:
