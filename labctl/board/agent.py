@@ -48,9 +48,10 @@ _STOP_SECONDS = 20.0
 
 #: What a job outlives, and what is worth trying again.
 _LINK_LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
-#: Statuses by which a shell, or the kernel, says that it cannot execute a file.
-_NOT_EXECUTABLE = (126, 127)
-_SIGILL_STATUS = 128 + 4
+#: By which a shell, or the kernel (SIGILL), says that it cannot execute a file ...
+_NOT_EXECUTABLE = (126, 128 + 4)
+#: ... or takes a program of another machine for a script: mksh, bash, dash.
+_NOT_A_PROGRAM = ("not executable", "xec format error", "yntax error")
 
 
 class BoardAgent:
@@ -272,17 +273,25 @@ class BoardAgent:
             answer = None
         if isinstance(answer, dict) and "error" in answer:
             raise _failure(str(answer["error"]), str(answer.get("message")), what)
-        if result.exit_status in (*_NOT_EXECUTABLE, _SIGILL_STATUS):
-            raise ConfigError(
+        if not isinstance(answer, dict) or result.exit_status not in statuses:
+            raise self._unanswered(result, command, what)
+        return answer
+
+    def _unanswered(self, result: CommandResult, command: str, what: str) -> LabctlError:
+        """Why the agent said nothing: the shell's words, or the status of its death."""
+        text = result.text
+        if result.exit_status == 0:
+            return self._not_understood(command, text)
+        if "Permission denied" not in text and (
+            result.exit_status in _NOT_EXECUTABLE or any(word in text for word in _NOT_A_PROGRAM)
+        ):
+            return ConfigError(
                 f"{self._transport.label}: the board cannot execute the agent",
                 hint="its instruction set may be another than its target says: `labctl boards`"
                 " shows what the board is",
-                details=result.text.strip() or f"exit status {result.exit_status}",
+                details=text.strip() or f"exit status {result.exit_status}",
             )
-        if not isinstance(answer, dict) or result.exit_status not in statuses:
-            require(result, what)
-            raise self._not_understood(command, result.text)
-        return answer
+        return board_error(text, what)
 
     def _not_understood(self, command: str, answer: object) -> ProtocolError:
         return ProtocolError(

@@ -145,7 +145,10 @@ def _cpus(text: str) -> Iterator[CpuFacts]:
 
 
 def _free_bytes(text: str) -> int | None:
-    """The fourth column of ``df -P -k`` (POSIX), which is what this user may still write."""
+    """The fourth column of ``df -P -k`` (POSIX): what this user may still write.
+
+    toybox counts what is reserved for root when root asks, coreutils does not.
+    """
     match = re.search(r"\s(\d+)\s+(\d+)\s+(\d+)\s+\d+%\s", text)
     return int(match[3]) * 1024 if match else None
 

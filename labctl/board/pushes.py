@@ -4,6 +4,8 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 from labctl.errors import HostTimeout
 from labctl.files import host_writes, locked, state_dir
@@ -15,15 +17,26 @@ _FOLDER = "pushes"
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
+@dataclass(frozen=True)
+class Push:
+    """A transfer under way. Until it is forgotten, its token says: this host's, maybe dead."""
+
+    token: str
+    lock: Path
+
+    def forget(self) -> None:
+        """Nothing of it is left on the board under its token."""
+        self.lock.unlink(missing_ok=True)
+
+
 @contextmanager
-def pushing() -> Iterator[str]:
-    """The token of a new transfer, alive while the context is open. Raises HostError."""
+def pushing() -> Iterator[Push]:
+    """A new transfer, alive while the context is open. Raises HostError."""
     token = secrets.token_hex(16)
-    path = state_dir() / _FOLDER / token
-    with locked(path, timeout=1):
-        yield token
-        # Left behind after an error: it says that the transfer was this host's and is dead.
-        path.unlink(missing_ok=True)
+    push = Push(token, state_dir() / _FOLDER / token)
+    with locked(push.lock, timeout=1):
+        yield push
+        push.forget()
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The board's store: files by content, each published whole or not at all.
 
     <workdir>/store/<sha256>          the file; programs are executable
-    <workdir>/store/<sha256>.stamp    size, modification, change, inode, as ``stat`` had them when
+    <workdir>/store/<sha256>.stamp    size, inode and times, as ``stat`` had them when
                                       the content was last proven
     <workdir>/store/.push-<token>     a transfer under way, or what is left of one
 
@@ -11,17 +11,18 @@ hashed on the board before it is used.
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.board.answers import require
 from labctl.board.pushes import PREFIX, abandoned, pushing
-from labctl.errors import BoardError, ConfigError, IntegrityError
+from labctl.errors import BoardError, ConfigError, InfraError, IntegrityError
 from labctl.files import sha256_file
 from labctl.transport import Progress, Transport, remote_words
 
-#: ``%s`` size, ``%Y`` modification, ``%Z`` change, ``%i`` inode: the same letters in toybox.
-_STAT = "stat -c '%s %Y %Z %i'"
+#: Size, inode, time of modification and of change in ns: the same letters in toybox.
+STAT = "TZ=UTC0 stat -c '%s %i %y %z'"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Patience of one question; hashing gets more, by size.
 _TIMEOUT_SECONDS = 30.0
@@ -107,8 +108,8 @@ class BoardStore:
         if before[0] != item.size_bytes or sha256_file(local) != item.sha256:
             raise _changed(local)
         self._sweep()
-        with pushing() as token:
-            temporary = f"{self.directory}/{PREFIX}{token}"
+        with pushing() as push:
+            temporary = f"{self.directory}/{PREFIX}{push.token}"
             try:
                 self._transport.push(local, temporary, timeout=stall_timeout, progress=progress)
                 if _identity(local) != before:
@@ -116,7 +117,9 @@ class BoardStore:
                 self._finish(temporary, target, executable=executable)
             except (IntegrityError, BoardError, ConfigError):
                 # The link is there: what came is removed now, above all from a full disk.
-                self._run(f"rm -f {remote_words(temporary)}", "cannot remove a bad transfer")
+                with suppress(InfraError):  # else by a later sweep; the first error counts
+                    self._run(f"rm -f {remote_words(temporary)}", "cannot remove a transfer")
+                    push.forget()
                 raise
         return target
 
@@ -141,7 +144,7 @@ class BoardStore:
             f"cd {remote_words(self.directory)} 2>/dev/null || exit 0\n"
             f"for name in {remote_words(*hashes)}; do\n"
             '  [ -f "$name" ] || continue\n'
-            f'  echo "$name=$({_STAT} "$name")=$(cat "$name.stamp" 2>/dev/null)"\n'
+            f'  echo "$name=$({STAT} "$name")=$(cat "$name.stamp" 2>/dev/null)"\n'
             "done"
         )
         text = self._run(script, "cannot look into the board's store")
@@ -182,7 +185,7 @@ class BoardStore:
         script = (
             'durable() { if command -v fsync >/dev/null 2>&1; then fsync "$@"; else sync; fi; }\n'
             f"chmod {'755' if executable else '644'} {source} && durable {source} &&"
-            f" mv -f {source} {final} && {_STAT} {final} >{final}.stamp && durable {folder}"
+            f" mv -f {source} {final} && {STAT} {final} >{final}.stamp && durable {folder}"
         )
         self._run(script, f"cannot publish {target} on the board", timeout=120)
 

@@ -1,0 +1,30 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from labctl.transport import Transport, connect
+from labctl.virtual import VirtualBoard, serving
+
+
+@pytest.fixture(scope="session", params=["hdc", "local"])
+def transport(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Transport]:
+    """This host's own shell, and a virtual board's mksh and toybox."""
+    if request.param == "local":
+        with connect("local") as local:
+            yield local
+    else:
+        directory = tmp_path_factory.mktemp("board")
+        with (
+            serving(VirtualBoard("b", directory)) as (board,),
+            connect("hdc", address=board.address) as remote,
+        ):
+            yield remote
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> str:
+    """A folder on the board that does not exist yet, with a name that needs quoting."""
+    return str(tmp_path / "work dir's")

@@ -1,0 +1,223 @@
+"""The agent's host side against scripted answers: what each failure means."""
+
+import json
+
+import pytest
+from answering import AnsweringTransport
+
+from labctl.board import BoardAgent, JobSpec, JobState
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    BoardPermission,
+    BoardRebooted,
+    ConfigError,
+    DeviceLost,
+    LabctlError,
+    LeaseLost,
+    LinkRefused,
+    ProgramFailed,
+    ProtocolError,
+)
+from labctl.records import BoardFacts, Execution
+
+STARTED = json.dumps(
+    {
+        "schema": 1,
+        "pid": 10,
+        "job_pid": 11,
+        "boot_id": "boot",
+        "start_mono_ns": 5,
+        "emulator": None,
+    }
+)
+SPEC = JobSpec(
+    directory="/w/jobs/one", argv=("/w/store/x", "a b"), timeout_s=1.5, epoch=3, lease_path="/w/l"
+)
+
+
+def status(outcome: str = "exited", error: str | None = None) -> dict[str, object]:
+    return {
+        "outcome": outcome,
+        "exit_status": 0,
+        "error": error,
+        "start_mono_ns": 1,
+        "end_mono_ns": 2,
+        "wall_ns": 1,
+        "stdout_bytes": 3,
+        "stderr_bytes": 0,
+        "boot_id": "boot",
+        "epoch": 3,
+    }
+
+
+def look(state: str, **more: object) -> str:
+    seen = {"state": state, "mono_ns": 9, "stdout_bytes": 3, "stderr_bytes": None, "status": None}
+    return json.dumps({**seen, **more})
+
+
+def agent(*answers: str | tuple[int, str] | Exception) -> tuple[BoardAgent, AnsweringTransport]:
+    link = AnsweringTransport(*answers)
+    return BoardAgent(link, "/w/store/agent", "/w"), link
+
+
+def failure(kind: str, message: str = "why") -> str:
+    return json.dumps({"schema": 1, "error": kind, "message": message})
+
+
+def test_a_job_is_started_with_every_word_quoted() -> None:
+    board, link = agent(STARTED)
+    started = board.start(SPEC)
+    assert (started.pid, started.job_pid, started.boot_id) == (10, 11, "boot")
+    (command,) = link.commands
+    assert command == (
+        "umask 022; mkdir -p /w/jobs && /w/store/agent run --dir /w/jobs/one --timeout 1.500"
+        " --epoch 3 --lease /w/l --sample-ms 1000 --max-output-bytes 67108864"
+        " -- /w/store/x 'a b'"
+    )
+
+
+def test_variables_are_given_by_env() -> None:
+    board, link = agent(STARTED)
+    board.start(JobSpec("/w/jobs/one", ("/x",), 1, 3, environment={"A": "b c"}))
+    assert "&& env 'A=b c' /w/store/agent run" in link.commands[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        ((75, failure("stale-epoch")), LeaseLost, "another controller"),
+        ((127, failure("spawn-failed", "cannot execute /x: No such file")), ProgramFailed, "/x"),
+        ((126, failure("exec-format")), ConfigError, "cannot execute"),
+        ((2, failure("usage", "unknown option --new")), ProtocolError, "--new"),
+        ((73, failure("directory", "x: No space left on device")), BoardNoSpace, "No space"),
+        ((73, failure("directory", "x: Read-only file system")), BoardPermission, "Read-only"),
+        ((73, failure("directory-used", "x already holds a job")), BoardError, "already holds"),
+        ((1, "mkdir: '/w/jobs': Permission denied\n"), BoardPermission, "Permission denied"),
+        ((126, "sh: agent: Exec format error\n"), ConfigError, "cannot execute the agent"),
+        ((132, ""), ConfigError, "cannot execute the agent"),
+        (
+            (1, "sh: agent: not executable: 64-bit ELF file"),
+            ConfigError,
+            "cannot execute the agent",
+        ),
+        ((2, "agent: 1: Syntax error: word unexpected"), ConfigError, "cannot execute the agent"),
+        ((126, "sh: agent: Permission denied"), BoardPermission, "Permission denied"),
+        ((127, "sh: agent: inaccessible or not found"), BoardError, "not found"),
+        ((0, "garbage\n"), ProtocolError, "cannot be understood"),
+        ((0, ""), ProtocolError, "cannot be understood"),
+        ((0, "{}"), ProtocolError, "cannot be understood"),
+        ((0, "[1]"), ProtocolError, "cannot be understood"),
+        ((9, ""), BoardError, "no reason given"),
+    ],
+)
+def test_each_refusal_has_its_blame(
+    answer: tuple[int, str], error: type[LabctlError], words: str
+) -> None:
+    board, _ = agent(answer)
+    with pytest.raises(error, match=words) as caught:
+        board.start(SPEC)
+    assert type(caught.value) is error
+
+
+def test_a_link_lost_while_starting_finds_the_job_again() -> None:
+    board, link = agent(DeviceLost("cable"), LinkRefused("not yet"), look("running"), STARTED)
+    assert board.start(SPEC).pid == 10
+    assert sum("agent run" in command for command in link.commands) == 1
+
+
+def test_a_job_that_a_lost_link_never_started_is_started() -> None:
+    board, link = agent(DeviceLost("cable"), look("absent"), STARTED)
+    assert board.start(SPEC).pid == 10
+    assert sum("agent run" in command for command in link.commands) == 2
+
+
+def test_a_failure_to_start_that_a_lost_link_hid_is_found() -> None:
+    failed = look("finished", status=status("spawn-failed", "cannot execute /x: gone"))
+    board, _ = agent(DeviceLost("cable"), failed)
+    with pytest.raises(ProgramFailed, match="gone"):
+        board.start(SPEC)
+
+
+def test_a_link_that_stays_lost_is_given_up() -> None:
+    board, _ = agent(DeviceLost("cable"))
+    with pytest.raises(DeviceLost):
+        board.start(SPEC, reattach_s=0)
+
+
+def test_waiting_ends_with_the_status_of_the_job() -> None:
+    board, link = agent(STARTED, look("running"), look("finished", status=status()))
+    seen = []
+    job = board.wait(board.start(SPEC), timeout_s=1.5, on_progress=seen.append)
+    assert (job.outcome, job.exit_status) == ("exited", 0)
+    assert [progress.state for progress in seen] == [JobState.RUNNING, JobState.FINISHED]
+    assert seen[0].stdout_bytes == 3
+    assert seen[0].stderr_bytes is None
+    assert link.commands[1] == "/w/store/agent wait --dir /w/jobs/one --seconds 5.000"
+
+
+def test_waiting_takes_a_lost_link_up_again() -> None:
+    finished = look("finished", status=status())
+    board, _ = agent(STARTED, DeviceLost("cable"), LinkRefused("booting"), finished)
+    losses: list[LabctlError] = []
+    job = board.wait(board.start(SPEC), timeout_s=1.5, on_link_loss=losses.append)
+    assert job.outcome == "exited"
+    assert [type(error) for error in losses] == [DeviceLost, LinkRefused]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (look("lost"), BoardError, "the agent was killed"),
+        (look("absent"), BoardError, "is gone"),
+        (look("rebooted"), BoardRebooted, "restarted"),
+        (look("new state"), ProtocolError, "cannot be understood"),
+        (look("finished", status={"outcome": "exited"}), ProtocolError, "cannot be understood"),
+    ],
+)
+def test_a_job_that_vanished_is_no_result(
+    answer: str, error: type[LabctlError], words: str
+) -> None:
+    board, _ = agent(STARTED, answer)
+    with pytest.raises(error, match=words):
+        board.wait(board.start(SPEC), timeout_s=1.5)
+
+
+@pytest.mark.parametrize(
+    "directory", ["/", "/w", "/w/jobs", "/w/jobs/", "/w/jobs/..", "/w/jobs/a/b"]
+)
+def test_only_directories_of_jobs_are_removed(directory: str) -> None:
+    board, link = agent("")
+    with pytest.raises(ConfigError):
+        board.remove(directory)
+    assert link.commands == []
+    board.remove("/w/jobs/it's")
+    assert link.commands == ["rm -rf '/w/jobs/it'\"'\"'s'"]
+
+
+FACTS = BoardFacts(
+    execution=Execution.BOARD, machine="armv7l", kernel="5", boot_id="boot", os_version="OH"
+)
+SEEN = {
+    "machine": "aarch64",
+    "kernel": "5.10",
+    "boot_id": "boot",
+    "cpus": [{"count": 4, "part": "0xd05", "features": ["fp"]}],
+    "memory_total_bytes": 10,
+    "memory_available_bytes": None,
+}
+
+
+def test_the_agent_refines_what_the_probe_saw() -> None:
+    board, _ = agent(json.dumps(SEEN))
+    facts = board.refine(FACTS)
+    assert (facts.machine, facts.cores, facts.memory_total_bytes) == ("aarch64", 4, 10)
+    assert facts.memory_available_bytes is None
+    assert facts.os_version == "OH"
+    assert facts.execution is Execution.BOARD
+
+
+def test_a_board_that_restarted_since_the_probe_is_noticed() -> None:
+    board, _ = agent(json.dumps({**SEEN, "boot_id": "another"}))
+    with pytest.raises(BoardRebooted):
+        board.refine(FACTS)

@@ -1,0 +1,163 @@
+import os
+import platform
+from pathlib import Path
+
+import pytest
+from answering import AnsweringTransport
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labctl.board import probe
+from labctl.errors import BoardError
+from labctl.records import Execution
+from labctl.transport import LocalTransport, Transport, connect
+from labctl.virtual import VirtualBoard, serving
+
+#: As a DAYU200 answers, cut down to what matters.
+DAYU200 = """
+@labctl machine
+aarch64
+
+@labctl kernel
+5.10.184
+
+@labctl boot
+0e7a2f4c-5d1b-4a0e-9a58-1d1f4a3c9b77
+
+@labctl sandbox
+
+
+@labctl emulator
+
+
+@labctl shell
+@(#)MIRBSD KSH R59 2020/10/31
+
+@labctl cpus
+processor\t: 0
+BogoMIPS\t: 48.00
+Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm asimddp
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x2
+CPU part\t: 0xd05
+CPU revision\t: 0
+
+processor\t: 1
+BogoMIPS\t: 48.00
+Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm asimddp
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x2
+CPU part\t: 0xd05
+CPU revision\t: 0
+
+Serial\t\t: 1234
+
+@labctl memory
+MemTotal:        2017836 kB
+MemFree:          101052 kB
+MemAvailable:    1203120 kB
+HugePages_Total:       0
+
+@labctl os
+OpenHarmony 4.1.7.5
+
+@labctl directory
+/data/local/tmp
+
+@labctl space
+Filesystem     1024-blocks     Used Available Capacity Mounted on
+/dev/block/platform/fe310000.sdhci/by-name/userdata 25165824 5033164 20132660  20% /data
+
+@labctl mounts
+/dev/root / ext4 ro,seclabel 0 0
+tmpfs /data ext4 rw 0 0
+/dev/block/mmcblk0p15 /data f2fs rw,nosuid,nodev 0 0
+tmpfs /data/local/tmporary tmpfs rw 0 0
+"""
+
+
+def test_a_board_is_read_whole() -> None:
+    facts = probe(AnsweringTransport(DAYU200), workdir="/data/local/tmp/labctl", timeout=5)
+    assert facts.execution is Execution.BOARD
+    assert (facts.machine, facts.kernel) == ("aarch64", "5.10.184")
+    assert facts.boot_id == "0e7a2f4c-5d1b-4a0e-9a58-1d1f4a3c9b77"
+    assert facts.os_version == "OpenHarmony 4.1.7.5"
+    assert facts.emulator is None
+    assert facts.cores == 2
+    (cpu,) = facts.cpus
+    assert (cpu.count, cpu.implementer, cpu.part, cpu.model) == (2, "0x41", "0xd05", None)
+    assert "asimddp" in cpu.features
+    assert facts.memory_total_bytes == 2017836 * 1024
+    assert facts.memory_available_bytes == 1203120 * 1024
+    assert facts.storage_free_bytes == 20132660 * 1024
+    assert facts.storage_kind == "f2fs"
+
+
+def test_what_a_board_does_not_offer_is_absent() -> None:
+    bare = "\n@labctl machine\narmv7l\n\n@labctl kernel\n4.19\n\n@labctl boot\nx\n"
+    facts = probe(AnsweringTransport(bare), workdir="/w", timeout=5)
+    assert facts.model_dump(exclude={"execution", "machine", "kernel", "boot_id"}) == {
+        "os_version": None,
+        "shell": None,
+        "emulator": None,
+        "cpus": (),
+        "memory_total_bytes": None,
+        "memory_available_bytes": None,
+        "storage_free_bytes": None,
+        "storage_kind": None,
+    }
+
+
+def test_an_error_of_param_is_no_version() -> None:
+    text = DAYU200.replace("OpenHarmony 4.1.7.5", 'Get parameter "x" fail! errNum is:106!')
+    assert probe(AnsweringTransport(text), workdir="/w", timeout=5).os_version is None
+
+
+@pytest.mark.parametrize("section", ["machine", "kernel", "boot"])
+def test_a_board_that_does_not_say_what_it_is_cannot_be_used(section: str) -> None:
+    text = DAYU200.replace(f"@labctl {section}", "@labctl nothing")
+    with pytest.raises(BoardError, match=section):
+        probe(AnsweringTransport(text), workdir="/w", timeout=5)
+
+
+def test_a_shell_that_fails_is_an_error() -> None:
+    with pytest.raises(BoardError, match="cannot ask for facts"):
+        probe(AnsweringTransport((126, "sh: cannot execute")), workdir="/w", timeout=5)
+
+
+@given(st.text())
+def test_garbage_never_becomes_facts(text: str) -> None:
+    with pytest.raises(BoardError):
+        probe(AnsweringTransport(text.replace("@labctl boot", "")), workdir="/w", timeout=5)
+
+
+def test_a_real_shell_answers(transport: Transport, workdir: str) -> None:
+    facts = probe(transport, workdir=workdir, timeout=20)
+    assert facts.machine == platform.machine()
+    assert facts.kernel == platform.release()
+    assert facts.execution is Execution.NATIVE_HOST
+    assert facts.cores == os.cpu_count()
+    assert facts.memory_total_bytes
+    assert facts.memory_available_bytes
+    statistics = os.statvfs(Path(workdir).parent)
+    # toybox's df counts blocks reserved for root as free when root asks: it may use them.
+    least, most = (n * statistics.f_frsize for n in (statistics.f_bavail, statistics.f_bfree))
+    assert facts.storage_free_bytes is not None
+    assert least - (1 << 30) < facts.storage_free_bytes < most + (1 << 30)
+    assert facts.storage_kind
+    assert not Path(workdir).exists()
+    if isinstance(transport, LocalTransport):
+        assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    else:
+        assert len(facts.boot_id) == 32
+
+
+def test_an_emulating_virtual_board_says_so(tmp_path: Path) -> None:
+    plan = VirtualBoard("b", tmp_path, emulator=("/opt/emulator", "-cpu", "x"))
+    with serving(plan) as (board,), connect("hdc", address=board.address) as link:
+        facts = probe(link, workdir=str(board.workdir), timeout=20)
+    assert facts.execution is Execution.EMULATED
+    assert facts.emulator == "/opt/emulator -cpu x"
+    assert facts.boot_id == board.boot_id

@@ -1,0 +1,250 @@
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from labctl.board import BoardStore, StoredObject
+from labctl.board.pushes import PREFIX, pushing
+from labctl.board.store import STAT
+from labctl.errors import BoardError, ConfigError, DeviceLost, IntegrityError
+from labctl.transport import Transport, remote_words
+
+pytestmark = pytest.mark.usefixtures("private_state")
+
+
+class Watched(Transport):
+    """Another transport; what crosses it is counted, and pushes can be made to fail."""
+
+    def __init__(self, inner: Transport):
+        self.label = inner.label
+        self.inner = inner
+        self.pushed: list[str] = []
+        self.commands: list[str] = []
+        self.fail: Exception | None = None
+        self.after_push = lambda: None
+
+    def run(self, command, *, timeout):  # type: ignore[no-untyped-def]
+        self.commands.append(command)
+        return self.inner.run(command, timeout=timeout)
+
+    def push(self, local, remote, *, timeout, progress=None):  # type: ignore[no-untyped-def]
+        self.pushed.append(remote)
+        self.inner.push(local, remote, timeout=timeout, progress=progress)
+        self.after_push()
+        if self.fail:
+            raise self.fail
+
+    def pull(self, remote, local, *, timeout):  # type: ignore[no-untyped-def]
+        self.inner.pull(remote, local, timeout=timeout)
+
+    def forward(self, remote_port):  # type: ignore[no-untyped-def]
+        return self.inner.forward(remote_port)
+
+    def is_alive(self) -> bool:
+        return self.inner.is_alive()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def link(transport: Transport) -> Watched:
+    return Watched(transport)
+
+
+@pytest.fixture
+def store(link: Watched, workdir: str) -> BoardStore:
+    return BoardStore(link, workdir)
+
+
+def content(tmp_path: Path, data: bytes = b"content") -> tuple[Path, StoredObject]:
+    local = tmp_path / f"local {len(data)}"
+    local.write_bytes(data)
+    return local, StoredObject(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def test_an_empty_board_lacks_everything(store: BoardStore, tmp_path: Path) -> None:
+    _, item = content(tmp_path)
+    assert store.missing([item, item]) == [item]
+    assert store.missing([]) == []
+
+
+def test_a_published_file_is_there_and_nothing_else(
+    store: BoardStore, tmp_path: Path, workdir: str
+) -> None:
+    local, item = content(tmp_path, b"x" * 3_000_000)
+    seen: list[int] = []
+    path = Path(store.publish(local, item, progress=seen.append))
+    assert path == Path(workdir) / "store" / item.sha256
+    assert path.read_bytes() == local.read_bytes()
+    assert seen[-1] == item.size_bytes
+    assert not path.stat().st_mode & 0o111
+    assert sorted(p.name for p in path.parent.iterdir()) == [item.sha256, f"{item.sha256}.stamp"]
+    assert store.missing([item]) == []
+    assert store.verify([item]) == []
+
+
+def test_a_program_is_executable(store: BoardStore, tmp_path: Path) -> None:
+    local, item = content(tmp_path, b"#!/bin/sh\n")
+    path = Path(store.publish(local, item, executable=True))
+    assert path.stat().st_mode & 0o111 == 0o111
+
+
+def test_looking_again_is_one_command_without_hashing(
+    store: BoardStore, link: Watched, tmp_path: Path
+) -> None:
+    items = []
+    for number in range(5):
+        local, item = content(tmp_path, b"x" * number)
+        store.publish(local, item)
+        items.append(item)
+    link.commands.clear()
+    assert store.missing(items) == []
+    assert len(link.commands) == 1
+    assert "sha256sum" not in link.commands[0]
+
+
+@pytest.mark.parametrize("change", ["content", "truncated", "longer", "same stat"])
+def test_a_changed_file_is_found_and_replaced(
+    store: BoardStore, tmp_path: Path, change: str
+) -> None:
+    local, item = content(tmp_path, b"good bytes")
+    path = Path(store.publish(local, item))
+    before = path.stat()
+    data = {"truncated": b"good", "longer": b"good bytes and more"}.get(change, b"evil bytes")
+    path.write_bytes(data)
+    if change == "same stat":
+        # The time of change cannot be set back.
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    elif change == "content":
+        os.utime(path, (1, 1))
+    assert store.missing([item]) == [item]
+    store.publish(local, item)
+    assert path.read_bytes() == b"good bytes"
+    assert store.missing([item]) == []
+
+
+def test_a_touched_file_is_hashed_once_and_then_believed(
+    store: BoardStore, link: Watched, tmp_path: Path
+) -> None:
+    local, item = content(tmp_path)
+    path = Path(store.publish(local, item))
+    os.utime(path, (1, 1))
+    assert store.missing([item]) == []
+    assert any("sha256sum" in command for command in link.commands)
+    link.commands.clear()
+    assert store.missing([item]) == []
+    assert not any("sha256sum" in command for command in link.commands)
+
+
+def test_a_file_without_a_stamp_is_not_believed_unread(store: BoardStore, tmp_path: Path) -> None:
+    local, item = content(tmp_path)
+    path = Path(store.publish(local, item))
+    path.with_name(f"{item.sha256}.stamp").unlink()
+    path.write_bytes(b"CONTENT")
+    assert store.missing([item]) == [item]
+    assert not path.exists()
+
+
+def test_verify_reads_what_the_stamp_vouches_for(
+    store: BoardStore, link: Watched, tmp_path: Path
+) -> None:
+    local, item = content(tmp_path)
+    path = Path(store.publish(local, item))
+    path.write_bytes(b"CONTENT")
+    quoted = remote_words(str(path))
+    link.run(f"{STAT} {quoted} >{quoted}.stamp", timeout=10).check()
+    assert store.missing([item]) == []
+    assert store.verify([item]) == [item]
+    assert store.missing([item]) == [item]
+
+
+def test_a_local_file_that_is_not_what_it_was_is_refused(
+    store: BoardStore, link: Watched, tmp_path: Path
+) -> None:
+    local, item = content(tmp_path)
+    local.write_bytes(b"CONTENT")
+    with pytest.raises(ConfigError, match="changed"):
+        store.publish(local, item)
+    assert link.pushed == []
+
+
+def test_a_local_file_that_changes_meanwhile_is_not_published(
+    store: BoardStore, link: Watched, tmp_path: Path, workdir: str
+) -> None:
+    local, item = content(tmp_path)
+    link.after_push = lambda: os.utime(local, (1, 1))
+    with pytest.raises(ConfigError, match="changed"):
+        store.publish(local, item)
+    assert list((Path(workdir) / "store").iterdir()) == []
+
+
+def test_a_missing_local_file_is_the_users_error(store: BoardStore, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        store.publish(tmp_path / "gone", StoredObject("0" * 64, 1))
+
+
+@pytest.mark.parametrize("error", [IntegrityError("torn"), BoardError("bad")])
+def test_a_failed_transfer_leaves_nothing(
+    store: BoardStore, link: Watched, tmp_path: Path, workdir: str, error: Exception
+) -> None:
+    local, item = content(tmp_path)
+    link.fail = error
+    with pytest.raises(type(error)):
+        store.publish(local, item)
+    assert list((Path(workdir) / "store").iterdir()) == []
+
+
+def test_what_a_lost_link_left_is_removed_by_the_next_push(
+    store: BoardStore, link: Watched, tmp_path: Path, workdir: str
+) -> None:
+    local, item = content(tmp_path)
+    link.fail = DeviceLost("cable")
+    with pytest.raises(DeviceLost):
+        store.publish(local, item)
+    (left,) = (Path(workdir) / "store").iterdir()
+    assert left.name.startswith(PREFIX)
+    assert store.missing([item]) == [item]
+    link.fail = None
+    store.publish(local, item)
+    assert not left.exists()
+
+
+def test_transfers_that_live_or_are_another_hosts_are_left_alone(
+    store: BoardStore, tmp_path: Path, workdir: str
+) -> None:
+    folder = Path(workdir) / "store"
+    folder.mkdir(parents=True)
+    foreign = folder / f"{PREFIX}{'f' * 32}"
+    forgotten = folder / f"{PREFIX}{'e' * 32}"
+    for path in (foreign, forgotten):
+        path.write_bytes(b"part")
+    os.utime(forgotten, (1, 1))
+    with pushing() as push:
+        alive = folder / f"{PREFIX}{push.token}"
+        alive.write_bytes(b"part")
+        store.publish(*content(tmp_path))
+        assert alive.exists()
+    assert foreign.exists()
+    assert not forgotten.exists()
+
+
+def test_content_can_be_removed(store: BoardStore, tmp_path: Path) -> None:
+    local, item = content(tmp_path)
+    path = Path(store.publish(local, item))
+    store.remove(item.sha256)
+    store.remove(item.sha256)
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "../x", "A" * 64, "0" * 63, "0" * 64 + "\n"])
+def test_only_hashes_are_names(store: BoardStore, name: str) -> None:
+    with pytest.raises(ConfigError, match="SHA-256"):
+        store.path(name)
+
+
+def test_a_store_that_cannot_be_made_is_the_boards_error(link: Watched, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BoardError, match="cannot make"):
+        BoardStore(link, f"{tmp_path}/file").publish(*content(tmp_path))

@@ -1,0 +1,120 @@
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from labctl.board import BoardStore
+from labctl.deploy import Object, agent_object, deploy, describe, plan
+from labctl.errors import BoardNoSpace, ConfigError
+from labctl.records import BoardFacts, Execution
+from labctl.transport import connect
+
+pytestmark = pytest.mark.usefixtures("private_state")
+
+FACTS = BoardFacts(
+    execution=Execution.BOARD,
+    machine="aarch64",
+    kernel="5.10",
+    boot_id="boot",
+    storage_free_bytes=1 << 30,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[BoardStore]:
+    with connect("local") as link:
+        yield BoardStore(link, str(tmp_path / "board"))
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> list[Object]:
+    made = []
+    for name, size in (("tool", 2_000_000), ("model", 3_000_000)):
+        (tmp_path / name).write_bytes(name.encode() * (size // len(name)))
+        made.append(describe(tmp_path / name, executable=name == "tool"))
+    return made
+
+
+def test_everything_is_sent_once(store: BoardStore, objects: list[Object]) -> None:
+    first = plan(store, [*objects, objects[0]], FACTS)
+    assert [item.name for item in first.missing] == ["tool", "model"]
+    assert first.bytes == sum(item.size_bytes for item in objects)
+    seen: dict[str, int] = {}
+    paths = deploy(store, first, lambda item, sent: seen.update({item.name: sent}))
+    assert seen == {item.name: item.size_bytes for item in objects}
+    for item in objects:
+        assert Path(paths[item.sha256]).read_bytes() == item.local.read_bytes()
+    assert Path(paths[objects[0].sha256]).stat().st_mode & 0o111
+    second = plan(store, objects, FACTS)
+    assert (second.missing, second.bytes) == ((), 0)
+    seen.clear()
+    assert deploy(store, second) == paths
+    assert not seen
+
+
+def test_the_same_content_under_two_names_is_sent_once(store: BoardStore, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"same")
+    made = plan(store, [describe(tmp_path / "a"), describe(tmp_path / "b")], FACTS)
+    assert len(made.objects) == 2
+    assert len(made.missing) == 1
+    assert made.bytes == 4
+
+
+def test_a_board_without_space_is_refused_before_the_first_byte(
+    store: BoardStore, objects: list[Object]
+) -> None:
+    small = FACTS.model_copy(update={"storage_free_bytes": 34_000_000})
+    with pytest.raises(BoardNoSpace, match=r"lacks 4\.6 MB: 5\.0 MB have to be sent") as caught:
+        plan(store, objects, small)
+    assert caught.value.details == "tool: 2.0 MB\nmodel: 3.0 MB"
+    assert not Path(store.directory).exists()
+
+
+def test_a_full_board_that_has_everything_is_no_problem(
+    store: BoardStore, objects: list[Object]
+) -> None:
+    deploy(store, plan(store, objects, FACTS))
+    full = FACTS.model_copy(update={"storage_free_bytes": 0})
+    assert plan(store, objects, full).missing == ()
+
+
+def test_a_board_that_does_not_tell_its_space_is_tried(
+    store: BoardStore, objects: list[Object]
+) -> None:
+    silent = FACTS.model_copy(update={"storage_free_bytes": None})
+    assert len(plan(store, objects, silent).missing) == 2
+
+
+def test_what_was_finished_before_an_error_stays(store: BoardStore, objects: list[Object]) -> None:
+    made = plan(store, objects, FACTS)
+    objects[1].local.write_bytes(b"changed")
+    with pytest.raises(ConfigError, match="changed"):
+        deploy(store, made)
+    assert [item.name for item in plan(store, objects, FACTS).missing] == ["model"]
+
+
+def test_an_object_is_described_by_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    item = describe(path)
+    assert item.sha256 == hashlib.sha256(b"abc").hexdigest()
+    assert (item.size_bytes, item.name, item.executable) == (3, "file", False)
+    with pytest.raises(ConfigError, match="cannot read"):
+        describe(tmp_path / "gone")
+
+
+def test_the_agent_is_chosen_by_the_boards_own_machine(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def agent_for(machine: str) -> Path:
+        asked.append(machine)
+        path = tmp_path / machine
+        path.write_bytes(b"agent")
+        return path
+
+    item = agent_object(FACTS, agent_for)
+    assert asked == ["aarch64"]
+    assert item.executable
+    assert item.local == tmp_path / "aarch64"

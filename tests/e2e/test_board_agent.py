@@ -1,0 +1,226 @@
+"""Jobs on boards as the runner uses them: on this host and on a virtual board over hdc."""
+
+import hashlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import agent_builds
+import pytest
+from jobs import is_alive, soon
+
+from labctl.board import BoardAgent, BoardLease, BoardStore, JobSpec, JobState, probe
+from labctl.deploy import agent_object, deploy, describe, plan
+from labctl.errors import (
+    BoardError,
+    BoardRebooted,
+    ConfigError,
+    LeaseLost,
+    LinkError,
+    LinkRefused,
+    ProgramFailed,
+)
+from labctl.records import BoardFacts, Execution
+from labctl.transport import Transport, connect
+from labctl.virtual import VirtualBoard, serving
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A board with the agent on it."""
+
+    link: Transport
+    workdir: str
+    store: BoardStore
+    agent: BoardAgent
+    facts: BoardFacts
+
+    def spec(self, name: str, *argv: str, timeout_s: float = 30, epoch: int = 1) -> JobSpec:
+        return JobSpec(self.agent.job_directory(name), argv, timeout_s, epoch)
+
+
+def set_up(link: Transport, workdir: str) -> Desk:
+    """All that comes before a first job, as the runner does it."""
+    facts = probe(link, workdir=workdir, timeout=20)
+    store = BoardStore(link, workdir)
+    wanted = agent_object(facts, agent_builds.agent)
+    path = deploy(store, plan(store, [wanted], facts))[wanted.sha256]
+    agent = BoardAgent(link, path, workdir)
+    return Desk(link, workdir, store, agent, agent.refine(facts))
+
+
+@pytest.fixture(params=["hdc", "local"])
+def desk(request: pytest.FixtureRequest, tmp_path: Path, private_state: Path) -> Iterator[Desk]:
+    if request.param == "local":
+        with connect("local") as link:
+            yield set_up(link, str(tmp_path / "board"))
+        return
+    with (
+        serving(VirtualBoard("b", tmp_path / "board")) as (board,),
+        connect("hdc", address=board.address) as link,
+    ):
+        yield set_up(link, str(board.workdir))
+
+
+def test_a_job_comes_back_whole(desk: Desk, tmp_path: Path) -> None:
+    argv = ("/bin/sh", "-c", "printf 'it''s out'; echo err >&2; exit 4")
+    started = desk.agent.start(desk.spec("one", *argv))
+    job = desk.agent.wait(started, timeout_s=30)
+    assert (job.outcome, job.exit_status) == ("exited", 4)
+    files = desk.agent.collect(started.directory, tmp_path / "raw", status=job)
+    assert sorted(files) == [
+        "started.json", "status.json", "stderr", "stdout", "telemetry", "timeline"
+    ]  # fmt: skip
+    assert files["stdout"].read_bytes() == b"its out"
+    assert files["stderr"].read_bytes() == b"err\n"
+    assert files["timeline"].read_text().startswith(f"labctl-timeline 1 {started.start_mono_ns}\n")
+    assert desk.agent.poll(started.directory).state is JobState.FINISHED
+    desk.agent.remove(started.directory)
+    assert desk.agent.poll(started.directory).state is JobState.ABSENT
+
+
+def test_waiting_ends_promptly(desk: Desk) -> None:
+    started = desk.agent.start(desk.spec("one", "/bin/sleep", "1"))
+    began = time.monotonic()
+    desk.agent.wait(started, timeout_s=30)
+    assert time.monotonic() - began < 4
+
+
+def test_a_job_can_be_stopped(desk: Desk) -> None:
+    started = desk.agent.start(desk.spec("one", "/bin/sleep", "600"))
+    assert desk.agent.poll(started.directory).state is JobState.RUNNING
+    progress = desk.agent.stop(started.directory)
+    assert progress.status is not None
+    assert progress.status.outcome == "stopped"
+    assert not is_alive(started.job_pid)
+
+
+def test_a_directory_is_never_used_twice(desk: Desk) -> None:
+    desk.agent.start(desk.spec("one", "/bin/true"))
+    with pytest.raises(BoardError, match="already holds a job"):
+        desk.agent.start(desk.spec("one", "/bin/true"))
+
+
+def test_a_program_that_is_not_there_is_the_jobs_fault(desk: Desk) -> None:
+    with pytest.raises(ProgramFailed, match="No such file"):
+        desk.agent.start(desk.spec("one", f"{desk.workdir}/store/gone"))
+
+
+def test_who_lost_the_lease_starts_nothing(desk: Desk) -> None:
+    lease = BoardLease(desk.link, desk.workdir)
+    mine = lease.acquire("me")
+    spec = desk.spec("one", "/bin/true", epoch=mine.epoch)
+    lease.acquire("other")
+    with pytest.raises(LeaseLost):
+        desk.agent.start(JobSpec(spec.directory, spec.argv, 5, mine.epoch, lease.path))
+
+
+def test_a_killed_agent_is_no_result(desk: Desk) -> None:
+    started = desk.agent.start(desk.spec("one", "/bin/sleep", "600"))
+    os.kill(started.pid, 9)
+    with pytest.raises(BoardError, match="agent was killed"):
+        desk.agent.wait(started, timeout_s=30)
+    assert soon(lambda: not is_alive(started.job_pid))
+    assert desk.agent.stop(started.directory).state is JobState.LOST
+
+
+def test_the_store_can_hash_with_the_agent(desk: Desk, tmp_path: Path) -> None:
+    store = BoardStore(desk.link, desk.workdir, hash_command=(desk.agent.path, "hash"))
+    (tmp_path / "file").write_bytes(b"x" * 1000)
+    item = describe(tmp_path / "file")
+    path = Path(store.publish(item.local, item.stored))
+    os.utime(path, (1, 1))
+    assert store.missing([item.stored]) == []
+    assert store.verify([item.stored]) == []
+    path.write_bytes(b"y" * 1000)
+    assert store.verify([item.stored]) == [item.stored]
+
+
+def test_a_job_survives_the_link(tmp_path: Path) -> None:
+    board_plan = VirtualBoard("b", tmp_path / "board")
+    with (
+        serving(board_plan) as (board,),
+        connect("hdc", address=board.address) as link,
+    ):
+        desk = set_up(link, str(board.workdir))
+        script = "for i in 1 2 3; do sleep 0.5; echo $i; done"
+        started = desk.agent.start(desk.spec("one", "/bin/sh", "-c", script))
+        cut = threading.Timer(0.6, link.close)
+        cut.start()
+        losses: list[Exception] = []
+        job = desk.agent.wait(started, timeout_s=30, on_link_loss=losses.append)
+        cut.join()
+        assert losses
+        assert isinstance(losses[0], LinkError)
+        assert job.exit_status == 0
+        files = desk.agent.collect(started.directory, tmp_path / "raw", status=job)
+        assert files["stdout"].read_bytes() == b"1\n2\n3\n"
+
+
+def test_a_board_that_goes_away_is_an_infra_error(tmp_path: Path) -> None:
+    with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
+        link = connect("hdc", address=board.address)
+        desk = set_up(link, str(board.workdir))
+        started = desk.agent.start(desk.spec("one", "/bin/sleep", "600"))
+    with pytest.raises(LinkRefused):
+        desk.agent.wait(started, timeout_s=30, reattach_s=1)
+    link.close()
+    assert soon(lambda: not is_alive(started.job_pid))
+
+
+def test_a_board_that_restarts_is_noticed(tmp_path: Path) -> None:
+    directory = tmp_path / "board"
+    with serving(VirtualBoard("b", directory)) as (board,):
+        port = board.port
+        link = connect("hdc", address=board.address)
+        desk = set_up(link, str(board.workdir))
+        started = desk.agent.start(desk.spec("one", "/bin/sleep", "600"))
+    with serving(VirtualBoard("b", directory, port=port)), pytest.raises(BoardRebooted):
+        desk.agent.wait(started, timeout_s=30, reattach_s=20)
+    link.close()
+
+
+@pytest.mark.skipif(not shutil.which("qemu-aarch64-static"), reason="no qemu-aarch64-static")
+def test_arm64_jobs_run_behind_the_emulator(tmp_path: Path) -> None:
+    emulator = (str(shutil.which("qemu-aarch64-static")), "-cpu", "cortex-a76")
+    board_plan = VirtualBoard(
+        "b", tmp_path / "board", emulator=emulator, preload=agent_builds.exec_shim()
+    )
+    agent = agent_builds.agent("aarch64")
+    with (
+        serving(board_plan) as (board,),
+        connect("hdc", address=board.address) as link,
+    ):
+        desk = set_up(link, str(board.workdir))
+        assert desk.facts.execution is Execution.EMULATED
+        item = describe(agent, executable=True)
+        program = deploy(desk.store, plan(desk.store, [item], desk.facts))[item.sha256]
+        typed = link.run(f"{program} hash {program}", timeout=20)
+        digest = hashlib.sha256(agent.read_bytes()).hexdigest()
+        assert typed.text.startswith(digest)
+        started = desk.agent.start(desk.spec("one", program, "facts"))
+        assert started.emulator == " ".join(emulator)
+        job = desk.agent.wait(started, timeout_s=30)
+        assert job.exit_status == 0
+        files = desk.agent.collect(started.directory, tmp_path / "raw", status=job)
+        assert b'"compiled_for":"aarch64"' in files["stdout"].read_bytes()
+
+
+def test_an_arm64_program_on_a_board_without_arm64_is_a_wrong_target(tmp_path: Path) -> None:
+    with (
+        serving(VirtualBoard("b", tmp_path / "board")) as (board,),
+        connect("hdc", address=board.address) as link,
+    ):
+        desk = set_up(link, str(board.workdir))
+        item = describe(agent_builds.agent("aarch64"), executable=True)
+        program = deploy(desk.store, plan(desk.store, [item], desk.facts))[item.sha256]
+        with pytest.raises(ConfigError, match="xec format"):
+            desk.agent.start(desk.spec("one", program, "version"))
+        with pytest.raises(ConfigError, match="cannot execute the agent"):
+            BoardAgent(link, program, desk.workdir).refine(desk.facts)
