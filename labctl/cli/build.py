@@ -84,7 +84,7 @@ def build(
     )
     began = time.monotonic()
     with progress.ProgressView() as view:
-        shown = _Shown(view)
+        shown = BuildView(view)
         artifacts = [shown.build(request)]
         if product == DEFAULT_PRODUCT:
             agent = replace(request, product=AGENT, tools=None, version=None, source=None)
@@ -107,7 +107,7 @@ def _source(source: Path | None, git: str | None, ref: str | None) -> Path | Git
     return GitSource(git=git, ref=ref) if git is not None and ref is not None else source
 
 
-class _Shown:
+class BuildView:
     """Shows builds as they go."""
 
     def __init__(self, view: progress.ProgressView):

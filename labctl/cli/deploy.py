@@ -21,6 +21,13 @@ ASK_BYTES = 1_000_000_000
 
 @click.command(epilog="Example: labctl deploy --board rk1 recipes/q8_latency.yaml")
 @click.option("--board", help="The board to serve; default: the lab's default board.")
+@click.option(
+    "--set",
+    "set_values",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key of the recipes named; may be given several times.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask, however much has to be sent.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was wanted and sent as JSON.")
 @click.argument(
@@ -29,7 +36,13 @@ ASK_BYTES = 1_000_000_000
 )
 @click.pass_obj
 def deploy(
-    invocation: Invocation, recipes: tuple[str, ...], board: str | None, yes: bool, as_json: bool
+    invocation: Invocation,
+    *,
+    recipes: tuple[str, ...],
+    board: str | None,
+    set_values: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Bring tools and models to a board.
 
@@ -37,11 +50,17 @@ def deploy(
     its plan, asks above 1 GB, sends what the board does not have, and proves each file by its hash
     on the board. Nothing is built, nothing is sent twice.
     """
+    if set_values and not recipes:
+        raise click.UsageError("--set changes the recipes that are named; name one")
     lab = lab_of(invocation)
     chosen = lab.board(board)
     with ProgressView() as view, connect_board(chosen) as transport:
         shown = RunView(view)
-        prepared = _named(recipes, lab, shown) if recipes else _all(lab, chosen, shown)
+        if recipes:
+            read = [read_recipe(find_recipe(name, lab.root), set_values) for name in recipes]
+            prepared = [prepare(recipe, lab.root, shown.step) for recipe in read]
+        else:
+            prepared = _all(lab, chosen, shown)
 
         def agree(plan: DeployPlan) -> None:
             shown.note(_plan_text(plan, chosen))
@@ -65,12 +84,6 @@ def deploy(
         click.echo(
             f"{chosen.name} has all {len(plan.objects)} files; {len(plan.missing)} were sent"
         )
-
-
-def _named(recipes: tuple[str, ...], lab: LabFile, shown: RunView) -> list[Prepared]:
-    return [
-        prepare(read_recipe(find_recipe(name, lab.root)), lab.root, shown.step) for name in recipes
-    ]
 
 
 def _all(lab: LabFile, board: Board, shown: RunView) -> list[Prepared]:

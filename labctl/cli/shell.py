@@ -20,28 +20,21 @@ from labctl.transport import remote_words
     show_default=True,
     help="Seconds without an end after which the command is stopped, on the board too.",
 )
-@click.option(
-    "-c",
-    "--command",
-    "as_script",
-    is_flag=True,
-    help="COMMAND is one piece of shell text for the board: pipes and variables work.",
-)
 @click.argument("board")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
-def shell(
-    invocation: Invocation, board: str, command: tuple[str, ...], timeout: float, as_script: bool
-) -> int:
+def shell(invocation: Invocation, board: str, command: tuple[str, ...], timeout: float) -> int:
     """Run a command on a board.
 
-    Each word reaches the command as it is; with -c the board's shell reads the text. Standard input
+    Each word reaches the command as it is; for pipes and variables say sh -c 'TEXT'. Standard input
     is closed; standard output and error come as one stream. Ends with the command's own exit
     status, or with 255 when labctl itself failed.
     """
-    text = " ".join(command) if as_script else remote_words(*command)
+    words = command[1:] if command[0] == "--" else command
+    if not words:
+        raise click.UsageError("there is no command after --")
     with connect_board(lab_of(invocation).board(board)) as transport:
-        result = transport.run(text, timeout=timeout)
+        result = transport.run(remote_words(*words), timeout=timeout)
     sys.stdout.buffer.write(result.output)
     sys.stdout.buffer.flush()
     return result.exit_status

@@ -1,20 +1,23 @@
 """``labctl virtual-board``."""
 
 import json
+import platform
 import shutil
 from pathlib import Path
 
 import click
 
+from labctl.build import BuildRequest
+from labctl.cli.build import BuildView
+from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
-from labctl.config.lab import find_lab
+from labctl.config.lab import LabFile, find_lab
 from labctl.config.target import load_target
 from labctl.config.templates import VIRTUAL_BOARD_ADDRESS
 from labctl.errors import ConfigError, ToolMissing
 from labctl.virtual import Served, VirtualBoard, serve
-from labctl.virtual.shim import exec_shim
 
-_NO_SHIM = "no C compiler: ARM64 programs run as jobs, but not when typed in the board's shell"
+SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 
 
 @click.command(
@@ -41,7 +44,10 @@ _NO_SHIM = "no C compiler: ARM64 programs run as jobs, but not when typed in the
     default=1,
     help="Serve so many boards: NAME-1, NAME-2, … in folders of their own, on the next ports.",
 )
-@click.option("--target", help="Run this target's programs with its emulator.")
+@click.option(
+    "--target",
+    help="Run this target's programs, with its emulator; default: that of the lab's board NAME.",
+)
 @click.option("--emulator", help="Run ARM64 programs with this emulator (its words in one string).")
 @click.option("--json", "as_json", is_flag=True, help="Say what is served as JSON, one line.")
 @click.pass_obj
@@ -61,9 +67,12 @@ def virtual_board(
     A virtual board is an hdc daemon on loopback, a folder and a shell. It runs every command that
     it is sent as the user who started it: use it for trials and tests only.
     """
-    lab = _lab_root(invocation)
+    found = _lab(invocation)
+    lab = found.root if found else None
+    if target is None and emulator is None and found and name in found.lab.boards:
+        target = found.lab.boards[name].target
     words = _emulator_words(target, emulator, lab)
-    shim = exec_shim() if words else None
+    notes, shim = _own_parts(needs_shim=bool(words))
     root = (directory or (lab or Path.cwd()) / "virtual-board").resolve()
     plans = [
         VirtualBoard(
@@ -82,8 +91,7 @@ def virtual_board(
             return
         for board in boards:
             click.echo(f"{board.name} answers at {board.address}, storage {board.directory}")
-        notes = [boards[0].note, _NO_SHIM if words and shim is None else None]
-        for note in filter(None, notes):
+        for note in filter(None, [boards[0].note, *notes]):
             click.echo(f"note: {note}")
         click.echo("Its commands run as you. Stop it with Ctrl-C. For devices.yaml:\n\nboards:")
         for board in boards:
@@ -92,13 +100,37 @@ def virtual_board(
     serve(plans, ready)
 
 
-def _lab_root(invocation: Invocation) -> Path | None:
+def _lab(invocation: Invocation) -> LabFile | None:
     try:
-        return find_lab(invocation.lab or Path.cwd()).root
+        return find_lab(invocation.lab or Path.cwd())
     except ConfigError:
         if invocation.lab is not None:
             raise
         return None  # a board needs no lab
+
+
+def _own_parts(*, needs_shim: bool) -> tuple[list[str], Path | None]:
+    """Build what a virtual board itself is made of, in this host's own instruction set.
+
+    The agent runs natively there; the shim puts the emulator before programs that are typed in the
+    board's shell. Without a compiler the board works all the same, and notes say what it cannot.
+    """
+    host = f"host-{platform.machine()}"
+    notes: list[str] = []
+    shim: Path | None = None
+    with ProgressView() as view:
+        shown = BuildView(view)
+        try:
+            shown.build(BuildRequest(target=host, product="agent"))
+            if needs_shim:
+                shim = shown.build(BuildRequest(target=host, product=SHIM_PRODUCT)).tool(
+                    SHIM_PRODUCT
+                )
+        except ToolMissing as error:
+            notes.append(
+                f"{error.message}: no agent for {host}, and ARM64 programs run as jobs only"
+            )
+    return notes, shim
 
 
 def _emulator_words(target: str | None, emulator: str | None, lab: Path | None) -> tuple[str, ...]:

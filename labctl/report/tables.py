@@ -27,7 +27,7 @@ def print_timing_table(
 ) -> None:
     """The table of a run: a row a variant, then what the reader has to know about it."""
     rows = summarise(trials)
-    console.print(_headline(run), highlight=False)
+    console.print(_headline(run), highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in _COLUMNS:
         table.add_column(name, justify=justify, no_wrap=name != "checks")
@@ -35,12 +35,12 @@ def print_timing_table(
         table.add_row(*_cells(row))
     _print_whole(console, table)
     for line in [*_gates(gates), *_notes(rows, run)]:
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
     """The form of a hand-kept log: every token's time, the mean, the ratio of the means."""
-    console.print(_headline(run), highlight=False)
+    console.print(_headline(run), highlight=False, soft_wrap=True)
     base: float | None = None
     lines: list[str] = []
     good = [t for t in trials if t.state is TrialState.OK and t.repeat > 0]
@@ -56,7 +56,9 @@ def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRec
         mean = sum(gaps) / len(gaps)
         base = base or mean
         lines.append(f"mean {mean / 1e9:.3f} s a token over {len(gaps)}, ratio {mean / base:.2f}")
-    console.print(escape("\n".join(lines)) if lines else "no token was timed", highlight=False)
+    console.print(
+        escape("\n".join(lines)) if lines else "no token was timed", highlight=False, soft_wrap=True
+    )
 
 
 def _headline(run: RunRecord) -> str:
