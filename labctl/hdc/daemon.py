@@ -9,6 +9,7 @@ that the invoking user may.
 import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ HEARTBEAT_SECONDS = 5.0
 FEATURES = "heartbeat,encrypt_tcp"
 #: Bytes that may wait for the host before whoever writes has to wait.
 _WRITE_BUFFER_BYTES = 1 << 20
+_RECORD = struct.Struct("<II")
 
 
 @dataclass(frozen=True)
@@ -254,8 +256,12 @@ class Connection(asyncio.BufferedProtocol, Link):
             case Command.UNITY_JPID:
                 self._echo(channel, EchoLevel.OK, "[Empty]")
             case Command.UNITY_EXECUTE_EX:
-                self._echo(channel, EchoLevel.FAIL, "[E003001] Invalid bundle name")
-            case Command.SHELL_INIT | Command.UNITY_RUNMODE | Command.UNITY_ROOTRUN:
+                bundle = _bundle_name(data).decode(errors="replace")
+                self._echo(channel, EchoLevel.FAIL, f"[E003001] Invalid bundle name: {bundle}")
+            case Command.UNITY_ROOTRUN:  # hdcd restarts itself
+                self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
+                self._transport.close()
+            case Command.SHELL_INIT | Command.UNITY_RUNMODE:
                 self._echo(channel, EchoLevel.FAIL, "[E002105] Unsupport command")
             case Command.FORWARD_INIT:
                 self.send(channel, Command.WAKEUP_SLAVETASK)
@@ -272,3 +278,13 @@ class Connection(asyncio.BufferedProtocol, Link):
         self._woken.discard(channel)
         self.send(channel, Command.ECHO, bytes([level]) + text.encode())
         self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
+
+
+def _bundle_name(data: bytes) -> bytes:
+    """The record with tag 1 of an EXECUTE_EX packet: u32 tag, u32 size (little-endian), value."""
+    while len(data) >= _RECORD.size:
+        tag, size = _RECORD.unpack_from(data)
+        if tag == 1:
+            return data[_RECORD.size : _RECORD.size + size]
+        data = data[_RECORD.size + size :]
+    return b""

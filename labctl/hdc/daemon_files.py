@@ -73,6 +73,9 @@ class FileReceiver(Task):
         if "/" in config.optional_name:
             self._fail("[E002105] Unsupport directory transfer")
             return
+        if config.bundle_name:
+            self._fail(f"[E005101] Invalid bundle name: {config.bundle_name}")
+            return
         if config.compress_type:
             self._fail("[E002105] Unsupport option: -z")
             return
@@ -86,14 +89,17 @@ class FileReceiver(Task):
         except OSError as error:
             self._fail(_cannot_open(error, path))
             return
+        except ValueError:  # a NUL byte, or text that stands for no bytes
+            self._fail(_cannot_open(OSError(errno.EINVAL, ""), path))
+            return
         self._size = config.file_size
         self._began = time.monotonic()
         self._send(Command.FILE_BEGIN, FILE_FEATURES)
 
     def _write(self, data: memoryview) -> None:
         payload, body = TransferPayload.decode_packet(data)
-        if payload.compress_type:
-            raise ProtocolError("the host sent a compressed chunk that was not announced")
+        if payload.compress_type or payload.offset != self._written:
+            raise ProtocolError(f"the host sent a chunk that is not due: {payload}")
         offset = payload.offset
         # Written on the event loop: the page cache takes a chunk in a fraction of a millisecond.
         try:

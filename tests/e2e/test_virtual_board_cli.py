@@ -1,4 +1,4 @@
-"""``labctl virtual-board`` as a user starts it, with ARM64 programs where this host can run them."""
+"""``labctl virtual-board`` as a user starts it, with ARM64 programs where they can run."""
 
 import json
 import shutil
@@ -38,7 +38,10 @@ def hello_arm64(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hello")
     (folder / "hello.c").write_text(HELLO)
     built = process.run(
-        [sys.executable, *"-m ziglang cc -target aarch64-linux-musl hello.c -o hello".split()],
+        [
+            sys.executable,
+            *["-m", "ziglang", "cc", "-target", "aarch64-linux-musl", "hello.c", "-o", "hello"],
+        ],
         cwd=folder,
         timeout=240,
     )

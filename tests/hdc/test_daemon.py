@@ -5,10 +5,12 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
 from labctl.hdc import daemon as daemon_module
@@ -138,10 +140,19 @@ def test_recorded_transfers_are_answered_packet_by_packet(
             assert _comparable(data) == _comparable(_here(packet, tmp_path))
 
 
-def test_a_full_disk_is_told_as_recorded(host: RawPeer) -> None:
-    conversation = channel_of(
-        recorded("session-3.2.0c-extra.jsonl"), Command.FILE_CHECK, b"/dev/full"
-    )
+@pytest.mark.parametrize(
+    ("name", "command", "start"),
+    [
+        ("extra", Command.FILE_CHECK, b"/dev/full"),
+        ("more", Command.FILE_CHECK, b"com.example.app"),
+        ("more", Command.UNITY_EXECUTE_EX, b"com.example.app"),
+        ("more", Command.UNITY_REMOUNT, b""),
+    ],
+)
+def test_refusals_are_the_recorded_ones(
+    host: RawPeer, name: str, command: int, start: bytes
+) -> None:
+    conversation = channel_of(recorded(f"session-3.2.0c-{name}.jsonl"), command, start)
     for packet in conversation:
         if packet.sender == "host":
             host.socket.sendall(packet.raw)
@@ -267,7 +278,7 @@ def test_what_cannot_be_received_is_said(host: RawPeer, arguments: bytes, says: 
 @pytest.mark.parametrize(
     "command",
     [
-        Command.UNITY_REMOUNT,
+        Command.FORWARD_INIT,
         Command.UNITY_EXECUTE_EX,
         Command.SHELL_INIT,
         Command.UNITY_RUNMODE,
@@ -275,7 +286,7 @@ def test_what_cannot_be_received_is_said(host: RawPeer, arguments: bytes, says: 
 )
 def test_what_a_virtual_board_cannot_do_fails_and_says_so(host: RawPeer, command: int) -> None:
     host.send(3, command)
-    (echo, text), (close, _) = host.until_close(3)
+    *_, (echo, text), (close, _) = host.until_close(3)
     assert (echo, text[0], close) == (Command.ECHO, 0, CLOSE)
 
 
@@ -308,3 +319,51 @@ def test_an_overwhelmed_host_slows_the_command_down(host: RawPeer) -> None:
             sizes[channel] += len(data)
             assert len(data) <= 65_536
     assert sizes == {3: 30_000_005, 4: 6}
+
+
+def test_a_restart_of_hdcd_ends_the_connection(host: RawPeer) -> None:
+    host.send(3, Command.UNITY_ROOTRUN)
+    assert host.receive() == (3, CLOSE, b"\x01")
+    assert host.ended()
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 3),
+            # all but those that run what they carry
+            st.sampled_from([c for c in Command if c not in (1001, 1005)]).map(int)
+            | st.integers(0, 6000).filter(lambda c: c not in (1001, 1005)),
+            st.binary(max_size=100)
+            | st.builds(
+                TransferConfig,
+                file_size=st.integers(0, 2**64 - 1),
+                path=st.sampled_from(["x", "/dev/null", "/nope/x", "a\0b", ""]),
+                optional_name=st.sampled_from(["", "x", "d/x"]),
+            ).map(lambda config: config.encode())
+            | st.builds(
+                TransferPayload, offset=st.integers(0, 2**64 - 1), compress_size=st.just(0)
+            ).map(lambda payload: payload.encode_area()),
+        ),
+        max_size=12,
+    )
+)
+def test_no_packet_harms_the_daemon(
+    shared_daemon: str, packets: list[tuple[int, int, bytes]]
+) -> None:
+    with raw_host(shared_daemon) as peer, suppress(ConnectionError):
+        peer.shake_hands()
+        for packet in packets:
+            peer.send(*packet)
+    with raw_host(shared_daemon) as peer:
+        peer.shake_hands()
+        peer.send(1, Command.UNITY_EXECUTE, b"echo alive")
+        assert peer.until_close(1)[0] == (Command.ECHO_RAW, b"alive\n")
+
+
+@pytest.fixture
+def shared_daemon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[str]:
+    with daemon(tmp_path) as address:
+        yield address
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
