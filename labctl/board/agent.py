@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -182,10 +183,14 @@ class BoardAgent:
             ),
             f"cannot look into {directory} on the board",
         ).text.split()
-        pulled = {}
-        for name in found:
-            pulled[name] = local / name
-            self._transport.pull(f"{directory}/{name}", local / name, timeout=_ANSWER_SECONDS)
+        pulled = {name: local / name for name in found}
+
+        def pull(name: str) -> None:
+            self._transport.pull(f"{directory}/{name}", pulled[name], timeout=_ANSWER_SECONDS)
+
+        # Each takes a few round trips, and trials are many.
+        with ThreadPoolExecutor(len(JOB_FILES)) as pool:
+            list(pool.map(pull, found))
         if status is not None:
             for name, size_bytes in (
                 (STDOUT, status.stdout_bytes),
