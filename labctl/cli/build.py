@@ -16,6 +16,7 @@ from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
 from labctl.errors import ConfigError
 from labctl.report.units import size
+from labctl.report.whole import print_whole
 
 DEFAULT_PRODUCT = "llama.cpp"
 AGENT = "agent"
@@ -171,4 +172,4 @@ def _print_summary(artifact: Artifact, only: tuple[str, ...]) -> None:
             " (emulated)" if smoke.done and len(smoke.argv) > 1 and smoke.argv[0] != name else ""
         )
         table.add_row(f"  {name}", size(tool.size_bytes), what, started + emulated)
-    console.print(table)
+    print_whole(console, table)

@@ -123,9 +123,7 @@ def _own_parts(*, needs_shim: bool) -> tuple[list[str], Path | None]:
         try:
             shown.build(BuildRequest(target=host, product="agent"))
             if needs_shim:
-                shim = shown.build(BuildRequest(target=host, product=SHIM_PRODUCT)).tool(
-                    SHIM_PRODUCT
-                )
+                shim = shown.build(BuildRequest(target=host, product=SHIM_PRODUCT)).tool(SHIM)
         except ToolMissing as error:
             notes.append(
                 f"{error.message}: no agent for {host}, and ARM64 programs run as jobs only"

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Table
 
 from labctl.records import Execution, GateRecord, RunRecord, TrialRecord, TrialState
 from labctl.report.units import digits, duration, size
+from labctl.report.whole import print_whole
 from labctl.runs.summary import VariantSummary, summarise
 
 _NOT_A_BOARD = {
@@ -16,7 +16,6 @@ _NOT_A_BOARD = {
     Execution.NATIVE_HOST: "NATIVE HOST: measured on this computer, not on a board",
 }
 _TOKENS_A_LINE = 10
-_WIDEST = 1000
 
 
 def print_timing_table(
@@ -33,7 +32,7 @@ def print_timing_table(
         table.add_column(name, justify=justify, no_wrap=name != "checks")
     for row in rows:
         table.add_row(*_cells(row))
-    _print_whole(console, table)
+    print_whole(console, table)
     for line in [*_gates(gates), *_notes(rows, run)]:
         console.print(line, highlight=False, soft_wrap=True)
 
@@ -113,15 +112,6 @@ def _checks(row: VariantSummary) -> str:
     if not row.trials_ok:
         return "no result"
     return "ok" if not row.checks_failed else "FAILED: " + ", ".join(row.checks_failed)
-
-
-def _print_whole(console: Console, table: Table) -> None:
-    """Print a table at its own width: a wrapped line is better than a cut number."""
-    roomy = console.options.update(max_width=_WIDEST)
-    needed = Measurement.get(console, roomy, table).maximum
-    terminal, console.width = console.width, max(needed, console.width)
-    console.print(table)
-    console.width = terminal
 
 
 def _gates(gates: Sequence[GateRecord]) -> list[str]:
