@@ -143,7 +143,7 @@ class BoardAgent:
         when it stays lost, BoardRebooted, BoardError (supervisor killed), CommandTimeout.
         """
         until = time.monotonic() + timeout_s + _END_SECONDS
-        while time.monotonic() < until:
+        while True:
             progress = retry_infra(
                 lambda: self._look("wait", started.directory, _WAIT_SECONDS),
                 on=_LINK_LOSSES,
@@ -156,11 +156,12 @@ class BoardAgent:
                 return progress.status
             if progress.state is not JobState.RUNNING:
                 raise self._vanished(started, progress.state)
-        raise CommandTimeout(
-            f"{self._transport.label}: the agent did not end the job in {started.directory}"
-            f" although its {timeout_s:g} s are over",
-            hint="restart the board",
-        )
+            if time.monotonic() > until:
+                raise CommandTimeout(
+                    f"{self._transport.label}: the agent did not end the job in"
+                    f" {started.directory} although its {timeout_s:g} s are over",
+                    hint="restart the board",
+                )
 
     def stop(self, directory: str) -> JobProgress:
         """End the job and everything it started; how it stands afterwards. Raises BoardRebooted."""

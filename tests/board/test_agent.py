@@ -11,6 +11,7 @@ from labctl.errors import (
     BoardNoSpace,
     BoardPermission,
     BoardRebooted,
+    CommandTimeout,
     ConfigError,
     DeviceLost,
     LabctlError,
@@ -154,6 +155,17 @@ def test_waiting_ends_with_the_status_of_the_job() -> None:
     assert seen[0].stdout_bytes == 3
     assert seen[0].stderr_bytes is None
     assert link.commands[1] == "/w/store/agent wait --dir /w/jobs/one --seconds 5.000"
+
+
+def test_a_job_that_never_ends_is_given_up() -> None:
+    board, _ = agent(STARTED, look("running"))
+    with pytest.raises(CommandTimeout, match="did not end the job"):
+        board.wait(board.start(SPEC), timeout_s=-60)
+
+
+def test_an_end_that_is_found_late_is_still_the_end() -> None:
+    board, _ = agent(STARTED, look("finished", status=status()))
+    assert board.wait(board.start(SPEC), timeout_s=-60).outcome == "exited"
 
 
 def test_waiting_takes_a_lost_link_up_again() -> None:
