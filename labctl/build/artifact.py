@@ -48,6 +48,16 @@ class SmokeRun(Recorded):
     output: str = ""
     """The first lines that it printed."""
 
+    @property
+    def emulated(self) -> bool:
+        """Whether an emulator, the only program with a path in ``argv``, was put before it."""
+        return self.done and Path(self.argv[0]).is_absolute()
+
+    def __str__(self) -> str:
+        if not self.done:
+            return f"not done: {self.reason}"
+        return f"ended with {self.exit_status}{' (emulated)' if self.emulated else ''}"
+
 
 class ToolRecord(Recorded):
     """One tool."""

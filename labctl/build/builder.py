@@ -177,7 +177,8 @@ def _own_source(given: Path | GitSource, spec: BuildSpec) -> tuple[Source, str]:
     """The user's own source, and the label of the artifact that is made from it."""
     if isinstance(given, Path):
         return Folder(given), _label("folder", spec)
-    return Repository(given.git, given.ref), _label(given.ref.removeprefix("refs/"), spec)
+    is_commit = re.fullmatch(r"[0-9a-f]{40}", given.ref)
+    return Repository(given.git, given.ref), _label(given.ref[: 10 if is_commit else None], spec)
 
 
 def _label(text: str, spec: BuildSpec) -> str:

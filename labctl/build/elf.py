@@ -33,6 +33,11 @@ class ElfFacts(BaseModel):
     stripped: bool
     """Neither a symbol table nor debug information."""
 
+    def __str__(self) -> str:
+        kind = "dynamic" if self.dynamic else "static"
+        state = "stripped" if self.stripped else "with symbols"
+        return f"{self.machine.removeprefix('EM_')} {self.bits}-bit, {kind}, {state}"
+
 
 def read_elf(path: Path) -> ElfFacts:
     """Read the facts of a file. Raises ConfigError when it is not ELF, or HostError."""

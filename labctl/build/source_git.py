@@ -16,6 +16,7 @@ _NETWORK = re.compile(
     r"|Failed to connect|unable to access|early EOF|Could not read from remote",
     re.IGNORECASE,
 )
+_NOT_THERE = re.compile(r"does not (?:exist|appear to be a git repository)|not found")
 
 
 class Repository(Source):
@@ -78,7 +79,7 @@ class Repository(Source):
         said = done.tail(8)
         if "No space left on device" in said:
             raise HostError(f"cannot fetch {self.address}: the disk is full", details=said)
-        if _NETWORK.search(said) and "does not exist" not in said and "not found" not in said:
+        if _NETWORK.search(said) and not _NOT_THERE.search(said):
             raise HostError(
                 f"cannot reach {self.address}", hint="is the network there?", details=said
             )

@@ -141,7 +141,7 @@ def prepare_runtime(programs: Programs, flags: tuple[str, ...], scratch: Path) -
     def prepare(language: str) -> process.Completed:
         name, text = sources[language]
         write_atomic(scratch / name, text)
-        words = [str(programs.zig), language, *flags, "-O2", "-static", name, "-o", f"{name}.out"]
+        words = [str(programs.zig), language, *flags, "-O2", name, "-o", f"{name}.out"]
         return process.run(words, timeout=RUNTIME_SECONDS, cwd=scratch, env=environment())
 
     with ThreadPoolExecutor(len(sources)) as pool:

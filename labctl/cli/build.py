@@ -23,7 +23,7 @@ AGENT = "agent"
 
 
 @click.command(
-    epilog="Example: labctl build --target rk3568 --tool llama-completion --tool llama-bench",
+    epilog="Example: labctl build --target rk3568 --tool llama-bench",
 )
 @click.option("--target", required=True, help="What to build for: a folder of toolchains/.")
 @click.option(
@@ -163,13 +163,5 @@ def _print_summary(artifact: Artifact, only: tuple[str, ...]) -> None:
     for name, tool in manifest.tools.items():
         if only and name not in only:
             continue
-        elf = tool.elf
-        kind = "shared" if elf.dynamic else "static"
-        what = f"{elf.machine.removeprefix('EM_')} {elf.bits}-bit, {kind}, stripped"
-        smoke = tool.smoke
-        started = f"ended with {smoke.exit_status}" if smoke.done else f"not done: {smoke.reason}"
-        emulated = (
-            " (emulated)" if smoke.done and len(smoke.argv) > 1 and smoke.argv[0] != name else ""
-        )
-        table.add_row(f"  {name}", size(tool.size_bytes), what, started + emulated)
+        table.add_row(f"  {name}", size(tool.size_bytes), str(tool.elf), str(tool.smoke))
     print_whole(console, table)

@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from labctl.build.diagnose import ErrorLines, explain
+from labctl.errors import CompileError, ConfigError, HostError, LabctlError
+from labctl.process import Completed
+
+
+def explained(output: str) -> LabctlError:
+    errors = ErrorLines()
+    for line in output.splitlines():
+        errors.see(line)
+    done = Completed(("ninja",), 1, output.encode(), b"", 0)
+    return explain("tiny for rk3568", done, errors, Path("/cache/build.log"))
+
+
+@pytest.mark.parametrize(
+    ("output", "kind", "message"),
+    [
+        ("a.c:1:1: error: no\n", CompileError, "does not compile"),
+        ("ld.lld: error: undefined symbol: foo\n", CompileError, "does not compile"),
+        ("LLVM ERROR: IO failure: No space left on device\n", HostError, "the disk is full"),
+        ("error: unable to spawn zig clang: OutOfMemory\n", HostError, "too little memory"),
+        ("ninja: error: unknown target 'x', did you mean 'y'?\n", ConfigError, "no tool 'x'"),
+    ],
+)
+def test_blame(output: str, kind: type[LabctlError], message: str) -> None:
+    error = explained(output)
+    assert type(error) is kind
+    assert message in error.message
+    assert "/cache/build.log" in (error.hint or "")
+
+
+def test_only_the_first_errors_are_shown() -> None:
+    noise = "[1/2] Building\nFAILED: x\nwarning: w\n"
+    error = explained(noise + "".join(f"a.c:{n}:1: error: e{n}\n" for n in range(1, 40)))
+    lines = (error.details or "").splitlines()
+    assert lines[0] == "a.c:1:1: error: e1"
+    assert len(lines) == 12
+
+
+def test_cmake_says_what_is_wrong_below_its_first_line() -> None:
+    said = 'CMake Error at CMakeLists.txt:2 (nonsense):\n  Unknown CMake command "nonsense".\n'
+    assert 'Unknown CMake command "nonsense".' in (explained(said).details or "")
+
+
+def test_without_an_error_line_the_end_of_the_output_is_shown() -> None:
+    assert explained("one\ntwo\n").details == "one\ntwo"

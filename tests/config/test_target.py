@@ -1,0 +1,81 @@
+from pathlib import Path
+
+import pytest
+
+from labctl.config.target import Target, load_target, target_names
+from labctl.errors import ConfigError
+
+OWN = """\
+name: rk3568
+description: a board of our own
+triple: aarch64-linux-gnu
+elf_machine: EM_AARCH64
+zig: {target: aarch64-linux-musl, cpu: cortex_a53}
+"""
+
+
+def write(lab: Path, text: str, name: str = "rk3568") -> Path:
+    file = lab / "toolchains" / name / "target.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    return file
+
+
+def test_every_shipped_target_loads() -> None:
+    names = target_names(None)
+    assert {"rk3568", "host-x86_64", "host-aarch64"} <= set(names)
+    for name in names:
+        assert load_target(name).name == name
+
+
+def test_the_rk3568_is_a_cortex_a55_behind_an_emulator_that_has_its_instructions() -> None:
+    target = load_target("rk3568")
+    assert (target.machine, target.zig.cpu) == ("aarch64", "cortex_a55")
+    assert {"asimddp", "fphp"} <= set(target.features)
+    assert target.emulator is not None
+    assert target.emulator.argv == ("qemu-aarch64-static", "-cpu", "cortex-a76")
+    assert target.expectations is not None
+    assert target.expectations.storage_read_bytes_per_s == 175e6
+
+
+def test_a_labs_own_target_wins(tmp_path: Path) -> None:
+    write(tmp_path, OWN)
+    assert load_target("rk3568", tmp_path).zig.cpu == "cortex_a53"
+    assert load_target("rk3568").zig.cpu == "cortex_a55"
+    assert load_target("host-x86_64", tmp_path) == load_target("host-x86_64")
+
+
+def test_an_unknown_target_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"no target 'rk3658' \(did you mean 'rk3568'\?\)"):
+        load_target("rk3658")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("name: rk3568", "name: rk3588", "name: must be 'rk3568', the folder's"),
+        ("triple:", "tripel:", "target.yaml:3:1: tripel: unknown key"),
+        ("EM_AARCH64", "EM_AARCH46", "did you mean 'EM_AARCH64'?"),
+        ("cpu: cortex_a53", "cpu: 53", "zig.cpu: must be text"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    write(tmp_path, OWN.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        load_target("rk3568", tmp_path)
+    assert message in caught.value.message
+
+
+def test_every_key_is_described() -> None:
+    schema = Target.model_json_schema()
+    for name, model in {"Target": schema, **schema["$defs"]}.items():
+        for key, entry in model["properties"].items():
+            assert entry.get("description"), f"{name}.{key}"
+
+
+def test_whether_programs_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert load_target("rk3568").runs_here
+    assert not load_target("host-x86_64").runs_here
