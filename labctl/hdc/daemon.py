@@ -26,7 +26,7 @@ from labctl.hdc.messages import (
     decode_tlv,
     encode_tlv,
 )
-from labctl.hdc.wire import Command, PacketDecoder, encode_packet
+from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
 
 HEARTBEAT_SECONDS = 5.0
 FEATURES = "heartbeat,encrypt_tcp"
@@ -65,7 +65,10 @@ class Daemon:
                 lambda: Connection(self.board, self._connections, self._background), host, port
             )
         except OSError as error:
-            raise HostError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+            raise HostError(
+                f"cannot listen on {host}:{port}: {error.strerror}",
+                hint="another program may have the port; choose another one, or 0 for any",
+            ) from error
         self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 
@@ -152,10 +155,11 @@ class Connection(asyncio.BufferedProtocol, Link):
 
     # What the tasks of the channels use
 
-    def send(self, channel: int, command: Command, data: bytes | bytearray = b"") -> None:
+    def send(self, channel: int, command: Command, *data: bytes) -> None:
         """Queue one packet."""
         if not self._transport.is_closing():
-            self._transport.write(encode_packet(channel, command, data))
+            prefix = encode_prefix(channel, command, sum(map(len, data)))
+            self._transport.write(b"".join((prefix, *data)))
 
     async def drained(self) -> None:
         """Wait until there is room again."""

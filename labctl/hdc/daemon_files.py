@@ -201,7 +201,7 @@ class FileSender(Task):
                 self._fail(f"Transfer Stop at:{done}/{self._size}(Bytes), Reason: end of file")
                 return
             area = TransferPayload(done, 0, len(body), len(body)).encode_area()
-            self._send(Command.FILE_DATA, area + body)
+            self._send(Command.FILE_DATA, area, body)
             done += len(body)
             if done == self._size:
                 return

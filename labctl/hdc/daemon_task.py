@@ -12,8 +12,8 @@ class Link(ABC):
     """The connection as its tasks see it."""
 
     @abstractmethod
-    def send(self, channel: int, command: Command, data: bytes | bytearray = b"") -> None:
-        """Queue one packet; nothing happens when the host is gone."""
+    def send(self, channel: int, command: Command, *data: bytes) -> None:
+        """Queue one packet, its data in parts; nothing happens when the host is gone."""
 
     @abstractmethod
     async def drained(self) -> None:
@@ -47,8 +47,8 @@ class Task(ABC):
     def stop(self) -> None:
         """Give everything back; nothing is sent any more. Idempotent."""
 
-    def _send(self, command: Command, data: bytes | bytearray = b"") -> None:
-        self._link.send(self._channel, command, data)
+    def _send(self, command: Command, *data: bytes) -> None:
+        self._link.send(self._channel, command, *data)
 
     def _echo(self, level: EchoLevel, text: str) -> None:
         self._send(Command.ECHO, bytes([level]) + text.encode(errors="surrogateescape"))

@@ -4,6 +4,7 @@ Every process of one boot carries the same ``LABCTL_SANDBOX`` in its environment
 board's boot id, and the mark by which its processes are found when the board loses its power.
 """
 
+import functools
 import os
 import secrets
 import shutil
@@ -98,14 +99,18 @@ def _userland(folder: Path) -> tuple[tuple[str, ...], str, str | None]:
         return ("/bin/sh", "-c"), os.defpath, _FALLBACK_NOTE
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    applets = process.run([toybox], timeout=10, env={}).text.split()
-    for applet in applets:
+    for applet in _applets(toybox):
         (folder / applet).symlink_to(toybox)
     for name in ("sh", "mksh"):
         with suppress(FileNotFoundError):
             (folder / name).unlink()
         (folder / name).symlink_to(mksh)
     return (str(folder / "sh"), "-c"), str(folder), None
+
+
+@functools.cache
+def _applets(toybox: str) -> tuple[str, ...]:
+    return tuple(process.run([toybox], timeout=10, env={}).text.split())
 
 
 def _marked(boot_id: str) -> Iterator[int]:
