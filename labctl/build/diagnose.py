@@ -1,6 +1,8 @@
 """Why a compiler, CMake or Ninja failed, from what it printed."""
 
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 from labctl.errors import CompileError, ConfigError, HostError, LabctlError
@@ -10,6 +12,15 @@ _ERROR = re.compile(
     r"\berror:|undefined (?:reference|symbol)|^CMake Error|ninja: error:|multiple definition"
 )
 _MOST_LINES = 12
+#: With less free space a failure says nothing about the source: compilers tell a full disk in many
+#: words, or in none.
+_LEAST_FREE_BYTES = 32 << 20
+
+
+def disk_is_full(folder: Path) -> bool:
+    """Whether a build in ``folder`` could not write, there or among temporary files."""
+    places = (folder, Path(tempfile.gettempdir()))
+    return any(shutil.disk_usage(place).free < _LEAST_FREE_BYTES for place in places)
 
 
 class ErrorLines:
@@ -35,7 +46,7 @@ def explain(what: str, done: Completed, errors: ErrorLines, log: Path) -> Labctl
     said = "\n".join([*errors.lines, done.text])
     details = "\n".join(errors.lines) or done.tail(_MOST_LINES)
     hint = f"the whole log: {log}"
-    if "No space left on device" in said:
+    if re.search(r"No space left on device|NoSpaceLeft", said) or disk_is_full(log.parent):
         return HostError(f"{what}: the disk is full", hint=hint, details=details)
     if re.search(r"unable to spawn|OutOfMemory|Cannot allocate memory|terminated by signal", said):
         return HostError(

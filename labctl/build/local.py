@@ -8,11 +8,11 @@ from pathlib import Path
 
 from labctl import process
 from labctl.build import toolchain
-from labctl.build.diagnose import ErrorLines, explain
+from labctl.build.diagnose import ErrorLines, disk_is_full, explain
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.spec import BuildSpec, Definition, ToolSpec
 from labctl.config.target import Target
-from labctl.errors import CompileError, ConfigError
+from labctl.errors import CompileError, ConfigError, HostError
 from labctl.files import host_writes, write_atomic
 
 CONFIGURE_SECONDS = 900.0
@@ -53,10 +53,7 @@ class Job:
         self._prepare_tree(self._toolchain_file(programs))
         if self.spec.builder == "compile":
             return {name: self._compile(programs, name, self.spec.tools[name]) for name in tools}
-        self.on_progress(
-            Progress(Step.RUNTIME, f"C and C++ runtime for {self.target.name}, once for all builds")
-        )
-        toolchain.prepare_runtime(programs, self.flags, self.tree)
+        self._runtime(programs)
         self._configure(programs)
         self._ninja(programs, tools)
         return {name: self._built(name) for name in tools}
@@ -86,19 +83,29 @@ class Job:
                 done, total, message = int(moved[1]), int(moved[2]), moved[3]
                 self.on_progress(Progress(step, message, done, total))
 
-        with self.log.open("ab") as log:
-            log.write(f"$ {' '.join(words)}\n".encode())
-        done = process.run_streaming(
-            words,
-            timeout=timeout,
-            on_line=see,
-            log=self.log,
-            cwd=self.tree,
-            env=toolchain.environment(),
-            keep_open=(self.lock,),
-        )
+        with host_writes(self.log):
+            with self.log.open("ab") as log:
+                log.write(f"$ {' '.join(words)}\n".encode())
+            done = process.run_streaming(
+                words,
+                timeout=timeout,
+                on_line=see,
+                log=self.log,
+                cwd=self.tree,
+                env=toolchain.environment(),
+                keep_open=(self.lock,),
+            )
         if done.exit_status != 0:
             raise explain(self._what, done, errors, self.log)
+
+    def _runtime(self, programs: toolchain.Programs) -> None:
+        """Have the libraries that every program of the target is linked with."""
+        what = f"C and C++ runtime for {self.target.name}"
+        self.on_progress(Progress(Step.RUNTIME, f"{what}, once for all builds"))
+        failed = toolchain.prepare_runtime(programs, self.flags, self.tree)
+        if failed is not None:
+            full = ": the disk is full" if disk_is_full(self.tree) else ""
+            raise HostError(f"zig cannot build its {what}{full}", details=failed.tail(12) or None)
 
     def _configure(self, programs: toolchain.Programs) -> None:
         self.on_progress(Progress(Step.CONFIGURE, self._what))

@@ -1,5 +1,6 @@
 """A first start of a built tool: here if this host is such a machine, else under the emulator."""
 
+import platform
 import shutil
 import signal
 from pathlib import Path
@@ -24,14 +25,9 @@ def smoke_run(name: str, tool: ToolSpec, path: Path, target: Target) -> SmokeRun
     """
     if tool.smoke is None:
         return SmokeRun(done=False, reason="the build spec has no arguments for one")
-    prefix: tuple[str, ...] = ()
-    if not target.runs_here:
-        if target.emulator is None:
-            return SmokeRun(done=False, reason=f"target {target.name} has no emulator")
-        emulator = shutil.which(target.emulator.argv[0])
-        if emulator is None:
-            return SmokeRun(done=False, reason=f"{target.emulator.argv[0]} is not installed")
-        prefix = (emulator, *target.emulator.argv[1:])
+    prefix = _prefix(target)
+    if isinstance(prefix, str):
+        return SmokeRun(done=False, reason=prefix)
     argv = (*prefix, str(path), *tool.smoke)
     done = process.run(argv, timeout=SMOKE_SECONDS, env={"LC_ALL": "C"})
     if done.exit_status != tool.smoke_status:
@@ -45,14 +41,41 @@ def smoke_run(name: str, tool: ToolSpec, path: Path, target: Target) -> SmokeRun
     )
 
 
+def _prefix(target: Target) -> tuple[str, ...] | str:
+    """What has to stand before a program of the target here, or why it cannot be started."""
+    reason = f"this host is {platform.machine()}"
+    if target.runs_here:
+        lacking = sorted(set(target.features) - host_features())
+        if not lacking:
+            return ()
+        reason = f"this host's CPU lacks {', '.join(lacking)}"
+    if target.emulator is None:
+        return f"{reason}, and target {target.name} has no emulator"
+    emulator = shutil.which(target.emulator.argv[0])
+    if emulator is None:
+        return f"{reason}, and {target.emulator.argv[0]} is not installed"
+    return (emulator, *target.emulator.argv[1:])
+
+
+def host_features() -> frozenset[str]:
+    """What this host's CPU has, in the words of /proc/cpuinfo (proc_cpuinfo(5))."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    named = (line.partition(":") for line in lines)
+    return frozenset(
+        word
+        for key, _, words in named
+        if key.strip() in ("flags", "Features")
+        for word in words.split()
+    )
+
+
 def _failure(name: str, done: process.Completed, target: Target) -> LabctlError:
     status = done.exit_status
     number = -status if status < 0 else status - _BY_SIGNAL
     if number == signal.SIGILL:
-        where = "this host" if target.runs_here else "the emulator"
         return ConfigError(
-            f"{name} uses instructions that {where} does not have (SIGILL)",
-            hint=f"zig.cpu or the emulator of target {target.name} does not fit",
+            f"{name} uses instructions that target {target.name} does not name (SIGILL)",
+            hint="the target's zig.cpu, its features and its emulator have to fit each other",
         )
     return ProgramFailed(
         f"{name} does not start: it ended with status {status}", details=done.tail(8) or None

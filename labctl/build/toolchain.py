@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from labctl import process
 from labctl.config.target import Target
-from labctl.errors import HostError, ToolMissing
+from labctl.errors import ToolMissing
 from labctl.files import cache_dir, write_atomic
 
 HINT = "run `pip install 'labctl[build]'` in this Python environment"
@@ -130,11 +130,13 @@ def prefix_maps(source: Path, build: Path) -> tuple[str, ...]:
     return (f"-ffile-prefix-map={source}=.", f"-ffile-prefix-map={build}=./build")
 
 
-def prepare_runtime(programs: Programs, flags: tuple[str, ...], scratch: Path) -> None:
+def prepare_runtime(
+    programs: Programs, flags: tuple[str, ...], scratch: Path
+) -> process.Completed | None:
     """Make zig build its C and C++ runtime for a target, if its cache does not have them.
 
-    zig builds one library at a time; started for C and for C++ at once, it builds two. Raises
-    HostError, HostTimeout.
+    zig builds one library at a time; started for C and for C++ at once, it builds two. What failed,
+    or ``None``. Raises HostError, HostTimeout.
     """
     sources = {"cc": ("runtime.c", _RUNTIME_C), "c++": ("runtime.cpp", _RUNTIME_CXX)}
 
@@ -145,11 +147,7 @@ def prepare_runtime(programs: Programs, flags: tuple[str, ...], scratch: Path) -
         return process.run(words, timeout=RUNTIME_SECONDS, cwd=scratch, env=environment())
 
     with ThreadPoolExecutor(len(sources)) as pool:
-        for done in pool.map(prepare, sources):
-            if done.exit_status != 0:
-                raise HostError(
-                    "zig cannot build its C and C++ runtime for this target", details=done.tail(12)
-                )
+        return next((done for done in pool.map(prepare, sources) if done.exit_status != 0), None)
 
 
 def default_jobs() -> int:

@@ -82,7 +82,12 @@ def test_the_smoke_run_is_recorded_or_why_there_was_none(tiny_lab, monkeypatch, 
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     smoke = build(tiny_lab.request("two")).manifest.tools["two"].smoke
     assert not smoke.done
-    assert smoke.reason == "qemu-aarch64-static is not installed"
+    assert smoke.reason == "this host is x86_64, and qemu-aarch64-static is not installed"
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr("labctl.build.smoke.host_features", lambda: frozenset({"fp", "asimd"}))
+    shutil.rmtree(tmp_path / "cache" / "artifacts")
+    smoke = build(tiny_lab.request("two")).manifest.tools["two"].smoke
+    assert (smoke.reason or "").startswith("this host's CPU lacks asimddp, asimdhp, ")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,33 @@
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from labctl.build.diagnose import ErrorLines, explain
 from labctl.errors import CompileError, ConfigError, HostError, LabctlError
 from labctl.process import Completed
+
+
+@pytest.fixture(autouse=True)
+def space(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets how much space is free; plenty, until told otherwise."""
+
+    def have(free: int) -> None:
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+
+    have(1 << 40)
+    return have
+
+
+def test_on_a_full_disk_no_failure_is_the_sources_fault(space: Callable[[int], None]) -> None:
+    """CMake on a full disk says: ``Unknown extension ".c" for file``."""
+    output = 'CMake Error at x.cmake:123 (try_compile):\n  Unknown extension ".c" for file\n'
+    assert isinstance(explained(output), CompileError)
+    space(44_000)
+    error = explained(output)
+    assert isinstance(error, HostError)
+    assert "the disk is full" in error.message
 
 
 def explained(output: str) -> LabctlError:
