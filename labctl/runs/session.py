@@ -14,7 +14,7 @@ from labctl.deploy import Object, agent_object, deploy, plan
 from labctl.errors import BoardError, ConfigError, HostTimeout
 from labctl.files import locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution
-from labctl.transport import Transport
+from labctl.transport import BoardHash, HdcTransport, Transport
 
 PROBE_SECONDS = 20.0
 AGENT_PRODUCT = "agent"
@@ -54,13 +54,15 @@ def take_board(
         wanted = agent_object(facts, lambda machine: _agent_file(machine, target, lab_root))
         paths = deploy(store, plan(store, [wanted], facts), on_sent)
         agent = BoardAgent(transport, paths[wanted.sha256], board.workdir)
+        # The agent hashes with the CPU's SHA instructions where there are any.
+        if isinstance(transport, HdcTransport):
+            transport.board_hash = BoardHash("sha256", (agent.path, "hash"))
         facts = agent.refine(facts)
         lease = _acquire(BoardLease(transport, board.workdir), lab_name, state)
         yield BoardSession(
             board,
             target,
             facts,
-            # The agent hashes with the CPU's SHA instructions where there are any.
             BoardStore(transport, board.workdir, hash_command=(agent.path, "hash")),
             agent,
             lease,

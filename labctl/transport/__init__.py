@@ -2,10 +2,12 @@
 
 from labctl.transport.base import CommandResult, Progress, Transport, remote_words
 from labctl.transport.connecting import connect
+from labctl.transport.digests import BoardHash
 from labctl.transport.hdc import HdcTransport
 from labctl.transport.local import LocalTransport
 
 __all__ = [
+    "BoardHash",
     "CommandResult",
     "HdcTransport",
     "LocalTransport",
