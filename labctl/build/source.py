@@ -159,7 +159,9 @@ def _tracked(root: Path) -> list[str]:
 
 
 def _git(folder: Path, *words: str) -> bytes:
-    done = process.run(["git", "-C", folder, *words], timeout=GIT_SECONDS)
+    # "git status" would otherwise write into the user's repository
+    argv = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    done = process.run(argv, timeout=GIT_SECONDS)
     if done.exit_status != 0:
         raise ConfigError(f"git cannot read {folder}", details=done.tail())
     return done.stdout
