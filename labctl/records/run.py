@@ -52,7 +52,7 @@ class GateRecord(Record):
     variant: str
     metric: str
     limit: str = Field(description="the recipe's words: `>= 2.0`, `<= 20s`")
-    value: float | None = Field(description="in the metric's own unit; durations in ns")
+    value: float | None = Field(description="in the metric's own unit")
     passed: bool | None
     detail: str
 
