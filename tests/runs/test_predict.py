@@ -30,7 +30,7 @@ def test_a_model_larger_than_memory_is_read_from_storage_for_every_token() -> No
 
 
 def test_an_accidental_night_becomes_half_an_hour() -> None:
-    """5 repeats and a warm-up of 32 tokens at 46 s: two and a half hours; q8_latency allows 30 m."""
+    # 5 repeats and a warm-up of 32 tokens at 46 s: two and a half hours; q8_latency allows 30 min.
     variant = Variant("q8_0", "q8_0", {"tokens": 32})
     predict = trial_predictor(predictions({"q8_0": LLAMA_Q8}, facts(), EXPECTATIONS, "hello"))
     plan = make_plan(
