@@ -11,6 +11,7 @@ from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.root import Invocation
 from labctl.config.lab import Board, HdcTransport
 from labctl.errors import ExitStatus, InfraError, JobError, LinkRefused, NotAuthorised
+from labctl.records import Execution
 from labctl.report.units import size
 
 _TIMEOUT_SECONDS = 15.0
@@ -70,8 +71,8 @@ def _state(board: Board) -> BoardState:
         detail.append(f"{size(facts.memory_total_bytes)} memory")
     if facts.storage_free_bytes is not None:
         detail.append(f"{size(facts.storage_free_bytes)} free")
-    if facts.emulator:
-        detail.append("EMULATED")
+    if facts.execution is not Execution.BOARD:
+        detail.append(facts.execution.upper())
     return BoardState(
         board.name,
         board.target,

@@ -78,6 +78,7 @@ def deploy(
             agree=agree,
             observer=shown,
         )
+        shown.end_step()
     if as_json:
         click.echo(json.dumps(_plan_json(plan, chosen), indent=2))
     else:

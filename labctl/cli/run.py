@@ -72,24 +72,25 @@ class RunView(Observer):
 
     def note(self, text: str) -> None:
         """One line."""
-        self._end_step()
+        self.end_step()
         self._view.say(text)
 
     def step(self, step: str, done: int, total: int | None) -> None:
         """A bar until another step begins."""
         if self._step is None or self._step[0] != step:
-            self._end_step()
+            self.end_step()
             self._step = (step, self._view.open(step, total))
         self._step[1].update(done, total)
 
-    def _end_step(self) -> None:
+    def end_step(self) -> None:
+        """The step under way, if any, is done."""
         if self._step:
             self._step[1].finish()
             self._step = None
 
     def trial_started(self, trial: PlannedTrial, total: int, expected_s: float | None) -> None:
         """A bar of all trials, and one of this trial's time."""
-        self._end_step()
+        self.end_step()
         if self._overall is None:
             self._overall = self._view.open("all trials", total)
         self._trial = self._view.open(f"trial {trial.number}/{total} {trial.slug}", expected_s)
