@@ -1,22 +1,22 @@
-"""The agent and its shim, compiled for tests and kept in the cache by the hash of their source."""
+"""The agent and its shim as users build them, and small ARM64 programs for tests."""
 
 import hashlib
 import importlib.util
-import os
 import platform
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from labctl import process
+from labctl.build import BuildRequest, build
+from labctl.build.toolchain import environment, locate, target_flags
+from labctl.config.target import load_target
 from labctl.files import cache_dir, locked
 from labctl.shipped import TOOLCHAINS
 
 SOURCE = TOOLCHAINS / "agent"
-_SHIM_SOURCES = ("exec_shim.c", "emulate.c")
-_FLAGS = ("-std=c11", "-O2", "-s", "-Wall", "-Wextra", "-Werror")
+HOST = f"host-{platform.machine()}"
 
 
 def native_agent() -> Path:
@@ -27,41 +27,39 @@ def native_agent() -> Path:
 @cache
 def agent(machine: str) -> Path:
     """The agent for a machine (x86_64, aarch64), static."""
-    sources = sorted(path.name for path in SOURCE.glob("*.c") if path.name != "exec_shim.c")
-    return _compiled(f"agent-{machine}", ("-target", f"{machine}-linux-musl", "-static"), sources)
+    return _built("rk3568" if machine == "aarch64" else f"host-{machine}", "agent", "agent")
 
 
 @cache
 def exec_shim() -> Path:
     """The library for LD_PRELOAD, for this host's C library."""
-    target = f"{platform.machine()}-linux-gnu"
-    return _compiled("exec_shim.so", ("-target", target, "-shared", "-fPIC"), _SHIM_SOURCES)
+    return _built(HOST, "sandbox-shim", "exec_shim.so")
 
 
 @cache
 def arm64_program(text: str) -> Path:
     """A static ARM64 program made from C."""
+    _need_zig()
     folder = cache_dir() / "tests"
-    folder.mkdir(parents=True, exist_ok=True)
-    source = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.c"
-    if not source.exists():
-        source.write_text(text)
-    flags = ("-target", "aarch64-linux-musl", "-static")
-    return _compiled(source.stem, flags, (str(source),))
-
-
-def _compiled(name: str, flags: tuple[str, ...], sources: list[str] | tuple[str, ...]) -> Path:
-    digest = hashlib.sha256(repr((flags, _FLAGS, sources)).encode())
-    for path in sorted([*SOURCE.glob("*.[ch]"), *map(Path, sources)]):
-        digest.update((SOURCE / path).read_bytes())
-    output = cache_dir() / "tests" / f"{name}-{digest.hexdigest()[:16]}"
-    with locked(output.with_name(f"{output.name}.lock"), timeout=250):
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    with locked(folder / f"{name}.lock", timeout=250):
+        output, source = folder / name, folder / f"{name}.c"
         if not output.exists():
-            if importlib.util.find_spec("ziglang") is None:
-                pytest.skip("ziglang is not installed: no C compiler for the agent")
-            temporary = output.with_name(f".{output.name}.tmp")
-            words = [sys.executable, "-m", "ziglang", "cc", *flags, *_FLAGS, "-o", temporary]
-            done = process.run(["nice", *words, *sources], timeout=240, cwd=SOURCE, env=os.environ)
+            source.write_text(text)
+            temporary = output.with_name(f".{name}.tmp")
+            flags = target_flags(load_target("rk3568"), None)
+            words = [locate().zig, "cc", *flags, "-O2", "-static", source, "-o", temporary]
+            done = process.run(words, timeout=240, env=environment())
             assert done.exit_status == 0, done.tail()
             temporary.replace(output)
     return output
+
+
+def _built(target: str, product: str, tool: str) -> Path:
+    _need_zig()
+    return build(BuildRequest(target=target, product=product)).tool(tool)
+
+
+def _need_zig() -> None:
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("ziglang is not installed: no C compiler for the agent")
