@@ -52,9 +52,11 @@ def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRec
         seconds = [f"{gap / 1e9:8.3f}" for gap in gaps]
         starts = range(0, len(seconds), _TOKENS_A_LINE)
         lines += ["".join(seconds[start : start + _TOKENS_A_LINE]) for start in starts]
-        mean = sum(gaps) / len(gaps)
+        # Tokens that came together share a gap: all gaps are the time of more tokens than gaps.
+        tokens = sum((t.timing.generated_tokens or 1) - 1 for t in group if t.timing) or len(gaps)
+        mean = sum(gaps) / tokens
         base = base or mean
-        lines.append(f"mean {mean / 1e9:.3f} s a token over {len(gaps)}, ratio {mean / base:.2f}")
+        lines.append(f"mean {mean / 1e9:.3f} s a token over {tokens}, ratio {mean / base:.2f}")
     console.print(
         escape("\n".join(lines)) if lines else "no token was timed", highlight=False, soft_wrap=True
     )

@@ -26,6 +26,7 @@ def size(count: float | None) -> str:
 
 def digits(value: float) -> str:
     """Three significant digits, never in exponent form."""
-    if value >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    if value <= 0:
+        return f"{value:.2f}"
+    exponent = int(f"{value:.2e}".partition("e")[2])  # of the rounded value: 99.96 is 100
+    return f"{value:.{max(0, 2 - exponent)}f}"

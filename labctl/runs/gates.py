@@ -68,6 +68,8 @@ def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRec
     else:
         passed = (gate.min is None or value >= gate.min) and (gate.max is None or value <= gate.max)
         detail = f"{value:.4g}"
+        if summary.checks_failed:
+            detail += f", but checks failed: {', '.join(summary.checks_failed)}"
     return GateRecord(
         variant=summary.variant,
         metric=gate.metric,

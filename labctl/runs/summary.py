@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from labctl.records import ModelIdentity, TrialRecord, TrialState
+from labctl.records import ModelIdentity, TimingRecord, TrialRecord, TrialState
 from labctl.stats import percentile
 
 
@@ -11,9 +11,9 @@ from labctl.stats import percentile
 class VariantSummary:
     """One variant. Durations in ns; ``None`` = nothing was measured.
 
-    ``token_*_ns`` are percentiles over the gaps of all its good trials together;
+    ``token_*_ns`` are percentiles over the times of single tokens of all its good trials together;
     ``ttft_ns`` and ``tokens_per_second`` are medians over its good trials; ``ratio`` is its median
-    token time over that of the first variant that has one.
+    token time over that of the first variant, None when that one has none.
     """
 
     variant: str
@@ -39,20 +39,32 @@ def summarise(trials: Iterable[TrialRecord]) -> list[VariantSummary]:
         group = variants.setdefault(trial.variant, [])
         if trial.repeat > 0 or trial.state is TrialState.FAILED:
             group.append(trial)
-    summaries: list[VariantSummary] = []
-    base_ns: int | None = None
-    for variant, group in variants.items():
-        if group:
-            summary = _summary(variant, group, base_ns)
-            base_ns = base_ns or summary.token_p50_ns
-            summaries.append(summary)
-    return summaries
+    base_ns = _percentile_ns(_token_times(next(iter(variants.values()), [])), 50)
+    return [_summary(variant, group, base_ns) for variant, group in variants.items() if group]
+
+
+def _timings(group: Iterable[TrialRecord]) -> list[TimingRecord]:
+    return [t.timing for t in group if t.state is TrialState.OK and t.timing is not None]
+
+
+def _token_times(group: Iterable[TrialRecord]) -> list[int]:
+    """Times of single tokens: as in the records, a gap that holds several is none of them.
+
+    Nor is any gap of a record without ``p50_ns``: there too many tokens came together.
+    """
+    return [
+        gap
+        for timing in _timings(group)
+        if timing.p50_ns is not None
+        for index, gap in enumerate(timing.token_ns)
+        if index not in timing.merged_chunks
+    ]
 
 
 def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) -> VariantSummary:
     good = [t for t in group if t.state is TrialState.OK]
-    timings = [t.timing for t in good if t.timing is not None]
-    gaps = [gap for timing in timings for gap in timing.token_ns]
+    timings = _timings(group)
+    gaps = _token_times(group)
     p50 = _percentile_ns(gaps, 50)
     return VariantSummary(
         variant=variant,
@@ -68,7 +80,7 @@ def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) ->
         tokens_per_second=_median(
             [t.tokens_per_second for t in timings if t.tokens_per_second is not None]
         ),
-        ratio=p50 / (base_ns or p50) if p50 else None,
+        ratio=p50 / base_ns if p50 and base_ns else None,
         checks_failed=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.ok is False)),
         failures=tuple(
             dict.fromkeys(

@@ -7,7 +7,7 @@ from rich.console import Console
 from labctl.errors import ProgramFailed
 from labctl.records import BoardFacts, Check, Execution, Failure, TrialState
 from labctl.report import print_experiment, print_timing_table
-from labctl.report.units import duration, size
+from labctl.report.units import digits, duration, size
 from labctl.runs.summary import summarise
 
 Q8 = {"variant": "q8_0", "model": model("q8_0", "Q8_0", size_bytes=145_000_000)}
@@ -89,6 +89,28 @@ def test_the_experiment_form_lists_every_token_with_mean_and_ratio() -> None:
     assert "mean 0.300 s a token over 3, ratio 2.73" in text
 
 
+def test_tokens_that_came_together_are_in_the_mean_but_are_no_single_token() -> None:
+    merged = timing([100, 200, 100, 100], generated_tokens=6, merged_chunks=(1,))
+    (row,) = summarise([trial(1, timing=merged)])
+    assert (row.token_p50_ns, row.token_p90_ns) == (100_000_000, 100_000_000)
+    text = drawn(print_experiment, run(), [trial(1, timing=merged)])
+    assert "mean 0.100 s a token over 5" in text
+
+
+def test_a_record_without_a_token_time_adds_none() -> None:
+    unseen = timing([100, 800], generated_tokens=11, merged_chunks=(1,), p50_ns=None)
+    (row,) = summarise([trial(1, timing=unseen)])
+    assert row.token_p50_ns is None
+    assert row.ratio is None
+
+
+def test_without_the_first_row_there_is_no_ratio() -> None:
+    crash = Failure.of(ProgramFailed("llama-cli was killed by SIGILL"))
+    failed = trial(1, **Q8, state=TrialState.FAILED, failure=crash, timing=None)
+    rows = summarise([failed, trial(2)])
+    assert [row.ratio for row in rows] == [None, None]
+
+
 @pytest.mark.parametrize(
     ("ns", "text"),
     [
@@ -103,6 +125,14 @@ def test_the_experiment_form_lists_every_token_with_mean_and_ratio() -> None:
 )
 def test_durations(ns: int | None, text: str) -> None:
     assert duration(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.00"), (0.01984, "0.0198"), (9.996, "10.0"), (99.96, "100"), (1234.5, "1234")],
+)
+def test_slow_rates_keep_three_digits(value: float, text: str) -> None:
+    assert digits(value) == text
 
 
 def test_sizes() -> None:
