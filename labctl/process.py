@@ -6,8 +6,8 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,38 +147,35 @@ def run_streaming(
     """Run a long program; both streams merged go line by line to ``on_line`` and into ``log``.
 
     ``stdout`` of the result holds the last lines only (the log holds all). ``keep_open`` as in
-    :func:`start`.
+    :func:`start`. Raises ToolMissing, HostTimeout, HostError (the log cannot be written, ...).
     """
     began = time.monotonic_ns()
-    process = start(argv, cwd=cwd, env=env, stderr=subprocess.STDOUT, keep_open=keep_open)
     expired = threading.Event()
-
-    def expire() -> None:
-        expired.set()
-        stop(process, grace=0.5)
-
-    timer = threading.Timer(timeout, expire)
-    timer.start()
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    sink = log.open("ab") if log else None
-    assert process.stdout is not None
-    try:
-        for raw in process.stdout:
-            line = raw.decode(errors="replace").rstrip("\n")
-            tail.append(line)
-            if sink:
-                sink.write(raw)
-            on_line(line)
-        process.wait()
-    except BaseException:
-        stop(process, grace=0.5)
-        raise
-    finally:
-        timer.cancel()
-        timer.join()
-        process.stdout.close()
-        if sink:
-            sink.close()
+    with _appending(log) as note:
+        process = start(argv, cwd=cwd, env=env, stderr=subprocess.STDOUT, keep_open=keep_open)
+
+        def expire() -> None:
+            expired.set()
+            stop(process, grace=0.5)
+
+        timer = threading.Timer(timeout, expire)
+        timer.start()
+        assert process.stdout is not None
+        try:
+            for raw in process.stdout:
+                line = raw.decode(errors="replace").rstrip("\n")
+                tail.append(line)
+                note(raw)
+                on_line(line)
+            process.wait()
+        except BaseException:
+            stop(process, grace=0.5)
+            raise
+        finally:
+            timer.cancel()
+            timer.join()
+            process.stdout.close()
     text = "\n".join(tail)
     if expired.is_set():
         raise _timed_out(argv, timeout, text.encode())
@@ -189,6 +186,36 @@ def run_streaming(
         b"",
         time.monotonic_ns() - began,
     )
+
+
+@contextmanager
+def _appending(log: Path | None) -> Iterator[Callable[[bytes], object]]:
+    """What appends to a log, if there is one. Raises HostError, also in the caller's block."""
+    if log is None:
+        yield len
+        return
+
+    def refused(error: OSError) -> HostError:
+        return HostError(
+            f"cannot write {log}: {error.strerror or error}", hint="free some space on this host"
+        )
+
+    def write(raw: bytes) -> None:
+        try:
+            file.write(raw)
+            file.flush()
+        except OSError as error:
+            raise refused(error) from error
+
+    try:
+        file = log.open("ab")
+    except OSError as error:
+        raise refused(error) from error
+    try:
+        yield write
+    finally:
+        with suppress(OSError):  # only what `write` has refused already can be left
+            file.close()
 
 
 def _timed_out(

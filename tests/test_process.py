@@ -1,4 +1,5 @@
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -61,6 +62,22 @@ def test_streaming_gives_lines_as_they_come_and_keeps_a_log(tmp_path: Path) -> N
     assert done.exit_status == 1
     assert lines == ["a", "\ufffdb"]
     assert log.read_bytes() == b"a\n\xffb\n"
+
+
+@pytest.mark.parametrize("log", ["/dev/full", "/nonexistent/log"])
+def test_a_log_that_cannot_be_written_is_the_hosts_fault_and_stops_the_program(
+    tmp_path: Path, log: str
+) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"echo $$ > {pid_file}; echo x; exec sleep 60"
+    began = time.monotonic()
+    with pytest.raises(HostError, match=f"cannot write {log}"):
+        process.run_streaming(["sh", "-c", script], timeout=30, on_line=str, log=Path(log))
+    assert time.monotonic() - began < 10
+    assert not pid_file.exists() or wait_until(
+        lambda: not alive(int(pid_file.read_text())), timeout=5, interval=0.05
+    )
+    assert not [t for t in threading.enumerate() if isinstance(t, threading.Timer)]
 
 
 def test_streaming_ends_at_its_time_out_though_a_child_holds_the_pipe() -> None:
