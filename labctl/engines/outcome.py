@@ -54,7 +54,7 @@ def diagnose_outcome(job: JobStatus, *, program: str, output_tail: str) -> Labct
         case "timeout":
             error = ProgramTimeout(
                 f"{program} did not end in time and was stopped after {job.wall_ns / 1e9:.0f} s",
-                hint="raise the recipe's time-out, or ask for fewer tokens",
+                hint="raise the recipe's timeouts.trial or max_time, or ask for fewer tokens",
                 details=details,
             )
         case "output-limit":

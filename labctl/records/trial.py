@@ -30,8 +30,12 @@ class Failure(Record):
     details: str | None = None
 
     @classmethod
-    def of(cls, error: LabctlError) -> "Failure":
-        """The record of an error."""
+    def of(cls, error: Exception) -> "Failure":
+        """The record of an error; one that labctl did not foresee is a bug, and nobody's result."""
+        if not isinstance(error, LabctlError):
+            return cls(
+                kind=type(error).__name__, blame=Blame.INFRA, message=f"bug in labctl: {error}"
+            )
         return cls(
             kind=error.kind,
             blame=error.blame,

@@ -90,6 +90,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
                 agent=session.agent,
                 epoch=session.lease.epoch,
                 lease_path=session.lease_path,
+                check_lease=session.check_lease,
                 run_id=run.id,
                 engine=prepared.engine,
                 tool=prepared.tool,

@@ -11,11 +11,12 @@ from pydantic import JsonValue
 
 from labctl.board import BoardAgent, JobProgress, JobSpec, Started
 from labctl.engines import Engine, RawOutput, Tool
-from labctl.errors import InfraError, LabctlError
+from labctl.errors import BoardError, BoardRebooted, InfraError
 from labctl.files import host_writes
 from labctl.records import (
     BoardFacts,
     Check,
+    Execution,
     Failure,
     JobStatus,
     ModelIdentity,
@@ -44,6 +45,7 @@ class Bench:
     agent: BoardAgent
     epoch: int
     lease_path: str
+    check_lease: Callable[[], None]  # raises LeaseLost
     run_id: str
     engine: Engine[Any]
     tool: Tool
@@ -60,17 +62,17 @@ def run_trial(
     timeout_s: float,
     folder: Path,
     on_progress: Callable[[JobProgress], None],
-) -> tuple[TrialRecord, LabctlError | None]:
+) -> tuple[TrialRecord, Exception | None]:
     """Run one trial on the board; its raw files end up in ``folder``.
 
-    Returns the record whatever happens, and the error that made it a failure, if any. An
-    interruption stops the job on the board and goes on upwards.
+    Returns the record whatever happens, and the error that made it a failure, if any; the caller
+    raises what is no job's. An interruption stops the job on the board and goes on upwards.
     """
     attempt = _Attempt(bench, trial)
-    error: LabctlError | None = None
+    error: Exception | None = None
     try:
         attempt.measure(timeout_s, folder, on_progress)
-    except LabctlError as caught:
+    except Exception as caught:  # a bug too: what was found before it stays
         error = caught
     return attempt.record(TrialState.FAILED if error else TrialState.OK, error=error), error
 
@@ -112,18 +114,20 @@ class _Attempt:
         directory = bench.agent.job_directory(f"{bench.run_id}-{self.trial.number}")
         with host_writes(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        job = bench.agent.start(
-            JobSpec(
-                directory=directory,
-                argv=self.argv,
-                timeout_s=timeout_s,
-                epoch=bench.epoch,
-                lease_path=bench.lease_path,
-            )
+        spec = JobSpec(
+            directory=directory,
+            argv=self.argv,
+            timeout_s=timeout_s,
+            epoch=bench.epoch,
+            lease_path=bench.lease_path,
         )
-        self.job = _wait(bench, job, timeout_s, on_progress)
+        # The agent compares epochs, and two controllers that took the board in the same moment can
+        # have the same one: whose the board is, is asked before and after.
+        bench.check_lease()
+        self.job = _run_job(bench, spec, on_progress)
         bench.agent.collect(directory, folder, status=self.job)
         bench.agent.remove(directory)
+        bench.check_lease()
         raw = RawOutput.read(folder)
         if failure := engine.diagnose(self.job, raw):
             raise failure
@@ -131,7 +135,7 @@ class _Attempt:
         self.checks = engine.checks(self.timing, parameters)
 
     def record(
-        self, state: TrialState, *, error: LabctlError | None = None, reason: str | None = None
+        self, state: TrialState, *, error: Exception | None = None, reason: str | None = None
     ) -> TrialRecord:
         bench, trial = self.bench, self.trial
         return TrialRecord(
@@ -157,20 +161,38 @@ class _Attempt:
         )
 
 
-def _wait(
-    bench: Bench, job: Started, timeout_s: float, on_progress: Callable[[JobProgress], None]
-) -> JobStatus:
+def _run_job(bench: Bench, spec: JobSpec, on_progress: Callable[[JobProgress], None]) -> JobStatus:
     try:
-        return bench.agent.wait(
-            job,
-            timeout_s=timeout_s,
-            reattach_s=bench.reattach_seconds,
-            on_progress=on_progress,
-        )
+        started = bench.agent.start(spec)
+        wrong = _not_the_board(bench.facts, started)
+        if wrong is None:
+            return bench.agent.wait(
+                started,
+                timeout_s=spec.timeout_s,
+                reattach_s=bench.reattach_seconds,
+                on_progress=on_progress,
+            )
     except KeyboardInterrupt:
-        # Nobody will fetch this job's result: leave the board quiet for the next user. Where the
-        # link is gone too, the agent's own time-out ends the job.
-        with suppress(InfraError):
-            bench.agent.stop(job.directory)
-            bench.agent.remove(job.directory)
+        _leave_quiet(bench.agent, spec.directory)
         raise
+    _leave_quiet(bench.agent, spec.directory)
+    raise wrong
+
+
+def _leave_quiet(agent: BoardAgent, directory: str) -> None:
+    """End a job whose result nobody will fetch; without a link, its own time-out ends it."""
+    with suppress(InfraError):
+        agent.stop(directory)
+        agent.remove(directory)
+
+
+def _not_the_board(facts: BoardFacts, started: Started) -> BoardError | None:
+    """Why a job does not run on what the run's record says, if so."""
+    if started.boot_id != facts.boot_id:
+        return BoardRebooted("the board restarted since the run began", hint="run again")
+    if started.emulator is not None and facts.execution is not Execution.EMULATED:
+        return BoardError(
+            f"the board runs the program in an emulator ({started.emulator}), which its facts"
+            " do not tell"
+        )
+    return None

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from labctl.config.recipe import Gate
-from labctl.errors import ExitStatus, JobError, LabctlError
+from labctl.errors import ExitStatus, JobError
 from labctl.records import Failure, GateRecord, RunEnd, RunRecord, TrialRecord, TrialState
 from labctl.runs.directory import RunDirectory
 from labctl.runs.execute import Bench, run_trial, skipped_trial
@@ -62,11 +62,11 @@ class Runner:
         try:
             for trial in plan.trials:
                 self._one(trial, len(plan.trials), records)
-        except LabctlError as error:
-            self._finish("failed", failure=Failure.of(error))
-            raise
         except KeyboardInterrupt:
             self._finish("interrupted")
+            raise
+        except Exception as error:  # a bug too: the run says how it ended
+            self._finish("failed", failure=Failure.of(error))
             raise
         parameters = {trial.variant.slug: trial.parameters for trial in plan.trials}
         judged = judge(gates, summarise(records), parameters, self.bench.facts.execution)
@@ -74,7 +74,7 @@ class Runner:
         return Outcome(self.directory, run, tuple(records), judged)
 
     def _one(self, trial: PlannedTrial, total: int, records: list[TrialRecord]) -> None:
-        error: LabctlError | None = None
+        error: Exception | None = None
         if reason := self._reason_to_skip(trial):
             record = skipped_trial(self.bench, trial, reason)
         else:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from labctl.board import BoardAgent, BoardLease, BoardStore, Lease, probe
@@ -33,6 +34,8 @@ class BoardSession:
     agent: BoardAgent
     lease: Lease
     lease_path: str
+    #: Raises LeaseLost when another controller has taken the board meanwhile.
+    check_lease: Callable[[], None]
 
 
 @contextmanager
@@ -58,7 +61,8 @@ def take_board(
         if isinstance(transport, HdcTransport):
             transport.board_hash = BoardHash("sha256", (agent.path, "hash"))
         facts = agent.refine(facts)
-        lease = _acquire(BoardLease(transport, board.workdir), lab_name, state)
+        leases = BoardLease(transport, board.workdir)
+        lease = _acquire(leases, lab_name, state)
         yield BoardSession(
             board,
             target,
@@ -66,7 +70,8 @@ def take_board(
             BoardStore(transport, board.workdir, hash_command=(agent.path, "hash")),
             agent,
             lease,
-            BoardLease(transport, board.workdir).path,
+            leases.path,
+            partial(leases.check, lease),
         )
 
 

@@ -1,0 +1,208 @@
+"""Runs on a board that is played by a few lines: what ends a run, and what stays of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from llama_output import session
+from records_made import model, run
+
+from labctl.board import JobSpec, Started
+from labctl.config.variants import Variant
+from labctl.engines import Tool, get_engine
+from labctl.errors import BoardError, BoardRebooted, DeviceLost, ExitStatus, LeaseLost
+from labctl.records import BoardFacts, Execution, JobStatus, TrialState
+from labctl.runs.directory import RunDirectory
+from labctl.runs.execute import Bench, DeployedModel
+from labctl.runs.observer import Observer
+from labctl.runs.plan import Amount, make_plan
+from labctl.runs.runner import Outcome, Runner
+
+
+@dataclass
+class PlayedAgent:
+    """Every job prints four tokens. ``events`` by number of the job, from 1, happen in its wait."""
+
+    events: dict[int, Callable[[], None]] = field(default_factory=dict)
+    boot_id: str = "b1"
+    emulator: str | None = None
+    started: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+
+    def job_directory(self, name: str) -> str:
+        return f"/w/jobs/{name}"
+
+    def start(self, spec: JobSpec) -> Started:
+        self.started.append(spec.directory)
+        return Started(spec.directory, 1, 2, self.boot_id, 0, self.emulator)
+
+    def wait(self, started: Started, **_: object) -> JobStatus:
+        self.events.get(len(self.started), lambda: None)()
+        return JobStatus(
+            outcome="exited",
+            exit_status=0,
+            start_mono_ns=0,
+            end_mono_ns=1,
+            wall_ns=1,
+            stdout_bytes=0,
+            stderr_bytes=0,
+            boot_id=self.boot_id,
+            epoch=1,
+        )
+
+    def collect(self, directory: str, local: Path, *, status: JobStatus) -> None:
+        raw = session([b"a", b"b", b"c", b"d"]).raw()
+        for name in ("stdout", "stderr", "timeline"):
+            (local / name).write_bytes(getattr(raw, name))
+
+    def stop(self, directory: str) -> None:
+        self.stopped.append(directory)
+
+    def remove(self, directory: str) -> None:
+        pass
+
+
+class Setting:
+    """A run of four trials, and what stands around it."""
+
+    def __init__(self, runs: Path) -> None:
+        self.agent = PlayedAgent()
+        self.lost: LeaseLost | None = None
+        self.execution = Execution.BOARD
+        self.directory = RunDirectory.create(runs, run())
+
+    def check_lease(self) -> None:
+        if self.lost:
+            raise self.lost
+
+    def lose(self) -> None:
+        self.lost = LeaseLost("another lab took the board")
+
+    def run(self) -> Outcome:
+        facts = BoardFacts(execution=self.execution, machine="aarch64", kernel="5.10", boot_id="b1")
+        bench = Bench(
+            board="rk1",
+            target="rk3568",
+            facts=facts,
+            agent=self.agent,  # type: ignore[arg-type]
+            epoch=1,
+            lease_path="/w/lease",
+            check_lease=self.check_lease,
+            run_id="r",
+            engine=get_engine("llama_cpp"),
+            tool=Tool("llama-completion", "completion"),
+            program="/w/store/p",
+            prompt="x",
+            models={"m": DeployedModel(model("m"), "/w/store/m")},
+            reattach_seconds=1,
+        )
+        variant = Variant("m", "m", {"tokens": 4, "warmup": True})
+        plan = make_plan(
+            [variant],
+            Amount(4, 0, {variant.slug: 4}),
+            interleaved=True,
+            max_seconds=60,
+            min_tokens=None,
+            predict=lambda *_: None,
+        )
+        runner = Runner(bench, self.directory, 60, None, Observer())
+        return runner.run(plan, run(), ())
+
+    @property
+    def states(self) -> list[str]:
+        return [str(trial.state) for trial in self.directory.trials()]
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    return Setting(tmp_path)
+
+
+def test_all_trials_of_a_good_run_are_kept(setting: Setting) -> None:
+    outcome = setting.run()
+    assert outcome.exit_status == ExitStatus.OK
+    assert setting.states == ["ok"] * 4
+    assert outcome.trials[0].timing is not None
+    assert outcome.trials[0].timing.p50_ns == 100_000_000
+    end = setting.directory.end()
+    assert end is not None
+    assert end.state == "finished"
+
+
+def fail(error: BaseException) -> Callable[[], None]:
+    def event() -> None:
+        raise error
+
+    return event
+
+
+def test_infra_trouble_ends_the_run_and_keeps_what_was_finished(setting: Setting) -> None:
+    setting.agent.events[3] = fail(DeviceLost("the cable is out"))
+    with pytest.raises(DeviceLost):
+        setting.run()
+    assert setting.states == ["ok", "ok", "failed"]
+    end = setting.directory.end()
+    assert end is not None
+    assert end.failure is not None
+    assert (end.state, end.failure.kind, end.failure.blame) == ("failed", "DeviceLost", "infra")
+
+
+def test_a_bug_is_recorded_as_nobodys_result(setting: Setting) -> None:
+    setting.agent.events[2] = fail(ZeroDivisionError("division by zero"))
+    with pytest.raises(ZeroDivisionError):
+        setting.run()
+    assert setting.states == ["ok", "failed"]
+    for failure in (setting.directory.trials()[1].failure, setting.directory.end().failure):  # type: ignore[union-attr]
+        assert failure is not None
+        assert (failure.kind, failure.blame) == ("ZeroDivisionError", "infra")
+        assert "bug in labctl" in failure.message
+
+
+def test_an_interruption_stops_the_job_and_is_said(setting: Setting) -> None:
+    setting.agent.events[2] = fail(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        setting.run()
+    assert setting.agent.stopped == ["/w/jobs/r-2"]
+    assert setting.states == ["ok"]
+    end = setting.directory.end()
+    assert end is not None
+    assert end.state == "interrupted"
+
+
+def test_what_ran_while_another_controller_took_the_board_is_no_result(setting: Setting) -> None:
+    setting.agent.events[2] = setting.lose
+    with pytest.raises(LeaseLost):
+        setting.run()
+    assert setting.states == ["ok", "failed"]
+    assert setting.directory.trials()[1].timing is None
+
+
+def test_nothing_is_started_on_a_board_that_another_controller_has(setting: Setting) -> None:
+    setting.lose()
+    with pytest.raises(LeaseLost):
+        setting.run()
+    assert setting.agent.started == []
+
+
+def test_a_restart_between_trials_ends_the_run(setting: Setting) -> None:
+    setting.agent.events[2] = lambda: setattr(setting.agent, "boot_id", "b2")
+    with pytest.raises(BoardRebooted):
+        setting.run()
+    assert setting.states == ["ok", "ok", "failed"]
+    assert setting.agent.stopped == ["/w/jobs/r-3"]
+
+
+@pytest.mark.parametrize("execution", [Execution.BOARD, Execution.NATIVE_HOST])
+def test_an_emulator_that_the_facts_do_not_tell_makes_no_record(
+    setting: Setting, execution: Execution
+) -> None:
+    setting.execution, setting.agent.emulator = execution, "qemu-aarch64"
+    with pytest.raises(BoardError, match="emulator"):
+        setting.run()
+    assert setting.states == [TrialState.FAILED]
+
+
+def test_an_emulated_board_may_emulate(setting: Setting) -> None:
+    setting.execution, setting.agent.emulator = Execution.EMULATED, "qemu-aarch64"
+    assert setting.run().exit_status == ExitStatus.OK
