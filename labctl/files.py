@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -70,6 +71,31 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def scratch(folder: Path, prefix: str) -> Iterator[Path]:
+    """A directory in ``folder`` (which is made), removed at the end with all that is in it.
+
+    What a killed process left under the same prefix is removed first: the caller holds the lock
+    under which ``folder`` is filled. Raises HostError.
+    """
+    with host_writes(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"{prefix}*"):
+            shutil.rmtree(left)
+        made = tempfile.TemporaryDirectory(dir=folder, prefix=prefix, ignore_cleanup_errors=True)
+    with made as name:
+        yield Path(name)
+
+
+def publish(made: Path, path: Path) -> None:
+    """Give a finished file its name: whole also after a power cut. Raises HostError."""
+    with host_writes(path):
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
+        made.replace(path)
+        sync_directory(path.parent)
+
+
 def append_line(path: Path, line: str) -> None:
     """Append one line durably; a reader sees whole lines except after a power cut."""
     with host_writes(path):
@@ -119,8 +145,8 @@ def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Ite
                 f"{holder} (process {pid}) holds {path} for more than {timeout:g} s",
                 hint="wait for it to end, or stop it",
             )
-        file.seek(0)
-        file.truncate()
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        # For people only; a full disk takes nobody's lock away.
+        with suppress(OSError):
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f"{os.getpid()}\n".encode())
         yield file.fileno()

@@ -67,3 +67,8 @@ def test_cache_and_state_can_be_placed(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "c"))
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "s"))
     assert (cache_dir(), state_dir()) == (tmp_path / "c", tmp_path / "s")
+
+
+def test_a_full_disk_takes_no_lock_away() -> None:
+    with locked(Path("/dev/full"), timeout=1):
+        pass

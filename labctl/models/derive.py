@@ -1,7 +1,6 @@
 """Models made from others by llama-quantize, kept by what went into them."""
 
 import re
-import tempfile
 from collections.abc import Sequence
 from hashlib import sha256
 from os import PathLike
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from labctl.config.models import DerivedModel
 from labctl.errors import ConfigError, HostError, LabctlError, ProgramFailed
-from labctl.files import cache_dir, host_writes, locked
+from labctl.files import cache_dir, locked, publish, scratch
 from labctl.gguf import inspect
 from labctl.models.file import ModelFile
 from labctl.models.progress import Progress
@@ -57,16 +56,12 @@ def derive(
         # Only whole files get this name, see below.
         if target.is_file():
             return target
-        with host_writes(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            scratch = tempfile.TemporaryDirectory(dir=folder, prefix=".quantize-")
-        with scratch as name:
-            made = Path(name) / target.name
+        with scratch(folder, ".quantize-") as made_in:
+            made = made_in / target.name
             allow = ["--allow-requantize"] if source.requantize else []
             argv = [*quantizer.argv, *allow, base.path, made, source.quantization]
             _quantize(key, source, argv, made, progress)
-            with host_writes(target):
-                made.replace(target)
+            publish(made, target)
     return target
 
 

