@@ -57,8 +57,11 @@ def deploy(
     with ProgressView() as view, connect_board(chosen) as transport:
         shown = RunView(view)
         if recipes:
-            read = [read_recipe(find_recipe(name, lab.root), set_values) for name in recipes]
-            prepared = [prepare(recipe, lab.root, shown.step) for recipe in read]
+            read = [
+                read_recipe(find_recipe(name, lab.root), set_values, lab_root=lab.root)
+                for name in recipes
+            ]
+            prepared = [prepare(recipe, chosen, lab.root, shown.step) for recipe in read]
         else:
             prepared = _all(lab, chosen, shown)
 
@@ -91,11 +94,11 @@ def _all(lab: LabFile, board: Board, shown: RunView) -> list[Prepared]:
     """The lab's recipes for a target; what cannot be had is told and left out."""
     prepared = []
     for path in sorted((lab.root / "recipes").glob("*.yaml")):
-        recipe = read_recipe(path)
+        recipe = read_recipe(path, lab_root=lab.root)
         if recipe.target != board.target:
             continue
         try:
-            prepared.append(prepare(recipe, lab.root, shown.step))
+            prepared.append(prepare(recipe, board, lab.root, shown.step))
         except ConfigError as error:
             shown.note(f"left out {path}: {error.message}")
     if not prepared:

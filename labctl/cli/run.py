@@ -45,7 +45,7 @@ def run(
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)
-    wanted = read_recipe(find_recipe(recipe, lab.root), set_values)
+    wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
     with ProgressView() as view, connect_board(chosen) as transport:
         outcome = conduct(
             RunRequest(wanted, chosen, lab.name, lab.root),

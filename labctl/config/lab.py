@@ -4,6 +4,7 @@ The folder that holds the file is the lab. Nothing here says what a board can do
 the board.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -20,6 +21,7 @@ from pydantic import (
 from labctl.config.document import StrictModel, load, refuse, refuse_all
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.quantities import Duration, Size
+from labctl.config.target import target_names
 from labctl.config.types import (
     BoardPath,
     Endpoint,
@@ -174,7 +176,7 @@ class Lab(StrictModel):
             board._name = name
 
     @model_validator(mode="after")
-    def _names_exist(self) -> Self:
+    def _names_exist(self, info: ValidationInfo) -> Self:
         problems: list[tuple[tuple[str, ...], str]] = []
         if self.default_board is not None and self.default_board not in self.boards:
             problems.append((("default_board",), unknown("board", self.default_board, self.boards)))
@@ -182,9 +184,19 @@ class Lab(StrictModel):
             if host.jump is not None and (host.jump == name or host.jump not in self.build_hosts):
                 what = unknown("other build host", host.jump, set(self.build_hosts) - {name})
                 problems.append((("build_hosts", name, "jump"), what))
+        problems += self._unknown_targets(info)
         if problems:
             raise refuse_all(problems)
         return self
+
+    def _unknown_targets(self, info: ValidationInfo) -> Iterator[tuple[tuple[str, ...], str]]:
+        root = (info.context or {}).get(LAB_ROOT)
+        if root is None:
+            return  # targets of the lab's own are not known
+        known = target_names(Path(root))
+        for name, board in self.boards.items():
+            if board.target not in known:
+                yield ("boards", name, "target"), unknown("target", board.target, known)
 
     @model_validator(mode="after")
     def _addresses_differ(self) -> Self:

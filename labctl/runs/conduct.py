@@ -13,7 +13,7 @@ from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
 from labctl.deploy import deploy, plan
-from labctl.errors import ConfigError, HostError
+from labctl.errors import HostError
 from labctl.records import ArtifactIdentity, BoardFacts, RunRecord
 from labctl.runs.deploying import program_object, sending, wanted_objects
 from labctl.runs.directory import RunDirectory, index_of, new_run_id
@@ -48,13 +48,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
     are in the outcome.
     """
     recipe, board = request.recipe, request.board
-    if recipe.target != board.target:
-        raise ConfigError(
-            f"recipe {recipe.name} is for target {recipe.target}, board {board.name} is a "
-            f"{board.target}",
-            hint=f"choose another board, or --set target={board.target}",
-        )
-    prepared = prepare(recipe, request.lab_root, observer.step)
+    prepared = prepare(recipe, board, request.lab_root, observer.step)
     with take_board(
         board,
         transport,

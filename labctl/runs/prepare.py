@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from labctl.build import Artifact, find_artifact, find_spec
-from labctl.config.names import did_you_mean, listed
+from labctl.config.lab import Board
+from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.parameters import parameter_problems
 from labctl.config.recipe import Recipe, load_recipe
+from labctl.config.target import target_names
 from labctl.config.yamltext import Path as DocumentPath
 from labctl.engines import Engine, Tool, engine_names, get_engine
+from labctl.errors import ConfigError
 from labctl.models import ModelFile, Progress, find_quantizer, resolve
 from labctl.runs.gates import metric_problems
 
@@ -28,12 +31,17 @@ class Prepared:
     prompt: str
 
 
-def read_recipe(path: Path, set_values: tuple[str, ...] = ()) -> Recipe:
-    """Load a recipe, with what its engine and the gates have to say. Raises ConfigError."""
-    return load_recipe(path, set_values, check=_problems)
+def read_recipe(
+    path: Path, set_values: tuple[str, ...] = (), *, lab_root: Path | None = None
+) -> Recipe:
+    """Load a recipe, with what targets, engine and gates have to say. Raises ConfigError."""
+    return load_recipe(path, set_values, check=lambda recipe: _problems(recipe, lab_root))
 
 
-def _problems(recipe: Recipe) -> Iterator[tuple[DocumentPath, str]]:
+def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentPath, str]]:
+    targets = target_names(lab_root)
+    if recipe.target not in targets:
+        yield ("target",), unknown("target", recipe.target, targets)
     yield from metric_problems(recipe)
     name, known = recipe.engine.name, engine_names()
     if name not in known:
@@ -56,12 +64,18 @@ def _offered(artifact: Artifact, lab_root: Path) -> tuple[str, ...]:
     return tuple(manifest.tools) if version is None else spec.tools_of(version)
 
 
-def prepare(recipe: Recipe, lab_root: Path, progress: Progress) -> Prepared:
+def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) -> Prepared:
     """Find the programs, fetch or derive the models. Nothing is built.
 
-    Raises ConfigError when a program is not built yet or a model cannot be, and what
-    :func:`labctl.models.resolve` raises.
+    Raises ConfigError when the recipe is for other boards, a program is not built yet or a model
+    cannot be, and what :func:`labctl.models.resolve` raises.
     """
+    if recipe.target != board.target:
+        raise ConfigError(
+            f"recipe {recipe.name} is for target {recipe.target}, board {board.name} is a "
+            f"{board.target}",
+            hint=f"choose another board, or --set target={board.target}",
+        )
     engine = get_engine(recipe.engine.name)
     artifact = find_artifact(
         recipe.target, engine.product, recipe.engine.version, lab_root=lab_root

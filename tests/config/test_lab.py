@@ -86,8 +86,12 @@ def test_an_unknown_board() -> None:
 
 
 BAD_LABS = {
+    "target": (
+        board(target="rk3588"),
+        "3:13: boards.rk1.target: no target 'rk3588' (did you mean 'rk3568'?)",
+    ),
     "default_board": (
-        "default_board: rk3\nboards:\n  rk1: {target: x, transport: {kind: local}, workdir: /x}",
+        "default_board: rk3\n" + board(),
         "1:16: default_board: no board 'rk3' (did you mean 'rk1'?)",
     ),
     "same address": (
@@ -143,7 +147,7 @@ BAD_LABS = {
         "5:14: boards.rk1.workdir: must not contain the steps '.' and '..'",
     ),
     "local without workdir": (
-        "boards:\n  rk1: {target: x, transport: {kind: local}}",
+        "boards:\n  rk1: {target: rk3568, transport: {kind: local}}",
         "2:3: boards.rk1.workdir: a local board needs a workdir of its own on this host",
     ),
     "jump": (
