@@ -11,7 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
-from labctl.errors import HostError, HostTimeout
+from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.retry import wait_until
 
 HASH_BLOCK_BYTES = 1 << 20
@@ -37,6 +37,15 @@ def host_writes(what: Path) -> Iterator[None]:
             f"cannot write {what}: {error.strerror or error}",
             hint="free some space on this host or choose another place",
         ) from error
+
+
+@contextmanager
+def host_reads(what: str | Path) -> Iterator[None]:
+    """Turn the operating system's refusals to look at ``what``, which the user named."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot read {what}: {error.strerror or error}") from error
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:

@@ -205,10 +205,12 @@ def find_artifact(
     built = [a.manifest for a in list_artifacts() if a.manifest.target == target]
     others = sorted({m.version for m in built if m.product == product})
     there = f"; there is {listed(others, joiner='and')}" if others else ""
-    named = f" --version {version}" if version and version in spec.versions else ""
+    named = f" --version {version}" if version else ""
     raise ConfigError(
         f"no {product} ({label}) is built for target {target}{there}",
-        hint=f"labctl build --target {target} --product {product}{named}",
+        hint=f"labctl build --target {target} --product {product}{named}"
+        if label in spec.versions
+        else f"the build spec has {listed(spec.versions, joiner='and')}; builds of other sources add labels",
     )
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from labctl import process
 from labctl.build.progress import OnProgress
 from labctl.errors import ConfigError
-from labctl.files import cache_dir, host_writes, locked, sha256_file, sync_directory
+from labctl.files import cache_dir, host_reads, host_writes, locked, sha256_file, sync_directory
 
 GIT_SECONDS = 60.0
 
@@ -98,10 +98,11 @@ class Folder(Source):
     """A folder of the user's, built where it is."""
 
     def __init__(self, path: Path):
-        if not path.is_dir():
-            raise ConfigError(
-                f"no source folder {path}" if not path.exists() else f"{path} is not a folder"
-            )
+        with host_reads(path):
+            if not path.is_dir():
+                raise ConfigError(
+                    f"no source folder {path}" if not path.exists() else f"{path} is not a folder"
+                )
         self.path = path.resolve()
         self.identity = self._identify()
 

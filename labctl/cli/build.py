@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
@@ -14,6 +15,7 @@ from labctl.build import build as build_artifact
 from labctl.cli import progress
 from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
+from labctl.config.wording import explain, path_text
 from labctl.errors import ConfigError
 from labctl.report.units import size
 from labctl.report.whole import print_whole
@@ -105,7 +107,16 @@ def _source(source: Path | None, git: str | None, ref: str | None) -> Path | Git
         raise ConfigError("--source and --git are both given", hint="name one source")
     if (git is None) != (ref is None):
         raise ConfigError("--git and --ref belong together", hint="--git URL --ref TAG")
-    return GitSource(git=git, ref=ref) if git is not None and ref is not None else source
+    if git is None or ref is None:
+        return source
+    try:
+        return GitSource(git=git, ref=ref)
+    except ValidationError as error:
+        given = {"git": git, "ref": ref}
+        problems = explain(error.errors(include_url=False), given, GitSource)
+        raise ConfigError(
+            "; ".join(f"--{path_text(path)} {text}" for path, text, _ in problems)
+        ) from error
 
 
 class BuildView:

@@ -6,9 +6,12 @@ from pathlib import Path
 import click
 
 from labctl.config.lab import FILE_NAME
+from labctl.config.names import NAME_RULE, is_name
+from labctl.config.target import load_target
 from labctl.config.templates import devices_yaml, recipe_yaml
+from labctl.config.types import split_endpoint
 from labctl.errors import ConfigError
-from labctl.files import write_atomic
+from labctl.files import host_reads, write_atomic
 from labctl.transport.attached import AttachedBoard, attached_boards
 
 _FIRST_RECIPE = Path("recipes") / "first.yaml"
@@ -35,11 +38,18 @@ def init(folder: Path, addresses: tuple[str, ...], target: str) -> None:
     """
     devices, recipe = folder / FILE_NAME, folder / _FIRST_RECIPE
     for path in (devices, recipe):
-        if path.exists():
-            raise ConfigError(
-                f"{path} exists already", hint="edit it, or run `labctl init OTHER_FOLDER`"
-            )
-    found = dict(_named(text) for text in addresses)
+        with host_reads(path):
+            if path.exists():
+                raise ConfigError(
+                    f"{path} exists already", hint="edit it, or run `labctl init OTHER_FOLDER`"
+                )
+    load_target(target, folder)
+    found: dict[str, str] = {}
+    for text in addresses:
+        name, address = _named(text)
+        if name in found:
+            raise ConfigError(f"--address {text}: another board is called {name!r} already")
+        found[name] = address
     for board in attached_boards():
         _take(board, found)
     text = devices_yaml(found, target=target)
@@ -54,6 +64,12 @@ def init(folder: Path, addresses: tuple[str, ...], target: str) -> None:
 
 def _named(text: str) -> tuple[str, str]:
     name, equals, address = text.rpartition("=")
+    try:
+        split_endpoint(address)
+    except ValueError as error:
+        raise ConfigError(f"--address {text}: {error}, not {address!r}") from None
+    if equals and not is_name(name):
+        raise ConfigError(f"--address {text}: a board's name must be {NAME_RULE}, not {name!r}")
     return (name, address) if equals else (_name_of(address), address)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from labctl.cli.root import Invocation
 from labctl.config.lab import Board, HdcTransport, LabFile, find_lab
+from labctl.files import host_reads
 from labctl.transport import Transport, connect
 
 
@@ -15,8 +16,9 @@ def lab_of(invocation: Invocation) -> LabFile:
 def runs_folder(invocation: Invocation, run: str) -> Path:
     """Where the lab keeps its runs; no lab is needed for a run named by its path."""
     direct = Path(run)
-    if (direct / "run.json").is_file():
-        return direct.resolve().parent
+    with host_reads(run):
+        if (direct / "run.json").is_file():
+            return direct.resolve().parent
     return lab_of(invocation).root / "runs"
 
 

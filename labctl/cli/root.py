@@ -47,6 +47,18 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names; for none, the nearest name."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from labctl.config.names import did_you_mean
+
+            near = did_you_mean(args[0], COMMANDS)
+            raise click.UsageError(f"{error.message.rstrip('.')}{near}", ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing them."""
         with formatter.section("Commands"):

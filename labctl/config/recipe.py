@@ -20,6 +20,7 @@ from labctl.config.types import HostPath, Line, Name, Word
 from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
 from labctl.config.yamltext import Path as DocumentPath
 from labctl.errors import ConfigError
+from labctl.files import host_reads
 
 #: The matrix's axis that varies the model instead of a parameter.
 MODEL_AXIS = "model"
@@ -253,8 +254,9 @@ def find_recipe(name: str, root: Path | None) -> Path:
     Raises ConfigError with the nearest name.
     """
     given = Path(name)
-    if given.is_file():
-        return given
+    with host_reads(name):
+        if given.is_file():
+            return given
     folders = [*([root / "recipes"] if root else []), shipped.RECIPES]
     known = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
     # `recipes/q8_latency.yaml` means the shipped one where the lab has none of that name.
@@ -262,6 +264,6 @@ def find_recipe(name: str, root: Path | None) -> Path:
     if plain and given.stem in known:
         return known[given.stem]
     raise ConfigError(
-        f"there is no recipe {name}{did_you_mean(given.stem, known)}",
+        f"there is no recipe {name!r}{did_you_mean(given.stem, known)}",
         hint=f"a path, or one of {listed(sorted(known))}" if known else None,
     )

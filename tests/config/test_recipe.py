@@ -327,6 +327,6 @@ def test_the_labs_own_recipe_wins_over_the_shipped_one(
 def test_no_such_recipe(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         find_recipe("q8_latncy", tmp_path)
-    assert caught.value.message == "there is no recipe q8_latncy (did you mean 'q8_latency'?)"
-    with pytest.raises(ConfigError, match=r"there is no recipe elsewhere/q8_latency\.yaml"):
+    assert caught.value.message == "there is no recipe 'q8_latncy' (did you mean 'q8_latency'?)"
+    with pytest.raises(ConfigError, match=r"there is no recipe 'elsewhere/q8_latency\.yaml'"):
         find_recipe("elsewhere/q8_latency.yaml", tmp_path)
