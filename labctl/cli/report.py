@@ -74,7 +74,9 @@ def report_json(run: RunRecord, trials: list[TrialRecord], path: Path) -> str:
 
 
 def _print_list(runs: Path, as_json: bool) -> None:
-    found = list_runs(runs)
+    found = list_runs(
+        runs, on_damage=lambda error: click.echo(f"left out: {error.message}", err=True)
+    )
     if as_json:
         click.echo(json.dumps([asdict(row) for row in found], indent=2))
         return

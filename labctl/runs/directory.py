@@ -6,20 +6,25 @@ files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a 
 
 import re
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
+from labctl.config.wording import path_text
 from labctl.errors import ConfigError, HostError
-from labctl.files import append_line, host_writes, write_atomic
+from labctl.files import append_line, host_reads, host_writes, write_atomic
 from labctl.records import RunEnd, RunRecord, TrialRecord
 from labctl.records.base import Record
 from labctl.store import Index, IndexedRun
 
 RecordT = TypeVar("RecordT", bound=Record)
+#: Told of a run whose files cannot be read.
+OnDamage = Callable[[ConfigError], None]
 
+_MOST_PROBLEMS = 3
 _ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{6}")
 
 
@@ -81,8 +86,15 @@ def _read(path: Path, model: type[RecordT]) -> RecordT:
         raise ConfigError(
             f"{path} is not a record that this labctl knows",
             hint="it was damaged, or written by another version",
-            details=str(error),
+            details=_told(error),
         ) from error
+
+
+def _told(error: ValidationError) -> str:
+    """The first of pydantic's problems, a line each."""
+    problems = error.errors(include_url=False)
+    lines = [": ".join(filter(None, (path_text(p["loc"]), p["msg"]))) for p in problems]
+    return "\n".join(lines[:_MOST_PROBLEMS] + (["..."] if len(lines) > _MOST_PROBLEMS else []))
 
 
 def run_directories(runs: Path) -> list[RunDirectory]:
@@ -99,8 +111,9 @@ def find_run(runs: Path, name: str) -> RunDirectory:
     Raises ConfigError when there is none, or more than one.
     """
     direct = Path(name)
-    if (direct / "run.json").is_file():
-        return RunDirectory(direct)
+    with host_reads(name):
+        if (direct / "run.json").is_file():
+            return RunDirectory(direct)
     known = run_directories(runs)
     if not known:
         raise ConfigError(
@@ -122,8 +135,13 @@ def find_run(runs: Path, name: str) -> RunDirectory:
     )
 
 
-def list_runs(runs: Path, *, limit: int = 50) -> list[IndexedRun]:
-    """The newest runs first. The index is made again when it does not know the runs on disk."""
+def list_runs(
+    runs: Path, *, limit: int = 50, on_damage: OnDamage | None = None
+) -> list[IndexedRun]:
+    """The newest runs first. The index is made again when it does not know the runs on disk.
+
+    A run that cannot be read is left out, and told to ``on_damage``.
+    """
     on_disk = [directory.path.name for directory in run_directories(runs)][::-1][:limit]
     if not on_disk:
         return []
@@ -132,7 +150,7 @@ def list_runs(runs: Path, *, limit: int = 50) -> list[IndexedRun]:
     except HostError:  # damaged, or of another version; what is wrong with the disk shows below
         listed = []
     if [row.id for row in listed] != on_disk:
-        listed = rebuild_index(runs).runs(limit=limit)
+        listed = rebuild_index(runs, on_damage).runs(limit=limit)
     return listed
 
 
@@ -141,10 +159,16 @@ def index_of(runs: Path) -> Index:
     return Index(runs / "index.sqlite")
 
 
-def rebuild_index(runs: Path) -> Index:
-    """Make the index again from the run directories."""
+def rebuild_index(runs: Path, on_damage: OnDamage | None = None) -> Index:
+    """Make the index again from the run directories; see :func:`list_runs` for those damaged."""
     index = index_of(runs)
     index.forget()
     for directory in run_directories(runs):
-        index.add(directory.run(), directory.trials())
+        try:
+            run, trials = directory.run(), directory.trials()
+        except ConfigError as error:
+            if on_damage:
+                on_damage(error)
+        else:
+            index.add(run, trials)
     return index
