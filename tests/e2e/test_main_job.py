@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import RECIPE, LabUnderTest, said
+from labs import RECIPE, LabUnderTest, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

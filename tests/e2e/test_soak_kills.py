@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from conftest import LabUnderTest, said
+from labs import LabUnderTest, said
 
 from labctl import process
 

@@ -22,9 +22,14 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark of a word's beginn
 
 
 def write_tiny_gguf(
-    path: Path, *, seed: int = 1, context: int = CONTEXT, name: str = "tiny"
+    path: Path,
+    *,
+    seed: int = 1,
+    context: int = CONTEXT,
+    name: str = "tiny",
+    weights: bool = True,
 ) -> Path:
-    """Write the model to ``path`` in f32 and return the path."""
+    """Write the model to ``path`` in f32, or its vocabulary alone, and return the path."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(name)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
@@ -38,7 +43,8 @@ def write_tiny_gguf(
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(VOCABULARY)
     _add_vocabulary(writer)
-    _add_weights(writer, np.random.default_rng(seed))
+    if weights:
+        _add_weights(writer, np.random.default_rng(seed))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
