@@ -42,6 +42,11 @@ class Blame(StrEnum):
     JOB = "job"
 
 
+def printable(text: str) -> str:
+    """Text of boards and programs with no control sequence of theirs for a terminal in it."""
+    return "".join(c if c.isprintable() or c in "\t\n" else f"\\x{ord(c):02x}" for c in text)
+
+
 class ExitStatus:
     """Exit statuses of the ``labctl`` program."""
 
@@ -67,9 +72,9 @@ class LabctlError(Exception):
     exit_status: ClassVar[int]
 
     def __init__(self, message: str, *, hint: str | None = None, details: str | None = None):
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = printable(message)
+        self.hint = None if hint is None else printable(hint)
+        super().__init__(self.message)
         self.details = details
 
     @property

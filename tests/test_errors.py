@@ -24,6 +24,12 @@ def test_every_error_has_one_blame_and_its_exit_status(error: type[LabctlError])
     assert error.exit_status == status
 
 
+def test_no_text_of_a_board_controls_a_terminal() -> None:
+    error = ConfigError("cannot: \x1b]0;owned\x07\x1b[2J\nübel", hint="\x9b2J")
+    assert str(error) == error.message == "cannot: \\x1b]0;owned\\x07\\x1b[2J\nübel"
+    assert error.hint == "\\x9b2J"
+
+
 @pytest.mark.parametrize("error", TREE)
 def test_the_docstring_draws_the_whole_tree(error: type[LabctlError]) -> None:
     assert f" {error.__name__}" in str(errors.__doc__)

@@ -35,7 +35,7 @@ from labctl.errors import (
     ProgramFailed,
     ProtocolError,
 )
-from labctl.records import BoardFacts, CpuFacts, JobStatus
+from labctl.records import BoardFacts, JobStatus
 from labctl.retry import retry_infra
 from labctl.transport import CommandResult, Transport, remote_words
 
@@ -53,6 +53,10 @@ _LINK_LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
 _NOT_EXECUTABLE = (126, 128 + 4)
 #: ... or takes a program of another machine for a script: mksh, bash, dash.
 _NOT_A_PROGRAM = ("not executable", "xec format error", "yntax error")
+
+
+#: Facts that the agent knows better than the shell.
+_BETTER_KNOWN = ("machine", "kernel", "cpus", "memory_total_bytes", "memory_available_bytes")
 
 
 class BoardAgent:
@@ -79,15 +83,8 @@ class BoardAgent:
         """
         answer = self._ask(("facts",), "cannot ask the agent for facts")
         try:
-            seen = facts.model_copy(
-                update={
-                    "machine": str(answer["machine"]),
-                    "kernel": str(answer["kernel"]),
-                    "cpus": tuple(CpuFacts.model_validate(cpu) for cpu in answer["cpus"]),
-                    "memory_total_bytes": answer["memory_total_bytes"],
-                    "memory_available_bytes": answer["memory_available_bytes"],
-                }
-            )
+            better = {name: answer[name] for name in _BETTER_KNOWN}
+            seen = BoardFacts.model_validate({**facts.model_dump(), **better})
             boot_id = answer["boot_id"]
         except (KeyError, ValidationError) as error:
             raise self._not_understood("facts", answer) from error

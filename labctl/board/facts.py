@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from labctl.board.answers import require
-from labctl.errors import BoardError
+from labctl.errors import BoardError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.transport import LocalTransport, Transport, remote_words
 
@@ -91,8 +91,8 @@ def _sections(text: str) -> dict[str, str]:
 
 
 def _line(sections: Mapping[str, str], name: str) -> str | None:
-    """The only line of a section; None when it is empty."""
-    return sections.get(name, "").strip() or None
+    """The only line of a section, fit for a terminal; None when it is empty."""
+    return printable(sections.get(name, "").strip()) or None
 
 
 def _needed(sections: Mapping[str, str], name: str, transport: Transport) -> str:
@@ -113,7 +113,7 @@ def _os_version(text: str) -> str | None:
     for line in text.splitlines():
         value = line.strip()
         if value and "fail" not in value.lower():
-            return value
+            return printable(value)
     return None
 
 

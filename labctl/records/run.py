@@ -26,7 +26,7 @@ class ArtifactIdentity(Record):
 class RunRecord(Record):
     """``run.json``: written before the first trial starts."""
 
-    schema_version: int = 1
+    schema_version: Literal[1] = 1
     id: str
     recipe: str
     recipe_resolved: dict[str, JsonValue]
@@ -60,7 +60,7 @@ class GateRecord(Record):
 class RunEnd(Record):
     """``end.json``: how a run ended; missing = it is under way, or its controller died."""
 
-    schema_version: int = 1
+    schema_version: Literal[1] = 1
     state: Literal["finished", "failed", "interrupted"]
     failure: Failure | None = Field(None, description="what ended the run early")
     gates: tuple[GateRecord, ...] = ()

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field, JsonValue
 
@@ -93,7 +94,7 @@ class Check(Record):
 class TrialRecord(Record):
     """A finished trial."""
 
-    schema_version: int = 1
+    schema_version: Literal[1] = 1
     number: int = Field(description="position in the run, from 1")
     slug: str
     variant: str = Field(description="the combination of the matrix; same for all repeats")

@@ -106,8 +106,10 @@ def _fit(
     if total is None or total <= limit:
         return wanted, total, []
     limits = f"predicted to take {_span(total)}, max_time is {_span(max_seconds)}"
-    notes = [f"as written the trials are {limits}: no warm-up"]
+    notes = [f"as written the trials are {limits}"]
     amount = replace(wanted, warm_up_trials=0, warm_up_pass=False)
+    if seconds(amount) != total:
+        notes[0] += ": no warm-up"
     total = seconds(amount)
     if total is not None and total > limit and amount.repeats > 1:
         fitting = int(limit // (total / amount.repeats))
@@ -127,7 +129,7 @@ def _fit(
     if total is not None and total > limit:
         needed = math.ceil(total / (1 - RESERVE) / 60)
         raise ConfigError(
-            f"one trial a variant, of {min_tokens or most} tokens, is predicted to take "
+            f"one trial a variant, of {min(min_tokens or most, most)} tokens, is predicted to take "
             f"{_span(total)}; max_time is {_span(max_seconds)}",
             hint=f"raise max_time to {needed}m or more, or measure fewer variants",
         )

@@ -229,6 +229,15 @@ def test_the_agent_refines_what_the_probe_saw() -> None:
     assert facts.execution is Execution.BOARD
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"cpus": None}, {"memory_total_bytes": "much"}, {"kernel": None}]
+)
+def test_facts_of_another_shape_are_not_taken(wrong: dict[str, object]) -> None:
+    board, _ = agent(json.dumps({**SEEN, **wrong}))
+    with pytest.raises(ProtocolError, match="cannot be understood"):
+        board.refine(FACTS)
+
+
 def test_a_board_that_restarted_since_the_probe_is_noticed() -> None:
     board, _ = agent(json.dumps({**SEEN, "boot_id": "another"}))
     with pytest.raises(BoardRebooted):

@@ -110,6 +110,12 @@ def test_what_a_board_does_not_offer_is_absent() -> None:
     }
 
 
+def test_no_text_of_a_board_controls_a_terminal() -> None:
+    text = DAYU200.replace("OpenHarmony 4.1.7.5", "OpenHarmony \x1b]0;owned\x07")
+    seen = probe(AnsweringTransport(text), workdir="/w", timeout=5)
+    assert seen.os_version == "OpenHarmony \\x1b]0;owned\\x07"
+
+
 def test_an_error_of_param_is_no_version() -> None:
     text = DAYU200.replace("OpenHarmony 4.1.7.5", 'Get parameter "x" fail! errNum is:106!')
     assert probe(AnsweringTransport(text), workdir="/w", timeout=5).os_version is None

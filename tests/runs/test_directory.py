@@ -75,3 +75,10 @@ def test_the_index_replaces_a_run_that_it_knows(runs: Path) -> None:
     index.add(run(FIRST), [trial(1)])
     index.add(run(FIRST), [trial(1), trial(2)])
     assert [(row.id, row.trials_ok) for row in index.runs(limit=9)] == [(FIRST, 2)]
+
+
+def test_a_record_of_a_later_format_is_not_guessed_at(runs: Path) -> None:
+    path = runs / FIRST / "run.json"
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    with pytest.raises(ConfigError, match="not a record that this labctl knows"):
+        find_run(runs, FIRST).run()

@@ -10,12 +10,15 @@ SECONDS_A_TOKEN = {"q2_k": 18.18, "q8_0": 49.73}
 
 
 def predict(variant: Variant, tokens: int, warm_up_pass: bool) -> float:
-    passes = tokens + 2 + warm_up_pass  # load and prompt read the weights once each
+    warm_up = warm_up_pass and variant.parameters.get("warmup") is not False
+    passes = tokens + 2 + warm_up  # load and prompt read the weights once each
     return passes * SECONDS_A_TOKEN[variant.slug]
 
 
-def plan(*variants: Variant, max_seconds: float, repeats: int = 3, tokens: int = 32) -> Plan:
-    amount = Amount(repeats, 1, {v.slug: tokens for v in variants})
+def plan(
+    *variants: Variant, max_seconds: float, repeats: int = 3, tokens: int = 32, warm_up: int = 1
+) -> Plan:
+    amount = Amount(repeats, warm_up, {v.slug: tokens for v in variants})
     return make_plan(
         variants,
         amount,
@@ -60,6 +63,15 @@ def test_what_can_never_fit_is_refused_with_the_time_it_needs() -> None:
         "one trial a variant, of 4 tokens, is predicted to take 7 min; max_time is 60 s"
     )
     assert caught.value.hint == "raise max_time to 8m or more, or measure fewer variants"
+
+
+def test_what_is_not_there_is_not_said_to_be_cut() -> None:
+    cold = Variant("q2_k", "q2_k", {"warmup": False})
+    made = plan(cold, max_seconds=25 * 60, warm_up=0)
+    assert made.notes == (
+        "as written the trials are predicted to take 31 min, max_time is 25 min",
+        "2 of 3 repeats",
+    )
 
 
 def test_variants_take_turns() -> None:
