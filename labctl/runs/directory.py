@@ -73,8 +73,12 @@ class RunDirectory:
 
     def trials(self) -> list[TrialRecord]:
         """All records, from ``record.json`` of each trial, in order."""
-        files = sorted(self.path.glob("trials/*/record.json"))
-        return sorted((_read(file, TrialRecord) for file in files), key=lambda t: t.number)
+        found = (_read(file, TrialRecord) for file in self.records())
+        return sorted(found, key=lambda trial: trial.number)
+
+    def records(self) -> list[Path]:
+        """The file of every finished trial."""
+        return list(self.path.glob("trials/*/record.json"))
 
 
 def _read(path: Path, model: type[RecordT]) -> RecordT:
@@ -138,18 +142,20 @@ def find_run(runs: Path, name: str) -> RunDirectory:
 def list_runs(
     runs: Path, *, limit: int = 50, on_damage: OnDamage | None = None
 ) -> list[IndexedRun]:
-    """The newest runs first. The index is made again when it does not know the runs on disk.
+    """The newest runs first. The index is made again when it does not know all that is on disk.
 
     A run that cannot be read is left out, and told to ``on_damage``.
     """
-    on_disk = [directory.path.name for directory in run_directories(runs)][::-1][:limit]
-    if not on_disk:
+    newest = run_directories(runs)[::-1][:limit]
+    if not newest:
         return []
+    # A run under way, or one whose controller was killed, has more trials than when it was indexed.
+    on_disk = [(directory.path.name, len(directory.records())) for directory in newest]
     try:
         listed = index_of(runs).runs(limit=limit)
     except HostError:  # damaged, or of another version; what is wrong with the disk shows below
         listed = []
-    if [row.id for row in listed] != on_disk:
+    if [(row.id, row.trials_recorded) for row in listed] != on_disk:
         listed = rebuild_index(runs, on_damage).runs(limit=limit)
     return listed
 
@@ -161,14 +167,17 @@ def index_of(runs: Path) -> Index:
 
 def rebuild_index(runs: Path, on_damage: OnDamage | None = None) -> Index:
     """Make the index again from the run directories; see :func:`list_runs` for those damaged."""
-    index = index_of(runs)
-    index.forget()
+    known: list[tuple[RunRecord, list[TrialRecord]]] = []
     for directory in run_directories(runs):
         try:
-            run, trials = directory.run(), directory.trials()
+            known.append((directory.run(), directory.trials()))
         except ConfigError as error:
             if on_damage:
                 on_damage(error)
-        else:
-            index.add(run, trials)
+    index = index_of(runs)
+    try:
+        index.replace(known)
+    except HostError:
+        index.forget()
+        index.replace(known)
     return index

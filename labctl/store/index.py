@@ -1,7 +1,7 @@
 """SQLite index: a row a run, a row a trial. Per-token arrays stay in the run directory."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,7 @@ class IndexedRun:
     execution: str
     started: str
     trials_planned: int
+    trials_recorded: int
     trials_ok: int
     trials_failed: int
 
@@ -90,23 +91,14 @@ class Index:
     def add(self, run: RunRecord, trials: list[TrialRecord]) -> None:
         """Insert or replace a run with all its trials."""
         with self._connection() as db:
-            db.execute("DELETE FROM run WHERE id = ?", (run.id,))
-            db.execute(
-                "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    run.id,
-                    run.recipe,
-                    run.board,
-                    run.target,
-                    run.facts.execution,
-                    run.started.isoformat(),
-                    run.trials_planned,
-                ),
-            )
-            db.executemany(
-                f"INSERT INTO trial VALUES ({', '.join('?' * 14)})",  # noqa: S608 - marks only
-                [_trial_row(run.id, trial) for trial in trials],
-            )
+            _insert(db, run, trials)
+
+    def replace(self, runs: Iterable[tuple[RunRecord, list[TrialRecord]]]) -> None:
+        """Hold these runs and no others; who reads meanwhile sees all of the old or the new."""
+        with self._connection() as db:
+            db.execute("DELETE FROM run")
+            for run, trials in runs:
+                _insert(db, run, trials)
 
     def forget(self) -> None:
         """Remove the file, damaged or not: the run directories know better."""
@@ -118,6 +110,7 @@ class Index:
             rows = db.execute(
                 """
                 SELECT run.id, recipe, board, execution, run.started, trials_planned,
+                    count(trial.number),
                     coalesce(sum(state = 'ok' AND repeat > 0), 0),
                     coalesce(sum(state = 'failed'), 0)
                 FROM run LEFT JOIN trial ON trial.run = run.id
@@ -126,6 +119,26 @@ class Index:
                 (limit,),
             ).fetchall()
         return [IndexedRun(*row) for row in rows]
+
+
+def _insert(db: sqlite3.Connection, run: RunRecord, trials: list[TrialRecord]) -> None:
+    db.execute("DELETE FROM run WHERE id = ?", (run.id,))
+    db.execute(
+        "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            run.id,
+            run.recipe,
+            run.board,
+            run.target,
+            run.facts.execution,
+            run.started.isoformat(),
+            run.trials_planned,
+        ),
+    )
+    db.executemany(
+        f"INSERT INTO trial VALUES ({', '.join('?' * 14)})",  # noqa: S608 - marks only
+        [_trial_row(run.id, trial) for trial in trials],
+    )
 
 
 def _trial_row(run_id: str, trial: TrialRecord) -> tuple[str | int | float | None, ...]:

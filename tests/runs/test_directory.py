@@ -5,7 +5,7 @@ from records_made import run, trial
 
 from labctl.errors import Blame, ConfigError, DeviceLost
 from labctl.records import Failure, TrialState
-from labctl.runs.directory import RunDirectory, find_run, index_of, list_runs
+from labctl.runs.directory import RunDirectory, find_run, index_of, list_runs, rebuild_index
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 
@@ -75,6 +75,28 @@ def test_the_index_replaces_a_run_that_it_knows(runs: Path) -> None:
     index.add(run(FIRST), [trial(1)])
     index.add(run(FIRST), [trial(1), trial(2)])
     assert [(row.id, row.trials_ok) for row in index.runs(limit=9)] == [(FIRST, 2)]
+
+
+def test_the_list_knows_what_a_killed_run_finished_since_it_was_listed(runs: Path) -> None:
+    assert [row.trials_ok for row in list_runs(runs)] == [2, 2]
+    find_run(runs, SECOND).add(trial(3))
+    assert [row.trials_ok for row in list_runs(runs)] == [3, 2]
+
+
+def test_nobody_sees_half_a_list_while_it_is_made_again(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_runs(runs)
+    seen: list[int] = []
+    trials = RunDirectory.trials
+
+    def looked_at(directory: RunDirectory) -> object:
+        seen.append(len(index_of(runs).runs(limit=9)))
+        return trials(directory)
+
+    monkeypatch.setattr(RunDirectory, "trials", looked_at)
+    rebuild_index(runs)
+    assert seen == [2, 2]
 
 
 def test_a_record_of_a_later_format_is_not_guessed_at(runs: Path) -> None:
