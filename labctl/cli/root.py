@@ -5,6 +5,7 @@ Commands are loaded only when used: ``labctl --help`` must cost little more than
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from labctl.errors import ExitStatus, LabctlError
+from labctl.errors import ExitStatus, LabctlError, printable
 
 #: name -> (module, attribute, one line of help). A test holds the lines against the commands.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -24,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),
-    "virtual-board": ("labctl.cli.virtual_board", "virtual_board", "Serve virtual boards."),
+    "virtual-board": ("labctl.cli.virtual_board", "virtual_board", "Serve virtual boards until interrupted."),
     "schema": ("labctl.cli.schema", "schema", "Print the JSON Schema of a file format."),
     "completion": ("labctl.cli.completion", "completion", "Print a shell completion script."),
 }
@@ -32,8 +33,19 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 BUG_HINT = "not your mistake: please report it with what `labctl --debug ...` prints"
 
 
+class NobodyReads(Exception):
+    """Standard output is closed, as by ``labctl report | head``."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is used."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; click alone would end with 1, which says that a program failed."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise NobodyReads from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The commands in the order a new user needs them."""
@@ -81,6 +93,8 @@ class Invocation:
     lab: Path | None = None
     debug: bool = False
     command: str | None = None
+    #: The exit status that holds though nobody reads the output to its end.
+    status: int = ExitStatus.OK
 
 
 @click.group(
@@ -110,7 +124,13 @@ def cli(ctx: click.Context, lab: Path | None, debug: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run ``labctl`` and exit with its status; no traceback unless ``--debug``."""
+    """Run ``labctl`` and exit with its status; no traceback unless ``--debug``.
+
+    Whatever asks it to end does so as Ctrl-C does: jobs on boards are stopped, runs say it.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has SIGHUP ignored
+            signal.signal(number, signal.default_int_handler)
     sys.exit(run_cli(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -119,6 +139,9 @@ def run_cli(words: list[str]) -> int:
     invocation = Invocation()
     try:
         result = cli.main(args=words, prog_name="labctl", standalone_mode=False, obj=invocation)
+    except NobodyReads:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return invocation.status
     except Exception as error:
         if invocation.debug:
             traceback.print_exc()
@@ -147,9 +170,6 @@ def _explain(error: Exception) -> int:
         case LabctlError():
             show_error(error)
             return error.exit_status
-        case BrokenPipeError():  # `labctl report | head`: nobody reads any more
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return ExitStatus.OK
     where = traceback.extract_tb(error.__traceback__)[-1]
     click.echo(
         f"bug: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})\n"
@@ -164,11 +184,6 @@ def show_error(error: LabctlError) -> None:
     click.echo(f"{click.style('error', fg='red')} ({error.blame}): {error.message}", err=True)
     if error.details:
         for line in error.details.rstrip().splitlines():
-            click.echo(f"  | {_printable(line)}", err=True)
+            click.echo(f"  | {printable(line)}", err=True)
     if error.hint:
         click.echo(f"{click.style('hint', fg='cyan')}: {error.hint}", err=True)
-
-
-def _printable(line: str) -> str:
-    """Evidence comes from boards and programs: no control sequence of theirs reaches a terminal."""
-    return "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" for c in line)

@@ -52,6 +52,7 @@ def run(
             transport,
             RunView(view),
         )
+    invocation.status = outcome.exit_status
     if as_json:
         click.echo(report_json(outcome.run, list(outcome.trials), outcome.directory.path))
     else:

@@ -1,4 +1,9 @@
 import importlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -74,6 +79,42 @@ def test_control_sequences_in_evidence_do_not_reach_the_terminal(  # type: ignor
     said = capsys.readouterr().err
     assert "\x1b]" not in said
     assert "\\x1b]0;owned\\x07" in said
+
+
+def test_an_output_that_nobody_reads_is_no_failure() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "labctl", "schema", "recipe"]
+    with subprocess.Popen(words, stdout=write, stderr=subprocess.PIPE, text=True) as running:
+        os.close(write)
+        assert running.communicate(timeout=60)[1] == ""
+    assert running.returncode == ExitStatus.OK
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_is_told_to_end_puts_things_in_order_first(number: signal.Signals) -> None:
+    script = """
+        import time, click
+        from labctl.cli import root
+
+        @click.command()
+        def slow():
+            try:
+                print("begun", flush=True)
+                time.sleep(60)
+            finally:
+                print("in order", flush=True)
+
+        root.LazyGroup.get_command = lambda *_: slow
+        root.main(["report"])
+    """
+    words = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "begun\n"
+        running.send_signal(number)
+        assert running.communicate(timeout=60)[0] == "in order\n"
+    assert running.returncode == ExitStatus.INTERRUPTED
 
 
 def test_wrong_use_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
