@@ -25,7 +25,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),
-    "virtual-board": ("labctl.cli.virtual_board", "virtual_board", "Serve virtual boards until interrupted."),
+    "virtual-board": (
+        "labctl.cli.virtual_board",
+        "virtual_board",
+        "Serve virtual boards until interrupted.",
+    ),
     "schema": ("labctl.cli.schema", "schema", "Print the JSON Schema of a file format."),
     "completion": ("labctl.cli.completion", "completion", "Print a shell completion script."),
 }
