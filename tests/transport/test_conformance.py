@@ -1,6 +1,7 @@
 """What every transport owes its users, on each that there is."""
 
 import os
+import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -103,11 +104,12 @@ def test_large_output_arrives_whole(transport: Transport) -> None:
 
 
 def test_a_command_without_an_end_is_stopped_with_all_its_children(transport: Transport) -> None:
+    mine = f"47.{secrets.randbelow(10**9):09}"  # no other test's process has this name
     began = time.monotonic()
     with pytest.raises(CommandTimeout, match=r"0\.5 s"):
-        transport.run("sleep 4711 & sleep 4711", timeout=0.5)
+        transport.run(f"sleep {mine} & sleep {mine}", timeout=0.5)
     assert time.monotonic() - began < 5
-    left = transport.run("ps -ef | grep '[s]leep 4711' || true", timeout=10)
+    left = transport.run(f"ps -ef | grep '[s]leep {mine}' || true", timeout=10)
     assert left.text == ""
 
 
