@@ -101,14 +101,15 @@ def _receive(
         for packet in decoder.packets():
             if packet.command == Command.HANDSHAKE:
                 return SessionHandShake.decode(packet.data)
+        # The clock decides, also against a peer that never stops to say something else.
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise _silent(label)
         try:
-            sock.settimeout(max(deadline - time.monotonic(), 0.001))  # 0 would mean not to wait
+            sock.settimeout(remaining)
             count = sock.recv_into(decoder.room())
         except TimeoutError:
-            raise CommandTimeout(
-                f"{label} accepts connections but does not speak hdc",
-                hint="the board's hdcd may hang; restart it or the board",
-            ) from None
+            raise _silent(label) from None
         except OSError as error:
             raise DeviceLost(
                 f"{label} broke off the handshake: {error.strerror or error}"
@@ -116,3 +117,10 @@ def _receive(
         if count == 0:
             raise DeviceLost(f"{label} closed the connection during the handshake")
         decoder.received(count)
+
+
+def _silent(label: str) -> CommandTimeout:
+    return CommandTimeout(
+        f"{label} accepts connections but does not speak hdc",
+        hint="the board's hdcd may hang; restart it or the board",
+    )

@@ -79,12 +79,7 @@ def send_file(
         _send_chunks(
             channel, source, size, LARGE_CHUNK_BYTES if large else SMALL_CHUNK_BYTES, on_chunk
         )
-        count = _expect(channel, Command.FILE_FINISH)
-        while count and count[0]:  # n is answered with n - 1 until it is 0
-            channel.send(Command.FILE_FINISH, bytes([count[0] - 1]))
-            if count[0] == 1:
-                break
-            count = _expect(channel, Command.FILE_FINISH)
+        _settle(channel, _expect(channel, Command.FILE_FINISH))
         _check_summary(_expect(channel, Command.ECHO), size)
         _expect(channel, Command.CHANNEL_CLOSE)
     return size
@@ -144,9 +139,13 @@ def _send_chunks(
         done += len(chunk)
         if done == size:
             return
-        if channel.pending():  # nothing is acknowledged between chunks: this is bad news
-            _expect(channel, Command.FILE_FINISH)
-            raise IntegrityError("the board ended the transfer before it had the whole file")
+        while channel.pending():  # nothing is acknowledged between chunks: mostly bad news
+            kind, data = channel.receive()
+            if kind == Command.FILE_FINISH:  # hdcd 3.1.0e gives up first and says why then
+                _settle(channel, data)
+                _echo(_expect(channel, Command.ECHO))
+                raise IntegrityError("the board ended the transfer before it had the whole file")
+            _refuse(kind, data, "nothing")
 
 
 def _read_exactly(source: BinaryIO, chunk: memoryview) -> int:
@@ -157,16 +156,31 @@ def _read_exactly(source: BinaryIO, chunk: memoryview) -> int:
 
 
 def _expect(channel: Channel, wanted: Command) -> bytes:
-    """The data of the next packet, which must be ``wanted``; anything else is an error."""
-    kind, data = channel.receive()
-    while kind == Command.ECHO and wanted != Command.ECHO:
-        _echo(data)
-        kind, data = channel.receive()
-    if kind == Command.CHANNEL_CLOSE and wanted != Command.CHANNEL_CLOSE:
+    """The data of the next packet, which must be ``wanted``; anything but words is an error."""
+    deadline = time.monotonic() + channel.timeout  # words alone are no progress
+    while True:
+        kind, data = channel.receive(deadline - time.monotonic())
+        if kind == wanted:
+            return data
+        _refuse(kind, data, wanted.name)
+
+
+def _refuse(kind: int, data: bytes, due: str) -> None:
+    """Raise what a packet means that was not due, unless it is mere information."""
+    if kind == Command.CHANNEL_CLOSE:
         raise DeviceLost("the board broke off the transfer without a reason")
-    if kind != wanted:
-        raise ProtocolError(f"the board sent command {kind} where {wanted.name} was due")
-    return data
+    if kind != Command.ECHO:
+        raise ProtocolError(f"the board sent command {kind} where {due} was due")
+    _echo(data)
+
+
+def _settle(channel: Channel, count: bytes) -> None:
+    """Answer a FILE_FINISH: n with n - 1, until it is 0."""
+    while count and count[0]:
+        channel.send(Command.FILE_FINISH, bytes([count[0] - 1]))
+        if count[0] == 1:
+            return
+        count = _expect(channel, Command.FILE_FINISH)
 
 
 def _echo(data: bytes) -> None:

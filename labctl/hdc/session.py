@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from labctl.errors import CommandTimeout, DeviceLost, LinkError, LinkRefused
+from labctl.errors import CommandTimeout, ConfigError, DeviceLost, LinkError, LinkRefused
 from labctl.hdc.handshake import Authenticator, Greeting, shake_hands
 from labctl.hdc.messages import Heartbeat
 from labctl.hdc.protobuf import Buffer
@@ -24,12 +24,19 @@ from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
 HEARTBEAT_SECONDS = 5.0
 #: A channel whose user does not keep up stops the whole link above this many waiting bytes.
 QUEUE_BYTES = 8 << 20
-#: Kernel probes of an idle link: the board's kernel answers them even while hdcd is starved.
+#: What a waiting packet costs beside its data: a peer may send empty ones without end.
+_PACKET_BYTES = 200
+#: Longest wait for room to say that a channel is over.
+_CLOSE_SECONDS = 5.0
+#: Kernel probes of an idle link: the board's kernel answers them even while hdcd is starved. They
+#: pause while bytes are unacknowledged (our heartbeats, say): for those the last option is the
+#: bound, without which the kernel would repeat them for a quarter of an hour.
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 
@@ -84,13 +91,13 @@ class Channel:
             if not self._arrived:
                 self._session.check()
             command, data = self._arrived.popleft()
-            self._waiting_bytes -= len(data)
+            self._waiting_bytes -= len(data) + _PACKET_BYTES
             self._changed.notify_all()
         if command == Command.CHANNEL_CLOSE:
             self._ended_by_board = True
             # The one-byte counter goes back and forth, one less each time, until it is 0.
             if data and data[0]:
-                self.send(Command.CHANNEL_CLOSE, bytes([data[0] - 1]))
+                self._send_close(data[0] - 1)
         return command, data
 
     def deliver(self, command: int, data: bytes) -> None:
@@ -100,7 +107,7 @@ class Channel:
                 lambda: self._waiting_bytes < QUEUE_BYTES or self._closed or self._session.failure
             )
             self._arrived.append((command, data))
-            self._waiting_bytes += len(data)
+            self._waiting_bytes += len(data) + _PACKET_BYTES
             self._changed.notify_all()
 
     def wake(self) -> None:
@@ -117,8 +124,17 @@ class Channel:
             self._changed.notify_all()
         self._session.forget(self)
         if not self._ended_by_board:
-            with suppress(LinkError):  # a link that is gone has ended it already
-                self.send(Command.CHANNEL_CLOSE, b"\x01")
+            self._send_close(1)
+
+    def _send_close(self, counter: int) -> None:
+        # A link that is gone has ended the channel already, and what arrived before stays true.
+        with suppress(LinkError):
+            self._session.send(
+                self.number,
+                Command.CHANNEL_CLOSE,
+                bytes([counter]),
+                timeout=min(self.timeout, _CLOSE_SECONDS),
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -164,7 +180,7 @@ class Session:
         """Connect to a board's hdcd and shake hands, within ``timeout`` seconds in all.
 
         Raises LinkRefused (nothing listens or no route), NotAuthorised, CommandTimeout (accepted,
-        but silent), DeviceLost, ProtocolError.
+        but silent), DeviceLost, ProtocolError, ConfigError (no such thing as a host).
         """
         label = f"{host}:{port}"
         deadline = time.monotonic() + timeout
@@ -175,6 +191,8 @@ class Session:
                 f"no board answers at {label}: {error.strerror or error}",
                 hint="is the board on, on this network, and its hdcd listening (tmode port)?",
             ) from error
+        except UnicodeError as error:  # a label of the name is empty or too long
+            raise ConfigError(f"not the name of a host: {host!r}") from error
         try:
             for option in _KEEPALIVE:
                 sock.setsockopt(*option)
@@ -219,7 +237,7 @@ class Session:
             raise CommandTimeout(f"the link to {self.label} was busy for {timeout:g} s")
         try:
             self.check()
-            self._write([memoryview(part) for part in (prefix, *data)], timeout)
+            self._write_whole([memoryview(part) for part in (prefix, *data)], timeout)
         finally:
             self._sending.release()
 
@@ -227,7 +245,17 @@ class Session:
         """End the session, its connection and its thread. Idempotent."""
         self._fail(DeviceLost(f"the link to {self.label} was closed"))
         self._reader.join()
-        self._socket.close()
+        with self._sending:  # nobody polls a descriptor that may soon be another file's
+            self._socket.close()
+
+    def _write_whole(self, views: list[memoryview], timeout: float) -> None:
+        try:
+            self._write(views, timeout)
+        except LinkError:
+            raise
+        except BaseException:  # Ctrl-C, say: what follows half a packet would be taken as its rest
+            self._fail(lost(self.label, "a packet was cut short"))
+            raise
 
     def _write(self, views: list[memoryview], timeout: float) -> None:
         while views:
@@ -263,7 +291,7 @@ class Session:
                 if self.greeting.heartbeat:
                     remaining = next_beat - time.monotonic()
                     if remaining <= 0 or not self._wait(select.POLLIN, remaining):
-                        next_beat += HEARTBEAT_SECONDS
+                        next_beat = time.monotonic() + HEARTBEAT_SECONDS
                         self._beat()
                         continue
                 count = self._socket.recv_into(self._decoder.room())
@@ -275,6 +303,8 @@ class Session:
             self._fail(error)
         except OSError as error:
             self._fail(lost(self.label, error.strerror or str(error)))
+        finally:
+            self._fail(lost(self.label, "its reader ended"))  # nobody may wait for what cannot come
 
     def _dispatch(self) -> None:
         for number, command, data in self._decoder.packets():

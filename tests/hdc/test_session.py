@@ -1,9 +1,11 @@
 """The host side against boards that misbehave."""
 
+import signal
 import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,9 @@ from labctl.hdc.messages import (
     decode_tlv,
     encode_tlv,
 )
+from labctl.hdc.session import Channel
 from labctl.hdc.wire import Command, encode_packet
+from labctl.retry import wait_until
 
 CLOSE = Command.CHANNEL_CLOSE
 
@@ -49,9 +53,14 @@ def run(port: int, command: str = "x", timeout: float = 5) -> bytes:
         return b"".join(shell(session, command, timeout=timeout))
 
 
-def send(port: int, path: Path, timeout: float = 5) -> int:
+def send(
+    port: int,
+    path: Path,
+    timeout: float = 5,
+    on_chunk: Callable[[memoryview], None] = lambda _: None,
+) -> int:
     with connect(port) as session, path.open("rb") as file:
-        return send_file(session, file, "/b/x", timeout=timeout, on_chunk=lambda _: None)
+        return send_file(session, file, "/b/x", timeout=timeout, on_chunk=on_chunk)
 
 
 def receive(port: int, timeout: float = 5) -> bytes:
@@ -208,6 +217,34 @@ def test_handshakes_that_go_wrong(script, error: type[LabctlError], says: str) -
         assert time.monotonic() - began < 3
 
 
+def test_a_peer_that_never_stops_to_say_other_things_is_no_board() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.receive()
+        while True:
+            peer.socket.sendall(encode_packet(0, Command.HEARTBEAT, b"\x08\0\x12\0") * 200)
+
+    with scripted_board(board) as port:
+        began = time.monotonic()
+        with pytest.raises(CommandTimeout, match="does not speak hdc"):
+            connect(port, timeout=0.5)
+        assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".lab"])
+def test_what_is_no_name_of_a_host_is_the_users_error(host: str) -> None:
+    with pytest.raises(ConfigError, match="not the name of a host"):
+        Session.connect(host, 5555, timeout=1)
+
+
+def test_a_dead_link_is_bounded_also_while_heartbeats_are_unacknowledged() -> None:
+    with (
+        scripted_board(lambda peer: peer.accept_hands() and None) as port,
+        connect(port) as session,
+    ):
+        option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        assert 0 < session._socket.getsockopt(*option) <= 60_000
+
+
 def test_output_comes_in_order_and_binary() -> None:
     def board(peer: RawPeer) -> None:
         peer.accept_hands()
@@ -240,6 +277,64 @@ def test_a_board_lost_in_mid_command(ending: bytes, error: type[LabctlError], sa
 
     with scripted_board(board) as port, pytest.raises(error, match=says):
         run(port)
+
+
+def test_what_ended_before_the_link_broke_has_ended() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        peer.send(channel, Command.ECHO_RAW, b"all of it")
+        peer.send(channel, CLOSE, b"\x01")
+
+    with scripted_board(board) as port, connect(port) as session:
+        pieces = shell(session, "x", timeout=5)
+        said = next(pieces)
+        assert wait_until(lambda: session.failure is not None, timeout=5, interval=0.01)
+        assert said + b"".join(pieces) == b"all of it"
+
+
+def test_an_interrupt_in_the_middle_of_a_packet_ends_the_session() -> None:
+    got: list[tuple[int, int, bytes]] = []
+    interrupted = threading.Event()
+
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        interrupted.wait(10)
+        while True:
+            got.append(peer.receive())
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def flood(channel: Channel) -> None:
+        while True:
+            channel.send(Command.FILE_DATA, bytes(4 << 20))
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with scripted_board(board) as port, connect(port) as session:
+            channel = session.channel(timeout=10)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(KeyboardInterrupt):
+                flood(channel)
+            # Whatever is sent now would be taken as the rest of the file's bytes.
+            with pytest.raises(DeviceLost, match="cut short"):
+                list(shell(session, "kill", timeout=1))
+            interrupted.set()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert {command for _, command, _ in got} <= {Command.FILE_DATA}
+
+
+def test_a_session_whose_reader_fails_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Session) -> None:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with scripted_board(lambda peer: peer.accept_hands() and peer.receive() and None) as port:
+        monkeypatch.setattr(Session, "_dispatch", broken)
+        with connect(port) as session, pytest.raises(DeviceLost):
+            list(shell(session, "x", timeout=5))
 
 
 def test_a_reset_is_a_lost_board() -> None:
@@ -390,6 +485,48 @@ def test_the_board_may_fail_at_any_point(
 
     with scripted_board(board) as port, pytest.raises(error, match=text[:15].decode()):
         send(port, path)
+
+
+def test_an_old_board_says_only_at_the_end_why_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(30 * LARGE_CHUNK_BYTES))
+
+    def board(peer: RawPeer) -> None:  # as 3.1.0e does
+        channel = _take_file(peer)
+        peer.receive()
+        peer.send(channel, Command.FILE_FINISH, b"\x01")
+        while peer.receive()[1] != Command.FILE_FINISH:
+            pass
+        peer.send(
+            channel,
+            Command.ECHO,
+            b"\x00Transfer Stop at:0/9(Bytes), Reason: no space left on device",
+        )
+        peer.send(channel, CLOSE, b"\x01")
+        peer.receive()
+
+    with scripted_board(board) as port, pytest.raises(BoardNoSpace):
+        send(port, path, on_chunk=lambda _: time.sleep(0.01))
+
+
+def test_words_between_chunks_are_no_end_and_no_progress(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(10 * LARGE_CHUNK_BYTES))
+
+    def board(peer: RawPeer) -> None:
+        channel = _take_file(peer)
+        peer.send(channel, Command.ECHO, b"\x01by the way")
+        for _ in range(10):
+            peer.receive()
+        while True:
+            peer.send(channel, Command.ECHO, b"\x01still busy")
+            time.sleep(0.1)
+
+    with scripted_board(board) as port:
+        began = time.monotonic()
+        with pytest.raises(CommandTimeout):
+            send(port, path, timeout=1, on_chunk=lambda _: time.sleep(0.01))
+        assert 1 < time.monotonic() - began < 4
 
 
 @pytest.mark.parametrize(
@@ -586,6 +723,26 @@ def test_a_consumer_that_sleeps_does_not_make_us_hoard(monkeypatch: pytest.Monke
         assert sent < total  # the board was held back by TCP
         got += sum(map(len, pieces))
     assert got == total
+
+
+def test_packets_without_data_are_not_hoarded_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "QUEUE_BYTES", 100_000)
+    total, sent = 2_000_000, 0
+
+    def board(peer: RawPeer) -> None:
+        nonlocal sent
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        while sent < total:
+            peer.socket.sendall(encode_packet(channel, Command.ECHO_RAW) * 1000)
+            sent += 1000
+
+    with scripted_board(board) as port, connect(port) as session:
+        with session.channel(timeout=5) as channel:
+            channel.send(Command.UNITY_EXECUTE, b"x")
+            time.sleep(1)
+            assert len(channel._arrived) < 10_000
+        assert sent < total
 
 
 def test_heartbeats_are_sent_to_boards_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
