@@ -41,7 +41,7 @@ class RunRequest:
 
 
 def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Outcome:
-    """Prepare, deploy, plan, run, record.
+    """Prepare, plan, deploy, run, record.
 
     Raises ConfigError before anything is run, InfraError when host, link or board broke (finished
     trials stay on disk), JobError when a model cannot be quantised. Programs that fail on the board
@@ -56,6 +56,13 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
         lab_root=request.lab_root,
         on_sent=sending(observer),
     ) as session:
+        # Planned before gigabytes are sent: what does not fit is refused at once.
+        variants, notes = _settled(prepared, session.facts)
+        max_seconds = min(recipe.max_time, board.limits.max_time or recipe.max_time)
+        plan_made = _plan(prepared, variants, session, max_seconds)
+        notes += plan_made.notes
+        for note in notes:
+            observer.note(f"note: {note}")
         wanted = plan(
             session.store,
             wanted_objects(prepared),
@@ -67,13 +74,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             key: DeployedModel(file.identity, paths[file.identity.sha256])
             for key, file in prepared.models.items()
         }
-        variants, notes = _settled(prepared, session.facts)
-        max_seconds = min(recipe.max_time, board.limits.max_time or recipe.max_time)
-        plan_made = _plan(prepared, variants, session, max_seconds)
-        notes += plan_made.notes
         run = _run_record(request, prepared, session, plan_made, notes)
-        for note in notes:
-            observer.note(f"note: {note}")
         directory = RunDirectory.create(request.lab_root / "runs", run)
         observer.note(f"run directory: {directory.path}")
         runner = Runner(

@@ -11,7 +11,7 @@ from records_made import model, run
 from labctl.board import JobSpec, Started
 from labctl.config.variants import Variant
 from labctl.engines import Tool, get_engine
-from labctl.errors import BoardError, BoardRebooted, DeviceLost, ExitStatus, LeaseLost
+from labctl.errors import BoardError, BoardRebooted, DeviceLost, ExitStatus, InfraError, LeaseLost
 from labctl.records import BoardFacts, Execution, JobStatus, TrialState
 from labctl.runs.directory import RunDirectory
 from labctl.runs.execute import Bench, DeployedModel
@@ -27,13 +27,14 @@ class PlayedAgent:
     events: dict[int, Callable[[], None]] = field(default_factory=dict)
     boot_id: str = "b1"
     emulator: str | None = None
+    blips: list[Exception] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
 
     def job_directory(self, name: str) -> str:
         return f"/w/jobs/{name}"
 
-    def start(self, spec: JobSpec) -> Started:
+    def start(self, spec: JobSpec, **_: object) -> Started:
         self.started.append(spec.directory)
         return Started(spec.directory, 1, 2, self.boot_id, 0, self.emulator)
 
@@ -52,6 +53,8 @@ class PlayedAgent:
         )
 
     def collect(self, directory: str, local: Path, *, status: JobStatus) -> None:
+        if self.blips:
+            raise self.blips.pop()
         raw = session([b"a", b"b", b"c", b"d"]).raw()
         for name in ("stdout", "stderr", "timeline"):
             (local / name).write_bytes(getattr(raw, name))
@@ -69,6 +72,7 @@ class Setting:
     def __init__(self, runs: Path) -> None:
         self.agent = PlayedAgent()
         self.lost: LeaseLost | None = None
+        self.losses: list[InfraError] = []
         self.execution = Execution.BOARD
         self.directory = RunDirectory.create(runs, run())
 
@@ -96,6 +100,7 @@ class Setting:
             prompt="x",
             models={"m": DeployedModel(model("m"), "/w/store/m")},
             reattach_seconds=1,
+            on_link_loss=self.losses.append,
         )
         variant = Variant("m", "m", {"tokens": 4, "warmup": True})
         plan = make_plan(

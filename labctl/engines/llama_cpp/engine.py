@@ -46,7 +46,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         return programs.command(tool, parameters, program=program, model=model, prompt=prompt)
 
     def conditions(self, tool: Tool, parameters: LlamaCppParameters) -> dict[str, JsonValue]:
-        """Program, dialect and every parameter."""
+        """Program and every parameter."""
         return {"engine": self.name, "tool": tool.name, **parameters.model_dump(mode="json")}
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
