@@ -40,15 +40,17 @@ def judge(
 ) -> tuple[GateRecord, ...]:
     """Judge every gate on every variant it speaks of.
 
-    Only what ran on a board is judged. A variant without a result passes no gate.
+    Only what ran on a board is judged. A variant without a result passes no gate. A gate that
+    speaks of none of the variants stays open, and is told.
     ``parameters`` are the recipe's parameters by variant.
     """
-    return tuple(
-        _judge(gate, summary, execution)
-        for gate in gates
-        for summary in summaries
-        if _applies(gate, summary, parameters[summary.variant])
-    )
+    judged: list[GateRecord] = []
+    for gate in gates:
+        spoken_of = [s for s in summaries if _applies(gate, s, parameters[s.variant])]
+        judged += [_judge(gate, summary, execution) for summary in spoken_of]
+        if not spoken_of:
+            judged.append(_idle(gate))
+    return tuple(judged)
 
 
 def _applies(gate: Gate, summary: VariantSummary, parameters: Mapping[str, Scalar]) -> bool:
@@ -58,8 +60,6 @@ def _applies(gate: Gate, summary: VariantSummary, parameters: Mapping[str, Scala
 
 def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRecord:
     value = METRICS[gate.metric](summary)
-    low = [] if gate.min is None else [f">= {gate.min:g}"]
-    high = [] if gate.max is None else [f"<= {gate.max:g}"]
     passed: bool | None
     if execution is not Execution.BOARD:
         passed, detail = None, f"not judged: {execution}, not measured on a board"
@@ -73,8 +73,26 @@ def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRec
     return GateRecord(
         variant=summary.variant,
         metric=gate.metric,
-        limit=" and ".join(low + high),
+        limit=_limit(gate),
         value=value,
         passed=passed,
         detail=detail,
     )
+
+
+def _idle(gate: Gate) -> GateRecord:
+    where = ", ".join(f"{key}={value}" for key, value in gate.where.items())
+    return GateRecord(
+        variant="no variant",
+        metric=gate.metric,
+        limit=_limit(gate),
+        value=None,
+        passed=None,
+        detail=f"not judged: no variant of this run has {where}",
+    )
+
+
+def _limit(gate: Gate) -> str:
+    low = [] if gate.min is None else [f">= {gate.min:g}"]
+    high = [] if gate.max is None else [f"<= {gate.max:g}"]
+    return " and ".join(low + high)

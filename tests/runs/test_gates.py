@@ -54,6 +54,13 @@ def test_a_gate_speaks_of_the_variants_it_names() -> None:
     assert list(judged(gate, slow, trial(2))) == ["q8_0"]
 
 
+def test_a_gate_that_speaks_of_no_variant_is_not_silent() -> None:
+    gate = Gate(metric="tpot_p50_ms", max=200.0, where={"threads": 8})
+    record = judged(gate, trial(1))["no variant"]
+    assert record.passed is None
+    assert record.detail == "not judged: no variant of this run has threads=8"
+
+
 def test_a_value_that_failed_its_checks_says_so() -> None:
     doubtful = trial(1, checks=(Check(name="span", ok=False, detail="0.9"),))
     record = judged(Gate(metric="tpot_p50_ms", max=200.0), doubtful)["q2_k"]
