@@ -48,7 +48,7 @@ _END_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 
 #: What a job outlives, and what is worth trying again.
-_LINK_LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
+LINK_LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
 #: By which a shell, or the kernel (SIGILL), says that it cannot execute a file ...
 _NOT_EXECUTABLE = (126, 128 + 4)
 #: ... or takes a program of another machine for a script: mksh, bash, dash.
@@ -92,7 +92,13 @@ class BoardAgent:
             raise BoardRebooted(f"{self._transport.label}: the board restarted since it was probed")
         return seen
 
-    def start(self, spec: JobSpec, *, reattach_s: float = 120.0) -> Started:
+    def start(
+        self,
+        spec: JobSpec,
+        *,
+        reattach_s: float = 120.0,
+        on_link_loss: Callable[[InfraError], None] | None = None,
+    ) -> Started:
         """Start a job; it runs on when the link goes.
 
         When the link is lost meanwhile this asks again for ``reattach_s``; it never starts the job
@@ -102,11 +108,17 @@ class BoardAgent:
         job).
         """
         losses: list[InfraError] = []
+
+        def lost(error: InfraError) -> None:
+            losses.append(error)
+            if on_link_loss:
+                on_link_loss(error)
+
         answer = retry_infra(
             lambda: self._launch(spec, again=bool(losses)),
-            on=_LINK_LOSSES,
+            on=LINK_LOSSES,
             timeout=reattach_s,
-            on_retry=losses.append,
+            on_retry=lost,
         )
         try:
             return Started(
@@ -143,7 +155,7 @@ class BoardAgent:
         while True:
             progress = retry_infra(
                 lambda: self._look("wait", started.directory, _WAIT_SECONDS),
-                on=_LINK_LOSSES,
+                on=LINK_LOSSES,
                 timeout=reattach_s,
                 on_retry=on_link_loss,
             )
@@ -214,7 +226,7 @@ class BoardAgent:
 
     def _launch(self, spec: JobSpec, *, again: bool) -> dict[str, Any]:
         """Start the job or, ``again``, find that an earlier attempt did; its started.json."""
-        what = f"cannot start {spec.argv[0]}"
+        what = f"cannot start the job in {spec.directory}"
         if again:
             progress = self._look("wait", spec.directory, 0)
             if progress.status and progress.status.outcome == SPAWN_FAILED:
@@ -225,7 +237,7 @@ class BoardAgent:
                 return self._answer(found, "run", what)
         make = remote_words("mkdir", "-p", self._jobs)
         run = remote_words(*spec.agent_words(self.path))
-        result = self._transport.run(f"umask 022; {make} && {run}", timeout=_ANSWER_SECONDS)
+        result = self._run(f"umask 022; {make} && {run}", what, _ANSWER_SECONDS)
         return self._answer(result, "run", what)
 
     def _look(self, command: str, directory: str, seconds: float) -> JobProgress:
@@ -260,10 +272,17 @@ class BoardAgent:
         wait_s: float = 0,
         statuses: tuple[int, ...] = (0,),
     ) -> dict[str, Any]:
-        result = self._transport.run(
-            remote_words(self.path, *words), timeout=wait_s + _ANSWER_SECONDS
-        )
+        result = self._run(remote_words(self.path, *words), what, wait_s + _ANSWER_SECONDS)
         return self._answer(result, words[0], what, statuses=statuses)
+
+    def _run(self, command: str, what: str, seconds: float) -> CommandResult:
+        try:
+            return self._transport.run(command, timeout=seconds)
+        except CommandTimeout as error:
+            raise CommandTimeout(
+                f"{self._transport.label}: {what}: no answer within {seconds:g} s",
+                hint="the board may be frozen, or busy with something else",
+            ) from error
 
     def _answer(
         self, result: CommandResult, command: str, what: str, statuses: tuple[int, ...] = (0,)

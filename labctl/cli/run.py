@@ -11,6 +11,7 @@ from labctl.cli.progress import ProgressView, Step
 from labctl.cli.report import report_json
 from labctl.cli.root import Invocation
 from labctl.config.recipe import find_recipe
+from labctl.errors import Blame, InfraError
 from labctl.records import TrialRecord, TrialState
 from labctl.report import print_timing_table
 from labctl.report.units import duration
@@ -70,6 +71,8 @@ class RunView(Observer):
         self._overall: Step | None = None
         self._trial: Step | None = None
         self._trial_began = 0.0
+        self._link_lost = False
+        self._not_run: set[str] = set()
 
     def note(self, text: str) -> None:
         """One line."""
@@ -99,17 +102,27 @@ class RunView(Observer):
 
     def trial_progress(self, progress: JobProgress) -> None:
         """How long it runs, and how much text there is."""
+        self._link_lost = False
         if self._trial:
             text = f"{progress.stdout_bytes or 0} bytes of text"
             self._trial.update(time.monotonic() - self._trial_began, note=text)
 
+    def link_lost(self, error: InfraError) -> None:
+        """One line each time, however often it is tried again."""
+        if not self._link_lost:
+            self._link_lost = True
+            self._view.say(f"{error.message}; trying again")
+
     def trial_finished(self, record: TrialRecord, total: int) -> None:
-        """One line of result."""
+        """One line of result; of trials that are not run, one line for each variant."""
         if self._trial:
             self._trial.finish(_result(record))
             self._trial = None
-        else:
+        elif record.variant not in self._not_run:
+            self._not_run.add(record.variant)
             self._view.say(f"trial {record.number}/{total} {record.slug}: {_result(record)}")
+        if record.failure and record.failure.blame is Blame.JOB and record.failure.hint:
+            self._view.say(f"  hint: {record.failure.hint}")
         if self._overall:
             self._overall.update(record.number)
 
@@ -118,6 +131,8 @@ def _result(record: TrialRecord) -> str:
     if record.state is TrialState.SKIPPED:
         return f"not run: {record.skip_reason}"
     if record.failure:
-        return f"failed ({record.failure.blame}): {record.failure.message}"
+        # What is no job's failure ends the run, and is told as its end.
+        told = f": {record.failure.message}" if record.failure.blame is Blame.JOB else ""
+        return f"failed ({record.failure.blame}){told}"
     timing = record.timing
     return f"{duration(timing.p50_ns)} a token" if timing and timing.p50_ns else "ok"

@@ -93,6 +93,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
                 prompt=prepared.prompt,
                 models=models,
                 reattach_seconds=recipe.timeouts.reattach or REATTACH_SECONDS,
+                on_link_loss=observer.link_lost,
             ),
             directory=directory,
             max_seconds=max_seconds,

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from labctl.board import BoardAgent, JobProgress, JobSpec, Started
+from labctl.board import LINK_LOSSES, BoardAgent, JobProgress, JobSpec, Started
 from labctl.engines import Engine, RawOutput, Tool
 from labctl.errors import BoardError, BoardRebooted, InfraError
 from labctl.files import host_writes
@@ -24,6 +24,7 @@ from labctl.records import (
     TrialRecord,
     TrialState,
 )
+from labctl.retry import retry_infra
 from labctl.runs.plan import PlannedTrial
 
 
@@ -53,6 +54,8 @@ class Bench:
     prompt: str
     models: Mapping[str, DeployedModel]
     reattach_seconds: float
+    #: Told of each time that the link is gone and taken up again.
+    on_link_loss: Callable[[InfraError], None]
 
 
 def run_trial(
@@ -121,18 +124,29 @@ class _Attempt:
             epoch=bench.epoch,
             lease_path=bench.lease_path,
         )
-        # The agent compares epochs, and two controllers that took the board in the same moment can
-        # have the same one: whose the board is, is asked before and after.
-        bench.check_lease()
-        self.job = _run_job(bench, spec, on_progress)
-        bench.agent.collect(directory, folder, status=self.job)
-        bench.agent.remove(directory)
-        bench.check_lease()
+        try:
+            job = self._on_board(spec, folder, on_progress)
+        except KeyboardInterrupt:
+            _leave_quiet(bench.agent, directory)
+            raise
         raw = RawOutput.read(folder)
-        if failure := engine.diagnose(self.job, raw):
+        if failure := engine.diagnose(job, raw):
             raise failure
         self.timing = engine.parse(raw, parameters)
         self.checks = engine.checks(self.timing, parameters)
+
+    def _on_board(
+        self, spec: JobSpec, folder: Path, on_progress: Callable[[JobProgress], None]
+    ) -> JobStatus:
+        bench, agent = self.bench, self.bench.agent
+        # The agent compares epochs, and two controllers that took the board in the same moment can
+        # have the same one: whose the board is, is asked before and after.
+        _again(bench, bench.check_lease)
+        self.job = job = _run_job(bench, spec, on_progress)
+        _again(bench, lambda: agent.collect(spec.directory, folder, status=job))
+        _again(bench, lambda: agent.remove(spec.directory))
+        _again(bench, bench.check_lease)
+        return job
 
     def record(
         self, state: TrialState, *, error: Exception | None = None, reason: str | None = None
@@ -161,22 +175,25 @@ class _Attempt:
         )
 
 
+def _again(bench: Bench, step: Callable[[], object]) -> None:
+    """Do what can safely be done twice, also over a link that is lost meanwhile."""
+    retry_infra(step, on=LINK_LOSSES, timeout=bench.reattach_seconds, on_retry=bench.on_link_loss)
+
+
 def _run_job(bench: Bench, spec: JobSpec, on_progress: Callable[[JobProgress], None]) -> JobStatus:
-    try:
-        started = bench.agent.start(spec)
-        wrong = _not_the_board(bench.facts, started)
-        if wrong is None:
-            return bench.agent.wait(
-                started,
-                timeout_s=spec.timeout_s,
-                reattach_s=bench.reattach_seconds,
-                on_progress=on_progress,
-            )
-    except KeyboardInterrupt:
+    started = bench.agent.start(
+        spec, reattach_s=bench.reattach_seconds, on_link_loss=bench.on_link_loss
+    )
+    if wrong := _not_the_board(bench.facts, started):
         _leave_quiet(bench.agent, spec.directory)
-        raise
-    _leave_quiet(bench.agent, spec.directory)
-    raise wrong
+        raise wrong
+    return bench.agent.wait(
+        started,
+        timeout_s=spec.timeout_s,
+        reattach_s=bench.reattach_seconds,
+        on_progress=on_progress,
+        on_link_loss=bench.on_link_loss,
+    )
 
 
 def _leave_quiet(agent: BoardAgent, directory: str) -> None:

@@ -1,6 +1,7 @@
 """Who is told how a run goes."""
 
 from labctl.board import JobProgress
+from labctl.errors import InfraError
 from labctl.records import TrialRecord
 from labctl.runs.plan import PlannedTrial
 
@@ -19,6 +20,9 @@ class Observer:
 
     def trial_progress(self, progress: JobProgress) -> None:
         """The board was asked how the trial stands: every few seconds."""
+
+    def link_lost(self, error: InfraError) -> None:
+        """The link is lost in mid-trial, and tried again; the job on the board goes on."""
 
     def trial_finished(self, record: TrialRecord, total: int) -> None:
         """A trial is on disk."""

@@ -27,7 +27,7 @@ class PlayedAgent:
     events: dict[int, Callable[[], None]] = field(default_factory=dict)
     boot_id: str = "b1"
     emulator: str | None = None
-    blips: list[Exception] = field(default_factory=list)
+    blips: list[BaseException] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
 
@@ -211,3 +211,17 @@ def test_an_emulator_that_the_facts_do_not_tell_makes_no_record(
 def test_an_emulated_board_may_emulate(setting: Setting) -> None:
     setting.execution, setting.agent.emulator = Execution.EMULATED, "qemu-aarch64"
     assert setting.run().exit_status == ExitStatus.OK
+
+
+def test_a_link_that_is_lost_for_a_moment_costs_nothing(setting: Setting) -> None:
+    setting.agent.blips = [DeviceLost("the cable is out")]
+    assert setting.run().exit_status == ExitStatus.OK
+    assert setting.states == ["ok"] * 4
+    assert [str(error) for error in setting.losses] == ["the cable is out"]
+
+
+def test_an_interruption_while_files_are_fetched_leaves_the_board_quiet(setting: Setting) -> None:
+    setting.agent.blips = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        setting.run()
+    assert setting.agent.stopped == ["/w/jobs/r-1"]
