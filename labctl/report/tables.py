@@ -129,6 +129,9 @@ def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
     notes = [escape(f"note: {note}") for note in run.plan_notes]
     for row in rows:
         notes += [escape(f"{row.variant}: {failure}") for failure in row.failures]
+        if row.skip_reason:
+            what = f"{row.variant}: {row.trials_skipped} trials were not run: {row.skip_reason}"
+            notes.append(escape(what))
     notes.append(
         "[dim]TTFT: process start to first token, load included; per token: median of the gaps "
         "between tokens; ratio: to the first row.[/]"

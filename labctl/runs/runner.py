@@ -107,8 +107,8 @@ class Runner:
         expected = self._took.get(trial.variant.slug, 0.0)
         if self._left > expected:
             return None
-        return f"max_time: {max(self._left, 0):.0f} s left" + (
-            f", the last such trial took {expected:.0f} s" if expected else ""
+        return f"max_time: {max(self._left, 0):.1f} s left" + (
+            f", the last such trial took {expected:.1f} s" if expected else ""
         )
 
     def _finish(

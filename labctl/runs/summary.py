@@ -30,6 +30,8 @@ class VariantSummary:
     ratio: float | None
     checks_failed: tuple[str, ...]
     failures: tuple[str, ...]
+    #: Why the first of the skipped trials was not run.
+    skip_reason: str | None
 
 
 def summarise(trials: Iterable[TrialRecord]) -> list[VariantSummary]:
@@ -89,6 +91,7 @@ def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) ->
                 if t.failure
             )
         ),
+        skip_reason=next((t.skip_reason for t in group if t.skip_reason), None),
     )
 
 
