@@ -151,7 +151,8 @@ def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Ite
             file.seek(0)
             pid = file.read().strip() or "unknown"
             raise HostTimeout(
-                f"{holder} (process {pid}) holds {path} for more than {timeout:g} s",
+                f"{holder} (process {pid}) holds {path}"
+                + (f" for more than {timeout:g} s" if timeout else ""),
                 hint="wait for it to end, or stop it",
             )
         # For people only; a full disk takes nobody's lock away.

@@ -17,6 +17,8 @@ from labctl.errors import ConfigError, RemoteExit
 
 Progress = Callable[[int], None]
 
+_BRIEF = 100
+
 
 @dataclass(frozen=True)
 class CommandResult:
@@ -39,10 +41,16 @@ class CommandResult:
         """This result, or RemoteExit when the status is not zero."""
         if self.exit_status != 0:
             raise RemoteExit(
-                f"the board answered status {self.exit_status} to: {self.command}",
+                f"the board answered status {self.exit_status} to: {brief(self.command)}",
                 details=self.text[-2000:] or None,
             )
         return self
+
+
+def brief(command: str) -> str:
+    """A command as messages show it: one short line."""
+    line = " ".join(command.split())
+    return line if len(line) <= _BRIEF else f"{line[: _BRIEF - 3]}..."
 
 
 def remote_words(*words: str) -> str:

@@ -15,7 +15,7 @@ from labctl.errors import (
     LinkError,
 )
 from labctl.hdc import Session, receive_file, send_file, shell
-from labctl.transport.base import CommandResult, Progress, Transport, remote_words
+from labctl.transport.base import CommandResult, Progress, Transport, brief, remote_words
 from labctl.transport.digests import BoardHash, Digest, find_board_hash
 from labctl.transport.local_files import appearing, open_source
 from labctl.transport.paths import check_remote_path
@@ -65,7 +65,7 @@ class HdcTransport(Transport):
         except CommandTimeout as error:
             stopped = self._kill(session, framed, bytes(output))
             raise CommandTimeout(
-                f"{self.label}: no end within {timeout:g} s of: {command}",
+                f"{self.label}: no end within {timeout:g} s of: {brief(command)}",
                 hint=None if stopped else "it may still run on the board",
                 details=_tail(framed.printed(bytes(output))) or error.message,
             ) from error
@@ -167,10 +167,10 @@ class HdcTransport(Transport):
         with suppress(LinkError):
             if b"".join(shell(session, check, timeout=_ASIDE_SECONDS)) == b"wrong\n":
                 return ConfigError(
-                    f"the board's shell does not understand: {framed.command}", details=said
+                    f"the board's shell does not understand: {brief(framed.command)}", details=said
                 )
         return DeviceLost(
-            f"{self.label}: no exit status came for: {framed.command}",
+            f"{self.label}: no exit status came for: {brief(framed.command)}",
             hint="its shell was killed, or the board restarts",
             details=said,
         )
@@ -196,7 +196,7 @@ def _collect(pieces: Iterator[bytes], output: bytearray, command: str) -> None:
         output += piece
         if len(output) > MAX_OUTPUT_BYTES:
             raise ConfigError(
-                f"the command printed more than {MAX_OUTPUT_BYTES} bytes: {command}",
+                f"the command printed more than {MAX_OUTPUT_BYTES} bytes: {brief(command)}",
                 hint="let it write a file, and pull that",
             )
 

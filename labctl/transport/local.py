@@ -16,7 +16,7 @@ from labctl.errors import (
     DeviceLost,
     HostTimeout,
 )
-from labctl.transport.base import CommandResult, Progress, Transport
+from labctl.transport.base import CommandResult, Progress, Transport, brief
 from labctl.transport.digests import Digest
 from labctl.transport.local_files import appearing, open_source
 from labctl.transport.paths import check_remote_path
@@ -40,10 +40,12 @@ class LocalTransport(Transport):
             done = process.run(["/bin/sh", "-c", script], timeout=timeout)
         except HostTimeout as error:
             raise CommandTimeout(
-                f"no end within {timeout:g} s of: {command}", details=error.details
+                f"no end within {timeout:g} s of: {brief(command)}", details=error.details
             ) from error
         if done.exit_status < 0:
-            raise DeviceLost(f"no exit status came for: {command}", hint="its shell was killed")
+            raise DeviceLost(
+                f"no exit status came for: {brief(command)}", hint="its shell was killed"
+            )
         return CommandResult(command, done.exit_status, done.stdout, done.duration_ns)
 
     def push(
