@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,10 +48,12 @@ def take_board(
     fit; agent not built), and what probing, deploying and leasing raise.
     """
     target = load_target(board.target, lab_root)
-    key = hashlib.sha256(f"{transport.label}\n{board.workdir}".encode()).hexdigest()[:16]
-    state = state_dir() / "boards" / key
-    with _exclusive(board, state.with_suffix(".lock")):
+    state = _state_of(transport.label, board)
+    with ExitStack() as held:
+        held.enter_context(_exclusive(board, state.with_suffix(".lock")))
         facts = probe(transport, workdir=board.workdir, timeout=PROBE_SECONDS)
+        # One board can have two addresses: localhost and 127.0.0.1, Ethernet and Wi-Fi.
+        held.enter_context(_exclusive(board, _state_of(facts.boot_id, board).with_suffix(".lock")))
         check_machine(target, facts)
         store = BoardStore(transport, board.workdir)
         wanted = agent_object(facts, lambda machine: _agent_file(machine, target, lab_root))
@@ -73,6 +75,12 @@ def take_board(
             leases.path,
             partial(leases.check, lease),
         )
+
+
+def _state_of(way: str, board: Board) -> Path:
+    """What this host keeps of a workdir, by the way there or by the boot that it is on."""
+    key = hashlib.sha256(f"{way}\n{board.workdir}".encode()).hexdigest()[:16]
+    return state_dir() / "boards" / key
 
 
 @contextmanager
