@@ -163,6 +163,7 @@ class Connection(asyncio.BufferedProtocol, Link):
 
     async def drained(self) -> None:
         """Wait until there is room again."""
+        await asyncio.sleep(0)  # a host that always keeps up must not keep the loop for itself
         await self._may_write.wait()
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import shlex
+import stat
 import time
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from labctl.hdc.messages import (
 )
 from labctl.hdc.wire import Command
 
+#: Without O_NONBLOCK a named pipe that nobody has open at the other end would stop every board of
+#: this process.
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 #: hdcd takes its words from libuv, which are not always those of the C library.
 _REASONS = {
     errno.EISDIR: "illegal operation on a directory",
@@ -84,7 +88,7 @@ class FileReceiver(Task):
             path = os.path.join(path, config.optional_name)  # noqa: PTH118
         try:
             self._descriptor = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644
+                path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN_FLAGS, 0o644
             )
         except OSError as error:
             self._fail(_cannot_open(error, path))
@@ -100,7 +104,7 @@ class FileReceiver(Task):
         payload, body = TransferPayload.decode_packet(data)
         if payload.compress_type or payload.offset != self._written:
             raise ProtocolError(f"the host sent a chunk that is not due: {payload}")
-        offset = payload.offset
+        offset, size = payload.offset, len(body)
         # Written on the event loop: the page cache takes a chunk in a fraction of a millisecond.
         try:
             while body:
@@ -113,7 +117,7 @@ class FileReceiver(Task):
             # hdcd sends this one too, behind its CLOSE.
             self._send(Command.FILE_FINISH, b"\x01")
             return
-        self._written += payload.uncompress_size
+        self._written += size
         if self._written >= self._size:
             self._send(Command.FILE_FINISH, b"\x01")
 
@@ -156,13 +160,16 @@ class FileSender(Task):
             return
         path = os.path.join(self._directory, remote)  # noqa: PTH118 - keeps a final slash
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            if os.path.isdir(path):  # noqa: PTH112
-                raise IsADirectoryError(errno.EISDIR, "")
+            self._descriptor = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
         except OSError as error:
             self._fail(_cannot_open(error, path))
             return
-        self._size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        for test, number in ((stat.S_ISDIR, errno.EISDIR), (stat.S_ISFIFO, errno.ESPIPE)):
+            if test(found.st_mode):
+                self._fail(_cannot_open(OSError(number, ""), path))
+                return
+        self._size = found.st_size
         config = TransferConfig(
             file_size=self._size,
             path=local,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
 from labctl.hdc import daemon as daemon_module
-from labctl.hdc.daemon import Board, Daemon
+from labctl.hdc.daemon import Board, Connection, Daemon
 from labctl.hdc.messages import (
     SMALL_CHUNK_BYTES,
     SessionHandShake,
@@ -319,6 +319,45 @@ def test_an_overwhelmed_host_slows_the_command_down(host: RawPeer) -> None:
             sizes[channel] += len(data)
             assert len(data) <= 65_536
     assert sizes == {3: 30_000_005, 4: 6}
+
+
+def test_a_transfer_shares_the_loop_with_the_other_boards(tmp_path: Path) -> None:
+    async def transfer() -> None:
+        others: list[str] = []
+        connection = Connection(Board("vm", tmp_path), set(), set())
+        connection.resume_writing()  # a host that takes everything at once
+        asyncio.get_running_loop().call_soon(others.append, "served")
+        await connection.drained()
+        assert others == ["served"]
+
+    asyncio.run(transfer())
+
+
+@pytest.mark.parametrize("command", [Command.FILE_INIT, Command.FILE_CHECK])
+def test_a_named_pipe_is_refused_and_stops_nobody(
+    host: RawPeer, tmp_path: Path, command: int
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    if command == Command.FILE_CHECK:
+        host.send(3, Command.WAKEUP_SLAVETASK)
+        config = TransferConfig(file_size=1, path=f"{tmp_path}/pipe", optional_name="x")
+        host.send(3, command, config.encode())
+    else:
+        host.send(3, command, f"{tmp_path}/pipe ./x".encode())
+        assert host.receive()[1] == Command.WAKEUP_SLAVETASK
+    *_, (echo, text), (close, _) = host.until_close(3)
+    assert (echo, text[0], close) == (Command.ECHO, 0, CLOSE)
+    host.send(4, Command.UNITY_EXECUTE, b"echo alive")
+    assert host.until_close(4)[0] == (Command.ECHO_RAW, b"alive\n")
+
+
+def test_only_bytes_that_came_count(host: RawPeer, tmp_path: Path) -> None:
+    host.send(3, Command.WAKEUP_SLAVETASK)
+    config = TransferConfig(file_size=1000, path=f"{tmp_path}/x", optional_name="x")
+    host.send(3, Command.FILE_CHECK, config.encode())
+    assert host.receive()[1] == Command.FILE_BEGIN
+    host.send(3, Command.FILE_DATA, TransferPayload(0, 0, 3, 1000).encode_area() + b"abc")
+    assert host.is_silent()  # no FILE_FINISH
 
 
 def test_a_restart_of_hdcd_ends_the_connection(host: RawPeer) -> None:
