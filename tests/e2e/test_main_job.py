@@ -23,7 +23,7 @@ models:
   q2_k:
     derive: {from: base, quantization: Q2_K, requantize: true}
 prompt: I believe the meaning of life is
-parameters: {tokens: 6, context: 128}
+parameters: {tokens: 24, context: 128}
 matrix: {model: [q8_0, q2_k]}
 max_time: 10m
 """
@@ -36,10 +36,11 @@ def test_two_quantisations_of_a_real_model(lab: LabUnderTest) -> None:
     for trial in document["trials"]:
         timing = trial["timing"]
         assert trial["execution"] == "emulated"
-        assert timing["generated_tokens"] == 6
-        assert len(timing["token_ns"]) == 5
+        assert timing["generated_tokens"] == 24
+        assert len(timing["token_ns"]) == 23
         assert min(timing["token_ns"]) > 5_000_000
-        # The two clocks: tokens as they left the pipe, and llama.cpp's own words.
+        # The two clocks: tokens as they left the pipe, and llama.cpp's own words. Its `total` has
+        # some 8 ms of other work, so that a few tokens alone would not agree.
         assert timing["span"]["applies"]
         assert timing["span"]["ratio"] == pytest.approx(1, abs=0.02)
         assert [check["ok"] for check in trial["checks"]] == [True] * len(trial["checks"])
@@ -81,8 +82,8 @@ def test_a_run_is_told_again_from_its_directory(lab: LabUnderTest) -> None:
     assert table[-1].startswith(f"run directory: {lab.root}/runs/")
     tokens = lab.run("report", "latest", "--form", "experiment")
     records = json.loads(lab.run("report", "--json").text)["trials"]
-    gaps = sum(len(record["timing"]["token_ns"]) for record in records)
-    assert f"s a token over {gaps}, ratio 1.00" in tokens.text
+    timed = sum(record["timing"]["generated_tokens"] - 1 for record in records)
+    assert f"s a token over {timed}, ratio 1.00" in tokens.text
     listed = json.loads(lab.run("report", "--list", "--json").text)
     assert [(row["recipe"], row["trials_ok"]) for row in listed] == [("tiny", 3)]
 
