@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from labctl.board.answers import board_error, require
 from labctl.board.job import (
     JOB_FILES,
+    OUTPUT_LOST,
     SPAWN_FAILED,
     STARTED,
     STDERR,
@@ -182,7 +183,7 @@ class BoardAgent:
         """Bring the job's files into ``local``, each proven by its hash; name -> path.
 
         What the board does not have is left out. With ``status``, the streams have to be as long as
-        it says. Raises LinkError, IntegrityError, HostError.
+        it says, unless it says that they were lost. Raises LinkError, IntegrityError, HostError.
         """
         names = remote_words(*JOB_FILES)
         found = require(
@@ -201,7 +202,7 @@ class BoardAgent:
         # Each takes a few round trips, and trials are many.
         with ThreadPoolExecutor(len(JOB_FILES)) as pool:
             list(pool.map(pull, found))
-        if status is not None:
+        if status is not None and status.outcome not in OUTPUT_LOST:
             for name, size_bytes in (
                 (STDOUT, status.stdout_bytes),
                 (STDERR, status.stderr_bytes),

@@ -13,6 +13,8 @@ JOB_FILES = (STARTED, STATUS, STDOUT, STDERR, TIMELINE, TELEMETRY)
 
 #: The outcome of a program that could not be executed.
 SPAWN_FAILED = "spawn-failed"
+#: Outcomes of jobs whose output the board could not keep.
+OUTPUT_LOST = ("no-space", "write-failed")
 
 DEFAULT_SAMPLE_MS = 1000
 DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
