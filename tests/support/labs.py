@@ -1,16 +1,21 @@
 """Labs in folders of a test's own, used as a user uses them: through the command line."""
 
+import json
 import os
+import re
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from tiny_gguf import write_tiny_gguf
 from virtual_process import BoardProcess, virtual_board_process
 
 from labctl import process
+from labctl.retry import wait_until
 
 RECIPE = """\
 name: tiny
@@ -37,11 +42,70 @@ class LabUnderTest:
             [sys.executable, "-m", "labctl", *words], timeout=timeout, cwd=self.root, env=os.environ
         )
 
+    def start(self, *words: str) -> "RunningLabctl":
+        """``labctl WORDS``, which goes on while the test does something else."""
+        argv = [sys.executable, "-m", "labctl", *words]
+        return RunningLabctl(self, process.start(argv, cwd=self.root, env=os.environ))
+
+    def finished_trials(self) -> list[Path]:
+        """Folders of trials that are on disk, of all runs."""
+        return [path.parent for path in sorted(self.root.glob("runs/*/trials/*/record.json"))]
+
+    def end(self) -> dict[str, Any]:
+        """What the only run says of its end."""
+        (path,) = self.root.glob("runs/*/end.json")
+        document: dict[str, Any] = json.loads(path.read_text())
+        return document
+
     def recipe(self, text: str = RECIPE, name: str = "tiny") -> str:
         path = self.root / "recipes" / f"{name}.yaml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         return str(path)
+
+
+@dataclass(frozen=True)
+class RunningLabctl:
+    """A command under way."""
+
+    lab: LabUnderTest
+    process: "subprocess.Popen[bytes]"
+
+    def after_a_trial(self) -> Self:
+        """Wait until a trial is on disk."""
+        self.waiting_for(lambda: self.lab.finished_trials() != [])
+        return self
+
+    def waiting_for(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that happens while the command runs."""
+        wait_until(lambda: condition() or self.ended, timeout=120, interval=0.02)
+        assert condition(), said(self.finish())
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self.process.poll() is not None
+
+    def finish(self) -> process.Completed:
+        """Its end, and what it said."""
+        try:
+            stdout, stderr = self.process.communicate(timeout=200)
+        except subprocess.TimeoutExpired:
+            process.stop(self.process)
+            raise
+        return process.Completed(("labctl",), self.process.returncode, stdout, stderr, 0)
+
+
+def blamed(done: process.Completed, status: int, blame: str, *because: str) -> None:
+    """Assert that a command ended with one message, its blame, and each of the reasons in it."""
+    lines = said(done).splitlines()
+    errors = [line for line in lines if re.match(r"error \(|Error:|bug:", line)]
+    assert (done.exit_status, len(errors)) == (status, 1), said(done)
+    assert errors[0].startswith(f"error ({blame}): "), said(done)
+    assert len(errors[0]) < 300, errors[0]
+    for reason in because:
+        assert reason in said(done)
+    assert "Traceback" not in said(done)
 
 
 def said(done: process.Completed) -> str:

@@ -1,0 +1,173 @@
+"""Link and board break in every way that can be provoked: infra, exit 3, finished trials kept."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from labs import LabUnderTest, blamed, lab_with_board, said, write_devices
+from raw_hdc import RawPeer, scripted_board
+from small_disk import fill, small_disk
+from virtual_process import virtual_board_process
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
+
+MANY = ("--set", "repeats=500", "--set", "timeouts.reattach=1s")
+
+
+def kill(lab: LabUnderTest) -> None:
+    os.kill(lab.board.process.pid, signal.SIGKILL)
+    lab.board.process.wait()
+
+
+def kept(lab: LabUnderTest, kind: str) -> None:
+    """Assert that the finished trials are there and shown, and that the run says how it ended."""
+    end = lab.end()
+    assert (end["state"], end["failure"]["kind"], end["failure"]["blame"]) == (
+        "failed", kind, "infra",
+    )  # fmt: skip
+    report = lab.run("report")
+    assert report.exit_status == 0
+    assert "ended early (infra): " in report.text
+    trials = json.loads(lab.run("report", "--json").text)["trials"]
+    assert [trial["state"] for trial in trials] == ["ok"] * (len(trials) - 1) + ["failed"]
+    assert len(trials) > 1
+    assert trials[0]["timing"]["generated_tokens"] == 24
+    assert trials[-1]["failure"]["blame"] == "infra"
+    assert f"{len(trials) - 1}/{len(trials)}" in report.text
+
+
+def test_the_board_is_killed_in_mid_run(lab: LabUnderTest) -> None:
+    running = lab.start("run", lab.recipe(), *MANY).after_a_trial()
+    kill(lab)
+    done = running.finish()
+    blamed(done, 3, "infra", f"no board answers at {lab.board.address}: Connection refused")
+    assert "trying again" in said(done)
+    kept(lab, "LinkRefused")
+
+
+def test_the_board_freezes_in_mid_run(lab: LabUnderTest) -> None:
+    running = lab.start("run", lab.recipe(), *MANY).after_a_trial()
+    os.kill(lab.board.process.pid, signal.SIGSTOP)
+    try:
+        done = running.finish()
+    finally:
+        os.kill(lab.board.process.pid, signal.SIGCONT)
+    blamed(done, 3, "infra", "within")
+    kept(lab, "CommandTimeout")
+
+
+def test_the_board_restarts_in_mid_run(lab: LabUnderTest) -> None:
+    running = lab.start("run", lab.recipe(), "--set", "repeats=500").after_a_trial()
+    kill(lab)
+    port = lab.board.address.rpartition(":")[2]
+    with virtual_board_process(lab.root / "board", "--target", "rk3568", "--port", port):
+        blamed(running.finish(), 3, "infra", "the board restarted")
+        kept(lab, "BoardRebooted")
+
+
+def test_another_controller_takes_the_board_in_mid_run(lab: LabUnderTest) -> None:
+    running = lab.start("run", lab.recipe(), *MANY).after_a_trial()
+    lease = {"lab": "nightly", "epoch": 99, "host": "ci", "utc": "2026-11-21T02:00:00+00:00"}
+    path = f"{lab.board.workdir}/lease"
+    write = f"echo '{json.dumps(lease)}' >{path}.new && mv {path}.new {path}"
+    assert lab.run("shell", "vb", "--", "sh", "-c", write).exit_status == 0
+    blamed(running.finish(), 3, "infra", "epoch 99", "wait until the board is free")
+    kept(lab, "LeaseLost")
+
+
+def test_the_board_is_in_use_by_another_labctl(lab: LabUnderTest) -> None:
+    running = lab.start("run", lab.recipe(), *MANY).after_a_trial()
+    for command in ("run", "deploy"):
+        done = lab.run(command, lab.recipe())
+        blamed(done, 3, "infra", "board vb is in use", f"(process {running.process.pid})")
+    running.process.send_signal(signal.SIGINT)
+    assert running.finish().exit_status == 130
+
+
+def test_the_boards_storage_fills_up_in_mid_run(full_lab: LabUnderTest) -> None:
+    lab = full_lab
+    running = lab.start("run", lab.recipe(), *MANY).after_a_trial()
+    fill(lab.board.directory)
+    blamed(running.finish(), 3, "infra", "No space left on device", "free some space on the board")
+    kept(lab, "BoardNoSpace")
+
+
+def test_the_boards_storage_is_full_before_the_run(full_lab: LabUnderTest) -> None:
+    fill(full_lab.board.directory)
+    done = full_lab.run("run", full_lab.recipe())
+    blamed(done, 3, "infra", "the board lacks", "have to be sent")
+    assert not list((full_lab.root / "runs").glob("*"))
+
+
+@pytest.fixture
+def full_lab(tmp_path: Path, private_state: Path, rk3568: None) -> Iterator[LabUnderTest]:
+    """A lab whose board has a small disk."""
+    with (
+        small_disk(tmp_path / "board", 60_000),
+        lab_with_board(tmp_path, "--target", "rk3568") as lab,
+    ):
+        yield lab
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        # The board changes what it got, or tells another hash of it.
+        ('printf x >>"$1"; exec {real} "$1"', "the bytes differ"),
+        (f"echo {'0' * 64}", "the bytes differ"),
+        ("echo no such applet; exit 1", "the board cannot hash"),
+    ],
+)
+def test_a_transfer_is_torn(lab: LabUnderTest, text: str, because: str) -> None:
+    program = lab.board.directory / "system" / "bin" / "sha256sum"
+    if not program.is_symlink():
+        pytest.skip("mksh and toybox are not installed: the board has this host's programs")
+    (program.parent / "real").mkdir()
+    real = program.rename(program.parent / "real" / "sha256sum")  # toybox goes by the name
+    program.write_text(f"#!/bin/sh\n{text.format(real=real)}\n")
+    program.chmod(0o755)
+    blamed(lab.run("run", lab.recipe()), 3, "infra", because)
+    assert list(Path(lab.board.workdir, "store").iterdir()) == []  # nothing torn has a name
+
+
+def refuse(peer: RawPeer) -> None:
+    """As a board whose screen asks whether this host is allowed."""
+    peer.accept_hands(daemonauthstatus="DAEMON_UNAUTH", emgmsg="[E000003]:not authorized")
+    peer.receive()
+
+
+def test_the_board_does_not_know_this_host(lab: LabUnderTest) -> None:
+    with scripted_board(refuse) as port:
+        write_devices(lab.root, f"127.0.0.1:{port}", lab.board.workdir)
+        done = lab.run("run", lab.recipe())
+        blamed(done, 3, "infra", "does not accept this host", "not authorized", "allow this host")
+        listed = lab.run("boards")
+    assert (listed.exit_status, listed.text.split()[:2]) == (3, ["vb", "unauthorised"])
+
+
+def test_nothing_listens_where_the_board_should_be(lab: LabUnderTest) -> None:
+    kill(lab)
+    done = lab.run("run", lab.recipe())
+    blamed(done, 3, "infra", f"no board answers at {lab.board.address}: Connection refused")
+    listed = lab.run("boards")
+    assert (listed.exit_status, listed.text.split()[:2]) == (3, ["vb", "offline"])
+
+
+def test_what_listens_there_never_answers(lab: LabUnderTest) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        write_devices(lab.root, address, lab.board.workdir)
+        done = lab.run("run", lab.recipe())
+    blamed(done, 3, "infra", f"{address} accepts connections but does not speak hdc")
+
+
+def test_the_board_is_another_machine_than_its_target(
+    tmp_path: Path, private_state: Path, rk3568: None
+) -> None:
+    with lab_with_board(tmp_path) as lab:  # without an emulator it is what this host is
+        done = lab.run("run", lab.recipe())
+    blamed(done, 2, "config", "target rk3568 is aarch64, the board is", "devices.yaml")
