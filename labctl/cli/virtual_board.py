@@ -17,6 +17,7 @@ from labctl.config.templates import VIRTUAL_BOARD_ADDRESS
 from labctl.errors import ConfigError, ToolMissing
 from labctl.virtual import Served, VirtualBoard, serve
 
+_LAST_PORT = 65535
 SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 
 
@@ -33,7 +34,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=click.IntRange(0, _LAST_PORT),
     default=int(VIRTUAL_BOARD_ADDRESS.rpartition(":")[2]),
     show_default=True,
     help="TCP port on loopback; 0 takes a free one.",
@@ -67,6 +68,8 @@ def virtual_board(
     A virtual board is an hdc daemon on loopback, a folder and a shell. It runs every command that
     it is sent as the user who started it: use it for trials and tests only.
     """
+    if port and port + count - 1 > _LAST_PORT:
+        raise click.UsageError(f"{count} boards from port {port} on need ports above {_LAST_PORT}")
     found = _lab(invocation)
     lab = found.root if found else None
     if target is None and emulator is None and found and name in found.lab.boards:

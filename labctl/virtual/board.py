@@ -120,8 +120,10 @@ class _Running:
 
     async def _power_off(self) -> None:
         self._daemon.cut()
-        await asyncio.to_thread(kill_boot, self._sandbox.boot_id)
-        await self._daemon.stop()
+        try:
+            await asyncio.to_thread(kill_boot, self._sandbox.boot_id)
+        finally:
+            await self._daemon.stop()
 
     def _on_reboot(self, how: str) -> None:
         port = self._daemon.port
@@ -162,12 +164,14 @@ async def serve_until(
         ready(served)
         await stopped.wait()
     finally:
-        for board in running:
-            await board.stop()
+        # One that cannot be stopped must not keep the others running.
+        ends = await asyncio.gather(*(b.stop() for b in running), return_exceptions=True)
+        for failure in filter(None, ends):
+            raise failure
 
 
 def serve(boards: Sequence[VirtualBoard], ready: Callable[[list[Served]], None]) -> None:
-    """Serve boards until SIGINT or SIGTERM, then kill what runs on them.
+    """Serve boards until SIGINT, SIGTERM or SIGHUP, then kill what runs on them.
 
     Raises ConfigError (no loopback address, directory in use), HostError (port taken).
     """
@@ -175,8 +179,9 @@ def serve(boards: Sequence[VirtualBoard], ready: Callable[[list[Served]], None])
     async def main() -> None:
         loop = asyncio.get_running_loop()
         stopped = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, stopped.set)
         await serve_until(boards, ready, stopped)
 
     asyncio.run(main())

@@ -27,6 +27,7 @@ WORKDIR = Path("data/local/tmp/labctl")
 _BIN = Path("system/bin")
 _MARK_FILE = Path(".labctl-boot-id")
 _KILL_SECONDS = 10.0
+_CLEAN_LOOKS = 3
 _FALLBACK_NOTE = (
     "mksh and toybox are not both installed: commands run with this host's sh and programs, "
     "which accept more than a board does"
@@ -54,11 +55,11 @@ def boot(directory: Path, *, emulator: Sequence[str] = (), preload: Path | None 
             raise ConfigError(f"an emulator's words cannot be empty or hold spaces: {word!r}")
     if emulator and not Path(emulator[0]).is_absolute():
         raise ConfigError(f"the emulator needs its absolute path, not {emulator[0]!r}")
-    mark_file = directory / _MARK_FILE
-    with suppress(FileNotFoundError):
-        kill_boot(mark_file.read_text().strip())
+    directory.mkdir(parents=True, exist_ok=True)
+    _require_own_bin(directory)
+    _end_earlier_boot(directory)
     boot_id = secrets.token_hex(16)
-    write_atomic(mark_file, boot_id)
+    write_atomic(directory / _MARK_FILE, f"{boot_id} {_identity(directory)}\n")
     (directory / WORKDIR).mkdir(parents=True, exist_ok=True)
     shell, path, note = _userland(directory / _BIN)
     environment = {
@@ -74,17 +75,49 @@ def boot(directory: Path, *, emulator: Sequence[str] = (), preload: Path | None 
     return Sandbox(boot_id, shell, environment, note)
 
 
+def _require_own_bin(directory: Path) -> None:
+    """The programs' folder is made anew at each boot: it must not be somebody else's."""
+    folder = directory / _BIN
+    own = (directory / _MARK_FILE).exists() and folder.resolve() == directory.resolve() / _BIN
+    if folder.exists() and not own:
+        raise ConfigError(
+            f"{folder} was not made by a virtual board, and would be replaced",
+            hint="give the board an empty folder, or one that a virtual board has used",
+        )
+
+
+def _end_earlier_boot(directory: Path) -> None:
+    try:
+        words = (directory / _MARK_FILE).read_bytes().decode(errors="replace").split()
+    except FileNotFoundError:
+        return
+    # In a copy of a board's folder the mark still names the boot of the original, which may run.
+    if words and words[1:] in ([], [_identity(directory)]):
+        kill_boot(words[0])
+
+
+def _identity(directory: Path) -> str:
+    found = directory.stat()
+    return f"{found.st_dev}:{found.st_ino}"
+
+
 def kill_boot(boot_id: str) -> None:
-    """Kill every process of a boot, as a power cut would. Raises HostError when one survives."""
+    """Kill every process of a boot, as a power cut would. Raises HostError when one survives.
+
+    A process is known by its environment: one that was started with an empty one is not found.
+    """
     if not boot_id:
         return
+    clean_looks = 0
 
     def gone() -> bool:
-        found = False
+        # A process has no environment to be seen while it is in the middle of an exec.
+        nonlocal clean_looks
+        clean_looks += 1
         for pid in _marked(boot_id):
-            found = True
+            clean_looks = 0
             _kill(pid, boot_id)
-        return not found
+        return clean_looks >= _CLEAN_LOOKS
 
     if not wait_until(gone, timeout=_KILL_SECONDS, interval=0.02):
         raise HostError(

@@ -158,12 +158,13 @@ def test_a_board_frozen_in_mid_push_times_out(
     assert link.run("echo again", timeout=10).output == b"again\n"
 
 
-def test_stopping_a_board_kills_everything_on_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_stopping_a_board_kills_everything_on_it(tmp_path: Path, number: int) -> None:
     with virtual_board_process(tmp_path / "board") as board:
         with connect("hdc", address=board.address) as link:
             link.run("setsid sleep 600 </dev/null >/dev/null 2>&1 &", timeout=5)
             assert board.marked()
-            board.process.terminate()
+            board.process.send_signal(number)
             assert board.process.wait(20) == 0
         assert board.marked() == []
 

@@ -72,8 +72,9 @@ def test_wrong_use_is_one_clear_sentence(tmp_path: Path) -> None:
         (("--target", "rk3569"), "rk3568"),
         (("--emulator", "no-such-emulator"), "the emulator is not installed"),
         (("--target", "rk3568", "--emulator", "x"), "not both"),
+        (("--count", "3", "--port", "65534"), "ports above 65535"),
     ):
-        done = labctl("virtual-board", "--port", "0", *words, cwd=tmp_path)
+        done = labctl("virtual-board", "--port", "0", *words, cwd=tmp_path)  # the last one counts
         assert done.exit_status in (2, 3)
         assert says in done.stderr.decode()
         assert "Traceback" not in done.stderr.decode()

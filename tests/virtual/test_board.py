@@ -8,6 +8,7 @@ from labctl.errors import ConfigError, HostError
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until
 from labctl.virtual import VirtualBoard, serving
+from labctl.virtual import board as board_module
 
 
 def ask(address: str, command: str) -> str:
@@ -95,3 +96,19 @@ def test_a_shutdown_does_not_come_back(tmp_path: Path) -> None:
             assert host.ended()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((board.host, board.port), timeout=1)
+
+
+def test_a_board_that_cannot_be_stopped_keeps_no_other_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[str] = []
+
+    def kill_boot(boot_id: str) -> None:
+        killed.append(boot_id)
+        if len(killed) == 1:
+            raise HostError("processes do not end")
+
+    plans = [VirtualBoard(f"b{n}", tmp_path / f"b{n}") for n in range(3)]
+    with pytest.raises(HostError, match="do not end"), serving(*plans) as boards:
+        monkeypatch.setattr(board_module, "kill_boot", kill_boot)
+    assert sorted(killed) == sorted(board.boot_id for board in boards)

@@ -1,5 +1,6 @@
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,56 @@ def test_a_boot_kills_what_an_earlier_one_left_and_nothing_else(
     boot(tmp_path / "ours")
     assert children[0].wait(5) == -9
     assert children[1].poll() is None
+
+
+def test_a_copy_of_a_running_boards_folder_kills_nothing(
+    tmp_path: Path, children: list["subprocess.Popen[bytes]"]
+) -> None:
+    box = boot(tmp_path / "board")
+    children.append(process.start([*box.shell, "sleep 60"], env=box.environment))
+    shutil.copytree(tmp_path / "board", tmp_path / "copy", symlinks=True)
+    boot(tmp_path / "copy")
+    assert children[0].poll() is None
+    (tmp_path / "board").rename(tmp_path / "moved")  # that is the same board, elsewhere
+    boot(tmp_path / "moved")
+    assert children[0].wait(5) == -9
+
+
+def test_a_mark_that_cannot_be_read_is_no_mark(tmp_path: Path) -> None:
+    boot(tmp_path)
+    for content in (b"", b"\xff\xfe", b"a b c"):
+        (tmp_path / ".labctl-boot-id").write_bytes(content)
+        boot(tmp_path)
+
+
+@pytest.mark.parametrize("linked", ["", "system", "system/bin"])
+def test_somebody_elses_programs_are_never_replaced(tmp_path: Path, linked: str) -> None:
+    theirs = tmp_path / "theirs"
+    board = tmp_path / "board"
+    programs = board / "system/bin"
+    if linked:
+        boot(board)
+        shutil.rmtree(board / linked)
+        (board / linked).symlink_to(theirs)
+        programs = theirs / "system/bin".removeprefix(linked).lstrip("/")
+    programs.mkdir(parents=True)
+    (programs / "precious").touch()
+    with pytest.raises(ConfigError, match="not made by a virtual board"):
+        boot(board)
+    assert [path.name for path in programs.iterdir()] == ["precious"]
+
+
+def test_a_process_in_the_middle_of_an_exec_is_killed_too(
+    tmp_path: Path, children: list["subprocess.Popen[bytes]"]
+) -> None:
+    box = boot(tmp_path)
+    (tmp_path / "again").write_text('exec sh "$0"')
+    for _ in range(20):
+        child = process.start([*box.shell, "exec sh again"], env=box.environment, cwd=tmp_path)
+        children.append(child)
+        time.sleep(0.02)
+        kill_boot(box.boot_id)
+        assert child.wait(5) == -9
 
 
 def test_processes_that_left_their_session_are_found(
