@@ -76,7 +76,6 @@ def deploy(
             prepared,
             chosen,
             transport,
-            lab_name=lab.name,
             lab_root=lab.root,
             agree=agree,
             observer=shown,

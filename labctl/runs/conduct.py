@@ -5,6 +5,7 @@ import platform
 import shutil
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from labctl import process
@@ -23,7 +24,7 @@ from labctl.runs.plan import TOKENS, Amount, Plan, make_plan
 from labctl.runs.predict import predictions, trial_predictor
 from labctl.runs.prepare import Prepared, prepare
 from labctl.runs.runner import Outcome, Runner
-from labctl.runs.session import BoardSession, agent_artifact, take_board
+from labctl.runs.session import BoardSession, agent_artifact, hold_board
 from labctl.transport import Transport
 
 #: How long a lost link is taken up again before the run ends; the job on the board goes on.
@@ -49,10 +50,9 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
     """
     recipe, board = request.recipe, request.board
     prepared = prepare(recipe, board, request.lab_root, observer.step)
-    with take_board(
+    with hold_board(
         board,
         transport,
-        lab_name=request.lab_name,
         lab_root=request.lab_root,
         on_sent=sending(observer),
     ) as session:
@@ -74,7 +74,8 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             key: DeployedModel(file.identity, paths[file.identity.sha256])
             for key, file in prepared.models.items()
         }
-        run = _run_record(request, prepared, session, plan_made, notes)
+        lease = session.take_lease(request.lab_name)
+        run = _run_record(request, prepared, session, plan_made, notes, epoch=lease.epoch)
         directory = RunDirectory.create(request.lab_root / "runs", run)
         observer.note(f"run directory: {directory.path}")
         runner = Runner(
@@ -83,9 +84,9 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
                 target=board.target,
                 facts=session.facts,
                 agent=session.agent,
-                epoch=session.lease.epoch,
-                lease_path=session.lease_path,
-                check_lease=session.check_lease,
+                epoch=lease.epoch,
+                lease_path=session.leases.path,
+                check_lease=partial(session.leases.check, lease),
                 run_id=run.id,
                 engine=prepared.engine,
                 tool=prepared.tool,
@@ -153,6 +154,8 @@ def _run_record(
     session: BoardSession,
     plan_made: Plan,
     notes: list[str],
+    *,
+    epoch: int,
 ) -> RunRecord:
     agent = agent_artifact(session.facts.machine, session.target, request.lab_root)
     return RunRecord(
@@ -170,7 +173,7 @@ def _run_record(
         lab_revision=lab_revision(request.lab_root),
         host=platform.node(),
         started=datetime.now(UTC),
-        epoch=session.lease.epoch,
+        epoch=epoch,
     )
 
 

@@ -7,7 +7,7 @@ from labctl.config.lab import Board
 from labctl.deploy import DeployPlan, Object, deploy, plan
 from labctl.runs.observer import Observer
 from labctl.runs.prepare import Prepared
-from labctl.runs.session import OnSent, take_board
+from labctl.runs.session import OnSent, hold_board
 from labctl.transport import Transport
 
 
@@ -16,7 +16,6 @@ def deploy_recipes(
     board: Board,
     transport: Transport,
     *,
-    lab_name: str,
     lab_root: Path,
     agree: Callable[[DeployPlan], None],
     observer: Observer,
@@ -24,13 +23,11 @@ def deploy_recipes(
     """Send what a board lacks of what recipes need; the plan that was carried out.
 
     ``agree`` sees the plan before the first byte moves, and may raise. Raises what
-    :func:`labctl.runs.session.take_board`, :func:`labctl.deploy.plan` and
+    :func:`labctl.runs.session.hold_board`, :func:`labctl.deploy.plan` and
     :func:`labctl.deploy.deploy` raise.
     """
     objects = {item.sha256: item for one in prepared for item in wanted_objects(one)}
-    with take_board(
-        board, transport, lab_name=lab_name, lab_root=lab_root, on_sent=sending(observer)
-    ) as session:
+    with hold_board(board, transport, lab_root=lab_root, on_sent=sending(observer)) as session:
         wanted = plan(
             session.store, objects.values(), session.facts, limit_bytes=board.limits.storage
         )

@@ -1,10 +1,9 @@
-"""A board taken for a run: nobody else's meanwhile, with the agent on it."""
+"""A board held by this process: nobody else's on this host meanwhile, with the agent on it."""
 
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from labctl.board import BoardAgent, BoardLease, BoardStore, Lease, probe
@@ -19,6 +18,8 @@ from labctl.transport import BoardHash, HdcTransport, Transport
 
 PROBE_SECONDS = 20.0
 AGENT_PRODUCT = "agent"
+#: What ``uname -m`` says to 32-bit programs on a 64-bit kernel.
+_COMPATIBLE = {"aarch64": "armv8l"}
 
 OnSent = Callable[[Object, int], None]
 
@@ -32,20 +33,32 @@ class BoardSession:
     facts: BoardFacts
     store: BoardStore
     agent: BoardAgent
-    lease: Lease
-    lease_path: str
-    #: Raises LeaseLost when another controller has taken the board meanwhile.
-    check_lease: Callable[[], None]
+    leases: BoardLease
+    known_epoch: Path
+
+    def take_lease(self, lab_name: str) -> Lease:
+        """Take the board from every other controller, to measure on it.
+
+        The epoch is above every one that this host has ever had of the board. Raises what
+        :meth:`BoardLease.acquire` raises.
+        """
+        try:
+            known = int(self.known_epoch.read_text())
+        except (FileNotFoundError, ValueError):
+            known = 0
+        taken = self.leases.acquire(lab_name, minimum_epoch=known)
+        write_atomic(self.known_epoch, f"{taken.epoch}\n")
+        return taken
 
 
 @contextmanager
-def take_board(
-    board: Board, transport: Transport, *, lab_name: str, lab_root: Path, on_sent: OnSent
+def hold_board(
+    board: Board, transport: Transport, *, lab_root: Path, on_sent: OnSent
 ) -> Iterator[BoardSession]:
-    """Take a board: lock, facts, agent, lease.
+    """Hold a board: lock, facts, agent. Other hosts are kept out by its lease alone.
 
     Raises BoardError (another labctl of this host has it), ConfigError (target and board do not
-    fit; agent not built), and what probing, deploying and leasing raise.
+    fit; agent not built), and what probing and deploying raise.
     """
     target = load_target(board.target, lab_root)
     state = _state_of(transport.label, board)
@@ -54,7 +67,7 @@ def take_board(
         facts = probe(transport, workdir=board.workdir, timeout=PROBE_SECONDS)
         # One board can have two addresses: localhost and 127.0.0.1, Ethernet and Wi-Fi.
         held.enter_context(_exclusive(board, _state_of(facts.boot_id, board).with_suffix(".lock")))
-        check_machine(target, facts)
+        _check_machine(target, facts)
         store = BoardStore(transport, board.workdir)
         wanted = agent_object(facts, lambda machine: _agent_file(machine, target, lab_root))
         paths = deploy(store, plan(store, [wanted], facts), on_sent)
@@ -63,17 +76,15 @@ def take_board(
         if isinstance(transport, HdcTransport):
             transport.board_hash = BoardHash("sha256", (agent.path, "hash"))
         facts = agent.refine(facts)
-        leases = BoardLease(transport, board.workdir)
-        lease = _acquire(leases, lab_name, state)
+        _check_features(target, facts)
         yield BoardSession(
             board,
             target,
             facts,
             BoardStore(transport, board.workdir, hash_command=(agent.path, "hash")),
             agent,
-            lease,
-            leases.path,
-            partial(leases.check, lease),
+            BoardLease(transport, board.workdir),
+            state.with_suffix(".epoch"),
         )
 
 
@@ -98,18 +109,27 @@ def _exclusive(board: Board, lock: Path) -> Iterator[None]:
         ) from error
 
 
-def check_machine(target: Target, facts: BoardFacts) -> None:
-    """Refuse a target whose programs the board cannot execute, before anything is moved.
+def _is_machine(target: Target, machine: str) -> bool:
+    """Whether ``uname -m`` is the target's; a 32-bit userland may say so of a 64-bit kernel.
 
-    Raises ConfigError for another machine, or for instructions that the board's CPUs lack.
+    That such a board executes the target's programs is proven by its agent.
     """
-    if facts.execution is Execution.EMULATED:
-        return
-    if facts.machine != target.machine:
+    return machine in (target.machine, _COMPATIBLE.get(target.machine))
+
+
+def _check_machine(target: Target, facts: BoardFacts) -> None:
+    """Refuse a target of another machine, before anything is moved. Raises ConfigError."""
+    if facts.execution is not Execution.EMULATED and not _is_machine(target, facts.machine):
         raise ConfigError(
             f"target {target.name} is {target.machine}, the board is {facts.machine}",
             hint="set the board's target in devices.yaml to what the board is",
         )
+
+
+def _check_features(target: Target, facts: BoardFacts) -> None:
+    """Refuse a target whose instructions the board's CPUs lack, as the agent sees them."""
+    if facts.execution is Execution.EMULATED:
+        return
     for cpu in facts.cpus:
         lacking = sorted(set(target.features) - set(cpu.features)) if cpu.features else []
         if lacking:
@@ -122,21 +142,9 @@ def check_machine(target: Target, facts: BoardFacts) -> None:
 
 def agent_artifact(machine: str, target: Target, lab_root: Path) -> Artifact:
     """The agent for a machine as ``uname -m`` names it. Raises ConfigError: not built yet."""
-    name = target.name if machine == target.machine else f"host-{machine}"
+    name = target.name if _is_machine(target, machine) else f"host-{machine}"
     return find_artifact(name, AGENT_PRODUCT, lab_root=lab_root)
 
 
 def _agent_file(machine: str, target: Target, lab_root: Path) -> Path:
     return agent_artifact(machine, target, lab_root).tool(AGENT_PRODUCT)
-
-
-def _acquire(lease: BoardLease, lab_name: str, state: Path) -> Lease:
-    """Take the lease with an epoch above every one that this host has ever had of the board."""
-    record = state.with_suffix(".epoch")
-    try:
-        known = int(record.read_text())
-    except (FileNotFoundError, ValueError):
-        known = 0
-    taken = lease.acquire(lab_name, minimum_epoch=known)
-    write_atomic(record, f"{taken.epoch}\n")
-    return taken
