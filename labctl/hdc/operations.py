@@ -1,4 +1,4 @@
-"""What a host asks of a board over a session: run a command, send a file, receive a file."""
+"""What a host asks of a board over any link: run a command, send a file, receive a file."""
 
 import os
 import time
@@ -7,31 +7,23 @@ from typing import BinaryIO
 
 from labctl.errors import (
     BoardError,
-    BoardNoSpace,
-    BoardPermission,
     CommandTimeout,
-    ConfigError,
-    DeviceLost,
     HostError,
     IntegrityError,
     ProtocolError,
 )
+from labctl.hdc.host import HostChannel, HostLink, expect, raise_echo, refuse
 from labctl.hdc.messages import (
     FILE_FEATURES,
     LARGE_CHUNK_BYTES,
     SMALL_CHUNK_BYTES,
-    EchoLevel,
     TransferConfig,
     TransferPayload,
 )
-from labctl.hdc.session import Channel, Session
 from labctl.hdc.wire import Command
 
-_NO_SPACE = ("no space left on device", "disk quota exceeded")
-_REFUSED = ("permission denied", "operation not permitted", "read-only file system")
 
-
-def shell(session: Session, command: str, *, timeout: float) -> Generator[bytes, None, None]:
+def shell(link: HostLink, command: str, *, timeout: float) -> Generator[bytes, None, None]:
     """Run ``command`` in the board's shell; its output, piece by piece, until it ends.
 
     Close the iterator to end the command early. The protocol carries no exit status, and the end
@@ -39,8 +31,7 @@ def shell(session: Session, command: str, *, timeout: float) -> Generator[bytes,
     Raises LinkError, BoardError.
     """
     deadline = time.monotonic() + timeout
-    with session.channel(timeout=timeout) as channel:
-        channel.send(Command.UNITY_EXECUTE, command.encode(errors="surrogateescape"))
+    with link.open_shell(command, timeout=timeout) as channel:
         while True:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -49,13 +40,13 @@ def shell(session: Session, command: str, *, timeout: float) -> Generator[bytes,
             if kind == Command.CHANNEL_CLOSE:
                 return
             if kind == Command.ECHO:
-                _echo(data)
+                raise_echo(data)
             elif kind == Command.ECHO_RAW:
                 yield data
 
 
 def send_file(
-    session: Session,
+    link: HostLink,
     source: BinaryIO,
     remote: str,
     *,
@@ -69,41 +60,36 @@ def send_file(
     Raises LinkError, BoardError, HostError, IntegrityError.
     """
     size = os.fstat(source.fileno()).st_size
-    with session.channel(timeout=timeout) as channel:
-        channel.send(Command.WAKEUP_SLAVETASK)
+    with link.open_send(remote, timeout=timeout) as channel:
         name = remote.rpartition("/")[2]
         config = TransferConfig(file_size=size, path=remote, optional_name=name)
         channel.send(Command.FILE_CHECK, config.encode())
-        features = _expect(channel, Command.FILE_BEGIN)
+        features = expect(channel, Command.FILE_BEGIN)
         large = bool(features) and bool(features[0] & 1)
         _send_chunks(
             channel, source, size, LARGE_CHUNK_BYTES if large else SMALL_CHUNK_BYTES, on_chunk
         )
-        _settle(channel, _expect(channel, Command.FILE_FINISH))
-        _check_summary(_expect(channel, Command.ECHO), size)
-        _expect(channel, Command.CHANNEL_CLOSE)
+        _settle(channel, expect(channel, Command.FILE_FINISH))
+        _check_summary(expect(channel, Command.ECHO), size)
+        expect(channel, Command.CHANNEL_CLOSE)
     return size
 
 
 def receive_file(
-    session: Session, remote: str, *, timeout: float, write: Callable[[bytes | memoryview], None]
+    link: HostLink, remote: str, *, timeout: float, write: Callable[[bytes | memoryview], None]
 ) -> int:
     """Receive the file at ``remote`` piece by piece; its size in bytes.
 
     ``timeout`` (s) bounds each wait for progress. Raises LinkError, BoardError, ConfigError.
     """
-    if '"' in remote:
-        raise ConfigError(f"hdc cannot name a path with a double quote: {remote}")
-    with session.channel(timeout=timeout) as channel:
-        channel.send(Command.FILE_INIT, f'"{remote}" file'.encode(errors="surrogateescape"))
-        _expect(channel, Command.WAKEUP_SLAVETASK)
-        config = TransferConfig.decode(_expect(channel, Command.FILE_CHECK))
+    with link.open_receive(remote, timeout=timeout) as channel:
+        config = TransferConfig.decode(expect(channel, Command.FILE_CHECK))
         if "/" in config.optional_name:
             raise BoardError(f"not a file on the board, but a directory: {remote}")
         channel.send(Command.FILE_BEGIN, FILE_FEATURES)
         done = 0
         while True:
-            data = memoryview(_expect(channel, Command.FILE_DATA))
+            data = memoryview(expect(channel, Command.FILE_DATA))
             payload, body = TransferPayload.decode_packet(data)
             if payload.offset != done or payload.compress_type != 0:
                 raise ProtocolError(f"the board sent a chunk that was not asked for: {payload}")
@@ -116,12 +102,12 @@ def receive_file(
             if not body:
                 raise ProtocolError(f"the board sent an empty chunk in the middle of {remote}")
         channel.send(Command.FILE_FINISH, b"\x01")
-        _expect(channel, Command.FILE_FINISH)
+        expect(channel, Command.FILE_FINISH)
     return done
 
 
 def _send_chunks(
-    channel: Channel,
+    channel: HostChannel,
     source: BinaryIO,
     size: int,
     chunk_bytes: int,
@@ -143,9 +129,9 @@ def _send_chunks(
             kind, data = channel.receive()
             if kind == Command.FILE_FINISH:  # hdcd 3.1.0e gives up first and says why then
                 _settle(channel, data)
-                _echo(_expect(channel, Command.ECHO))
+                raise_echo(expect(channel, Command.ECHO))
                 raise IntegrityError("the board ended the transfer before it had the whole file")
-            _refuse(kind, data, "nothing")
+            refuse(kind, data, "nothing")
 
 
 def _read_exactly(source: BinaryIO, chunk: memoryview) -> int:
@@ -155,51 +141,17 @@ def _read_exactly(source: BinaryIO, chunk: memoryview) -> int:
     return done
 
 
-def _expect(channel: Channel, wanted: Command) -> bytes:
-    """The data of the next packet, which must be ``wanted``; anything but words is an error."""
-    deadline = time.monotonic() + channel.timeout  # words alone are no progress
-    while True:
-        kind, data = channel.receive(deadline - time.monotonic())
-        if kind == wanted:
-            return data
-        _refuse(kind, data, wanted.name)
-
-
-def _refuse(kind: int, data: bytes, due: str) -> None:
-    """Raise what a packet means that was not due, unless it is mere information."""
-    if kind == Command.CHANNEL_CLOSE:
-        raise DeviceLost("the board broke off the transfer without a reason")
-    if kind != Command.ECHO:
-        raise ProtocolError(f"the board sent command {kind} where {due} was due")
-    _echo(data)
-
-
-def _settle(channel: Channel, count: bytes) -> None:
+def _settle(channel: HostChannel, count: bytes) -> None:
     """Answer a FILE_FINISH: n with n - 1, until it is 0."""
     while count and count[0]:
         channel.send(Command.FILE_FINISH, bytes([count[0] - 1]))
         if count[0] == 1:
             return
-        count = _expect(channel, Command.FILE_FINISH)
-
-
-def _echo(data: bytes) -> None:
-    """Raise what an ECHO packet reports, unless it is mere information."""
-    text = data[1:].decode(errors="replace").strip()
-    if not data or data[0] != EchoLevel.FAIL:
-        return
-    lowered = text.lower()
-    if any(reason in lowered for reason in _NO_SPACE):
-        raise BoardNoSpace(f"the board's storage is full: {text}", hint="free space on the board")
-    if any(reason in lowered for reason in _REFUSED):
-        raise BoardPermission(
-            f"the board refuses access: {text}", hint="use a path below the board's workdir"
-        )
-    raise BoardError(f"the board answers: {text}")
+        count = expect(channel, Command.FILE_FINISH)
 
 
 def _check_summary(data: bytes, size: int) -> None:
-    _echo(data)
+    raise_echo(data)
     text = data[1:].decode(errors="replace")
     if not text.startswith(f"FileTransfer finish, Size:{size},"):
         raise IntegrityError(f"sent {size} bytes, but the board reports: {text}")

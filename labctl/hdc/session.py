@@ -11,12 +11,14 @@ import socket
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
 from labctl.errors import CommandTimeout, ConfigError, DeviceLost, LinkError, LinkRefused
 from labctl.hdc.handshake import Authenticator, Greeting, shake_hands
+from labctl.hdc.host import expect, quoted
 from labctl.hdc.messages import Heartbeat
 from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
@@ -214,6 +216,29 @@ class Session:
             self._channels[number] = channel
         self.check()
         return channel
+
+    @contextmanager
+    def open_shell(self, command: str, *, timeout: float) -> Iterator[Channel]:
+        """See :class:`HostLink`."""
+        with self.channel(timeout=timeout) as channel:
+            channel.send(Command.UNITY_EXECUTE, command.encode(errors="surrogateescape"))
+            yield channel
+
+    @contextmanager
+    def open_send(self, remote: str, *, timeout: float) -> Iterator[Channel]:  # noqa: ARG002
+        """See :class:`HostLink`: the path follows in FILE_CHECK."""
+        with self.channel(timeout=timeout) as channel:
+            channel.send(Command.WAKEUP_SLAVETASK)
+            yield channel
+
+    @contextmanager
+    def open_receive(self, remote: str, *, timeout: float) -> Iterator[Channel]:
+        """See :class:`HostLink`."""
+        request = f"{quoted(remote)} file".encode(errors="surrogateescape")
+        with self.channel(timeout=timeout) as channel:
+            channel.send(Command.FILE_INIT, request)
+            expect(channel, Command.WAKEUP_SLAVETASK)
+            yield channel
 
     def forget(self, channel: Channel) -> None:
         """Packets for this channel go nowhere from now on."""

@@ -1,0 +1,116 @@
+"""What the host's operations need of a link to a board, whichever way it goes.
+
+:class:`~labctl.hdc.session.Session` goes straight to the board's hdcd,
+:class:`~labctl.hdc.server.ServerSession` through an hdc server. Both speak the same task
+packets; how a conversation is opened differs, so a link opens it.
+"""
+
+import time
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    BoardPermission,
+    ConfigError,
+    DeviceLost,
+    LinkError,
+    ProtocolError,
+)
+from labctl.hdc.messages import EchoLevel
+from labctl.hdc.protobuf import Buffer
+from labctl.hdc.wire import Command
+
+_NO_SPACE = ("no space left on device", "disk quota exceeded")
+_REFUSED = ("permission denied", "operation not permitted", "read-only file system")
+
+
+class HostChannel(Protocol):
+    """One conversation with a board: a command, a file."""
+
+    @property
+    def timeout(self) -> float:
+        """Bounds (s) each single wait, for room to send and for the next packet."""
+
+    def send(self, command: Command, *data: Buffer) -> None:
+        """Send one packet; several buffers are sent as one. Raises LinkError."""
+
+    def pending(self) -> bool:
+        """Whether something was said that :meth:`receive` has not given yet."""
+
+    def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
+        """The next packet's command and data, in order; CHANNEL_CLOSE is the last one.
+
+        Raises CommandTimeout when none comes within ``timeout`` seconds (default: the channel's),
+        another LinkError when the link broke.
+        """
+
+
+class HostLink(Protocol):
+    """A connected board. ``label`` names it in messages, ``failure`` is set when it is over.
+
+    Each ``open_…`` begins a conversation that ends, on the board too, with the context; it raises
+    LinkError, BoardError, ConfigError (what hdc cannot carry).
+    """
+
+    @property
+    def label(self) -> str:
+        """What names the link in messages."""
+
+    @property
+    def failure(self) -> LinkError | None:
+        """Why no further conversation can be opened; None while that is not known."""
+
+    def open_shell(self, command: str, *, timeout: float) -> AbstractContextManager[HostChannel]:
+        """A command has been sent; ECHO_RAW packets with its output follow."""
+
+    def open_send(self, remote: str, *, timeout: float) -> AbstractContextManager[HostChannel]:
+        """The board waits for the FILE_CHECK of a file for ``remote``."""
+
+    def open_receive(self, remote: str, *, timeout: float) -> AbstractContextManager[HostChannel]:
+        """The file at ``remote`` has been asked for; its FILE_CHECK follows."""
+
+    def close(self) -> None:
+        """End it, and what goes on over it. Idempotent."""
+
+
+def quoted(path: str) -> str:
+    """A path as one word of hdc's own command lines. Raises ConfigError."""
+    if any(character in path for character in '"\0'):
+        raise ConfigError(f"hdc cannot name a path with a double quote or a NUL byte: {path!r}")
+    return f'"{path}"'
+
+
+def expect(channel: HostChannel, wanted: Command) -> bytes:
+    """The data of the next packet, which must be ``wanted``; anything but words is an error."""
+    deadline = time.monotonic() + channel.timeout  # words alone are no progress
+    while True:
+        kind, data = channel.receive(deadline - time.monotonic())
+        if kind == wanted:
+            return data
+        refuse(kind, data, wanted.name)
+
+
+def refuse(kind: int, data: bytes, due: str) -> None:
+    """Raise what a packet means that was not due, unless it is mere information."""
+    if kind == Command.CHANNEL_CLOSE:
+        raise DeviceLost("the board broke off the transfer without a reason")
+    if kind != Command.ECHO:
+        raise ProtocolError(f"the board sent command {kind} where {due} was due")
+    raise_echo(data)
+
+
+def raise_echo(data: bytes) -> None:
+    """Raise what an ECHO packet reports, unless it is mere information."""
+    text = data[1:].decode(errors="replace").strip()
+    if not data or data[0] != EchoLevel.FAIL:
+        return
+    lowered = text.lower()
+    if any(reason in lowered for reason in _NO_SPACE):
+        raise BoardNoSpace(f"the board's storage is full: {text}", hint="free space on the board")
+    if any(reason in lowered for reason in _REFUSED):
+        raise BoardPermission(
+            f"the board refuses access: {text}", hint="use a path below the board's workdir"
+        )
+    raise BoardError(f"the board answers: {text}")
