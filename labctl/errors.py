@@ -31,7 +31,7 @@ Anything else that escapes is a bug in labctl and is shown as one.
 """
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class Blame(StrEnum):
@@ -76,6 +76,10 @@ class LabctlError(Exception):
         self.hint = None if hint is None else printable(hint)
         super().__init__(self.message)
         self.details = details
+
+    def again(self) -> Self:
+        """The same error as a new one: each thread that raises it needs its own."""
+        return type(self)(self.message, hint=self.hint, details=self.details)
 
     @property
     def kind(self) -> str:

@@ -248,8 +248,7 @@ class Session:
     def check(self) -> None:
         """Raise the reason if this session is over."""
         if self.failure is not None:
-            error = self.failure
-            raise type(error)(error.message, hint=error.hint, details=error.details)
+            raise self.failure.again()
 
     def send(self, channel: int, command: int, *data: Buffer, timeout: float) -> None:
         """Send one packet. ``timeout`` (s) bounds each wait for the board to take bytes.

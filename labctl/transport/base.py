@@ -64,6 +64,16 @@ def remote_words(*words: str) -> str:
     return shlex.join(words)
 
 
+def check_command(command: str) -> bytes:
+    """The bytes of a shell command. Raises ConfigError for text that no shell can be given."""
+    if "\0" in command:
+        raise ConfigError("a command cannot hold a NUL byte")
+    try:
+        return command.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"a command holds what is no text: {command!r}") from error
+
+
 class Transport(ABC):
     """A live way to one board. Methods may be called from several threads at once."""
 

@@ -78,7 +78,8 @@ class BoardHash:
         result = transport.run(command, timeout=patience)
         words = result.text.split()
         length = hashlib.new(self.algorithm).digest_size * 2
-        if result.exit_status != 0 or not words or len(words[0]) != length:
+        understood = len(words) > 1 and len(words[0]) == length and words[-1].isdecimal()
+        if result.exit_status != 0 or not understood:
             raise IntegrityError(
                 f"the board cannot hash {remote}", details=result.text[-2000:] or None
             )

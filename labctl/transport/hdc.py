@@ -15,7 +15,14 @@ from labctl.errors import (
     LinkError,
 )
 from labctl.hdc import Session, receive_file, send_file, shell
-from labctl.transport.base import CommandResult, Progress, Transport, brief, remote_words
+from labctl.transport.base import (
+    CommandResult,
+    Progress,
+    Transport,
+    brief,
+    check_command,
+    remote_words,
+)
 from labctl.transport.digests import BoardHash, Digest, find_board_hash
 from labctl.transport.local_files import appearing, open_source
 from labctl.transport.paths import check_remote_path
@@ -44,17 +51,17 @@ class HdcTransport(Transport):
         self._connect_timeout = connect_timeout
         self._session: Session | None = None
         self._opening = threading.Lock()
+        self._refusal: LinkError | None = None
+        self._refused = 0.0  # when, on the monotonic clock (s)
 
     def run(self, command: str, *, timeout: float) -> CommandResult:
         """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
         framed = Framed.around(command)
-        if len(framed.script.encode(errors="surrogateescape")) > MAX_COMMAND_BYTES:
+        if len(check_command(framed.script)) > MAX_COMMAND_BYTES:
             raise ConfigError(
                 f"a command of {len(command)} characters is too long for hdc",
                 hint="push it as a script and run that",
             )
-        if "\0" in command:
-            raise ConfigError("a command cannot hold a NUL byte")
         session = self._connected()
         began = time.monotonic_ns()
         output = bytearray()
@@ -139,18 +146,30 @@ class HdcTransport(Transport):
             session.close()
 
     def _connected(self) -> Session:
+        asked = time.monotonic()
         with self._opening:
             if self._session is not None and self._session.failure is not None:
                 self._session.close()
                 self._session = None
             if self._session is None:
-                self._session = Session.connect(*self._address, timeout=self._connect_timeout)
+                # Whoever waited for another's attempt has its answer: not a time-out for each.
+                if self._refusal is not None and self._refused >= asked:
+                    raise self._refusal.again()
+                self._session = self._open()
             return self._session
+
+    def _open(self) -> Session:
+        try:
+            return Session.connect(*self._address, timeout=self._connect_timeout)
+        except LinkError as error:
+            self._refusal, self._refused = error, time.monotonic()
+            raise
 
     def _kill(self, session: Session, framed: Framed, output: bytes) -> bool:
         """Kill a command's whole tree: its shell leads a process group. False if unsure."""
         pid = framed.process_id(output)
-        if pid is None or session.failure is not None:
+        # 0 and 1 would mean our own group and every process there is.
+        if pid is None or pid <= 1 or session.failure is not None:
             return False
         try:
             reply = b"".join(
@@ -164,7 +183,7 @@ class HdcTransport(Transport):
         """Why a command's channel ended in good order, but without a status."""
         said = _tail(framed.printed(output))
         check = "sh -n -c " + remote_words(framed.command) + " >/dev/null 2>&1 || echo wrong"
-        with suppress(LinkError):
+        with suppress(LinkError, BoardError):
             if b"".join(shell(session, check, timeout=_ASIDE_SECONDS)) == b"wrong\n":
                 return ConfigError(
                     f"the board's shell does not understand: {brief(framed.command)}", details=said

@@ -12,11 +12,10 @@ from labctl.errors import (
     BoardNoSpace,
     BoardPermission,
     CommandTimeout,
-    ConfigError,
     DeviceLost,
     HostTimeout,
 )
-from labctl.transport.base import CommandResult, Progress, Transport, brief
+from labctl.transport.base import CommandResult, Progress, Transport, brief, check_command
 from labctl.transport.digests import Digest
 from labctl.transport.local_files import appearing, open_source
 from labctl.transport.paths import check_remote_path
@@ -32,8 +31,7 @@ class LocalTransport(Transport):
 
     def run(self, command: str, *, timeout: float) -> CommandResult:
         """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
-        if "\0" in command:
-            raise ConfigError("a command cannot hold a NUL byte")
+        check_command(command)
         # The shell itself merges the streams, and the order of what was written is kept.
         script = f"exec 2>&1\n(\n{command}\n)"
         try:

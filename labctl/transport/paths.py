@@ -21,11 +21,18 @@ def check_remote_path(path: str) -> str:
         reason = "it holds a control character"
     elif any(part in ("", ".", "..") for part in parts[1:]):
         reason = "it holds an empty part, `.` or `..`"
-    elif len(path.encode(errors="surrogateescape")) > _MAX_BYTES:
-        reason = f"it is longer than {_MAX_BYTES} bytes"
+    elif not _fits(path):
+        reason = f"it is longer than {_MAX_BYTES} bytes, or no text"
     else:
         return path
     raise ConfigError(
         f"unsafe path on the board: {path!r}: {reason}",
         hint="use a plain absolute path below the board's workdir",
     )
+
+
+def _fits(path: str) -> bool:
+    try:
+        return len(path.encode(errors="surrogateescape")) <= _MAX_BYTES
+    except UnicodeEncodeError:  # half of a surrogate pair, which stands for no byte either
+        return False

@@ -123,6 +123,13 @@ def test_a_nul_byte_is_refused(transport: Transport) -> None:
         transport.run("echo a\0b", timeout=10)
 
 
+def test_half_a_surrogate_pair_is_refused(transport: Transport, folder: str) -> None:
+    with pytest.raises(ConfigError, match="no text"):
+        transport.run("echo \ud800", timeout=10)
+    with pytest.raises(ConfigError, match="no text"):
+        transport.pull(f"{folder}/\ud800", Path("x"), timeout=10)
+
+
 @pytest.mark.parametrize("size", [0, 1, 418_611, 418_612, 3_000_000])
 def test_files_go_there_and_back(
     transport: Transport, folder: str, tmp_path: Path, size: int
