@@ -10,7 +10,7 @@ from labctl.board import probe
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.root import Invocation
 from labctl.config.lab import Board, HdcTransport
-from labctl.errors import ExitStatus, InfraError, JobError, LinkRefused, NotAuthorised
+from labctl.errors import ConfigError, ExitStatus, InfraError, JobError, LinkRefused, NotAuthorised
 from labctl.records import Execution
 from labctl.report.units import size
 
@@ -36,7 +36,8 @@ class BoardState:
 def boards(invocation: Invocation, as_json: bool) -> int:
     """List the lab's boards and their state.
 
-    Asks every board. Ends with status 3 when one of them does not answer.
+    Asks every board. Ends with status 3 when one of them does not answer, with 2 when what
+    devices.yaml says of one cannot be.
     """
     known = lab_of(invocation).lab.boards.values()
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
@@ -50,8 +51,10 @@ def boards(invocation: Invocation, as_json: bool) -> int:
                 f"{state.name:{width}}  {state.state:12}  {state.target}  {state.address}"
                 + (f"  {state.detail}" if state.detail else "")
             )
-    lost = any(state.state != "connected" for state in states)
-    return ExitStatus.INFRA if lost else ExitStatus.OK
+    found = {state.state for state in states}
+    if "misconfigured" in found:
+        return ExitStatus.CONFIG
+    return ExitStatus.OK if found <= {"connected"} else ExitStatus.INFRA
 
 
 def _state(board: Board) -> BoardState:
@@ -64,6 +67,8 @@ def _state(board: Board) -> BoardState:
         return BoardState(board.name, board.target, address, "unauthorised", error.message)
     except LinkRefused as error:
         return BoardState(board.name, board.target, address, "offline", error.message)
+    except ConfigError as error:  # one such board must not hide the others
+        return BoardState(board.name, board.target, address, "misconfigured", error.message)
     except (InfraError, JobError) as error:
         return BoardState(board.name, board.target, address, "failing", error.message)
     detail = [facts.machine, f"{facts.cores} cores"]
