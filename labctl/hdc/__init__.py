@@ -1,6 +1,17 @@
-"""The hdc protocols, a library of its own: the host side of a session and a board's daemon."""
+"""The hdc protocols, a library of its own: both ends of a session, and the client of a server."""
 
+from labctl.hdc.host import HostLink
 from labctl.hdc.operations import receive_file, send_file, shell
+from labctl.hdc.server import HdcServer, ServerSession, Target
 from labctl.hdc.session import Session
 
-__all__ = ["Session", "receive_file", "send_file", "shell"]
+__all__ = [
+    "HdcServer",
+    "HostLink",
+    "ServerSession",
+    "Session",
+    "Target",
+    "receive_file",
+    "send_file",
+    "shell",
+]

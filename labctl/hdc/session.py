@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
-from labctl.errors import CommandTimeout, ConfigError, DeviceLost, LinkError, LinkRefused
+from labctl.errors import CommandTimeout, DeviceLost, LinkError
+from labctl.hdc.dialling import dial
 from labctl.hdc.handshake import Authenticator, Greeting, shake_hands
 from labctl.hdc.host import expect, quoted
 from labctl.hdc.messages import Heartbeat
@@ -30,17 +31,6 @@ QUEUE_BYTES = 8 << 20
 _PACKET_BYTES = 200
 #: Longest wait for room to say that a channel is over.
 _CLOSE_SECONDS = 5.0
-#: Kernel probes of an idle link: the board's kernel answers them even while hdcd is starved. They
-#: pause while bytes are unacknowledged (our heartbeats, say): for those the last option is the
-#: bound, without which the kernel would repeat them for a quarter of an hour.
-_KEEPALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-)
 
 
 def lost(label: str, reason: str) -> DeviceLost:
@@ -186,18 +176,14 @@ class Session:
         """
         label = f"{host}:{port}"
         deadline = time.monotonic() + timeout
+        sock = dial(
+            host,
+            port,
+            timeout=timeout,
+            peer="board",
+            hint="is the board on, on this network, and its hdcd listening (tmode port)?",
+        )
         try:
-            sock = socket.create_connection((host, port), timeout=timeout)
-        except OSError as error:
-            raise LinkRefused(
-                f"no board answers at {label}: {error.strerror or error}",
-                hint="is the board on, on this network, and its hdcd listening (tmode port)?",
-            ) from error
-        except UnicodeError as error:  # a label of the name is empty or too long
-            raise ConfigError(f"not the name of a host: {host!r}") from error
-        try:
-            for option in _KEEPALIVE:
-                sock.setsockopt(*option)
             decoder = PacketDecoder()
             greeting = shake_hands(sock, decoder, label, deadline, authenticate)
             sock.settimeout(None)  # from here on, poll() waits

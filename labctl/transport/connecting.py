@@ -1,31 +1,59 @@
 """From plain configuration values to a transport."""
 
 from labctl.errors import ConfigError
+from labctl.hdc import ServerSession, Session
+from labctl.hdc.server import check_key
 from labctl.transport.base import Transport
 from labctl.transport.hdc import HdcTransport
 from labctl.transport.local import LocalTransport
+from labctl.transport.serving import running_server
+
+#: Where a server listens when it is not told otherwise.
+DEFAULT_SERVER = "127.0.0.1:8710"
 
 
 def connect(
-    kind: str, *, link: str = "tcp", address: str = "", connect_timeout: float = 10.0
+    kind: str,
+    *,
+    link: str = "tcp",
+    address: str = "",
+    key: str = "",
+    server: str = DEFAULT_SERVER,
+    connect_timeout: float = 10.0,
 ) -> Transport:
     """The way to a board; the link itself is opened by the first operation, and again when lost.
 
-    ``kind`` is ``hdc`` (``link`` ``tcp``, ``address`` ``HOST:PORT``) or ``local`` (this host).
-    ``connect_timeout`` (s) bounds each opening. Raises ConfigError.
+    ``kind`` is ``local`` (this host) or ``hdc``, that with ``link`` ``tcp`` (to the board's hdcd at
+    ``address``, ``HOST:PORT``) or ``server`` (to the board ``key`` of the hdc server at
+    ``server``). ``connect_timeout`` (s) bounds each opening. Raises ConfigError.
     """
     if kind == "local":
         return LocalTransport()
     if kind != "hdc":
         raise ConfigError(f"unknown transport {kind!r}", hint="known are: hdc, local")
-    if link != "tcp":
-        raise ConfigError(
-            f"hdc over {link!r} is not available", hint="use `link: tcp` (on the board: tmode port)"
+    if link == "tcp":
+        host, port = _split(address, "a board")
+        return HdcTransport(
+            f"hdc tcp {host}:{port}",
+            lambda: Session.connect(host, port, timeout=connect_timeout),
         )
+    if link != "server":
+        raise ConfigError(f"hdc over {link!r} is not available", hint="links are: tcp, server")
+    check_key(key)
+    host, port = _split(server, "an hdc server")
+    return HdcTransport(
+        f"hdc server {host}:{port} {key}",
+        lambda: ServerSession.connect(
+            running_server(host, port, timeout=connect_timeout), key, timeout=connect_timeout
+        ),
+    )
+
+
+def _split(address: str, what: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit():
-        raise ConfigError(f"not an address of a board: {address!r}", hint="write HOST:PORT")
+        raise ConfigError(f"not an address of {what}: {address!r}", hint="write HOST:PORT")
     if not 0 < int(port) < 1 << 16:
         raise ConfigError(f"no TCP port: {port}", hint="ports are 1 to 65535")
-    return HdcTransport(host, int(port), connect_timeout=connect_timeout)
+    return host, int(port)

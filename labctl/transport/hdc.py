@@ -1,8 +1,8 @@
-"""A board over hdc: real exit statuses, proven transfers, a new session when one died."""
+"""A board over hdc: real exit statuses, proven transfers, a new link when one died."""
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from labctl.errors import (
     LabctlError,
     LinkError,
 )
-from labctl.hdc import Session, receive_file, send_file, shell
+from labctl.hdc import HostLink, receive_file, send_file, shell
 from labctl.transport.base import (
     CommandResult,
     Progress,
@@ -37,19 +37,18 @@ _ASIDE_SECONDS = 5.0
 
 
 class HdcTransport(Transport):
-    """A board whose hdcd listens on TCP.
+    """A board over hdc, straight to its hdcd or through an hdc server.
 
-    The session is opened by the first operation and again after it was lost; the operation under
-    way when it is lost raises. ``board_hash`` is how files are hashed on the board; it is found
-    there at first need, and the agent's own can be set.
+    ``open_link`` is called by the first operation, and again after the link was lost; the operation
+    under way when it is lost raises. ``board_hash`` is how files are hashed on the board; it is
+    found there at first need, and the agent's own can be set.
     """
 
-    def __init__(self, host: str, port: int, *, connect_timeout: float = 10.0):
-        self.label = f"hdc tcp {host}:{port}"
+    def __init__(self, label: str, open_link: Callable[[], HostLink]):
+        self.label = label
         self.board_hash: BoardHash | None = None
-        self._address = (host, port)
-        self._connect_timeout = connect_timeout
-        self._session: Session | None = None
+        self._open_link = open_link
+        self._link: HostLink | None = None
         self._opening = threading.Lock()
         self._refusal: LinkError | None = None
         self._refused = 0.0  # when, on the monotonic clock (s)
@@ -62,15 +61,15 @@ class HdcTransport(Transport):
                 f"a command of {len(command)} characters is too long for hdc",
                 hint="push it as a script and run that",
             )
-        session = self._connected()
+        link = self._connected()
         began = time.monotonic_ns()
         output = bytearray()
         try:
             # The channel is closed before anything else is asked: its backlog blocks the link.
-            with closing(shell(session, framed.script, timeout=timeout)) as pieces:
+            with closing(shell(link, framed.script, timeout=timeout)) as pieces:
                 _collect(pieces, output, command)
         except CommandTimeout as error:
-            stopped = self._kill(session, framed, bytes(output))
+            stopped = self._kill(link, framed, bytes(output))
             raise CommandTimeout(
                 f"{self.label}: no end within {timeout:g} s of: {brief(command)}",
                 hint=None if stopped else "it may still run on the board",
@@ -79,12 +78,12 @@ class HdcTransport(Transport):
         except LinkError:
             raise
         except BaseException:
-            self._kill(session, framed, bytes(output))  # nobody waits for it any more
+            self._kill(link, framed, bytes(output))  # nobody waits for it any more
             raise
         duration = time.monotonic_ns() - began
         result = framed.result(bytes(output))
         if result is None:
-            raise self._without_status(session, framed, bytes(output))
+            raise self._without_status(link, framed, bytes(output))
         return CommandResult(command, *result, duration)
 
     def push(
@@ -93,7 +92,7 @@ class HdcTransport(Transport):
         """Send a file and prove it by its hash on the board, or by reading it back."""
         check_remote_path(remote)
         board_hash = self._board_hash(timeout)
-        session = self._connected()
+        link = self._connected()
         digest = Digest(board_hash.algorithm)
 
         def sent(chunk: memoryview) -> None:
@@ -102,7 +101,7 @@ class HdcTransport(Transport):
                 progress(digest.size_bytes)
 
         with open_source(local) as source:
-            send_file(session, source, remote, timeout=timeout, on_chunk=sent)
+            send_file(link, source, remote, timeout=timeout, on_chunk=sent)
         self._digest_on_board(board_hash, remote, digest, timeout).require(
             digest, f"{local} pushed to {remote}"
         )
@@ -111,7 +110,7 @@ class HdcTransport(Transport):
         """Receive a file; ``local`` appears only once its hash on the board agrees."""
         check_remote_path(remote)
         board_hash = self._board_hash(timeout)
-        session = self._connected()
+        link = self._connected()
         digest = Digest(board_hash.algorithm)
         with appearing(local) as file:
 
@@ -119,7 +118,7 @@ class HdcTransport(Transport):
                 digest.update(chunk)
                 file.write(chunk)
 
-            receive_file(session, remote, timeout=timeout, write=write)
+            receive_file(link, remote, timeout=timeout, write=write)
             self._digest_on_board(board_hash, remote, digest, timeout).require(
                 digest, f"{remote} pulled to {local}"
             )
@@ -139,52 +138,52 @@ class HdcTransport(Transport):
             return False
 
     def close(self) -> None:
-        """End the session, if there is one."""
+        """End the link, if there is one."""
         with self._opening:
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
+            link, self._link = self._link, None
+        if link is not None:
+            link.close()
 
-    def _connected(self) -> Session:
+    def _connected(self) -> HostLink:
         asked = time.monotonic()
         with self._opening:
-            if self._session is not None and self._session.failure is not None:
-                self._session.close()
-                self._session = None
-            if self._session is None:
+            if self._link is not None and self._link.failure is not None:
+                self._link.close()
+                self._link = None
+            if self._link is None:
                 # Whoever waited for another's attempt has its answer: not a time-out for each.
                 if self._refusal is not None and self._refused >= asked:
                     raise self._refusal.again()
-                self._session = self._open()
-            return self._session
+                self._link = self._open()
+            return self._link
 
-    def _open(self) -> Session:
+    def _open(self) -> HostLink:
         try:
-            return Session.connect(*self._address, timeout=self._connect_timeout)
+            return self._open_link()
         except LinkError as error:
             self._refusal, self._refused = error, time.monotonic()
             raise
 
-    def _kill(self, session: Session, framed: Framed, output: bytes) -> bool:
+    def _kill(self, link: HostLink, framed: Framed, output: bytes) -> bool:
         """Kill a command's whole tree: its shell leads a process group. False if unsure."""
         pid = framed.process_id(output)
         # 0 and 1 would mean our own group and every process there is.
-        if pid is None or pid <= 1 or session.failure is not None:
+        if pid is None or pid <= 1 or link.failure is not None:
             return False
         try:
             reply = b"".join(
-                shell(session, f"kill -9 -{pid} 2>/dev/null; echo done", timeout=_ASIDE_SECONDS)
+                shell(link, f"kill -9 -{pid} 2>/dev/null; echo done", timeout=_ASIDE_SECONDS)
             )
         except (LinkError, BoardError):
             return False
         return reply == b"done\n"
 
-    def _without_status(self, session: Session, framed: Framed, output: bytes) -> LabctlError:
+    def _without_status(self, link: HostLink, framed: Framed, output: bytes) -> LabctlError:
         """Why a command's channel ended in good order, but without a status."""
         said = _tail(framed.printed(output))
         check = "sh -n -c " + remote_words(framed.command) + " >/dev/null 2>&1 || echo wrong"
         with suppress(LinkError, BoardError):
-            if b"".join(shell(session, check, timeout=_ASIDE_SECONDS)) == b"wrong\n":
+            if b"".join(shell(link, check, timeout=_ASIDE_SECONDS)) == b"wrong\n":
                 return ConfigError(
                     f"the board's shell does not understand: {brief(framed.command)}", details=said
                 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hdc_server import Board, stand_in_server
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,18 +25,27 @@ from labctl.transport import Transport, connect, remote_words
 from labctl.virtual import VirtualBoard, serving
 
 
-@pytest.fixture(scope="module", params=["hdc", "local"])
+@pytest.fixture(scope="module", params=["hdc tcp", "hdc server", "local"])
 def transport(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Transport]:
     if request.param == "local":
         with connect("local") as local:
             yield local
-    else:
-        directory = tmp_path_factory.mktemp("board")
+        return
+    with serving(VirtualBoard("b", tmp_path_factory.mktemp("board"))) as (board,):
+        if request.param == "hdc tcp":
+            with connect("hdc", address=board.address) as remote:
+                yield remote
+            return
         with (
-            serving(VirtualBoard("b", directory)) as (board,),
-            connect("hdc", address=board.address) as remote,
+            stand_in_server({"7001005458323933328a01ce1": Board(board.address)}) as server,
+            connect(
+                "hdc",
+                link="server",
+                key="7001005458323933328a01ce1",
+                server=f"127.0.0.1:{server.port}",
+            ) as remote,
         ):
             yield remote
 
