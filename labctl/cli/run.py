@@ -129,7 +129,7 @@ class RunView(Observer):
 
 def _result(record: TrialRecord) -> str:
     if record.state is TrialState.SKIPPED:
-        return f"not run: {record.skip_reason}"
+        return f"not measured: {record.skip_reason}"
     if record.failure:
         # What is no job's failure ends the run, and is told as its end.
         told = f": {record.failure.message}" if record.failure.blame is Blame.JOB else ""

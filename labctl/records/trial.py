@@ -110,7 +110,9 @@ class TrialRecord(Record):
     )
     state: TrialState
     failure: Failure | None = None
-    skip_reason: str | None = Field(None, description="why a planned trial was not run")
+    skip_reason: str | None = Field(
+        None, description="why a planned trial was not run, or not to its end"
+    )
     started: datetime
     finished: datetime
     job: JobStatus | None = None

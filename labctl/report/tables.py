@@ -130,8 +130,8 @@ def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
     for row in rows:
         notes += [escape(f"{row.variant}: {failure}") for failure in row.failures]
         if row.skip_reason:
-            what = f"{row.variant}: {row.trials_skipped} trials were not run: {row.skip_reason}"
-            notes.append(escape(what))
+            what = f"{row.trials_skipped} of its trials were not measured"
+            notes.append(escape(f"{row.variant}: {what}: {row.skip_reason}"))
     notes.append(
         "[dim]TTFT: process start to first token, load included; per token: median of the gaps "
         "between tokens; ratio: to the first row.[/]"

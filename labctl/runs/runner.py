@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from labctl.config.recipe import Gate
-from labctl.errors import ExitStatus, JobError
+from labctl.errors import ExitStatus, JobError, ProgramTimeout
 from labctl.records import Failure, GateRecord, RunEnd, RunRecord, TrialRecord, TrialState
 from labctl.runs.directory import RunDirectory
 from labctl.runs.execute import Bench, run_trial, skipped_trial
@@ -15,6 +15,9 @@ from labctl.runs.gates import judge
 from labctl.runs.observer import Observer
 from labctl.runs.plan import Plan, PlannedTrial
 from labctl.runs.summary import summarise
+
+#: A trial that takes so many times as long as the one before of its variant hangs.
+_HANGS = 2
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,18 @@ class Runner:
         else:
             slug, began = trial.variant.slug, time.monotonic()
             self.observer.trial_started(trial, total, self._took.get(slug))
+            left = self._left
             record, error = run_trial(
                 self.bench,
                 trial,
-                timeout_s=min(self.trial_seconds or self._left, self._left),
+                timeout_s=min(self.trial_seconds or left, left),
                 folder=self.directory.trial_path(trial.number, trial.slug),
                 on_progress=self.observer.trial_progress,
             )
-            self._took[slug] = time.monotonic() - began
+            if isinstance(error, ProgramTimeout) and self._ran_out(slug, left):
+                record, error = self._cut_short(record, left), None
+            else:
+                self._took[slug] = time.monotonic() - began
         self.directory.add(record)
         records.append(record)
         self.observer.trial_finished(record, total)
@@ -95,6 +102,19 @@ class Runner:
             self._failed[trial.variant.slug] = trial.number
         elif error is not None:
             raise error
+
+    def _ran_out(self, slug: str, left: float) -> bool:
+        """Whether the end of the run's time stopped a trial, rather than its own time-out."""
+        own = self.trial_seconds is not None and self.trial_seconds < left
+        return not own and left < _HANGS * self._took.get(slug, 0.0)
+
+    def _cut_short(self, record: TrialRecord, had: float) -> TrialRecord:
+        """The record of a trial that says nothing about the program."""
+        took = self._took[record.variant]
+        reason = f"max_time: stopped after {had:.1f} s, the one before took {took:.1f} s"
+        return record.model_copy(
+            update={"state": TrialState.SKIPPED, "failure": None, "skip_reason": reason}
+        )
 
     @property
     def _left(self) -> float:

@@ -1,5 +1,6 @@
 """Runs on a board that is played by a few lines: what ends a run, and what stays of it."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ class PlayedAgent:
     events: dict[int, Callable[[], None]] = field(default_factory=dict)
     boot_id: str = "b1"
     emulator: str | None = None
+    endless: tuple[int, ...] = ()
     blips: list[BaseException] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
@@ -41,8 +43,8 @@ class PlayedAgent:
     def wait(self, started: Started, **_: object) -> JobStatus:
         self.events.get(len(self.started), lambda: None)()
         return JobStatus(
-            outcome="exited",
-            exit_status=0,
+            outcome="timeout" if len(self.started) in self.endless else "exited",
+            exit_status=None if len(self.started) in self.endless else 0,
             start_mono_ns=0,
             end_mono_ns=1,
             wall_ns=1,
@@ -73,6 +75,7 @@ class Setting:
         self.agent = PlayedAgent()
         self.lost: LeaseLost | None = None
         self.losses: list[InfraError] = []
+        self.trial_seconds: float | None = None
         self.execution = Execution.BOARD
         self.directory = RunDirectory.create(runs, run())
 
@@ -111,7 +114,9 @@ class Setting:
             min_tokens=None,
             predict=lambda *_: None,
         )
-        runner = Runner(bench, self.directory, 60, None, Observer())
+        runner = Runner(
+            bench, self.directory, 60, self.trial_seconds, Observer(), _began=time.monotonic()
+        )
         return runner.run(plan, run(), ())
 
     @property
@@ -225,3 +230,49 @@ def test_an_interruption_while_files_are_fetched_leaves_the_board_quiet(setting:
     with pytest.raises(KeyboardInterrupt):
         setting.run()
     assert setting.agent.stopped == ["/w/jobs/r-1"]
+
+
+@pytest.fixture
+def clock(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every job takes 25 s; a run may take 60 s."""
+    now = 1000.0
+
+    def job() -> None:
+        nonlocal now
+        now += 25
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    setting.agent.events = dict.fromkeys(range(1, 5), job)
+
+
+def test_what_the_runs_time_does_not_allow_is_not_measured(setting: Setting, clock: None) -> None:
+    outcome = setting.run()
+    assert outcome.exit_status == ExitStatus.OK
+    assert setting.states == ["ok", "ok", "skipped", "skipped"]
+    reason = "max_time: 10.0 s left, the last such trial took 25.0 s"
+    assert outcome.trials[2].skip_reason == reason
+
+
+def test_a_trial_that_the_end_of_the_runs_time_stops_is_no_failure(
+    setting: Setting, clock: None
+) -> None:
+    setting.agent.endless = (2,)
+    outcome = setting.run()
+    assert outcome.exit_status == ExitStatus.OK
+    assert setting.states == ["ok", "skipped", "skipped", "skipped"]
+    reason = "max_time: stopped after 35.0 s, the one before took 25.0 s"
+    assert outcome.trials[1].skip_reason == reason
+
+
+def test_a_trial_that_exceeds_its_own_time_failed(setting: Setting, clock: None) -> None:
+    setting.agent.endless, setting.trial_seconds = (2,), 26
+    outcome = setting.run()
+    assert outcome.exit_status == ExitStatus.JOB
+    assert setting.states == ["ok", "failed", "skipped", "skipped"]
+    assert outcome.trials[2].skip_reason == "trial 2 of this variant failed"
+
+
+def test_a_first_trial_that_never_ends_failed(setting: Setting, clock: None) -> None:
+    setting.agent.endless = (1,)
+    assert setting.run().exit_status == ExitStatus.JOB
+    assert setting.states == ["failed", "skipped", "skipped", "skipped"]
