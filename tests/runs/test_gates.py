@@ -1,10 +1,14 @@
+from pathlib import Path
+
 import pytest
-from records_made import model, timing, trial
+from records_made import model, run, timing, trial
 
 from labctl.config.recipe import Gate
-from labctl.errors import ProgramFailed
+from labctl.errors import ExitStatus, ProgramFailed
 from labctl.records import Check, Execution, Failure, GateRecord, TrialRecord, TrialState
-from labctl.runs.gates import judge
+from labctl.runs.directory import RunDirectory
+from labctl.runs.gates import METRICS, judge
+from labctl.runs.runner import Outcome
 from labctl.runs.summary import summarise
 
 Q8 = {"variant": "q8_0", "model": model("q8_0", "Q8_0")}
@@ -65,3 +69,18 @@ def test_a_value_that_failed_its_checks_says_so() -> None:
     doubtful = trial(1, checks=(Check(name="span", ok=False, detail="0.9"),))
     record = judged(Gate(metric="tpot_p50_ms", max=200.0), doubtful)["q2_k"]
     assert record.detail == "110, but checks failed: span"
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_metric_has_a_value(metric: str) -> None:
+    record = judged(Gate(metric=metric, min=0.1), trial(1))["q2_k"]
+    assert record.value is not None
+    assert record.passed is True
+    assert judged(Gate(metric=metric, max=record.value / 2), trial(1))["q2_k"].passed is False
+
+
+@pytest.mark.parametrize(("most", "status"), [(200.0, ExitStatus.OK), (100.0, ExitStatus.JOB)])
+def test_a_missed_gate_is_a_failure(most: float, status: int, tmp_path: Path) -> None:
+    gate = Gate(metric="tpot_p50_ms", max=most)
+    gates = tuple(judged(gate, trial(1)).values())
+    assert Outcome(RunDirectory(tmp_path), run(), (trial(1),), gates).exit_status == status
