@@ -1,0 +1,163 @@
+"""What happens on this host: full disks, missing tools, sources that do not compile, Ctrl-C."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from labs import LabUnderTest, blamed, said
+from small_disk import fill, small_disk
+
+from labctl.files import cache_dir
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
+
+CMAKE = """\
+cmake_minimum_required(VERSION 3.20)
+project(own C)
+add_executable(llama-completion main.c)
+"""
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, but for the compiler's own."""
+    shared, own = cache_dir() / "zig", tmp_path / "cache"
+    shared.mkdir(parents=True, exist_ok=True)
+    own.mkdir()
+    (own / "zig").symlink_to(shared)
+    monkeypatch.setenv("LABCTL_CACHE", str(own))
+    return own
+
+
+def test_the_disk_of_the_runs_is_full_before_the_run(lab: LabUnderTest) -> None:
+    with small_disk(lab.root / "runs", 64) as runs:
+        fill(runs)
+        done = lab.run("run", lab.recipe())
+        blamed(done, 3, "infra", f"cannot write {runs}/", "No space left on device")
+
+
+def test_the_disk_of_the_runs_fills_up_in_mid_run(lab: LabUnderTest) -> None:
+    with small_disk(lab.root / "runs", 400):
+        done = lab.run("run", lab.recipe(), "--set", "repeats=50")
+        blamed(done, 3, "infra", "No space left on device", "free some space on this host")
+        finished = len(lab.finished_trials())
+        assert 1 < finished < 50
+        report = lab.run("report")
+        assert report.exit_status == 0, said(report)
+        assert f"{finished}/{finished}" in report.text
+    jobs = lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs")
+    assert len(jobs.text.split()) <= 1  # that of the trial that could not be fetched
+
+
+def test_the_disk_of_the_cache_is_full(lab: LabUnderTest, own_cache: Path) -> None:
+    (own_cache / "zig").unlink()
+    with small_disk(own_cache, 64):
+        fill(own_cache)
+        done = lab.run("build", "--target", "rk3568", "--product", "agent")
+    blamed(done, 3, "infra", "No space left on device")
+
+
+def test_the_disk_of_the_state_is_full(
+    lab: LabUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "full", 64) as state:
+        fill(state)
+        monkeypatch.setenv("LABCTL_STATE", str(state / "labctl"))
+        done = lab.run("run", lab.recipe())
+    blamed(done, 3, "infra", f"cannot write {state}/labctl", "No space left on device")
+
+
+def test_the_emulator_is_missing(
+    lab: LabUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = lab.run("virtual-board", "--target", "rk3568", "--port", "0", "--dir", "other")
+    blamed(done, 3, "infra", "the emulator is not installed: qemu-aarch64-static", "apt install")
+    assert not (lab.root / "other").exists()
+
+
+def test_the_compiler_is_missing(
+    lab: LabUnderTest, own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken" / "ziglang").mkdir(parents=True)
+    (tmp_path / "broken" / "ziglang" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"), prepend=os.pathsep)
+    done = lab.run("build", "--target", "rk3568", "--product", "agent")
+    blamed(done, 3, "infra", "'ziglang' is not installed", "pip install 'labctl[build]'")
+
+
+def test_nothing_is_built_yet(lab: LabUnderTest, own_cache: Path) -> None:
+    for command in ("run", "deploy"):
+        done = lab.run(command, lab.recipe())
+        because = "no llama.cpp (new) is built for target rk3568"
+        blamed(done, 2, "config", because, "labctl build --target rk3568")
+
+
+def test_the_agent_is_not_built(lab: LabUnderTest, own_cache: Path) -> None:
+    shared = (own_cache / "zig").readlink().parent
+    (own_cache / "artifacts" / "rk3568").mkdir(parents=True)
+    for path in shared.glob("artifacts/rk3568/llama.cpp-*"):
+        (own_cache / "artifacts" / "rk3568" / path.name).symlink_to(path.resolve())
+    done = lab.run("run", lab.recipe())
+    blamed(done, 2, "config", "no agent (current) is built for target host-", "labctl build")
+
+
+def test_the_source_does_not_compile(lab: LabUnderTest, own_cache: Path) -> None:
+    source = lab.root / "own"
+    source.mkdir()
+    (source / "CMakeLists.txt").write_text(CMAKE)
+    (source / "main.c").write_text("int main(void) { return fish; }\n")
+    done = lab.run("build", "--target", "rk3568", "--source", "own", "--tool", "llama-completion")
+    first = "main.c:1:25: error: use of undeclared identifier 'fish'"
+    blamed(done, 1, "job", "llama.cpp for rk3568 does not compile", first, "build.log")
+    assert not list(own_cache.glob("artifacts/*/*/manifest.json"))
+
+
+def test_the_source_is_none(lab: LabUnderTest, own_cache: Path) -> None:
+    done = lab.run("build", "--target", "rk3568", "--source", "models")
+    blamed(done, 2, "config", "the source has no CMakeLists.txt")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_is_interrupted(lab: LabUnderTest, number: signal.Signals) -> None:
+    words = ("--set", "matrix.tokens=[8, 100000]", "--set", "parameters.tokens=")
+    running = lab.start("run", lab.recipe(), *words, "--set", "context=131072").after_a_trial()
+    running.waiting_for(lambda: bool(lab.board.marked()))
+    running.process.send_signal(number)
+    done = running.finish()
+    assert done.exit_status == 130, said(done)
+    assert said(done).splitlines()[-1] == "interrupted"
+    assert "Traceback" not in said(done)
+    assert lab.board.marked() == []  # nothing runs on the board any more
+    assert lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs").text == ""
+    assert lab.end()["state"] == "interrupted"
+    report = lab.run("report")
+    assert (report.exit_status, report.text.splitlines()[-1]) == (0, "interrupted")
+    assert "1/1" in report.text
+    again = lab.run("run", lab.recipe())
+    assert again.exit_status == 0, said(again)
+
+
+def test_the_time_of_the_recipe_is_used_up(lab: LabUnderTest) -> None:
+    done = lab.run("run", lab.recipe(), "--set", "max_time=4s", "--set", "repeats=200")
+    assert done.exit_status == 0, said(done)
+    lines = [line for line in said(done).splitlines() if "not measured: max_time: " in line]
+    assert 1 <= len(lines) <= 2  # one may be stopped; of the others the first is told
+    for shown in (done, lab.run("report")):
+        assert "of its trials were not measured: max_time: " in shown.text
+        assert "no result" not in shown.text
+
+
+def test_sending_is_interrupted(lab: LabUnderTest) -> None:
+    with (lab.root / "models" / "tiny.gguf").open("ab") as file:
+        file.truncate(200 << 20)  # takes a moment to send
+    running = lab.start("run", lab.recipe())
+    store = Path(lab.board.workdir, "store")
+    running.waiting_for(lambda: any(p.stat().st_size > 20 << 20 for p in store.glob(".push-*")))
+    running.process.send_signal(signal.SIGINT)
+    assert running.finish().exit_status == 130
+    assert not list((lab.root / "runs").glob("*"))
+    again = lab.run("run", lab.recipe())
+    assert again.exit_status == 0, said(again)
+    assert not list(store.glob(".push-*"))

@@ -1,0 +1,139 @@
+"""Programs that fail on the board: job, exit 1, a result like any other."""
+
+import json
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from labs import LabUnderTest, lab_with_board, said
+
+from labctl import process
+from labctl.build import BuildRequest, build
+from labctl.files import cache_dir
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
+
+#: Does what its prompt says, in the place of llama.cpp.
+STAND_IN = r"""
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+    const char *prompt = argv[argc - 1];
+    fprintf(stderr, "stand-in: %s\n", prompt);
+    if (strcmp(prompt, "garbage") == 0) puts("fish and chips");
+    if (strcmp(prompt, "status") == 0) return 7;
+    if (strcmp(prompt, "crash") == 0) abort();
+    if (strcmp(prompt, "kill") == 0) raise(SIGKILL);
+    if (strcmp(prompt, "hang") == 0) pause();
+    if (strcmp(prompt, "flood") == 0) for (;;) fputs("0123456789abcdef", stdout);
+    return 0;
+}
+"""
+SPEC = """\
+product: llama.cpp
+description: A program in the place of llama.cpp
+builder: compile
+default_version: stand-in
+versions:
+  stand-in: {source: {folder: ../../stand-in}}
+tools:
+  llama-completion: {sources: [main.c], flags: [-O1, -static], smoke: [status], smoke_status: 7}
+"""
+
+
+def fails(lab: LabUnderTest, done: process.Completed, *because: str) -> dict[str, str]:
+    """The recorded failure of a run whose only trial failed on the board."""
+    assert done.exit_status == 1, said(done)
+    (line,) = [line for line in said(done).splitlines() if "failed" in line]
+    assert line.startswith("trial 1/1 tiny-r1: failed (job): "), line
+    assert "Traceback" not in said(done)
+    assert "0/1" in done.text
+    assert "no result" in done.text
+    for reason in because:
+        assert reason in said(done)
+    assert lab.end()["state"] == "finished"
+    (trial,) = json.loads(lab.run("report", "--json").text)["trials"]
+    failure: dict[str, str] = trial["failure"]
+    assert failure["blame"] == "job"
+    assert failure["message"] in done.text
+    jobs = lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs")
+    assert jobs.text == ""
+    return failure
+
+
+@pytest.fixture
+def stand_in(
+    tmp_path: Path, private_state: Path, rk3568: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LabUnderTest]:
+    """A lab that builds its own llama.cpp from a few lines of C, in a cache of its own."""
+    shared, own = cache_dir(), tmp_path / "cache"
+    own.mkdir()
+    (shared / "zig").mkdir(exist_ok=True)
+    (own / "zig").symlink_to(shared / "zig")
+    monkeypatch.setenv("LABCTL_CACHE", str(own))
+    products = tmp_path / "toolchains" / "products"
+    products.mkdir(parents=True)
+    (products / "llama.cpp.yaml").write_text(SPEC)
+    (tmp_path / "stand-in").mkdir()
+    (tmp_path / "stand-in" / "main.c").write_text(STAND_IN)
+    build(BuildRequest(target="rk3568", lab_root=tmp_path))
+    with lab_with_board(tmp_path, "--target", "rk3568") as lab:
+        yield lab
+
+
+@pytest.mark.parametrize(
+    ("prompt", "kind", "because"),
+    [
+        ("garbage", "OutputNotUnderstood", "no performance lines of llama.cpp"),
+        ("nothing", "OutputNotUnderstood", "no performance lines of llama.cpp"),
+        ("status", "ProgramFailed", "llama.cpp ended with status 7"),
+        ("crash", "ProgramFailed", "llama.cpp was killed by SIGABRT"),
+        ("kill", "ProgramFailed", "llama.cpp was killed by SIGKILL"),
+        ("hang", "ProgramTimeout", "llama.cpp did not end in time and was stopped after 1 s"),
+        ("flood", "ProgramFailed", "llama.cpp wrote more than the output limit"),
+    ],
+)
+def test_programs_that_fail(stand_in: LabUnderTest, prompt: str, kind: str, because: str) -> None:
+    words = ("--set", f"prompt={prompt}", "--set", "timeouts.trial=1s")
+    if prompt == "flood":
+        words = words[:2]
+    failure = fails(stand_in, stand_in.run("run", stand_in.recipe(), *words), because)
+    assert failure["kind"] == kind
+    if prompt != "flood":
+        (log,) = stand_in.root.glob("runs/*/trials/*/stderr")
+        assert log.read_text().startswith(f"stand-in: {prompt}\n")
+
+
+def test_an_instruction_that_the_cpu_does_not_have(
+    tmp_path: Path, private_state: Path, rk3568: None
+) -> None:
+    with lab_with_board(tmp_path, "--emulator", "qemu-aarch64-static -cpu cortex-a53") as lab:
+        done = lab.run("run", lab.recipe())
+        failure = fails(lab, done, "was killed by SIGILL", "build it for the board's target")
+    assert failure["kind"] == "ProgramFailed"
+
+
+def test_memory_runs_out(lab: LabUnderTest) -> None:
+    limit = 4 << 30  # of address space, for the board and all that runs on it
+    resource.prlimit(lab.board.process.pid, resource.RLIMIT_AS, (limit, limit))
+    done = lab.run("run", lab.recipe(), "--set", f"context={1 << 24}")
+    failure = fails(lab, done, "the board ran out of memory", "use a smaller model")
+    assert failure["kind"] == "ProgramFailed"
+
+
+def test_the_program_takes_too_long(lab: LabUnderTest) -> None:
+    words = ("--set", "timeouts.trial=1s", "--set", "tokens=100000", "--set", "context=131072")
+    failure = fails(lab, lab.run("run", lab.recipe(), *words), "timeouts.trial or max_time")
+    assert failure["kind"] == "ProgramTimeout"
+    assert lab.board.marked() == []
+
+
+def test_the_prompt_does_not_fit_in_the_context(lab: LabUnderTest) -> None:
+    words = ("--set", f"prompt={'once upon a time ' * 40}", "--set", "context=32")
+    done = lab.run("run", lab.recipe(), *words)
+    fails(lab, done, "the prompt does not fit in the context", "raise the parameter context")
