@@ -9,7 +9,7 @@ import click
 from labctl.board import probe
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.root import Invocation
-from labctl.config.lab import Board, HdcTransport
+from labctl.config.lab import Board
 from labctl.errors import ConfigError, ExitStatus, InfraError, JobError, LinkRefused, NotAuthorised
 from labctl.records import Execution
 from labctl.report.units import size
@@ -58,8 +58,7 @@ def boards(invocation: Invocation, as_json: bool) -> int:
 
 
 def _state(board: Board) -> BoardState:
-    transport = board.transport
-    address = transport.address if isinstance(transport, HdcTransport) else transport.kind
+    address = board.transport.place
     try:
         with connect_board(board) as link:
             facts = probe(link, workdir=board.workdir, timeout=_TIMEOUT_SECONDS)

@@ -5,16 +5,18 @@ from pathlib import Path
 
 import click
 
-from labctl.config.lab import FILE_NAME
+from labctl.config.lab import FILE_NAME, HDC_SERVER
 from labctl.config.names import NAME_RULE, is_name
 from labctl.config.target import load_target
 from labctl.config.templates import devices_yaml, recipe_yaml
 from labctl.config.types import split_endpoint
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, InfraError
 from labctl.files import host_reads, write_atomic
-from labctl.transport.attached import AttachedBoard, attached_boards
+from labctl.hdc import Target
+from labctl.transport.serving import attached_boards
 
 _FIRST_RECIPE = Path("recipes") / "first.yaml"
+_SERVER_SECONDS = 10.0
 
 
 @click.command(epilog="Example: labctl init --address rk1=192.168.1.20:5555")
@@ -32,7 +34,7 @@ _FIRST_RECIPE = Path("recipes") / "first.yaml"
 def init(folder: Path, addresses: tuple[str, ...], target: str) -> None:
     """Write a first devices.yaml and recipe.
 
-    Finds boards that an `hdc` program on this host knows, writes devices.yaml and
+    Finds boards on USB cables and others that an `hdc` on this host knows, writes devices.yaml and
     recipes/first.yaml into FOLDER (default: here), and says what to do next. Existing files are
     never overwritten.
     """
@@ -44,13 +46,13 @@ def init(folder: Path, addresses: tuple[str, ...], target: str) -> None:
                     f"{path} exists already", hint="edit it, or run `labctl init OTHER_FOLDER`"
                 )
     load_target(target, folder)
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {}
     for text in addresses:
         name, address = _named(text)
         if name in found:
             raise ConfigError(f"--address {text}: another board is called {name!r} already")
-        found[name] = address
-    for board in attached_boards():
+        found[name] = {"link": "tcp", "address": address}
+    for board in _attached():
         _take(board, found)
     text = devices_yaml(found, target=target)
     write_atomic(devices, text)
@@ -78,16 +80,25 @@ def _name_of(key: str) -> str:
     return "board-" + (re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-") or "1")
 
 
-def _take(board: AttachedBoard, found: dict[str, str]) -> None:
-    """Add a TCP board that is connected; say what else is attached and why it is left out."""
-    if board.connection == "TCP" and board.state == "Connected":
-        if board.key not in found.values():
-            found[_name_of(board.key)] = board.key
+def _attached() -> list[Target]:
+    host, port = split_endpoint(HDC_SERVER)
+    try:
+        return attached_boards(host, port, timeout=_SERVER_SECONDS)
+    except InfraError as error:  # the lab can be described all the same
+        click.echo(f"no boards were looked for through hdc: {error.message}", err=True)
+        return []
+
+
+def _take(board: Target, found: dict[str, dict[str, str]]) -> None:
+    """Add a board that answers, or would if it were allowed to; say what is left out, and why."""
+    if board.state not in ("Connected", "Unauthorized"):
+        click.echo(f"left out: {board.key} ({board.connection}) is {board.state.lower()}", err=True)
         return
-    click.echo(f"hdc knows {board.key} ({board.connection}, {board.state})", err=True)
-    if board.connection != "TCP" and board.state == "Connected":
-        click.echo(
-            "  this version drives boards over TCP: run "
-            f"`hdc -t {board.key} tmode port 5555`, then give its address with --address",
-            err=True,
-        )
+    if board.state == "Unauthorized":
+        click.echo(f"{board.key}: allow this host in the dialog on the board's screen", err=True)
+    if board.connection == "TCP":  # then nothing is needed in between
+        way = {"link": "tcp", "address": board.key}
+    else:
+        way = {"link": "server", "key": board.key}
+    if way not in found.values():
+        found[_name_of(board.key)] = way

@@ -3,7 +3,14 @@
 from pathlib import Path
 
 from labctl.cli.root import Invocation
-from labctl.config.lab import Board, HdcTransport, LabFile, find_lab
+from labctl.config.lab import (
+    Board,
+    HdcServerTransport,
+    HdcTcpTransport,
+    LabFile,
+    LocalTransport,
+    find_lab,
+)
 from labctl.files import host_reads
 from labctl.transport import Transport, connect
 
@@ -25,6 +32,10 @@ def runs_folder(invocation: Invocation, run: str) -> Path:
 def connect_board(board: Board) -> Transport:
     """The way to a board; the link is opened by the first operation."""
     way = board.transport
-    if isinstance(way, HdcTransport):
-        return connect(way.kind, link=way.link, address=way.address)
-    return connect(way.kind)
+    match way:
+        case HdcTcpTransport():
+            return connect(way.kind, link=way.link, address=way.address)
+        case HdcServerTransport():
+            return connect(way.kind, link=way.link, key=way.key, server=way.server)
+        case LocalTransport():
+            return connect(way.kind)

@@ -25,6 +25,7 @@ from labctl.config.target import target_names
 from labctl.config.types import (
     BoardPath,
     Endpoint,
+    HdcKey,
     HostPath,
     Line,
     Name,
@@ -36,26 +37,19 @@ from labctl.errors import ConfigError
 
 FILE_NAME = "devices.yaml"
 WORKDIR = "/data/local/tmp/labctl"
+#: Where the hdc server of this host listens when nobody tells it otherwise.
+HDC_SERVER = "127.0.0.1:8710"
 #: The key of a validation's context that holds the lab's folder.
 LAB_ROOT = "lab_root"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def _link(link: object) -> object:
-    if link == "server":
-        raise ValueError(
-            "the link 'server' (USB, through the hdc server) is not in this version;"
-            " switch the board to TCP with `hdc tmode port 5555` and use link: tcp"
-        )
-    return link
-
-
-class HdcTransport(StrictModel):
-    """A board reached over OpenHarmony's hdc."""
+class HdcTcpTransport(StrictModel):
+    """A board reached over OpenHarmony's hdc, straight at its hdc daemon on TCP."""
 
     kind: Literal["hdc"]
     """How the board is reached."""
-    link: Annotated[Literal["tcp"], BeforeValidator(_link)]
+    link: Literal["tcp"]
     """`tcp`: straight to the board's hdc daemon; no `hdc` program is needed on this host."""
     address: Endpoint
     """Where the board's hdc daemon listens, HOST:PORT."""
@@ -70,12 +64,40 @@ class HdcTransport(StrictModel):
         """The port part of the address."""
         return split_endpoint(self.address)[1]
 
+    @property
+    def place(self) -> str:
+        """Where the board is, for people."""
+        return self.address
+
+
+class HdcServerTransport(StrictModel):
+    """A board reached over OpenHarmony's hdc, through an hdc server: on a USB cable, say."""
+
+    kind: Literal["hdc"]
+    """How the board is reached."""
+    link: Literal["server"]
+    """`server`: through an hdc server that runs, or that the `hdc` program on PATH starts."""
+    key: HdcKey
+    """The board's key, as `hdc list targets` shows it: a serial number, or HOST:PORT."""
+    server: Endpoint = HDC_SERVER
+    """Where the server listens, HOST:PORT."""
+
+    @property
+    def place(self) -> str:
+        """Where the board is, for people."""
+        return self.key
+
 
 class LocalTransport(StrictModel):
     """This host itself, as if it were a board."""
 
     kind: Literal["local"]
     """How the board is reached."""
+
+    @property
+    def place(self) -> str:
+        """Where the board is, for people."""
+        return self.kind
 
 
 def _known_kind(transport: object) -> object:
@@ -84,6 +106,7 @@ def _known_kind(transport: object) -> object:
     return transport
 
 
+HdcTransport = Annotated[HdcTcpTransport | HdcServerTransport, Field(discriminator="link")]
 Transport = Annotated[
     HdcTransport | LocalTransport, Field(discriminator="kind"), BeforeValidator(_known_kind)
 ]
@@ -129,7 +152,7 @@ class Board(StrictModel):
         root = (info.context or {}).get(LAB_ROOT)
         transport = info.data.get("transport")
         on_this_host = isinstance(transport, LocalTransport) or (
-            isinstance(transport, HdcTransport) and transport.host in _LOOPBACK
+            isinstance(transport, HdcTcpTransport) and transport.host in _LOOPBACK
         )
         relative = isinstance(workdir, str) and not workdir.startswith("/")
         return f"{root}/{workdir}" if root and on_this_host and relative else workdir
@@ -199,16 +222,20 @@ class Lab(StrictModel):
                 yield ("boards", name, "target"), unknown("target", board.target, known)
 
     @model_validator(mode="after")
-    def _addresses_differ(self) -> Self:
-        seen: dict[tuple[str, int], str] = {}
+    def _ways_differ(self) -> Self:
+        seen: dict[tuple[str, str, int], str] = {}
         for name, board in self.boards.items():
-            if not isinstance(board.transport, HdcTransport):
-                continue
-            endpoint = (board.transport.host.lower(), board.transport.port)
-            if endpoint in seen:
-                what = f"board '{seen[endpoint]}' has this address too"
-                raise refuse(what, "boards", name, "transport", "address")
-            seen[endpoint] = name
+            match board.transport:
+                case HdcTcpTransport(address=endpoint):
+                    way, told = _way("tcp", endpoint), "address"
+                case HdcServerTransport(key=key, server=endpoint):
+                    way, told = _way(key, endpoint), "key"
+                case LocalTransport():
+                    continue
+            if way in seen:
+                what = f"board '{seen[way]}' has this {told} too"
+                raise refuse(what, "boards", name, "transport", told)
+            seen[way] = name
         return self
 
     def board(self, name: str | None = None) -> Board:
@@ -234,6 +261,11 @@ class Lab(StrictModel):
 
     def _known(self) -> str:
         return listed(self.boards) if self.boards else "no boards yet"
+
+
+def _way(what: str, endpoint: str) -> tuple[str, str, int]:
+    host, port = split_endpoint(endpoint)
+    return what, host.lower(), port
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What ``labctl init`` writes: a first devices.yaml and a first recipe."""
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -29,29 +30,36 @@ boards:
 _FOUND = """
   {name}:
     target: {target}
-    transport: {{kind: hdc, link: tcp, address: "{address}"}}
+    transport: {{kind: hdc, link: {link}, {rest}}}
 """
 
 _EXAMPLE = """
-  # A DAYU200 on the network. Once, over USB: `hdc tmode port 5555`; then it listens at its address,
-  # which `hdc shell ifconfig` shows.
+  # A DAYU200 on a USB cable, its key as `hdc list targets` shows it.
   # rk1:
   #   target: rk3568
-  #   transport: {kind: hdc, link: tcp, address: "192.168.1.20:5555"}
+  #   transport: {kind: hdc, link: server, key: "7001005458323933328a01ce1"}
   #   tags: [dayu200]
   #   limits: {max_time: 8h, storage: 20GB}
   #   description: DAYU200 on the desk, with the small fan
+  # One on the network. Once, over USB: `hdc tmode port 5555`; then it listens at its address, which
+  # `hdc shell ifconfig` shows.
+  # rk2:
+  #   target: rk3568
+  #   transport: {kind: hdc, link: tcp, address: "192.168.1.20:5555"}
 """
 
 
-def devices_yaml(found: Mapping[str, str] | None = None, *, target: str = "rk3568") -> str:
+def devices_yaml(
+    found: Mapping[str, Mapping[str, str]] | None = None, *, target: str = "rk3568"
+) -> str:
     """A commented devices.yaml with the virtual board and those that were found.
 
     Args:
-        found: name and ``host:port`` of boards; the first becomes the default board.
+        found: boards by name, each with what its hdc transport has besides its kind; the first
+            becomes the default board.
         target: what they are.
 
-    Raises ConfigError when a name or an address is none.
+    Raises ConfigError when a name or a transport is none.
     """
     boards = found or {}
     text = _HEAD.format(
@@ -60,8 +68,10 @@ def devices_yaml(found: Mapping[str, str] | None = None, *, target: str = "rk356
         address=VIRTUAL_BOARD_ADDRESS,
         workdir=VIRTUAL_BOARD_FOLDER + WORKDIR,
     )
-    for name, address in boards.items():
-        text += _FOUND.format(name=name, target=target, address=address)
+    for name, keys in boards.items():
+        # What JSON quotes, YAML understands.
+        rest = ", ".join(f"{k}: {json.dumps(v)}" for k, v in keys.items() if k != "link")
+        text += _FOUND.format(name=name, target=target, link=keys["link"], rest=rest)
     text += "" if boards else _EXAMPLE
     parse(text, Lab, FILE_NAME, context={LAB_ROOT: "/lab"})
     return text

@@ -86,6 +86,25 @@ Endpoint = Annotated[
 ]
 
 
+_HDC_KEY_PATTERN = r"^(?!any$)[!-~]{1,31}$"
+
+
+def _hdc_key(text: str) -> str:
+    if text == "any":
+        raise ValueError("'any' is no board's key: to hdc it means whatever board is connected")
+    if not re.fullmatch(_HDC_KEY_PATTERN.removesuffix("$"), text):
+        raise ValueError("must be a key from `hdc list targets`: 1 to 31 characters, no blanks")
+    return text
+
+
+#: What an hdc server calls a board. It carries 31 characters.
+HdcKey = Annotated[
+    str,
+    AfterValidator(_hdc_key),
+    _text_schema(_HDC_KEY_PATTERN, "7001005458323933328a01ce1", "192.168.1.20:5555"),
+]
+
+
 def _ssh_address(text: str) -> str:
     if not re.fullmatch(_HOST, text):
         split_endpoint(text)

@@ -181,7 +181,12 @@ def _locate(error: ErrorDetails, value: object, schema: Schema) -> tuple[Path, l
     for number, step in enumerate(steps):
         tagged = [s["discriminator"]["mapping"][step] for s in here if _has_tag(s, step)]
         if tagged:
-            here = [b for ref in tagged for b in _branches({"$ref": ref}, schema)]
+            # A reference, or a union of its own.
+            here = [
+                branch
+                for tag in tagged
+                for branch in _branches(tag if isinstance(tag, dict) else {"$ref": tag}, schema)
+            ]
             continue
         if isinstance(value, dict) and step in value:
             value = value[str(step)]

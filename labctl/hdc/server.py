@@ -27,7 +27,6 @@ from labctl.hdc.server_channel import Frames, ServerChannel
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until
 
-DEFAULT_PORT = 8710
 #: A server keeps 32 bytes for a board's key, the last of them a NUL.
 MAX_KEY_BYTES = 31
 
@@ -56,7 +55,7 @@ class Target:
 class HdcServer:
     """An hdc server that runs, and what can be asked of it without a board."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = DEFAULT_PORT):
+    def __init__(self, host: str, port: int):
         self.host = host
         self.port = port
         self.label = f"the hdc server at {host}:{port}"

@@ -8,9 +8,6 @@ from labctl.transport.hdc import HdcTransport
 from labctl.transport.local import LocalTransport
 from labctl.transport.serving import running_server
 
-#: Where a server listens when it is not told otherwise.
-DEFAULT_SERVER = "127.0.0.1:8710"
-
 
 def connect(
     kind: str,
@@ -18,7 +15,7 @@ def connect(
     link: str = "tcp",
     address: str = "",
     key: str = "",
-    server: str = DEFAULT_SERVER,
+    server: str = "",
     connect_timeout: float = 10.0,
 ) -> Transport:
     """The way to a board; the link itself is opened by the first operation, and again when lost.

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from labctl import process
 from labctl.errors import HostError, LinkError, LinkRefused
-from labctl.hdc import HdcServer
+from labctl.hdc import HdcServer, Target
 from labctl.retry import wait_until
 
 _LOOPBACK = ("localhost", "127.0.0.1")
@@ -30,6 +30,18 @@ def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
             raise
         _start(server)
     return server
+
+
+def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
+    """The boards that the hdc server of an address knows; none when there is no hdc on this host.
+
+    Raises LinkError, HostError when there is something that does not answer as a server does.
+    """
+    try:
+        server = running_server(host, port, timeout=timeout)
+    except LinkRefused:
+        return []
+    return server.list_targets(timeout=timeout)
 
 
 def _start(server: HdcServer) -> None:

@@ -1,10 +1,11 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from labctl.config import Lab, find_lab
 from labctl.config.document import parse
-from labctl.config.lab import LAB_ROOT, HdcTransport
+from labctl.config.lab import LAB_ROOT, HdcServerTransport, HdcTcpTransport
 from labctl.config.templates import VIRTUAL_BOARD_FOLDER, devices_yaml
 from labctl.errors import ConfigError
 from labctl.virtual import sandbox
@@ -21,6 +22,17 @@ boards:
     workdir: /data/labctl/
 build_hosts:
   arm: {address: build.example.org, user: ci}
+"""
+
+
+SERVED_BOARDS = """\
+boards:
+  rk1:
+    target: rk3568
+    transport: {kind: hdc, link: server, key: aaa}
+  rk2:
+    target: rk3568
+    transport: {kind: hdc, link: server, key: bbb}
 """
 
 
@@ -45,7 +57,7 @@ def test_boards_and_their_defaults() -> None:
     rk1, rk2 = found.board("rk1"), found.board("rk2")
     assert (rk1.name, rk1.workdir, rk2.workdir) == ("rk1", "/data/local/tmp/labctl", "/data/labctl")
     assert (rk1.limits.max_time, rk1.limits.storage) == (7200, 20 * 10**9)
-    assert isinstance(rk1.transport, HdcTransport)
+    assert isinstance(rk1.transport, HdcTcpTransport)
     assert (rk1.transport.host, rk1.transport.port) == ("192.168.1.20", 5555)
 
 
@@ -56,11 +68,20 @@ def test_a_workdir_may_begin_at_the_lab_when_the_board_is_on_this_host() -> None
     assert lab(board(workdir="a/b")).board().workdir == "/lab/a/b"
 
 
+def test_boards_behind_a_server() -> None:
+    found = lab(SERVED_BOARDS).boards
+    served = found["rk1"].transport
+    assert isinstance(served, HdcServerTransport)
+    assert (served.key, served.server) == ("aaa", "127.0.0.1:8710")
+    elsewhere = SERVED_BOARDS.replace("bbb", 'aaa, server: "lab2:8710"')
+    assert lab(elsewhere).board("rk2").transport.place == "aaa"  # another server's board
+
+
 def test_an_ipv6_address() -> None:
     transport = (
         lab(board(transport='{kind: hdc, link: tcp, address: "[fe80::1]:5555"}')).board().transport
     )
-    assert isinstance(transport, HdcTransport)
+    assert isinstance(transport, HdcTcpTransport)
     assert (transport.host, transport.port) == ("fe80::1", 5555)
 
 
@@ -106,12 +127,38 @@ BAD_LABS = {
         ),
     ),
     "link": (
-        board(transport="{kind: hdc, link: server, address: 'x:1'}"),
+        board(transport="{kind: hdc, link: usb, key: x}"),
+        "4:34: boards.rk1.transport.link: must be tcp or server, not 'usb'",
+    ),
+    "link left out": (
+        board(transport="{kind: hdc, key: x}"),
+        "4:16: boards.rk1.transport: the key 'link' is required",
+    ),
+    "address through a server": (
+        board(transport="{kind: hdc, link: server, key: x, address: 'x:1'}"),
+        "4:50: boards.rk1.transport.address: unknown key; known here: key, kind, link, server",
+    ),
+    "key of digits": (
+        board(transport="{kind: hdc, link: server, key: 700100}"),
+        "4:47: boards.rk1.transport.key: must be text, not 700100; put it in quotes",
+    ),
+    "long key": (
+        board(transport=f"{{kind: hdc, link: server, key: {'x' * 32}}}"),
         (
-            "4:34: boards.rk1.transport.link: the link 'server' (USB, through the hdc server)"
-            " is not in this version; switch the board to TCP with `hdc tmode port 5555`"
-            " and use link: tcp"
+            "4:47: boards.rk1.transport.key: must be a key from `hdc list targets`: 1 to 31"
+            f" characters, no blanks, not '{'x' * 32}'"
         ),
+    ),
+    "any key": (
+        board(transport="{kind: hdc, link: server, key: any}"),
+        (
+            "4:47: boards.rk1.transport.key: 'any' is no board's key: to hdc it means whatever"
+            " board is connected"
+        ),
+    ),
+    "same key": (
+        SERVED_BOARDS.replace("bbb", "aaa"),
+        "7:47: boards.rk2.transport.key: board 'rk1' has this key too",
     ),
     "ssh": (
         board(transport="{kind: ssh, address: x}"),
@@ -191,9 +238,20 @@ def test_the_first_devices_yaml_is_valid_with_and_without_boards_found() -> None
         "virtual",
         "/lab/virtual-board/data/local/tmp/labctl",
     )
-    found = lab(devices_yaml({"rk1": "192.168.1.20:5555"}))
+    found = lab(
+        devices_yaml(
+            {
+                "rk1": {"link": "server", "key": "7001005458"},
+                "rk2": {"link": "tcp", "address": "192.168.1.20:5555"},
+            }
+        )
+    )
     assert found.board().name == "rk1"
-    assert set(found.boards) == {"virtual", "rk1"}
+    assert set(found.boards) == {"virtual", "rk1", "rk2"}
+    assert [found.boards[name].transport.place for name in ("rk1", "rk2")] == [
+        "7001005458",
+        "192.168.1.20:5555",
+    ]
 
 
 def test_the_virtual_board_keeps_its_files_where_the_first_devices_yaml_says() -> None:
@@ -201,6 +259,7 @@ def test_the_virtual_board_keeps_its_files_where_the_first_devices_yaml_says() -
     assert lab(devices_yaml()).board("virtual").workdir == str(workdir)
 
 
-def test_the_example_board_of_the_first_devices_yaml_is_valid() -> None:
-    text = devices_yaml().replace("  # rk1:", "  rk1:").replace("  #   ", "    ")
+def test_the_example_boards_of_the_first_devices_yaml_are_valid() -> None:
+    text = re.sub(r"(?m)^  # (rk\d:|  )", r"  \1", devices_yaml())
     assert lab(text).board("rk1").tags == ("dayu200",)
+    assert lab(text).board("rk2").transport.place == "192.168.1.20:5555"

@@ -100,7 +100,11 @@ def test_every_shipped_file_fits_its_schema(path: Path, kind: Kind) -> None:
 
 
 def test_the_first_devices_yaml_fits_its_schema() -> None:
-    assert valid(devices_yaml({"rk1": "192.168.1.20:5555"}), "devices")
+    found = {
+        "rk1": {"link": "tcp", "address": "192.168.1.20:5555"},
+        "rk2": {"link": "server", "key": "7001005458"},
+    }
+    assert valid(devices_yaml(found), "devices")
 
 
 RECIPE = (shipped.RECIPES / "q8_q2_latency.yaml").read_text()

@@ -32,6 +32,30 @@ def test_what_names_no_board_is_refused(kind: str, link: str, address: str) -> N
         connect(kind, link=link, address=address)
 
 
+def test_boards_behind_a_server() -> None:
+    board = connect("hdc", link="server", key="7001005", server="127.0.0.1:8710")
+    assert isinstance(board, HdcTransport)
+    assert board.label == "hdc server 127.0.0.1:8710 7001005"
+
+
+@pytest.mark.parametrize(
+    ("key", "server"),
+    [
+        ("", "h:1"),
+        ("a b", "h:1"),
+        ("a\0", "h:1"),
+        ("ü", "h:1"),
+        ("any", "h:1"),
+        ("x" * 32, "h:1"),
+        ("x", ""),
+        ("x", "h"),
+    ],
+)
+def test_what_names_no_board_of_a_server_is_refused(key: str, server: str) -> None:
+    with pytest.raises(ConfigError):
+        connect("hdc", link="server", key=key, server=server)
+
+
 @pytest.mark.parametrize(
     "path", ["/data/local/tmp/labctl/a b", "/a/ü-'$(x)`;", "/x", "/data/..hidden/.x"]
 )
