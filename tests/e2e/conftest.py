@@ -1,4 +1,5 @@
 import platform
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -6,11 +7,15 @@ import pytest
 from labs import LabUnderTest, lab_with_board
 
 from labctl.build import BuildRequest, build
+from labctl.config.target import load_target
 
 
 @pytest.fixture(scope="session")
 def rk3568() -> None:
     """llama.cpp for the board, both versions: minutes the first time, then cached."""
+    emulator = load_target("rk3568").emulator
+    if platform.machine() != "aarch64" and emulator and not shutil.which(emulator.argv[0]):
+        pytest.skip(f"{emulator.argv[0]} is not installed: no ARM64 program runs here")
     if platform.machine() == "x86_64":
         build(BuildRequest(target="host-x86_64", product="agent"))
     for version, tools in (

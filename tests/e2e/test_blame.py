@@ -155,6 +155,8 @@ def test_nothing_listens_where_the_board_should_be(lab: LabUnderTest) -> None:
     blamed(done, 3, "infra", f"no board answers at {lab.board.address}: Connection refused")
     listed = lab.run("boards")
     assert (listed.exit_status, listed.text.split()[:2]) == (3, ["vb", "offline"])
+    # 255, as ssh has it: any other status would be the command's.
+    blamed(lab.run("shell", "vb", "--", "true"), 255, "infra", "Connection refused")
 
 
 def test_what_listens_there_never_answers(lab: LabUnderTest) -> None:

