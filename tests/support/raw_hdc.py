@@ -12,7 +12,7 @@ from labctl.hdc.messages import AuthType, SessionHandShake, encode_tlv
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hdc"
-RECORDINGS = sorted(path.name for path in FIXTURES.glob("*.jsonl"))
+RECORDINGS = sorted(path.name for path in FIXTURES.glob("session-*.jsonl"))
 
 
 class Recorded(NamedTuple):

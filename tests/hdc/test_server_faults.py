@@ -1,0 +1,402 @@
+"""The client of an hdc server when server, board or the way between them break."""
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hdc_server import BANNER, read, task, write
+from hypothesis import given
+from hypothesis import strategies as st
+from raw_hdc import RawPeer, scripted_board
+
+from labctl.errors import (
+    BoardError,
+    CommandTimeout,
+    ConfigError,
+    DeviceLost,
+    LabctlError,
+    LinkError,
+    LinkRefused,
+    NotAuthorised,
+    ProtocolError,
+)
+from labctl.hdc import HdcServer, ServerSession, receive_file, send_file, shell
+from labctl.hdc.messages import FILE_FEATURES, TransferConfig, TransferPayload
+from labctl.hdc.server_channel import Frames, refusal
+from labctl.hdc.wire import Command
+
+HELLO = BANNER + bytes(32)
+Script = Callable[[socket.socket], None]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    before = set(threading.enumerate())
+    yield
+    assert {t for t in threading.enumerate() if t not in before and t.is_alive()} == set()
+
+
+def greeted(script: Script, hello: bytes = HELLO) -> Callable[[RawPeer], None]:
+    """A server that greets, takes the answer and the command, and plays on."""
+
+    def play(peer: RawPeer) -> None:
+        write(peer.socket, hello)
+        assert len(read(peer.socket)) == len(hello)
+        read(peer.socket)
+        script(peer.socket)
+
+    return play
+
+
+def session(port: int) -> ServerSession:
+    return ServerSession(HdcServer("127.0.0.1", port), "board1")
+
+
+def run(port: int, timeout: float = 5) -> bytes:
+    return b"".join(shell(session(port), "x", timeout=timeout))
+
+
+def send(port: int, folder: Path, size: int = 10, timeout: float = 5) -> int:
+    (folder / "x").write_bytes(bytes(size))
+    with (folder / "x").open("rb", buffering=0) as file:
+        return send_file(session(port), file, "/b/x", timeout=timeout, on_chunk=lambda _: None)
+
+
+def receive(port: int, timeout: float = 5) -> bytes:
+    content = bytearray()
+    receive_file(session(port), "/b/x", timeout=timeout, write=content.extend)
+    return bytes(content)
+
+
+def refused(port: int, error: type[LabctlError], match: str | None = None) -> LabctlError:
+    with pytest.raises(error, match=match) as caught:
+        run(port)
+    return caught.value
+
+
+# The way to the server
+
+
+def test_nothing_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    error = refused(port, LinkRefused, f"no hdc server answers at 127.0.0.1:{port}")
+    assert "hdc start" in (error.hint or "")
+
+
+def test_a_server_that_accepts_and_stays_silent() -> None:
+    with scripted_board(lambda peer: peer.ended() and None) as port:
+        began = time.monotonic()
+        with pytest.raises(CommandTimeout, match="no answer"):
+            run(port, timeout=0.3)
+        assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HW\0\0\1\0\x08\0\0\0\0",
+        struct.pack(">I", 44) + b"something else".ljust(44, b"\0"),
+        struct.pack(">I", 12) + BANNER,
+        struct.pack(">I", 0),
+    ],
+)
+def test_a_greeting_of_something_else(greeting: bytes) -> None:
+    def script(peer: RawPeer) -> None:
+        peer.socket.sendall(greeting)
+        peer.ended()
+
+    with scripted_board(script) as port:
+        error = refused(port, ProtocolError)
+        assert "8710" in (error.hint or "")
+
+
+@pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\0\x2cOHOS"])
+def test_a_server_that_leaves_in_its_greeting(sent: bytes) -> None:
+    with scripted_board(lambda peer: peer.socket.sendall(sent)) as port:
+        refused(port, DeviceLost)
+
+
+def test_servers_that_compare_versions_hear_their_own() -> None:
+    heard: list[bytes] = []
+    version = b"Ver: 3.2.0f".ljust(64, b"\0")
+
+    def script(peer: RawPeer) -> None:
+        write(peer.socket, HELLO + version)
+        heard.append(read(peer.socket))
+        heard.append(read(peer.socket))
+        write(peer.socket, b"out")
+
+    with scripted_board(script) as port:
+        assert run(port) == b"out"
+    assert heard == [BANNER + b"board1".ljust(32, b"\0") + version, b"shell x\0"]
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_of_a_server_do_more_than_a_typed_error(data: bytes) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        far.sendall(data)
+        far.close()
+        frames = Frames(near, "a server")
+        try:
+            while frames.read(1) is not None:
+                pass
+        except LinkError:
+            pass
+
+
+# Commands
+
+
+def test_a_server_that_dies_in_a_frame() -> None:
+    with scripted_board(greeted(lambda s: s.sendall(b"\0\0\0\x09half"))) as port:
+        refused(port, DeviceLost, "middle of a frame")
+
+
+def test_a_server_that_resets_the_connection() -> None:
+    def script(sock: socket.socket) -> None:
+        write(sock, b"begun\n")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with scripted_board(greeted(script)) as port:
+        refused(port, DeviceLost)
+
+
+def test_a_frame_in_pieces_is_one() -> None:
+    def script(sock: socket.socket) -> None:
+        for byte in b"\0\0\0\x05hello":
+            sock.sendall(bytes([byte]))
+            time.sleep(0.01)
+
+    with scripted_board(greeted(script)) as port:
+        assert run(port) == b"hello"
+
+
+def test_a_huge_frame_is_refused() -> None:
+    with scripted_board(greeted(lambda s: s.sendall(b"\x7f\xff\xff\xff"))) as port:
+        refused(port, ProtocolError, "length of a frame")
+
+
+def test_silence_in_mid_frame_ends_in_time() -> None:
+    def script(sock: socket.socket) -> None:
+        sock.sendall(b"\0\0\0\x09half")
+        sock.recv(1)
+
+    with scripted_board(greeted(script)) as port:
+        began = time.monotonic()
+        with pytest.raises(CommandTimeout):
+            run(port, timeout=0.3)
+        assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "match"),
+    [
+        ("[E001005] Device not found or connected", LinkRefused, "does not reach"),
+        ("Device not founded or connected", LinkRefused, "does not reach"),
+        ("Not match target founded, check connect-key please", LinkRefused, "does not reach"),
+        ("[E000004]:The channel is being established", LinkRefused, "does not reach"),
+        ("[E000002]:The device unauthorized.\r\nThis server's", NotAuthorised, "not accept"),
+        ("[E000003]:The device unauthorized.\r\nThe user denied", NotAuthorised, "not accept"),
+        ("[E000010]:Auth failed, cannt login the device.", NotAuthorised, "not accept"),
+        ("[E003003] Unsupport shell option: -x", BoardError, "Unsupport shell option"),
+    ],
+)
+def test_refusals_have_their_types(words: str, error: type[LabctlError], match: str) -> None:
+    def script(sock: socket.socket) -> None:
+        write(sock, f"[Fail]{words}\r\n".encode())
+
+    with scripted_board(greeted(script)) as port:
+        raised = refused(port, error, match)
+        if error is NotAuthorised:
+            assert "screen" in (raised.hint or "")
+            assert words.split("\r\n", maxsplit=1)[0] in (raised.details or "")
+
+
+def test_output_that_looks_like_a_refusal_is_output() -> None:
+    def script(sock: socket.socket) -> None:
+        write(sock, b"first\n")
+        write(sock, b"[Fail][E001005] Device not found or connected\r\n")
+
+    with scripted_board(greeted(script)) as port:
+        assert run(port).endswith(b"not found or connected\r\n")
+
+
+def test_a_path_in_an_answer_is_no_refusal() -> None:
+    assert (
+        refusal(b"Error opening file: no such file, path:/[E001005] Device not found", "x") is None
+    )
+
+
+def test_closing_the_session_ends_what_waits() -> None:
+    link: list[ServerSession] = []
+
+    def script(sock: socket.socket) -> None:
+        write(sock, b"begun\n")
+        sock.recv(1)
+
+    with scripted_board(greeted(script)) as port:
+        link.append(session(port))
+        pieces = shell(link[0], "x", timeout=10)
+        assert next(pieces) == b"begun\n"
+        threading.Timer(0.1, link[0].close).start()
+        assert list(pieces) == []  # the end; that it is none is the sentinel's to tell
+        with pytest.raises(DeviceLost, match="was closed"):
+            run_on(link[0])
+
+
+def run_on(link: ServerSession) -> bytes:
+    return b"".join(shell(link, "x", timeout=5))
+
+
+# Files
+
+
+def begun(sock: socket.socket) -> None:
+    """Up to the board's readiness for chunks."""
+    task(sock, Command.FILE_INIT, b"")
+    assert read(sock) == b"\x0c\0"
+    assert read(sock).startswith(b"\xb9\x0b")
+    task(sock, Command.FILE_BEGIN, FILE_FEATURES)
+
+
+def test_a_board_lost_before_a_send_begins(tmp_path: Path) -> None:
+    with (
+        scripted_board(greeted(lambda _: None)) as port,
+        pytest.raises(DeviceLost, match="broke off the transfer"),
+    ):
+        send(port, tmp_path)
+
+
+def test_a_board_lost_in_a_send(tmp_path: Path) -> None:
+    def script(sock: socket.socket) -> None:
+        begun(sock)
+        read(sock)  # one chunk, and no more
+
+    with scripted_board(greeted(script)) as port, pytest.raises(DeviceLost):
+        send(port, tmp_path, 20_000_000)
+
+
+def test_a_send_without_a_summary_is_no_success(tmp_path: Path) -> None:
+    def script(sock: socket.socket) -> None:
+        begun(sock)
+        read(sock)
+        task(sock, Command.FILE_FINISH, b"\1")
+        read(sock)
+
+    with scripted_board(greeted(script)) as port, pytest.raises(DeviceLost):
+        send(port, tmp_path)
+
+
+def test_a_server_that_takes_no_more_bytes(tmp_path: Path) -> None:
+    def script(sock: socket.socket) -> None:
+        begun(sock)
+        time.sleep(1.5)
+
+    with scripted_board(greeted(script)) as port, pytest.raises(CommandTimeout, match="no bytes"):
+        send(port, tmp_path, 50_000_000, timeout=0.4)
+
+
+def test_old_servers_get_small_chunks(tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    def script(sock: socket.socket) -> None:
+        begun(sock)
+        sizes.extend(len(read(sock)) for _ in range(3))
+        task(sock, Command.FILE_FINISH, b"\1")
+        read(sock)
+        write(sock, b"FileTransfer finish, Size:100000, File count = 1\r\n")
+
+    old = HELLO[:11] + b"\0" + HELLO[12:]
+    with scripted_board(greeted(script, old)) as port:
+        assert send(port, tmp_path, 100_000) == 100_000
+    assert sizes == [2 + 64 + 49_152, 2 + 64 + 49_152, 2 + 64 + 1_696]
+
+
+def chunk(offset: int, body: bytes) -> bytes:
+    return TransferPayload(offset, 0, len(body), len(body)).encode_area() + body
+
+
+def test_a_board_lost_in_a_receive() -> None:
+    def script(sock: socket.socket) -> None:
+        task(sock, Command.FILE_CHECK, TransferConfig(file_size=10, optional_name="x").encode())
+        read(sock)
+        task(sock, Command.FILE_DATA, chunk(0, b"12345"))
+
+    with scripted_board(greeted(script)) as port, pytest.raises(DeviceLost):
+        receive(port)
+
+
+def test_the_client_ends_a_receive() -> None:
+    last: list[bytes] = []
+
+    def script(sock: socket.socket) -> None:
+        task(sock, Command.FILE_CHECK, TransferConfig(file_size=5, optional_name="x").encode())
+        read(sock)
+        task(sock, Command.FILE_DATA, chunk(0, b"12345"))
+        assert read(sock) == b"\xbc\x0b\1"
+        task(sock, Command.FILE_FINISH, b"\0")
+        last.append(read(sock))
+
+    with scripted_board(greeted(script)) as port:
+        assert receive(port) == b"12345"
+    assert last == [b"\2\0\1"]
+
+
+def test_a_silent_board_in_a_receive() -> None:
+    def script(sock: socket.socket) -> None:
+        task(sock, Command.FILE_CHECK, TransferConfig(file_size=5, optional_name="x").encode())
+        while sock.recv(1000):
+            pass
+
+    with scripted_board(greeted(script)) as port, pytest.raises(CommandTimeout):
+        receive(port, timeout=0.3)
+
+
+@pytest.mark.parametrize("path", ['/a"b', "/a\0b"])
+def test_paths_that_hdc_cannot_name(path: str) -> None:
+    with scripted_board(greeted(lambda _: None)) as port:
+        with pytest.raises(ConfigError):
+            receive_file(session(port), path, timeout=5, write=lambda _: None)
+        with pytest.raises(ConfigError), Path("/dev/null").open("rb", buffering=0) as file:
+            send_file(session(port), file, path, timeout=5, on_chunk=lambda _: None)
+
+
+# Global commands
+
+
+@pytest.mark.parametrize(
+    "answer", [b"[Fail]Something\r\n", b"KEY\tUSB\n", b"\xff\xfe", b"a\tb\tc\td\te\tf\tg\n"]
+)
+def test_a_list_that_is_none(answer: bytes) -> None:
+    with (
+        scripted_board(greeted(lambda s: write(s, answer))) as port,
+        pytest.raises(ProtocolError, match="lists a board as"),
+    ):
+        HdcServer("127.0.0.1", port).list_targets(timeout=5)
+
+
+def test_an_answer_without_an_end() -> None:
+    def script(sock: socket.socket) -> None:
+        while True:
+            write(sock, bytes(100_000))
+
+    with (
+        scripted_board(greeted(script)) as port,
+        pytest.raises(ProtocolError, match="no end"),
+    ):
+        HdcServer("127.0.0.1", port).list_targets(timeout=5)
+
+
+def test_a_version_that_is_none() -> None:
+    with (
+        scripted_board(greeted(lambda s: write(s, b"Ver: 3"))) as port,
+        pytest.raises(ProtocolError, match="checkserver"),
+    ):
+        HdcServer("127.0.0.1", port).version(timeout=5)
