@@ -100,5 +100,10 @@ def _take(board: Target, found: dict[str, dict[str, str]]) -> None:
         way = {"link": "tcp", "address": board.key}
     else:
         way = {"link": "server", "key": board.key}
-    if way not in found.values():
-        found[_name_of(board.key)] = way
+    if way in found.values():
+        return
+    name = _name_of(board.key)
+    if name in found:
+        click.echo(f"left out: {board.key}: another board is called {name} already", err=True)
+        return
+    found[name] = way

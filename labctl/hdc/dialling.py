@@ -23,7 +23,7 @@ def dial(host: str, port: int, *, timeout: float, peer: str, hint: str) -> socke
     Raises LinkRefused with ``hint`` (nothing listens, no route), ConfigError (no name of a host).
     """
     try:
-        sock = socket.create_connection((host, port), timeout=timeout)
+        sock = socket.create_connection((host, port), timeout=max(timeout, 0.001))
     except OSError as error:
         reason = error.strerror or str(error)
         raise LinkRefused(f"no {peer} answers at {host}:{port}: {reason}", hint=hint) from error

@@ -39,7 +39,11 @@ _LARGE_BUFFERS = ord("H")
 _CHECK_SERVER = b"\x0d\x00"
 #: A server sends as many frames as there is to say; more than this is no list of boards.
 _MAX_ANSWER_BYTES = 1 << 20
-_STATE_SECONDS = 0.2
+#: States that do not change until somebody does something.
+_SETTLED = ("Connected", "Unauthorized")
+#: A server that makes its key first, for 2-3 s, says that a connection failed which then succeeds.
+_SETTLE_SECONDS = 5.0
+_SETTLE_INTERVAL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ class HdcServer:
             key, _, connection, state, name = columns[:5]
             targets.append(Target(key, connection, state, name))
         return targets
+
+    def find(self, key: str, *, timeout: float) -> Target | None:
+        """The board of that key, None if it knows none. Raises LinkError."""
+        targets = self.list_targets(timeout=timeout)
+        return next((target for target in targets if target.key == key), None)
 
     def connect_target(self, key: str, *, timeout: float) -> str:
         """Let it connect to the board at ``HOST:PORT``; what it says. Proves nothing: look again.
@@ -165,23 +174,16 @@ class ServerSession:
         """
         check_key(key)
         deadline = time.monotonic() + timeout
-        target = _find(server, key, timeout)
-        if is_tcp_key(key) and (target is None or target.state == "Offline"):
-            server.connect_target(key, timeout=deadline - time.monotonic())
-        elif target is None:
-            raise _unknown(server, key, timeout)
-
-        def settled() -> bool:
-            nonlocal target
-            target = _find(server, key, timeout)
-            return target is not None and target.state in ("Connected", "Unauthorized")
-
-        if target is None or target.state not in ("Connected", "Unauthorized"):
-            waits = target is None or target.state == "Unknown" or is_tcp_key(key)
-            patience = deadline - time.monotonic() if waits else 0
-            wait_until(settled, timeout=patience, interval=_STATE_SECONDS)
+        target = server.find(key, timeout=timeout)
+        if target is None or target.state not in _SETTLED:
+            target = _bring(server, key, target, deadline)
         if target is None:
-            raise _unknown(server, key, timeout)
+            targets = server.list_targets(timeout=deadline - time.monotonic())
+            known = ", ".join(known.key for known in targets)
+            raise LinkRefused(
+                f"{server.label} knows no board {key}",
+                hint=f"it knows {known}" if known else "it knows none: is one on and plugged in?",
+            )
         if target.state == "Unauthorized":
             raise NotAuthorised(
                 f"the board {key} does not accept the key of {server.label}",
@@ -283,14 +285,18 @@ def is_tcp_key(key: str) -> bool:
     return bool(colon) and port.isascii() and port.isdigit()
 
 
-def _find(server: HdcServer, key: str, timeout: float) -> Target | None:
-    targets = server.list_targets(timeout=timeout)
-    return next((target for target in targets if target.key == key), None)
+def _bring(server: HdcServer, key: str, target: Target | None, deadline: float) -> Target | None:
+    """The board once its state is settled, or as it is when that takes too long."""
+    if is_tcp_key(key):  # servers never connect to those again by themselves
+        server.connect_target(key, timeout=deadline - time.monotonic())
+    elif target is None or target.state != "Unknown":
+        return target
+    seen = [target]
 
+    def settled() -> bool:
+        seen.append(server.find(key, timeout=deadline - time.monotonic()))
+        return seen[-1] is not None and seen[-1].state in _SETTLED
 
-def _unknown(server: HdcServer, key: str, timeout: float) -> LinkRefused:
-    known = ", ".join(target.key for target in server.list_targets(timeout=timeout))
-    return LinkRefused(
-        f"{server.label} knows no board {key}",
-        hint=f"it knows {known}" if known else "it knows none: is the board on and plugged in?",
-    )
+    patience = min(_SETTLE_SECONDS, deadline - time.monotonic())
+    wait_until(settled, timeout=patience, interval=_SETTLE_INTERVAL_SECONDS)
+    return seen[-1]

@@ -1,0 +1,91 @@
+"""Commands with boards behind an hdc server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hdc_server import Board, StandInServer, stand_in_server
+
+from labctl.cli.root import run_cli
+from labctl.config.lab import HdcServerTransport, HdcTcpTransport, find_lab
+from labctl.virtual import VirtualBoard, serving
+
+KEY = "7001005458323933328a01ce1"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInServer]:
+    with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
+        boards = {
+            KEY: Board(board.address),
+            "2002": Board("", state="Unauthorized"),
+            "3003": Board("", state="Offline"),
+            "/dev/ttyUSB0,1500000": Board("", "UART", state="Connected"),
+            "192.168.1.20:5555": Board("", "TCP", state="Connected"),
+            "192.168.1.21:5555": Board("", "TCP", state="Offline"),
+        }
+        with stand_in_server(boards) as server:
+            monkeypatch.setattr("labctl.cli.init.HDC_SERVER", f"127.0.0.1:{server.port}")
+            yield server
+
+
+def test_init_takes_what_the_server_lists(
+    server: StandInServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["init", str(tmp_path / "lab")]) == 0
+    said = capsys.readouterr()
+    boards = find_lab(tmp_path / "lab").lab.boards
+    ways = {name: board.transport for name, board in boards.items() if name != "virtual"}
+    assert ways == {
+        f"board-{KEY}": HdcServerTransport(kind="hdc", link="server", key=KEY),
+        "board-2002": HdcServerTransport(kind="hdc", link="server", key="2002"),
+        "board-dev-ttyusb0-1500000": HdcServerTransport(
+            kind="hdc", link="server", key="/dev/ttyUSB0,1500000"
+        ),
+        "board-192-168-1-20-5555": HdcTcpTransport(
+            kind="hdc", link="tcp", address="192.168.1.20:5555"
+        ),
+    }
+    assert find_lab(tmp_path / "lab").board().name == f"board-{KEY}"
+    assert "2002: allow this host in the dialog on the board's screen" in said.err
+    assert "left out: 3003 (USB) is offline" in said.err
+    assert "left out: 192.168.1.21:5555 (TCP) is offline" in said.err
+
+
+def test_init_goes_on_without_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(VirtualBoard("b", tmp_path / "board")) as (board,):  # a board is no server
+        monkeypatch.setattr("labctl.cli.init.HDC_SERVER", board.address)
+        monkeypatch.setattr("labctl.cli.init._SERVER_SECONDS", 0.3)
+        assert run_cli(["init", str(tmp_path / "lab")]) == 0
+    assert "no boards were looked for through hdc: no answer" in capsys.readouterr().err
+    assert set(find_lab(tmp_path / "lab").lab.boards) == {"virtual"}
+
+
+def test_boards_and_shell(
+    server: StandInServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "boards:\n"
+    for name, key in (("one", KEY), ("two", "2002"), ("three", "3003"), ("four", "4004")):
+        text += f"""\
+  {name}:
+    target: rk3568
+    transport: {{kind: hdc, link: server, key: "{key}", server: "127.0.0.1:{server.port}"}}
+    workdir: {tmp_path}/work
+"""
+    (tmp_path / "devices.yaml").write_text(text)
+    assert run_cli(["--lab", str(tmp_path), "boards", "--json"]) == 3
+    states = {board["name"]: board for board in json.loads(capsys.readouterr().out)}
+    assert {name: board["state"] for name, board in states.items()} == {
+        "one": "connected",
+        "two": "unauthorised",
+        "three": "offline",
+        "four": "offline",
+    }
+    assert [states["one"]["address"], states["two"]["address"]] == [KEY, "2002"]
+    assert "knows no board 4004" in states["four"]["detail"]
+    assert run_cli(["--lab", str(tmp_path), "shell", "one", "--", "sh", "-c", "exit 7"]) == 7
+    assert run_cli(["--lab", str(tmp_path), "shell", "three", "--", "true"]) == 255
+    assert "is offline, says the hdc server" in capsys.readouterr().err

@@ -1,0 +1,355 @@
+"""Boards behind an hdc server: their states, their loss, and the server's start."""
+
+import os
+import socket
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hdc_server import Board, StandInServer, stand_in_server
+
+from labctl.errors import (
+    CommandTimeout,
+    ConfigError,
+    DeviceLost,
+    HostError,
+    LinkRefused,
+    NotAuthorised,
+    ProtocolError,
+)
+from labctl.hdc import Target
+from labctl.transport import Transport, connect
+from labctl.transport.serving import attached_boards, running_server
+from labctl.virtual import VirtualBoard, serving
+
+KEY = "7001005458323933328a01ce1"
+
+
+def behind(server: StandInServer, key: str = KEY, timeout: float = 5) -> Transport:
+    return connect(
+        "hdc",
+        link="server",
+        key=key,
+        server=f"127.0.0.1:{server.port}",
+        connect_timeout=timeout,
+    )
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
+        yield board.address
+
+
+@contextmanager
+def served(address: str, **keys: str) -> Iterator[tuple[StandInServer, Transport]]:
+    with stand_in_server({KEY: Board(address, **keys)}) as server, behind(server) as link:
+        yield server, link
+
+
+# States
+
+
+def test_a_key_that_the_server_does_not_know(address: str) -> None:
+    with served(address) as (server, _), behind(server, "nosuch") as link:
+        with pytest.raises(LinkRefused, match="knows no board nosuch") as caught:
+            link.run("true", timeout=5)
+        assert caught.value.hint == f"it knows {KEY}"
+        assert not link.is_alive()
+
+
+def test_a_server_without_boards() -> None:
+    with stand_in_server({}) as server, behind(server) as link:
+        with pytest.raises(LinkRefused) as caught:
+            link.run("true", timeout=5)
+        assert "plugged in" in (caught.value.hint or "")
+
+
+def test_a_board_that_is_offline(address: str) -> None:
+    with (
+        served(address, state="Offline") as (_, link),
+        pytest.raises(LinkRefused, match=f"the board {KEY} is offline, says the hdc server"),
+    ):
+        link.run("true", timeout=5)
+
+
+def test_a_board_that_does_not_authorise_the_server(address: str) -> None:
+    with served(address, state="Unauthorized") as (_, link):
+        with pytest.raises(NotAuthorised, match="does not accept the key") as caught:
+            link.run("true", timeout=5)
+        assert "screen" in (caught.value.hint or "")
+
+
+def test_a_board_that_is_being_connected_is_waited_for(address: str) -> None:
+    with served(address) as (server, link):
+        server.boards[KEY].state = "Unknown"
+        timer = threading.Timer(0.3, lambda: setattr(server.boards[KEY], "state", None))
+        timer.start()
+        assert link.run("echo here", timeout=5).output == b"here\n"
+        timer.join()
+
+
+def test_a_board_that_stays_in_between(address: str) -> None:
+    with (
+        stand_in_server({KEY: Board(address, state="Unknown")}) as server,
+        behind(server, timeout=0.5) as link,
+        pytest.raises(LinkRefused, match="is unknown"),
+    ):
+        link.run("true", timeout=5)
+
+
+def test_a_board_on_tcp_is_connected_by_the_server(address: str) -> None:
+    """Not known at first; then lost by the server, which never looks for it again by itself."""
+    with stand_in_server({}) as server, behind(server, address) as link:
+        assert link.run("echo 1", timeout=5).output == b"1\n"
+        session = server.boards[address].session
+        assert session is not None
+        session.close()
+        with pytest.raises(LinkRefused, match="E001005"):
+            link.run("echo 2", timeout=5)
+        assert link.run("echo 3", timeout=5).output == b"3\n"
+        assert [command for _, command in server.commands].count(f"tconn {address}") == 2
+
+
+def test_a_board_on_tcp_that_is_not_there(address: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        key = f"127.0.0.1:{taken.getsockname()[1]}"
+    with (
+        stand_in_server({}) as server,
+        behind(server, key, timeout=1) as link,
+        pytest.raises(LinkRefused, match=f"the board {key} is offline"),
+    ):
+        link.run("true", timeout=5)
+
+
+def test_servers_that_compare_versions(address: str) -> None:
+    with (
+        stand_in_server({KEY: Board(address)}, hello_bytes=108) as server,
+        behind(server) as link,
+    ):
+        assert link.run("echo here", timeout=5).output == b"here\n"
+        assert all(hello.endswith(b"Ver: 3.2.0f".ljust(64, b"\0")) for hello in server.hellos)
+
+
+# Loss
+
+
+def after(seconds: float, do: Callable[[], object]) -> threading.Timer:
+    timer = threading.Timer(seconds, do)
+    timer.start()
+    return timer
+
+
+def lose(server: StandInServer) -> None:
+    session = server.boards[KEY].session
+    assert session is not None
+    session.close()
+
+
+@pytest.mark.parametrize("how", ["board", "server"])
+def test_what_is_lost_in_a_command_is_no_success(address: str, how: str) -> None:
+    """For the client both look like a command that ended."""
+    with served(address) as (server, link):
+        timer = after(0.5, lambda: lose(server) if how == "board" else server.drop_clients())
+        began = time.monotonic()
+        with pytest.raises(DeviceLost) as caught:
+            link.run("echo begun; sleep 20", timeout=15)
+        assert "begun" in (caught.value.details or "")
+        assert time.monotonic() - began < 10
+        timer.join()
+        if how == "board":
+            with pytest.raises(LinkRefused):
+                link.run("true", timeout=5)
+            with pytest.raises(LinkRefused, match="is offline"):
+                link.run("true", timeout=5)
+            server.boards[KEY].connect()  # the cable is back
+        assert link.run("echo again", timeout=5).output == b"again\n"
+
+
+@pytest.mark.parametrize("how", ["board", "server"])
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_what_is_lost_in_a_transfer_is_no_success(
+    address: str, how: str, direction: str, tmp_path: Path
+) -> None:
+    big, there, back = tmp_path / "big", f"{tmp_path}/there", tmp_path / "back"
+    with big.open("wb") as file:
+        file.truncate(200_000_000)
+    with served(address) as (server, link):
+        if direction == "pull":
+            Path(there).write_bytes(b"")
+            os.truncate(there, 200_000_000)
+
+        def fail() -> None:
+            time.sleep(0.05)
+            _ = lose(server) if how == "board" else server.drop_clients()
+
+        def watch() -> None:
+            for _ in range(1000):
+                if any(command.startswith("file") for _, command in server.commands):
+                    return fail()
+                time.sleep(0.01)
+            return None
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        move = (
+            partial(link.push, big, there)
+            if direction == "push"
+            else partial(link.pull, there, back)
+        )
+        with pytest.raises(DeviceLost):
+            (push if direction == "push" else pull)(timeout=10)
+        assert not back.exists()
+        watching.join()
+
+
+def test_a_frozen_board_ends_in_time(address: str) -> None:
+    with served(address) as (_, link):
+        began = time.monotonic()
+        with pytest.raises(CommandTimeout):
+            link.run("sleep 20", timeout=0.5)
+        assert time.monotonic() - began < 8
+        assert link.is_alive()
+
+
+def test_a_gone_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with (
+        connect("hdc", link="server", key=KEY, server=f"127.0.0.1:{port}") as link,
+        pytest.raises(LinkRefused, match="no hdc server answers"),
+    ):
+        link.run("true", timeout=5)
+
+
+def test_nothing_is_left_open(address: str) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    with served(address) as (_, link):
+        link.run("true", timeout=5)
+        before = descriptors()
+        for _ in range(20):
+            link.run("true", timeout=5)
+            with pytest.raises(CommandTimeout):
+                link.run("sleep 5", timeout=0.05)
+        time.sleep(0.2)
+        assert descriptors() <= before + 4
+
+
+def test_commands_in_parallel(address: str) -> None:
+    with served(address) as (_, link):
+        said: dict[int, bytes] = {}
+
+        def ask(number: int) -> None:
+            said[number] = link.run(f"echo {number}; seq 1 2000", timeout=20).output
+
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        rest = b"".join(b"%d\n" % n for n in range(1, 2001))
+        assert said == {n: b"%d\n" % n + rest for n in range(16)}
+
+
+# The server itself
+
+
+@pytest.fixture
+def hdc_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """A program ``hdc`` on PATH; its ``start`` leaves a process that runs the given Python."""
+
+    def install(server: str) -> Path:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "server.py").write_text(textwrap.dedent(server))
+        log = folder / "log"
+        program = folder / "hdc"
+        program.write_text(
+            f'#!/bin/sh\necho "$* $OHOS_HDC_SERVER_PORT" >>{log}\n'
+            f'{sys.executable} {folder}/server.py "$OHOS_HDC_SERVER_PORT" &\nexit 0\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        return log
+
+    return install
+
+
+ONE_ANSWER = """\
+    import socket, struct, sys, time
+    time.sleep(0.3)
+    with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+        server.settimeout(10)
+        for answer in (b"\\x0d\\0Ver: 3.2.0c", b"key1\\t\\tUSB\\tConnected\\tlocalhost\\n"):
+            client, _ = server.accept()
+            for frame in (b"OHOS HDC\\0\\0\\0H" + bytes(32), answer):
+                client.sendall(struct.pack(">I", len(frame)) + frame)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(100):
+                pass
+            client.close()
+"""
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def test_hdc_on_path_starts_a_server(hdc_starts: Callable[[str], Path], free_port: int) -> None:
+    log = hdc_starts(ONE_ANSWER)
+    assert attached_boards("127.0.0.1", free_port, timeout=5) == [
+        Target("key1", "USB", "Connected", "localhost")
+    ]
+    assert log.read_text() == f"start {free_port}\n"
+
+
+def test_a_server_that_does_not_come_up(
+    hdc_starts: Callable[[str], Path], free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labctl.transport.serving._START_SECONDS", 0.5)
+    hdc_starts("pass")
+    with pytest.raises(HostError, match="has left no server that answers"):
+        running_server("127.0.0.1", free_port, timeout=5)
+
+
+def test_no_server_is_started_on_another_host(hdc_starts: Callable[[str], Path]) -> None:
+    log = hdc_starts(ONE_ANSWER)
+    with pytest.raises(LinkRefused):
+        running_server("127.1.2.3", 9, timeout=2)
+    assert not log.exists()
+
+
+def test_a_server_that_runs_is_used(address: str, hdc_starts: Callable[[str], Path]) -> None:
+    log = hdc_starts(ONE_ANSWER)
+    with served(address) as (server, link):
+        assert link.run("echo here", timeout=5).output == b"here\n"
+        assert [t.key for t in attached_boards("127.0.0.1", server.port, timeout=5)] == [KEY]
+    assert not log.exists()
+
+
+def test_no_hdc_no_boards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_port: int) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert attached_boards("127.0.0.1", free_port, timeout=5) == []
+
+
+def test_something_else_on_the_servers_port(address: str) -> None:
+    """A board's own hdcd waits for its host to speak first."""
+    host, _, port = address.rpartition(":")
+    with pytest.raises((CommandTimeout, ProtocolError)):
+        running_server(host, int(port), timeout=0.5)
+
+
+def test_forwarding_is_refused_as_on_the_other_link(address: str) -> None:
+    with served(address) as (_, link), pytest.raises(ConfigError), link.forward(80):
+        pass
