@@ -198,11 +198,7 @@ def test_what_is_lost_in_a_transfer_is_no_success(
 
         watching = threading.Thread(target=watch)
         watching.start()
-        move = (
-            partial(link.push, big, there)
-            if direction == "push"
-            else partial(link.pull, there, back)
-        )
+        push, pull = partial(link.push, big, there), partial(link.pull, there, back)
         with pytest.raises(DeviceLost):
             (push if direction == "push" else pull)(timeout=10)
         assert not back.exists()
