@@ -210,7 +210,7 @@ def find_artifact(
         f"no {product} ({label}) is built for target {target}{there}",
         hint=f"labctl build --target {target} --product {product}{named}"
         if label in spec.versions
-        else f"the build spec has {listed(spec.versions, joiner='and')}; builds of other sources add labels",
+        else f"the build spec has {listed(spec.versions, joiner='and')}",
     )
 
 
