@@ -2,7 +2,8 @@
 
 from labctl.hdc.host import HostLink
 from labctl.hdc.operations import receive_file, send_file, shell
-from labctl.hdc.server import HdcServer, ServerSession, Target
+from labctl.hdc.server import HdcServer, Target
+from labctl.hdc.server_session import ServerSession
 from labctl.hdc.session import Session
 
 __all__ = [

@@ -1,34 +1,28 @@
 """Conversations with an hdc server: the channel protocol, one TCP connection for each.
 
-Both ways go frames of a length (u32, big-endian) and that many bytes. The server greets first, the
-client answers with the key of the board it wants, then sends one command as text. What comes back
-is text, and in file transfers also tasks: a command (u16, little-endian) and its data as in the
-session protocol. The end of the connection is the end of the answer: there is no status.
+The server greets first, the client answers with the key of the board it wants, then sends one
+command as text. What comes back is text, and in file transfers also tasks: a command (u16,
+little-endian) and its data as in the session protocol. The end of the connection is the end of the
+answer: there is no status.
 """
 
 import re
-import select
-import socket
 import struct
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from labctl.errors import (
-    CommandTimeout,
-    DeviceLost,
     LinkError,
     LinkRefused,
     NotAuthorised,
-    ProtocolError,
 )
+from labctl.hdc.frames import Frames
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.protobuf import Buffer
-from labctl.hdc.wire import MAX_DATA_BYTES, Command
+from labctl.hdc.wire import Command
 
-_LENGTH = struct.Struct(">I")
 _TASK = struct.Struct("<H")
 #: Frames that are tasks, when a file was asked for; all others are text for people.
 _TASKS = frozenset(
@@ -60,107 +54,6 @@ _NO_BOARD = (
     "No target available",
     "Not match target found",
 )
-
-
-class Frames:
-    """A connection that carries frames. ``timeout`` (s) bounds a whole read and each write."""
-
-    def __init__(self, sock: socket.socket, label: str):
-        self.label = label
-        self._socket = sock
-        self._buffer = bytearray(_LENGTH.size)
-        self._filled = 0
-        self._in_head = True
-        self._whole = True
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether another frame may be sent: none was cut short."""
-        return self._whole
-
-    def send(self, *parts: Buffer, timeout: float) -> None:
-        """Send one frame. Raises CommandTimeout.
-
-        A connection that the server has ended is no error here: why it did so is to be read.
-        """
-        if not self._whole:
-            raise DeviceLost(f"the link to {self.label} is not in order: a frame was cut short")
-        self._whole = False
-        views = [memoryview(part) for part in (_LENGTH.pack(sum(map(len, parts))), *parts)]
-        self._socket.settimeout(max(timeout, 0.001))
-        try:
-            while views:
-                sent = self._socket.sendmsg(views)
-                while views and sent >= len(views[0]):
-                    sent -= len(views.pop(0))
-                if views:
-                    views[0] = views[0][sent:]
-        except TimeoutError:
-            raise CommandTimeout(
-                f"{self.label} took no bytes for {timeout:g} s",
-                hint="the board may be frozen, or its storage stuck",
-            ) from None
-        except OSError:
-            return
-        self._whole = True
-
-    def read(self, timeout: float, *, at_most: int = MAX_DATA_BYTES) -> bytes | None:
-        """The next frame; None when the server ended the connection after the last one.
-
-        Raises CommandTimeout (what had arrived is kept), DeviceLost (cut short), ProtocolError
-        (larger than ``at_most`` bytes).
-        """
-        deadline = time.monotonic() + timeout
-        while True:
-            while self._filled < len(self._buffer):
-                if not self._more(deadline, timeout):
-                    return None
-            whole, self._filled = self._buffer, 0
-            self._in_head = not self._in_head
-            if self._in_head:
-                self._buffer = bytearray(_LENGTH.size)
-                return bytes(whole)
-            (size,) = _LENGTH.unpack(whole)
-            if size > at_most:
-                raise ProtocolError(
-                    f"{self.label} sent {bytes(whole)!r} where the length of a frame is due",
-                    hint="is this the port of an hdc server (usually 8710)?",
-                )
-            self._buffer = bytearray(size)
-
-    def _more(self, deadline: float, timeout: float) -> bool:
-        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-        try:
-            count = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
-        except TimeoutError:
-            raise CommandTimeout(
-                f"no answer from {self.label} within {timeout:.3g} s",
-                hint="the board may be frozen or overloaded, or the step needs more time",
-            ) from None
-        except OSError as error:
-            raise self._lost(error.strerror or str(error)) from error
-        self._filled += count
-        if count == 0 and (self._filled or not self._in_head):
-            raise self._lost("the hdc server ended in the middle of a frame")
-        return count > 0
-
-    def _lost(self, reason: str) -> DeviceLost:
-        return DeviceLost(f"lost {self.label}: {reason}", hint="does the hdc server still run?")
-
-    def has_more(self) -> bool:
-        """Whether something has arrived, be it the end."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(self._filled or not self._in_head or poll.poll(0))
-
-    def cut(self) -> None:
-        """End the connection under whoever waits for it; they are told that it ended."""
-        with suppress(OSError):  # the peer may have ended it first
-            self._socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Give the connection back. Idempotent."""
-        self._socket.close()
 
 
 class ServerChannel:

@@ -25,8 +25,9 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.hdc import HdcServer, ServerSession, receive_file, send_file, shell
+from labctl.hdc.frames import Frames
 from labctl.hdc.messages import FILE_FEATURES, TransferConfig, TransferPayload
-from labctl.hdc.server_channel import Frames, refusal
+from labctl.hdc.server_channel import refusal
 from labctl.hdc.wire import Command
 
 HELLO = BANNER + bytes(32)
@@ -120,6 +121,15 @@ def test_a_greeting_of_something_else(greeting: bytes) -> None:
 def test_a_server_that_leaves_in_its_greeting(sent: bytes) -> None:
     with scripted_board(lambda peer: peer.socket.sendall(sent)) as port:
         refused(port, DeviceLost)
+
+
+def test_a_server_that_refuses_before_it_hears_anything() -> None:
+    def script(peer: RawPeer) -> None:
+        write(peer.socket, HELLO)
+        write(peer.socket, b"[Fail]Not match target founded, check connect-key please\r\n")
+
+    with scripted_board(script) as port:
+        refused(port, LinkRefused, "Not match target founded")
 
 
 def test_servers_that_compare_versions_hear_their_own() -> None:
