@@ -11,6 +11,7 @@ from pathlib import Path
 
 import agent_builds
 import pytest
+from hdc_server import Board, stand_in_server
 from jobs import is_alive, soon
 
 from labctl.board import BoardAgent, BoardLease, BoardStore, JobSpec, JobState, probe
@@ -55,17 +56,22 @@ def set_up(link: Transport, workdir: str) -> Desk:
     return Desk(link, workdir, store, agent, agent.refine(facts))
 
 
-@pytest.fixture(params=["hdc", "local"])
+@pytest.fixture(params=["hdc tcp", "hdc server", "local"])
 def desk(request: pytest.FixtureRequest, tmp_path: Path, private_state: Path) -> Iterator[Desk]:
     if request.param == "local":
         with connect("local") as link:
             yield set_up(link, str(tmp_path / "board"))
         return
-    with (
-        serving(VirtualBoard("b", tmp_path / "board")) as (board,),
-        connect("hdc", address=board.address) as link,
-    ):
-        yield set_up(link, str(board.workdir))
+    with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
+        if request.param == "hdc tcp":
+            with connect("hdc", address=board.address) as link:
+                yield set_up(link, str(board.workdir))
+            return
+        with (
+            stand_in_server({"serial": Board(board.address)}) as server,
+            connect("hdc", link="server", key="serial", server=f"127.0.0.1:{server.port}") as link,
+        ):
+            yield set_up(link, str(board.workdir))
 
 
 def test_a_job_comes_back_whole(desk: Desk, tmp_path: Path) -> None:
