@@ -95,6 +95,18 @@ def _programs() -> Iterator[Finding]:
         )
 
 
+def _hdc() -> Iterator[Finding]:
+    path = shutil.which("hdc")
+    yield Finding(
+        "hdc",
+        path is not None,
+        Importance.OPTIONAL,
+        path or "not on PATH",
+        "boards on USB and UART cables (link: server); boards on the network need none",
+        "the toolchains of the OpenHarmony SDK have one, for Linux on x86_64 only",
+    )
+
+
 def _places() -> Iterator[Finding]:
     for name, path, need in (
         ("cache", cache_dir(), CACHE_NEED_BYTES),
@@ -123,5 +135,6 @@ _CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
     _local_builder,
     _programs,
+    _hdc,
     _places,
 )

@@ -27,7 +27,7 @@ from labctl.errors import (
 from labctl.hdc import HdcServer, ServerSession, receive_file, send_file, shell
 from labctl.hdc.frames import Frames
 from labctl.hdc.messages import FILE_FEATURES, TransferConfig, TransferPayload
-from labctl.hdc.server_channel import refusal
+from labctl.hdc.server_channel import ServerChannel, refusal
 from labctl.hdc.wire import Command
 
 HELLO = BANNER + bytes(32)
@@ -159,6 +159,33 @@ def test_no_bytes_of_a_server_do_more_than_a_typed_error(data: bytes) -> None:
                 pass
         except LinkError:
             pass
+
+
+@given(st.lists(st.binary(max_size=40), max_size=5), st.booleans())
+def test_no_frame_of_a_server_does_more_than_a_typed_error(
+    frames: list[bytes], carries_files: bool
+) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        for frame in frames:
+            write(far, frame)
+        far.close()
+        failures: list[LinkError] = []
+        with ServerChannel(
+            Frames(near, "a board"),
+            timeout=1,
+            carries_files=carries_files,
+            large_buffers=True,
+            on_refusal=failures.append,
+        ) as channel:
+            raised: list[LinkError] = []
+            try:
+                while channel.receive()[0] != Command.CHANNEL_CLOSE:
+                    pass
+                assert channel.receive() == (Command.CHANNEL_CLOSE, b"")  # again and again
+            except LinkError as error:
+                raised.append(error)
+        assert raised == failures
 
 
 # Commands
