@@ -63,13 +63,13 @@ def _state(board: Board) -> BoardState:
         with connect_board(board) as link:
             facts = probe(link, workdir=board.workdir, timeout=_TIMEOUT_SECONDS)
     except NotAuthorised as error:
-        return BoardState(board.name, board.target, address, "unauthorised", error.message)
+        return BoardState(board.name, board.target, address, "unauthorised", _told(error))
     except LinkRefused as error:
-        return BoardState(board.name, board.target, address, "offline", error.message)
+        return BoardState(board.name, board.target, address, "offline", _told(error))
     except ConfigError as error:  # one such board must not hide the others
         return BoardState(board.name, board.target, address, "misconfigured", error.message)
     except (InfraError, JobError) as error:
-        return BoardState(board.name, board.target, address, "failing", error.message)
+        return BoardState(board.name, board.target, address, "failing", _told(error))
     detail = [facts.machine, f"{facts.cores} cores"]
     if facts.memory_total_bytes:
         detail.append(f"{size(facts.memory_total_bytes)} memory")
@@ -85,3 +85,7 @@ def _state(board: Board) -> BoardState:
         ", ".join(detail),
         facts.model_dump(mode="json"),
     )
+
+
+def _told(error: LabctlError) -> str:
+    return f"{error.message}; {error.hint}" if error.hint else error.message
