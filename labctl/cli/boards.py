@@ -10,7 +10,15 @@ from labctl.board import probe
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.root import Invocation
 from labctl.config.lab import Board
-from labctl.errors import ConfigError, ExitStatus, InfraError, JobError, LinkRefused, NotAuthorised
+from labctl.errors import (
+    ConfigError,
+    ExitStatus,
+    InfraError,
+    JobError,
+    LabctlError,
+    LinkRefused,
+    NotAuthorised,
+)
 from labctl.records import Execution
 from labctl.report.units import size
 
@@ -67,7 +75,7 @@ def _state(board: Board) -> BoardState:
     except LinkRefused as error:
         return BoardState(board.name, board.target, address, "offline", _told(error))
     except ConfigError as error:  # one such board must not hide the others
-        return BoardState(board.name, board.target, address, "misconfigured", error.message)
+        return BoardState(board.name, board.target, address, "misconfigured", _told(error))
     except (InfraError, JobError) as error:
         return BoardState(board.name, board.target, address, "failing", _told(error))
     detail = [facts.machine, f"{facts.cores} cores"]

@@ -86,6 +86,7 @@ def test_boards_and_shell(
     }
     assert [states["one"]["address"], states["two"]["address"]] == [KEY, "2002"]
     assert "knows no board 4004" in states["four"]["detail"]
+    assert "board's screen" in states["two"]["detail"]
     assert run_cli(["--lab", str(tmp_path), "shell", "one", "--", "sh", "-c", "exit 7"]) == 7
     assert run_cli(["--lab", str(tmp_path), "shell", "three", "--", "true"]) == 255
     assert "is offline, says the hdc server" in capsys.readouterr().err
