@@ -22,8 +22,8 @@ def connect(
 
     ``kind`` is ``local`` (this host) or ``hdc``, that with ``link`` ``tcp`` (to the board's hdcd at
     ``address``, ``HOST:PORT``) or ``server`` (to the board ``key`` of the hdc server at
-    ``server``). ``connect_timeout`` (s) bounds each opening; where a server has to be started first,
-    that comes on top. Raises ConfigError.
+    ``server``). ``connect_timeout`` (s) bounds each opening; starting a server comes on top.
+    Raises ConfigError.
     """
     if kind == "local":
         return LocalTransport()
