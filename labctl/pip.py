@@ -1,0 +1,44 @@
+"""The single gateway to the Python package index: the user's own pip.
+
+pip knows the user's index, mirror, proxy and certificates; labctl knows no address.
+"""
+
+import re
+import sys
+
+from labctl.errors import HostError, ToolMissing
+
+_NETWORK = re.compile(
+    r"Retrying \(Retry|NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
+    r"|SSLError|name resolution|HTTP error (?:5|429)|Connection (?:refused|reset)"
+)
+
+
+def download(*words: str) -> list[str]:
+    """The command line of ``pip download WORDS``, dependencies left out."""
+    return [
+        *(sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"),
+        # Without a retry pip says of a dead network only that it found no such package.
+        *("--retries", "2", "--timeout", "30"),
+        *("download", "--no-deps", *words),
+    ]
+
+
+def host_fault(said: str, what: str) -> HostError | None:
+    """What pip's words say of this host or its network; ``what`` could not be done.
+
+    None when they say nothing of that: the package itself, then, or something new.
+    """
+    if "No module named pip" in said:
+        return ToolMissing(
+            f"{what}: {sys.executable} has no pip", hint=f"{sys.executable} -m ensurepip"
+        )
+    if "No space left on device" in said:
+        return HostError(f"{what}: the disk of this host is full", details=said)
+    if _NETWORK.search(said):
+        return HostError(
+            f"{what}: the package index cannot be reached",
+            hint="check the network, or pip's configuration (`pip config list`)",
+            details=said,
+        )
+    return None
