@@ -24,9 +24,9 @@
         ├── RemoteExit              a remote command ended with non-zero status
         ├── ProgramFailed           crash, signal, out of memory, non-zero exit
         ├── ProgramTimeout
-        ├── OutputNotUnderstood
-        └── GateMissed
+        └── OutputNotUnderstood
 
+A missed gate is no error but a verdict on a finished run; its exit status is a job's.
 Anything else that escapes is a bug in labctl and is shown as one.
 """
 
@@ -186,7 +186,3 @@ class ProgramTimeout(JobError):
 
 class OutputNotUnderstood(JobError):
     """The program ended well, but its output is not what the engine knows."""
-
-
-class GateMissed(JobError):
-    """A measured value is outside the recipe's gate."""

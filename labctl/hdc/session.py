@@ -181,7 +181,8 @@ class Session:
             port,
             timeout=timeout,
             peer="board",
-            hint="is the board on, on this network, and its hdcd listening (tmode port)?",
+            hint="is the board on, on this network, and its hdcd listening (tmode port)?"
+            " A virtual board is started with `labctl virtual-board`",
         )
         try:
             decoder = PacketDecoder()
