@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
-from labctl.hdc import daemon as daemon_module
-from labctl.hdc.daemon import Board, Connection, Daemon
+from labctl.hdc.daemon import Board, Daemon
+from labctl.hdc.daemon import connection as connection_module
+from labctl.hdc.daemon.connection import Connection
 from labctl.hdc.messages import (
     SMALL_CHUNK_BYTES,
     SessionHandShake,
@@ -293,7 +294,7 @@ def test_what_a_virtual_board_cannot_do_fails_and_says_so(host: RawPeer, command
 def test_heartbeats_go_only_to_hosts_that_want_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon_module, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(connection_module, "HEARTBEAT_SECONDS", 0.05)
     with daemon(tmp_path) as address:
         with raw_host(address) as peer:
             buf = encode_tlv({"supportfeatures": "Ver: 3.2.0c,heartbeat"})

@@ -25,9 +25,9 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.hdc import HdcServer, ServerSession, receive_file, send_file, shell
-from labctl.hdc.frames import Frames
 from labctl.hdc.messages import FILE_FEATURES, TransferConfig, TransferPayload
-from labctl.hdc.server_channel import ServerChannel, refusal
+from labctl.hdc.server.channel import ServerChannel, refusal
+from labctl.hdc.server.frames import Frames
 from labctl.hdc.wire import Command
 
 HELLO = BANNER + bytes(32)

@@ -26,7 +26,9 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.hdc import Session, receive_file, send_file, shell
-from labctl.hdc import session as session_module
+from labctl.hdc.host import channel as channel_module
+from labctl.hdc.host import session as session_module
+from labctl.hdc.host.channel import Channel
 from labctl.hdc.messages import (
     FILE_FEATURES,
     LARGE_CHUNK_BYTES,
@@ -37,7 +39,6 @@ from labctl.hdc.messages import (
     decode_tlv,
     encode_tlv,
 )
-from labctl.hdc.session import Channel
 from labctl.hdc.wire import Command, encode_packet
 from labctl.retry import wait_until
 
@@ -702,7 +703,7 @@ def test_channels_do_not_disturb_each_other() -> None:
 
 
 def test_a_consumer_that_sleeps_does_not_make_us_hoard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "QUEUE_BYTES", 1 << 20)
+    monkeypatch.setattr(channel_module, "QUEUE_BYTES", 1 << 20)
     total = 60 << 20
     sent = 0
 
@@ -726,7 +727,7 @@ def test_a_consumer_that_sleeps_does_not_make_us_hoard(monkeypatch: pytest.Monke
 
 
 def test_packets_without_data_are_not_hoarded_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "QUEUE_BYTES", 100_000)
+    monkeypatch.setattr(channel_module, "QUEUE_BYTES", 100_000)
     total, sent = 2_000_000, 0
 
     def board(peer: RawPeer) -> None:

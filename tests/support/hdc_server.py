@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from labctl.errors import LabctlError, LinkError
 from labctl.hdc import Session
-from labctl.hdc.session import Channel
+from labctl.hdc.host.channel import Channel
 from labctl.hdc.wire import Command
 
 BANNER = b"OHOS HDC\0\0\0H"

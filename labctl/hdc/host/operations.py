@@ -12,7 +12,7 @@ from labctl.errors import (
     IntegrityError,
     ProtocolError,
 )
-from labctl.hdc.host import HostChannel, HostLink, expect, raise_echo, refuse
+from labctl.hdc.host.link import HostChannel, HostLink, expect, raise_echo, refuse
 from labctl.hdc.messages import (
     FILE_FEATURES,
     LARGE_CHUNK_BYTES,

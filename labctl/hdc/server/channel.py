@@ -18,9 +18,9 @@ from labctl.errors import (
     LinkRefused,
     NotAuthorised,
 )
-from labctl.hdc.frames import Frames
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.protobuf import Buffer
+from labctl.hdc.server.frames import Frames
 from labctl.hdc.wire import Command
 
 _TASK = struct.Struct("<H")

@@ -1,7 +1,7 @@
 """What the host's operations need of a link to a board, whichever way it goes.
 
-:class:`~labctl.hdc.session.Session` goes straight to the board's hdcd,
-:class:`~labctl.hdc.server_session.ServerSession` through an hdc server. Both speak the same task
+:class:`~labctl.hdc.host.session.Session` goes straight to the board's hdcd,
+:class:`~labctl.hdc.server.session.ServerSession` through an hdc server. Both speak the same task
 packets; how a conversation is opened differs, so a link opens it.
 """
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from labctl.errors import ProtocolError
-from labctl.hdc.daemon_task import Link, Task
+from labctl.hdc.daemon.task import Link, Task
 from labctl.hdc.messages import (
     FILE_FEATURES,
     LARGE_CHUNK_BYTES,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from labctl.errors import DeviceLost, ProtocolError
 from labctl.hdc.dialling import dial
-from labctl.hdc.frames import Frames
+from labctl.hdc.server.frames import Frames
 
 _BANNER = b"OHOS HDC"
 _BANNER_BYTES = 12

@@ -1,23 +1,16 @@
-"""The board side of the hdc session protocol: what hdcd 3.2.0c answers, for boards of software.
-
-A :class:`Daemon` is one board and its port; many share one event loop. It behaves on the wire as
-the recorded hdcd does: packet order, texts of errors, counters of CHANNEL_CLOSE, silence for
-unknown channels and commands. A board without authorisation, that is: every host may do everything
-that the invoking user may.
-"""
+"""One host's connection to a daemon: its handshake, heartbeats, and its channels."""
 
 import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Coroutine
 
-from labctl.errors import HostError, ProtocolError
-from labctl.hdc.daemon_files import FileReceiver, FileSender
-from labctl.hdc.daemon_shell import ShellTask
-from labctl.hdc.daemon_task import Link, Task
+from labctl.errors import ProtocolError
+from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.files import FileReceiver, FileSender
+from labctl.hdc.daemon.shell import ShellTask
+from labctl.hdc.daemon.task import Link, Task
 from labctl.hdc.messages import (
     AuthType,
     EchoLevel,
@@ -33,61 +26,6 @@ FEATURES = "heartbeat,encrypt_tcp"
 #: Bytes that may wait for the host before whoever writes has to wait.
 _WRITE_BUFFER_BYTES = 1 << 20
 _RECORD = struct.Struct("<II")
-
-
-@dataclass(frozen=True)
-class Board:
-    """What a daemon serves: ``shell`` gets the command text as its last argument."""
-
-    name: str
-    directory: Path
-    shell: tuple[str, ...] = ("/bin/sh", "-c")
-    environment: Mapping[str, str] = field(default_factory=dict)
-    #: Called when a host asks for a reboot, with ``""``, ``"bootloader"`` or ``"shutdown"``.
-    on_reboot: Callable[[str], None] | None = None
-
-
-class Daemon:
-    """One board's hdcd. ``await start()``, then it serves until ``await stop()``."""
-
-    def __init__(self, board: Board):
-        self.board = board
-        self.port = 0
-        self._server: asyncio.Server | None = None
-        self._connections: set[Connection] = set()
-        self._background: set[asyncio.Task[None]] = set()
-
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen; the port (chosen by the system if 0). Raises HostError when it is taken."""
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                lambda: Connection(self.board, self._connections, self._background), host, port
-            )
-        except OSError as error:
-            raise HostError(
-                f"cannot listen on {host}:{port}: {error.strerror}",
-                hint="another program may have the port; choose another one, or 0 for any",
-            ) from error
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self.port
-
-    def cut(self) -> None:
-        """Stop listening and cut every connection without a word, as a lost power supply does."""
-        if self._server is not None:
-            self._server.close()
-        for connection in list(self._connections):
-            connection.abort()
-
-    async def stop(self) -> None:
-        """:meth:`cut`, and wait until nothing of it runs any more."""
-        self.cut()
-        if self._server is not None:
-            await self._server.wait_closed()
-        while self._connections or self._background:
-            for task in self._background:
-                task.cancel()
-            await asyncio.sleep(0)
 
 
 class Connection(asyncio.BufferedProtocol, Link):

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Self
 
 from labctl.errors import ConfigError, DeviceLost, LinkError, LinkRefused, NotAuthorised
-from labctl.hdc.host import expect, quoted
-from labctl.hdc.server import HdcServer, Target
-from labctl.hdc.server_channel import ServerChannel
+from labctl.hdc.host.link import expect, quoted
+from labctl.hdc.server.channel import ServerChannel
+from labctl.hdc.server.server import HdcServer, Target
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until
 

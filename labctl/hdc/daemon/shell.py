@@ -9,7 +9,7 @@ from typing import Protocol
 
 from labctl import process
 from labctl.errors import HostError
-from labctl.hdc.daemon_task import Link, Task
+from labctl.hdc.daemon.task import Link, Task
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.wire import Command
 

@@ -1,0 +1,134 @@
+"""One conversation inside a session: a command, a file, a forwarded port."""
+
+import threading
+from collections import deque
+from contextlib import suppress
+from types import TracebackType
+from typing import Protocol, Self
+
+from labctl.errors import CommandTimeout, LinkError
+from labctl.hdc.protobuf import Buffer
+from labctl.hdc.wire import Command
+
+#: A channel whose user does not keep up stops the whole link above this many waiting bytes.
+QUEUE_BYTES = 8 << 20
+#: What a waiting packet costs beside its data: a peer may send empty ones without end.
+_PACKET_BYTES = 200
+#: Longest wait for room to say that a channel is over.
+_CLOSE_SECONDS = 5.0
+
+
+class Carrier(Protocol):
+    """The session as its channels see it."""
+
+    label: str
+    failure: LinkError | None
+
+    def check(self) -> None:
+        """Raise the reason if the session is over."""
+
+    def send(self, channel: int, command: int, *data: Buffer, timeout: float) -> None:
+        """Send one packet."""
+
+    def forget(self, channel: "Channel") -> None:
+        """Packets for this channel go nowhere from now on."""
+
+
+class Channel:
+    """One conversation inside a session: a command, a file. Closing it ends it on the board too.
+
+    ``timeout`` (s) bounds each single wait, for room to send and for the next packet.
+    """
+
+    def __init__(self, session: Carrier, number: int, timeout: float):
+        self.number = number
+        self.timeout = timeout
+        self._session = session
+        self._arrived: deque[tuple[int, bytes]] = deque()
+        self._waiting_bytes = 0
+        self._changed = threading.Condition()
+        self._closed = False
+        self._ended_by_board = False
+
+    def send(self, command: Command, *data: Buffer) -> None:
+        """Send one packet; several buffers are sent as one. Raises LinkError."""
+        self._session.send(self.number, command, *data, timeout=self.timeout)
+
+    def pending(self) -> bool:
+        """Whether :meth:`receive` would return at once."""
+        return bool(self._arrived)
+
+    def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
+        """The next packet's command and data, in order; CHANNEL_CLOSE is the last one.
+
+        Raises CommandTimeout when none comes within ``timeout`` seconds (default: the channel's),
+        DeviceLost or ProtocolError when the link broke before.
+        """
+        patience = self.timeout if timeout is None else timeout
+        with self._changed:
+            arrived = self._changed.wait_for(
+                lambda: self._arrived or self._session.failure, timeout=max(patience, 0)
+            )
+            if not arrived:
+                raise CommandTimeout(
+                    f"no answer from {self._session.label} within {patience:.3g} s",
+                    hint="the board may be frozen or overloaded, or the step needs more time",
+                )
+            if not self._arrived:
+                self._session.check()
+            command, data = self._arrived.popleft()
+            self._waiting_bytes -= len(data) + _PACKET_BYTES
+            self._changed.notify_all()
+        if command == Command.CHANNEL_CLOSE:
+            self._ended_by_board = True
+            # The one-byte counter goes back and forth, one less each time, until it is 0.
+            if data and data[0]:
+                self._send_close(data[0] - 1)
+        return command, data
+
+    def deliver(self, command: int, data: bytes) -> None:
+        """Take a packet from the reading thread; waits while too much is waiting here."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._waiting_bytes < QUEUE_BYTES or self._closed or self._session.failure
+            )
+            self._arrived.append((command, data))
+            self._waiting_bytes += len(data) + _PACKET_BYTES
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Make everyone who waits look at the session's state again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the conversation; on the board, a running ``sh`` gets its TERM. Idempotent."""
+        if self._closed:
+            return
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._session.forget(self)
+        if not self._ended_by_board:
+            self._send_close(1)
+
+    def _send_close(self, counter: int) -> None:
+        # A link that is gone has ended the channel already, and what arrived before stays true.
+        with suppress(LinkError):
+            self._session.send(
+                self.number,
+                Command.CHANNEL_CLOSE,
+                bytes([counter]),
+                timeout=min(self.timeout, _CLOSE_SECONDS),
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""The client side of an hdc server."""
