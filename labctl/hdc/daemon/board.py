@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from labctl.hdc.daemon.interference import Interference
+
 
 @dataclass(frozen=True)
 class Board:
@@ -15,3 +17,5 @@ class Board:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Called when a host asks for a reboot, with ``""``, ``"bootloader"`` or ``"shutdown"``.
     on_reboot: Callable[[str], None] | None = None
+    #: What stands between the board and its hosts: nothing.
+    interference: Interference = field(default_factory=Interference)

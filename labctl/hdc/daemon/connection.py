@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from labctl.errors import ProtocolError
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.files import FileReceiver, FileSender
+from labctl.hdc.daemon.interference import Line, Storage
 from labctl.hdc.daemon.shell import ShellTask
 from labctl.hdc.daemon.task import Link, Task
 from labctl.hdc.messages import (
@@ -19,6 +20,7 @@ from labctl.hdc.messages import (
     decode_tlv,
     encode_tlv,
 )
+from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
 
 HEARTBEAT_SECONDS = 5.0
@@ -28,7 +30,7 @@ _WRITE_BUFFER_BYTES = 1 << 20
 _RECORD = struct.Struct("<II")
 
 
-class Connection(asyncio.BufferedProtocol, Link):
+class Connection(asyncio.BufferedProtocol, Link, Line):
     """One host's connection: its handshake, heartbeats, and its channels."""
 
     def __init__(
@@ -47,6 +49,7 @@ class Connection(asyncio.BufferedProtocol, Link):
         self._may_write = asyncio.Event()
         self._heart: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport
+        self._wire = board.interference.wire(self)
 
     # What asyncio calls
 
@@ -69,7 +72,7 @@ class Connection(asyncio.BufferedProtocol, Link):
         self._decoder.received(nbytes)
         try:
             for packet in self._decoder.packets():
-                self._handle(packet.channel, packet.command, packet.data)
+                self._wire.incoming(packet.channel, packet.command, packet.data)
         except ProtocolError:
             self._transport.abort()  # hdcd drops a peer that does not speak its protocol
 
@@ -90,6 +93,7 @@ class Connection(asyncio.BufferedProtocol, Link):
         for task in self._tasks.values():
             task.stop()
         self._tasks.clear()
+        self._wire.lost()
 
     # What the tasks of the channels use
 
@@ -97,12 +101,13 @@ class Connection(asyncio.BufferedProtocol, Link):
         """Queue one packet."""
         if not self._transport.is_closing():
             prefix = encode_prefix(channel, command, sum(map(len, data)))
-            self._transport.write(b"".join((prefix, *data)))
+            self._wire.outgoing(channel, command, b"".join((prefix, *data)))
 
     async def drained(self) -> None:
         """Wait until there is room again."""
         await asyncio.sleep(0)  # a host that always keeps up must not keep the loop for itself
         await self._may_write.wait()
+        await self._wire.drained()
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run ``work`` beside; the daemon ends it when it stops."""
@@ -118,13 +123,32 @@ class Connection(asyncio.BufferedProtocol, Link):
             task.stop()
             self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
 
+    def storage(self, channel: int) -> Storage:
+        """The files of a channel's transfer."""
+        return self._wire.storage(channel)
+
     def abort(self) -> None:
         """Cut the connection."""
         self._transport.abort()
 
+    # What stands between host and daemon
+
+    def write(self, raw: Buffer) -> None:
+        """Send bytes, unless the host is gone."""
+        if not self._transport.is_closing():
+            self._transport.write(raw)
+
+    def hold(self, *, held: bool) -> None:
+        """Stop reading, or go on."""
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
     # What packets do
 
-    def _handle(self, channel: int, command: int, data: memoryview) -> None:
+    def deliver(self, channel: int, command: int, data: memoryview) -> None:
+        """Handle one packet. Raises ProtocolError."""
         if command == Command.HANDSHAKE:
             self._greet(SessionHandShake.decode(data))
         elif not self._greeted:

@@ -87,7 +87,7 @@ class FileReceiver(Task):
         if config.path.endswith("/") or Path(path).is_dir():
             path = os.path.join(path, config.optional_name)  # noqa: PTH118
         try:
-            self._descriptor = os.open(
+            self._descriptor = self._storage.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN_FLAGS, 0o644
             )
         except OSError as error:
@@ -108,7 +108,7 @@ class FileReceiver(Task):
         # Written on the event loop: the page cache takes a chunk in a fraction of a millisecond.
         try:
             while body:
-                count = os.pwrite(self._descriptor, body, offset)
+                count = self._storage.write(self._descriptor, body, offset)
                 body, offset = body[count:], offset + count
         except OSError as error:
             self._fail(
@@ -160,7 +160,7 @@ class FileSender(Task):
             return
         path = os.path.join(self._directory, remote)  # noqa: PTH118 - keeps a final slash
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
+            self._descriptor = self._storage.open(path, os.O_RDONLY | _OPEN_FLAGS)
         except OSError as error:
             self._fail(_cannot_open(error, path))
             return
@@ -169,7 +169,7 @@ class FileSender(Task):
             if test(found.st_mode):
                 self._fail(_cannot_open(OSError(number, ""), path))
                 return
-        self._size = found.st_size
+        self._size = self._storage.size(self._descriptor)
         config = TransferConfig(
             file_size=self._size,
             path=local,
@@ -200,7 +200,8 @@ class FileSender(Task):
         done = 0
         while True:
             try:
-                body = os.pread(self._descriptor, min(chunk_bytes, self._size - done), done)
+                wanted = min(chunk_bytes, self._size - done)
+                body = self._storage.read(self._descriptor, wanted, done)
             except OSError as error:
                 self._fail(f"Transfer Stop at:{done}/{self._size}(Bytes), Reason: {_reason(error)}")
                 return

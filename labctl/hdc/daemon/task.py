@@ -4,6 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 
+from labctl.hdc.daemon.interference import Storage
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.wire import Command
 
@@ -14,6 +15,10 @@ class Link(ABC):
     @abstractmethod
     def send(self, channel: int, command: Command, *data: bytes) -> None:
         """Queue one packet, its data in parts; nothing happens when the host is gone."""
+
+    @abstractmethod
+    def storage(self, channel: int) -> Storage:
+        """The files of a channel's transfer."""
 
     @abstractmethod
     async def drained(self) -> None:
@@ -46,6 +51,10 @@ class Task(ABC):
     @abstractmethod
     def stop(self) -> None:
         """Give everything back; nothing is sent any more. Idempotent."""
+
+    @property
+    def _storage(self) -> Storage:
+        return self._link.storage(self._channel)
 
     def _send(self, command: Command, *data: bytes) -> None:
         self._link.send(self._channel, command, *data)

@@ -1,0 +1,89 @@
+"""Where a daemon lets something else have a hand in: its packets and its files.
+
+By itself nothing is changed. Virtual boards put their faults here, so that the daemon stays a
+daemon and knows no fault.
+"""
+
+import os
+from abc import ABC, abstractmethod
+
+from labctl.hdc.protobuf import Buffer
+
+
+class Line(ABC):
+    """One connection as whoever interferes may use it; on the daemon's event loop only."""
+
+    @abstractmethod
+    def deliver(self, channel: int, command: int, data: memoryview) -> None:
+        """Handle a packet of the host. Raises ProtocolError."""
+
+    @abstractmethod
+    def write(self, raw: Buffer) -> None:
+        """Send bytes to the host; nothing happens when it is gone."""
+
+    @abstractmethod
+    def hold(self, *, held: bool) -> None:
+        """Stop reading from the host, or go on."""
+
+    @abstractmethod
+    def finish(self, channel: int) -> None:
+        """End the work of a channel and close it, as if it were done."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Cut the connection."""
+
+
+class Storage:
+    """The system calls of file transfers, as :mod:`os` has them. Raise OSError, ValueError."""
+
+    def open(self, path: str, flags: int, mode: int = 0) -> int:
+        """A descriptor of the file."""
+        return os.open(path, flags, mode)
+
+    def size(self, descriptor: int) -> int:
+        """The bytes of an open file."""
+        return os.fstat(descriptor).st_size
+
+    def read(self, descriptor: int, count: int, offset: int) -> bytes:
+        """Up to ``count`` bytes from ``offset`` on."""
+        return os.pread(descriptor, count, offset)
+
+    def write(self, descriptor: int, data: Buffer, offset: int) -> int:
+        """Write at ``offset``; how many bytes were taken."""
+        return os.pwrite(descriptor, data, offset)
+
+
+class Wire:
+    """What passes over one connection, in both directions; made when a host connects."""
+
+    _storage = Storage()
+
+    def __init__(self, line: Line):
+        self._line = line
+
+    def incoming(self, channel: int, command: int, data: memoryview) -> None:
+        """A packet has come; ``data`` is good during the call only. Raises ProtocolError."""
+        self._line.deliver(channel, command, data)
+
+    def outgoing(self, channel: int, command: int, raw: bytes) -> None:  # noqa: ARG002
+        """A whole packet is to go out."""
+        self._line.write(raw)
+
+    def storage(self, channel: int) -> Storage:  # noqa: ARG002
+        """The files of a channel's transfer."""
+        return self._storage
+
+    async def drained(self) -> None:
+        """Wait until most of what is kept back here has gone out, or the host is gone."""
+
+    def lost(self) -> None:
+        """The connection is over."""
+
+
+class Interference:
+    """What interferes with one board."""
+
+    def wire(self, line: Line) -> Wire:
+        """What stands between a new connection and its host."""
+        return Wire(line)
