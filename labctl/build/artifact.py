@@ -26,7 +26,7 @@ from labctl.errors import ConfigError, IntegrityError
 from labctl.files import cache_dir, host_writes, sha256_file, write_atomic
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Recorded(BaseModel):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -10,7 +11,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-from labctl.build import toolchain
 from labctl.build.artifact import (
     Artifact,
     Manifest,
@@ -20,22 +20,25 @@ from labctl.build.artifact import (
     publish,
     read_artifact,
 )
+from labctl.build.builders import Choice, choose
 from labctl.build.elf import prove, read_elf
-from labctl.build.local import Job
+from labctl.build.job import Job, Made, missing_sources
+from labctl.build.place import Site
 from labctl.build.progress import OnProgress, Progress, Step, ignore
+from labctl.build.script import Order
 from labctl.build.smoke import smoke_run
 from labctl.build.source import Folder, Source
 from labctl.build.source_git import Repository
 from labctl.build.source_package import Package
-from labctl.build.spec import BuildSpec, Definition, FolderSource, GitSource, Version, find_spec
-from labctl.build.toolchain import ToolchainIdentity
+from labctl.build.spec import BuildSpec, FolderSource, GitSource, Version, find_spec
+from labctl.build.toolchain import BuilderKind, CompilerKind, Needs
 from labctl.config.names import unknown
 from labctl.config.target import Target, load_target
 from labctl.errors import ConfigError, HostTimeout
 from labctl.files import cache_dir, locked, sha256_file
 
 #: Part of every key: raised when the same inputs are built into something else.
-SCHEMA = 1
+SCHEMA = 2
 KEY_DIGITS = 12
 #: A wait for another labctl that builds the same.
 LOCK_SECONDS = 5 * 3600.0
@@ -49,6 +52,9 @@ class BuildRequest:
         tools: names of tools; all that the version has when ``None``.
         version: label of a version in the build spec; its default when ``None``.
         source: another source for that version: a folder, or a git repository and ref.
+        builder: where compilers run; the first machine that can when ``None``.
+        host: the build host's name in devices.yaml, for the builder ssh.
+        compiler: which compilers are called; the builder's first choice when ``None``.
         jobs: compilers at once; from cores and memory when ``None``.
         lab_root: the lab whose own toolchains come first.
     """
@@ -58,6 +64,9 @@ class BuildRequest:
     tools: tuple[str, ...] | None = None
     version: str | None = None
     source: Path | GitSource | None = None
+    builder: BuilderKind | None = None
+    host: str | None = None
+    compiler: CompilerKind | None = None
     jobs: int | None = None
     lab_root: Path | None = None
 
@@ -66,15 +75,22 @@ class BuildRequest:
 class Plan:
     """All inputs of a build."""
 
-    target: Target
-    spec: BuildSpec
+    order: Order
     label: str
     tools: tuple[str, ...]
     source: Source
-    definitions: dict[str, Definition]
-    flags: tuple[str, ...]
-    toolchain: ToolchainIdentity
+    choice: Choice
     key: str
+
+    @property
+    def target(self) -> Target:
+        """What it is built for."""
+        return self.order.target
+
+    @property
+    def spec(self) -> BuildSpec:
+        """What is built."""
+        return self.order.spec
 
     @property
     def name(self) -> str:
@@ -87,9 +103,14 @@ class Plan:
         return artifacts_dir() / self.target.name / self.name
 
     @property
-    def tree(self) -> Path:
-        """Where it is compiled; kept, so that a further tool costs little."""
-        return cache_dir() / "build" / self.target.name / self.name
+    def site(self) -> Site:
+        """Its folders; they stay, so that a further tool costs little."""
+        return Site(
+            name=f"{self.target.name}/{self.name}",
+            source=self.source.home,
+            source_digest=self.source.identity.digest,
+            home=cache_dir() / "build" / self.target.name / self.name,
+        )
 
 
 def build(request: BuildRequest, *, on_progress: OnProgress = ignore) -> Artifact:
@@ -104,7 +125,7 @@ def build(request: BuildRequest, *, on_progress: OnProgress = ignore) -> Artifac
     if artifact is None or not artifact.has(plan.tools):
         with ExitStack() as stack:
             lock = _lock(plan, stack, on_progress)
-            artifact = _build_missing(plan, lock, request.jobs, on_progress)
+            artifact = _build_missing(plan, lock, on_progress)
     mark_current(artifact)
     return artifact
 
@@ -126,8 +147,12 @@ def make_plan(request: BuildRequest) -> Plan:
         else value
         for name, value in (given if spec.builder == "cmake" else {}).items()
     }
-    flags = toolchain.target_flags(target, spec.zig_target)
-    identity = toolchain.identify()
+    needs = Needs(
+        cmake=spec.builder == "cmake", zig=spec.zig_target is not None, asked=request.compiler
+    )
+    choice = choose(request.builder, target, needs, request.host, request.lab_root)
+    jobs = request.jobs or choice.toolchain.jobs or default_jobs()
+    order = Order(target, spec, definitions, choice.toolchain, jobs)
     inputs = {
         "schema": SCHEMA,
         "product": spec.product,
@@ -135,22 +160,21 @@ def make_plan(request: BuildRequest) -> Plan:
         "target": [target.name, target.elf_machine, target.elf_bits],
         "source": source.identity.digest,
         "definitions": definitions,
-        "flags": flags,
-        "toolchain": identity.model_dump(),
+        "flags": order.flags,
+        "toolchain": choice.toolchain.identity.digested,
         "compile": {name: [t.sources, t.flags] for name, t in spec.tools.items() if t.sources},
     }
     text = json.dumps(inputs, sort_keys=True)
-    return Plan(
-        target=target,
-        spec=spec,
-        label=label,
-        tools=tools,
-        source=source,
-        definitions=definitions,
-        flags=flags,
-        toolchain=identity,
-        key=hashlib.sha256(text.encode()).hexdigest(),
-    )
+    key = hashlib.sha256(text.encode()).hexdigest()
+    return Plan(order, label, tools, source, choice, key)
+
+
+def default_jobs() -> int:
+    """Compilers to run at once: one a core, but no more than one for each GB of free memory."""
+    cores = len(os.sched_getaffinity(0))
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    available_kib = int(fields["MemAvailable"].split()[0])
+    return max(1, min(cores, available_kib >> 20))
 
 
 def _wanted_tools(
@@ -197,26 +221,19 @@ def _lock(plan: Plan, stack: ExitStack, on_progress: OnProgress) -> int:
     return stack.enter_context(locked(path, timeout=LOCK_SECONDS, holder=holder))
 
 
-def _build_missing(plan: Plan, lock: int, jobs: int | None, on_progress: OnProgress) -> Artifact:
+def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
     """Build the tools that the artifact does not have; the lock is held."""
     artifact = read_artifact(plan.artifact)
     missing = [name for name in plan.tools if artifact is None or not artifact.has([name])]
     if artifact is not None and not missing:
         return artifact  # somebody else has built them while we waited
-    job = Job(
-        target=plan.target,
-        spec=plan.spec,
-        definitions=plan.definitions,
-        flags=plan.flags,
-        source=plan.source.fetch(on_progress),
-        tree=plan.tree,
-        jobs=jobs or toolchain.default_jobs(),
-        lock=lock,
-        on_progress=on_progress,
-    )
-    files = job.run(missing)
+    source = plan.source.fetch(on_progress)
+    _check_sources(plan, source, missing)
+    site = plan.site
+    with plan.choice.builder.open(site, lock=lock, on_progress=on_progress) as place:
+        made = Job(plan.order, place, site.home, on_progress).run(missing)
     plan.source.verify_unchanged()
-    records = {name: _examine(plan, name, path, on_progress) for name, path in files.items()}
+    records = {name: _examine(plan, name, file, on_progress) for name, file in made.items()}
     known = {} if artifact is None else artifact.manifest.tools
     manifest = Manifest(
         product=plan.spec.product,
@@ -224,19 +241,26 @@ def _build_missing(plan: Plan, lock: int, jobs: int | None, on_progress: OnProgr
         target=plan.target.name,
         key=plan.key,
         source=plan.source.identity,
-        toolchain=plan.toolchain,
-        definitions=plan.definitions,
-        flags=plan.flags,
+        toolchain=plan.order.toolchain.identity,
+        definitions=dict(plan.order.definitions),
+        flags=plan.order.flags,
         labctl_version=installed_version("labctl"),
         tools={**known, **records},
     )
-    return publish(plan.artifact, manifest, files)
+    return publish(plan.artifact, manifest, {name: file.file for name, file in made.items()})
 
 
-def _examine(plan: Plan, name: str, path: Path, on_progress: OnProgress) -> ToolRecord:
+def _check_sources(plan: Plan, source: Path, tools: Sequence[str]) -> None:
+    files = [file for name in tools for file in plan.spec.tools[name].sources]
+    missing = missing_sources(source, files)
+    if missing:
+        raise ConfigError(f"{plan.order.what}: no source file {source / missing[0]}")
+
+
+def _examine(plan: Plan, name: str, made: Made, on_progress: OnProgress) -> ToolRecord:
     """Prove a built file to be what the spec says, and start it once."""
     on_progress(Progress(Step.CHECK, name))
-    tool = plan.spec.tools[name]
+    tool, path = plan.spec.tools[name], made.file
     facts = read_elf(path)
     prove(name, facts, tool.elf, plan.target)
     return ToolRecord(

@@ -1,188 +1,153 @@
-"""The local builder: zig compiles on this host, driven by CMake and Ninja or called directly."""
+"""The local builder: compilers run on this host, in folders of labctl's cache."""
 
-import re
+import os
+import platform
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from labctl import process
-from labctl.build import toolchain
-from labctl.build.diagnose import ErrorLines, disk_is_full, explain
-from labctl.build.progress import OnProgress, Progress, Step
-from labctl.build.spec import BuildSpec, Definition, ToolSpec
+from labctl.build.gcc import find_gcc
+from labctl.build.place import Builder, Folders, Place, Site
+from labctl.build.progress import OnProgress
+from labctl.build.toolchain import BuilderKind, CompilerKind, Machine, Needs, Toolchain
+from labctl.build.zig import locate, offer_zig
 from labctl.config.target import Target
-from labctl.errors import CompileError, ConfigError, HostError
-from labctl.files import host_writes, write_atomic
+from labctl.errors import HostError, HostTimeout, ToolMissing
+from labctl.files import cache_dir, host_writes, write_atomic
 
-CONFIGURE_SECONDS = 900.0
-COMPILE_SECONDS = 4 * 3600.0
-
-_NINJA_PROGRESS = re.compile(r"\[(\d+)/(\d+)\] ?(.*)")
+ASK_SECONDS = 20.0
 
 
-@dataclass(frozen=True)
-class Job:
-    """One build on this host, in a tree of its own that stays for the next one.
+class LocalBuilder(Builder):
+    """This host: PyPI's zig, cmake and ninja, or an installed GCC."""
 
-    ``lock`` is the descriptor of the tree's lock: compilers inherit it, so that the tree stays
-    locked until they have ended, also when labctl is killed.
+    kind = BuilderKind.LOCAL
+
+    def offer(self, target: Target, needs: Needs) -> Toolchain:
+        """zig unless GCC is asked for, or zig is not installed. Raises ToolMissing."""
+        on = Machine(builder=self.kind, machine=platform.machine(), system=_system())
+        if needs.asked is CompilerKind.GCC:
+            return self._gcc(target, needs, on)
+        try:
+            return offer_zig(needs, on, target)
+        except ToolMissing as no_zig:
+            if needs.asked is CompilerKind.ZIG or needs.zig:
+                raise
+            try:
+                return self._gcc(target, needs, on)
+            except ToolMissing:
+                raise no_zig from None
+
+    def folders(self, site: Site) -> Folders:
+        """The source where it is, and a tree that stays for the next build."""
+        return Folders(source=str(site.source), tree=str(site.home / "tree"))
+
+    @contextmanager
+    def open(
+        self,
+        site: Site,
+        *,
+        lock: int,
+        on_progress: OnProgress,  # noqa: ARG002 - nothing is sent
+    ) -> Iterator[Place]:
+        """Make the tree. Raises HostError."""
+        folders = self.folders(site)
+        with host_writes(Path(folders.tree)):
+            Path(folders.tree).mkdir(parents=True, exist_ok=True)
+        yield LocalPlace(folders, lock)
+
+    def _gcc(self, target: Target, needs: Needs, on: Machine) -> Toolchain:
+        try:
+            own = locate()
+        except ToolMissing:
+            return find_gcc(_ask, target, needs, on=on)
+        return find_gcc(_ask, target, needs, on=on, cmake=str(own.cmake), ninja=str(own.ninja))
+
+
+class LocalPlace(Place):
+    """Folders of this host."""
+
+    def __init__(self, folders: Folders, lock: int):
+        self.folders = folders
+        self._tree = Path(folders.tree)
+        self._lock = lock
+
+    def run(
+        self,
+        words: Sequence[str],
+        *,
+        timeout: float,
+        on_line: Callable[[str], None],
+        log: Path,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+    ) -> process.Completed:
+        """Run it here; it inherits the build's lock."""
+        return process.run_streaming(
+            words,
+            timeout=timeout,
+            on_line=on_line,
+            log=log,
+            cwd=self._tree if cwd is None else Path(cwd),
+            env={**_kept_environment(), **env},
+            keep_open=(self._lock,),
+        )
+
+    def read(self, name: str) -> str | None:
+        """The text of a file of the tree."""
+        path = self._tree / name
+        try:
+            return path.read_text()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise HostError(f"cannot read {path}: {error}") from error
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the tree."""
+        write_atomic(self._tree / name, text)
+
+    def clear(self) -> None:
+        """Empty the tree."""
+        with host_writes(self._tree):
+            shutil.rmtree(self._tree)
+            self._tree.mkdir()
+
+    def exists(self, path: str) -> bool:
+        """Whether it exists here."""
+        return (self._tree / path).exists()
+
+    def fetch(self, path: str, to: Path) -> None:
+        """Copy it within this host."""
+        with host_writes(to):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self._tree / path, to)
+
+
+def _kept_environment() -> dict[str, str]:
+    """What build programs get of this process's environment.
+
+    Nothing of the user's that could change the result (CFLAGS, CC, CMAKE_GENERATOR, ...) gets in.
     """
-
-    target: Target
-    spec: BuildSpec
-    definitions: dict[str, Definition]
-    flags: tuple[str, ...]
-    source: Path
-    tree: Path
-    jobs: int
-    lock: int
-    on_progress: OnProgress
-
-    @property
-    def log(self) -> Path:
-        """All that the build programs print."""
-        return self.tree / "build.log"
-
-    def run(self, tools: Sequence[str]) -> dict[str, Path]:
-        """Build tools; their files in the build tree.
-
-        Raises CompileError, ConfigError, ToolMissing, HostError, HostTimeout.
-        """
-        programs = toolchain.locate()
-        self._prepare_tree(self._toolchain_file(programs))
-        if self.spec.builder == "compile":
-            return {name: self._compile(programs, name, self.spec.tools[name]) for name in tools}
-        self._runtime(programs)
-        self._configure(programs)
-        self._ninja(programs, tools)
-        return {name: self._built(name) for name in tools}
-
-    def _prepare_tree(self, toolchain_file: str) -> None:
-        """Keep the tree of the last build, unless its programs have moved: CMake refuses that."""
-        file = self.tree / "toolchain.cmake"
-        with host_writes(self.tree):
-            if not file.is_file() or file.read_text() != toolchain_file:
-                shutil.rmtree(self.tree, ignore_errors=True)
-            self.tree.mkdir(parents=True, exist_ok=True)
-            self.log.write_bytes(b"")
-        write_atomic(file, toolchain_file)
-
-    @property
-    def _what(self) -> str:
-        return f"{self.spec.product} for {self.target.name}"
-
-    def _step(self, step: Step, words: Sequence[str], timeout: float) -> None:
-        """Run one program, its output in the log."""
-        errors = ErrorLines()
-
-        def see(line: str) -> None:
-            errors.see(line)
-            moved = _NINJA_PROGRESS.match(line)
-            if moved:
-                done, total, message = int(moved[1]), int(moved[2]), moved[3]
-                self.on_progress(Progress(step, message, done, total))
-
-        with host_writes(self.log):
-            with self.log.open("ab") as log:
-                log.write(f"$ {' '.join(words)}\n".encode())
-            done = process.run_streaming(
-                words,
-                timeout=timeout,
-                on_line=see,
-                log=self.log,
-                cwd=self.tree,
-                env=toolchain.environment(),
-                keep_open=(self.lock,),
-            )
-        if done.exit_status != 0:
-            raise explain(self._what, done, errors, self.log)
-
-    def _runtime(self, programs: toolchain.Programs) -> None:
-        """Have the libraries that every program of the target is linked with."""
-        what = f"C and C++ runtime for {self.target.name}"
-        self.on_progress(Progress(Step.RUNTIME, f"{what}, once for all builds"))
-        failed = toolchain.prepare_runtime(programs, self.flags, self.tree)
-        if failed is not None:
-            full = ": the disk is full" if disk_is_full(self.tree) else ""
-            raise HostError(f"zig cannot build its {what}{full}", details=failed.tail(12) or None)
-
-    def _configure(self, programs: toolchain.Programs) -> None:
-        self.on_progress(Progress(Step.CONFIGURE, self._what))
-        given = {
-            "CMAKE_MAKE_PROGRAM": str(programs.ninja),
-            "CMAKE_TOOLCHAIN_FILE": str(self.tree / "toolchain.cmake"),
-            "CMAKE_RUNTIME_OUTPUT_DIRECTORY": str(self.tree / "bin"),
-            **self.definitions,
-        }
-        words = [str(programs.cmake), "-G", "Ninja", "-S", str(self.source), "-B", str(self.tree)]
-        words += [f"-D{name}={cmake_value(value)}" for name, value in given.items()]
-        self._step(Step.CONFIGURE, words, CONFIGURE_SECONDS)
-
-    def _toolchain_file(self, programs: toolchain.Programs) -> str:
-        """CMake's view of zig: one program that is C compiler, C++ compiler and archiver."""
-        flags = (*self.flags, *toolchain.prefix_maps(self.source, self.tree))
-        lines = [
-            "set(CMAKE_SYSTEM_NAME Linux)",
-            f"set(CMAKE_SYSTEM_PROCESSOR {self.target.machine})",
-            # No program or library of this host's gets in.
-            "set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)",
-            "set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)",
-            "set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)",
-            f"set(CMAKE_FIND_ROOT_PATH {cmake_quoted(str(self.tree / 'no-libraries'))})",
-        ]
-        zig = cmake_quoted(str(programs.zig))
-        for language, command in (("C", "cc"), ("CXX", "c++"), ("ASM", "cc")):
-            words = " ".join(cmake_quoted(word) for word in (command, *flags))
-            lines.append(f"set(CMAKE_{language}_COMPILER {zig} {words})")
-            # CMake wants one program as archiver; zig is one only with an argument.
-            archive = cmake_quoted(f'"{programs.zig}" ar qcD <TARGET> <OBJECTS>')
-            lines.append(f"set(CMAKE_{language}_ARCHIVE_CREATE {archive})")
-            append = cmake_quoted(f'"{programs.zig}" ar qD <TARGET> <OBJECTS>')
-            lines.append(f"set(CMAKE_{language}_ARCHIVE_APPEND {append})")
-            finish = cmake_quoted(f'"{programs.zig}" ranlib <TARGET>')
-            lines.append(f"set(CMAKE_{language}_ARCHIVE_FINISH {finish})")
-        return "\n".join(lines) + "\n"
-
-    def _ninja(self, programs: toolchain.Programs, tools: Sequence[str]) -> None:
-        self.on_progress(Progress(Step.COMPILE, self._what))
-        words = [str(programs.ninja), "-C", str(self.tree), "-j", str(self.jobs), *tools]
-        self._step(Step.COMPILE, words, COMPILE_SECONDS)
-
-    def _built(self, name: str) -> Path:
-        path = self.tree / "bin" / name
-        if not path.is_file():
-            raise ConfigError(
-                f"{self._what}: building {name!r} gave no program of that name",
-                hint="a tool has to be an executable target of the source's CMakeLists.txt",
-            )
-        return path
-
-    def _compile(self, programs: toolchain.Programs, name: str, tool: ToolSpec) -> Path:
-        """One call of the compiler for all of a tool's C files."""
-        self.on_progress(Progress(Step.COMPILE, f"{name} for {self.target.name}"))
-        files = [self.source / given for given in tool.sources]
-        for file in files:
-            if not file.is_file():
-                raise ConfigError(f"{self._what}: no source file {file}")
-        output = self.tree / name
-        maps = toolchain.prefix_maps(self.source, self.tree)
-        words = [str(programs.zig), "cc", *self.flags, *maps, *tool.flags]
-        words += [*map(str, files), "-o", str(output)]
-        self._step(Step.COMPILE, words, COMPILE_SECONDS)
-        if not output.is_file():
-            raise CompileError(f"the compiler left no {name}", hint=f"the whole log: {self.log}")
-        return output
+    kept = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME")
+    return {name: os.environ[name] for name in kept if name in os.environ} | {
+        # Builds ask git for versions; a repository around the cache is not the source's.
+        "GIT_CEILING_DIRECTORIES": str(cache_dir()),
+    }
 
 
-def cmake_value(value: Definition) -> str:
-    """A definition's value as CMake writes it."""
-    if isinstance(value, bool):
-        return "ON" if value else "OFF"
-    return str(value)
+def _ask(words: Sequence[str]) -> str | None:
+    try:
+        done = process.run(words, timeout=ASK_SECONDS, env={**_kept_environment(), "LC_ALL": "C"})
+    except (ToolMissing, HostTimeout):
+        return None
+    return done.text if done.exit_status == 0 else None
 
 
-def cmake_quoted(text: str) -> str:
-    """A quoted argument of the CMake language, cmake-language(7)."""
-    escaped = re.sub(r'([\\"$])', r"\\\1", text)
-    return f'"{escaped}"'
+def _system() -> str | None:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return None

@@ -10,9 +10,11 @@ class Step(StrEnum):
 
     WAIT = "wait"
     SOURCE = "source"
+    SEND = "send"
     RUNTIME = "runtime"
     CONFIGURE = "configure"
     COMPILE = "compile"
+    COLLECT = "collect"
     CHECK = "check"
 
 

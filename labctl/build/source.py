@@ -55,6 +55,11 @@ class Source(ABC):
 
     identity: SourceIdentity
 
+    @property
+    def home(self) -> Path:
+        """Where its folder is, or will be once it is fetched."""
+        return sources_dir() / self.identity.digest
+
     @abstractmethod
     def fetch(self, on_progress: OnProgress) -> Path:
         """The folder with the source, fetched and verified when it is not here yet."""
@@ -105,6 +110,11 @@ class Folder(Source):
                 )
         self.path = path.resolve()
         self.identity = self._identify()
+
+    @property
+    def home(self) -> Path:
+        """The folder itself."""
+        return self.path
 
     def fetch(self, on_progress: OnProgress) -> Path:  # noqa: ARG002 - nothing to wait for
         """The folder itself."""

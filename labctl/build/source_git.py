@@ -6,7 +6,7 @@ from pathlib import Path
 
 from labctl import process
 from labctl.build.progress import OnProgress, Progress, Step
-from labctl.build.source import GIT_SECONDS, Source, SourceIdentity, fetching, keep, sources_dir
+from labctl.build.source import GIT_SECONDS, Source, SourceIdentity, fetching, keep
 from labctl.errors import ConfigError, HostError
 
 FETCH_SECONDS = 1800.0
@@ -33,7 +33,7 @@ class Repository(Source):
 
     def fetch(self, on_progress: OnProgress) -> Path:
         """The checked-out tree. Raises ConfigError, HostError, HostTimeout."""
-        home = sources_dir() / self.identity.digest
+        home = self.home
         if home.is_dir():
             return home
         on_progress(Progress(Step.SOURCE, f"fetch {self.ref} of {self.address}"))

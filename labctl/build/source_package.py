@@ -12,7 +12,7 @@ from pathlib import Path
 
 from labctl import pip, process
 from labctl.build.progress import OnProgress, Progress, Step
-from labctl.build.source import Source, SourceIdentity, fetching, keep, sources_dir
+from labctl.build.source import Source, SourceIdentity, fetching, keep
 from labctl.build.spec import PackageSource
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.files import sha256_file
@@ -41,7 +41,7 @@ class Package(Source):
         Raises ToolMissing, HostError, HostTimeout, IntegrityError when the archive is not the
         pinned one, ConfigError when it does not hold what the spec says.
         """
-        home = sources_dir() / self.identity.digest
+        home = self.home
         if home.is_dir():
             return home
         on_progress(Progress(Step.SOURCE, f"fetch {self.identity.location}"))

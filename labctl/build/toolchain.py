@@ -1,158 +1,123 @@
-"""The compiler and build programs of this Python environment: PyPI's cmake, ninja and ziglang.
+"""What compiles: which programs, of which versions, on which machine; and the flags for a target.
 
-They are taken from the packages of the running interpreter, never from PATH: what built an artifact
-is then what its manifest says.
+A builder offers a :class:`Toolchain` for a target. What it says of itself goes into the manifest,
+and what of that decides on the bytes into the key.
 """
 
-import importlib
-import importlib.metadata
-import importlib.util
-import os
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict
 
-from labctl import process
-from labctl.config.target import Target
-from labctl.errors import ToolMissing
-from labctl.files import cache_dir, write_atomic
+#: The environment of all build programs, on every machine.
+BUILD_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
+    {
+        "LC_ALL": "C",
+        "SOURCE_DATE_EPOCH": "315532800",  # 1980-01-01, the earliest that zip files can hold
+        "NINJA_STATUS": "[%f/%t] ",
+    }
+)
 
-HINT = "run `pip install 'labctl[build]'` in this Python environment"
 
-#: The runtime is some 1,300 small files; 100 s of one core here.
-RUNTIME_SECONDS = 1800.0
+class BuilderKind(StrEnum):
+    """Where compilers run."""
 
-#: For all languages. ``-s``: no debug information (also none in zig's own libraries, which it would
-#: build a second time). Without the sanitizer's flag zig traps undefined behaviour in programs that
-#: are compiled without ``-O``, CMake's tests for instance, and builds a library for that.
-COMMON_FLAGS = ("-s", "-fno-sanitize=undefined")
+    LOCAL = "local"
+    CONTAINER = "container"
+    SSH = "ssh"
 
-_RUNTIME_C = "int main(void) { return 0; }\n"
-_RUNTIME_CXX = """#include <string>
-int main(int, char **argv) { std::string s(argv[0]); if (s.empty()) throw s; return 0; }
-"""
+
+class CompilerKind(StrEnum):
+    """Which compilers labctl knows how to call."""
+
+    ZIG = "zig"
+    GCC = "gcc"
+    KIT = "kit"
+    """Those of a kit that the user supplies; the build spec's own steps call them."""
+
+
+class Machine(BaseModel):
+    """The machine that a builder compiles on."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    builder: BuilderKind
+    machine: str
+    """What ``uname -m`` says there."""
+    system: str | None = None
+    """Its operating system, e.g. ``Debian GNU/Linux 12 (bookworm)``."""
+    image: str | None = None
+    """Digest of the container's image."""
+    engine: str | None = None
+    """The container engine, with its version."""
+    host: str | None = None
+    """The build host's name in devices.yaml."""
+    network: bool | None = None
+    """Whether compilers could reach a network; ``None`` where nobody kept them from it."""
+
+    def __str__(self) -> str:
+        where = self.host or (self.image or "")[:19] or "this host"
+        return f"{self.builder} ({where}, {self.machine})"
 
 
 class ToolchainIdentity(BaseModel):
-    """The versions that decide on an artifact's bytes."""
+    """The programs that decide on an artifact's bytes, and where they run."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    zig: str
-    cmake: str
+    compiler: CompilerKind
+    version: str | None
+    """What the compiler says of itself; ``None`` for a kit's."""
+    triple: str | None = None
+    """The triple that it compiles for, where the compiler itself fixes it."""
+    libc: str | None = None
+    """The C library that programs are linked with, with its version where it is known."""
+    cmake: str | None = None
+    ninja: str | None = None
+    on: Machine
+
+    @property
+    def digested(self) -> dict[str, object]:
+        """What of it belongs into a build's key."""
+        return self.model_dump(mode="json", exclude={"on": {"system", "engine", "network"}})
 
     def __str__(self) -> str:
-        return f"zig {self.zig}, cmake {self.cmake}"
+        said = [f"{self.compiler} {self.version}" if self.version else "the kit's own"]
+        said += [f"cmake {self.cmake}"] if self.cmake else []
+        return f"{', '.join(said)}; {self.on}"
 
 
 @dataclass(frozen=True)
-class Programs:
-    """Where the build programs are."""
+class Needs:
+    """What a build needs of a toolchain."""
 
-    zig: Path
-    cmake: Path
-    ninja: Path
-
-
-def identify() -> ToolchainIdentity:
-    """The versions that are installed. Raises ToolMissing."""
-    return ToolchainIdentity(zig=_version("ziglang"), cmake=_version("cmake"))
-
-
-def locate() -> Programs:
-    """The programs that are installed. Raises ToolMissing."""
-    spec = importlib.util.find_spec("ziglang")
-    places = spec.submodule_search_locations if spec else None
-    if not places:
-        raise _missing("ziglang")
-    return Programs(
-        zig=_program("ziglang", Path(places[0]), "zig"),
-        cmake=_program("cmake", _folder("cmake", "CMAKE_BIN_DIR"), "cmake"),
-        ninja=_program("ninja", _folder("ninja", "BIN_DIR"), "ninja"),
-    )
+    cmake: bool
+    """CMake and Ninja."""
+    compiler: bool = True
+    """A compiler for the target; without it the kit brings its own."""
+    zig: bool = False
+    """zig alone can do it: a C library of another version than the machine's is asked for."""
+    asked: CompilerKind | None = None
+    """The compiler that the user wants."""
 
 
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError as error:
-        raise _missing(package) from error
+@dataclass(frozen=True)
+class Toolchain:
+    """Programs of one machine, in the words with which they are called there."""
 
-
-def _folder(package: str, constant: str) -> Path:
-    """Where a package keeps its programs, by its own documented constant."""
-    try:
-        return Path(getattr(importlib.import_module(package), constant))
-    except (ImportError, AttributeError) as error:
-        raise _missing(package) from error
-
-
-def _program(package: str, folder: Path, name: str) -> Path:
-    path = folder / name
-    if not os.access(path, os.X_OK):
-        raise _missing(package)
-    return path
-
-
-def _missing(package: str) -> ToolMissing:
-    return ToolMissing(f"the Python package {package!r} is not installed", hint=HINT)
-
-
-def environment() -> dict[str, str]:
-    """The environment of all build programs.
-
-    Nothing of the user's that could change the result (CFLAGS, CC, CMAKE_GENERATOR, ...) gets in.
-    """
-    kept = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME")
-    zig_cache = str(cache_dir() / "zig")
-    return {name: os.environ[name] for name in kept if name in os.environ} | {
-        "LC_ALL": "C",
-        "SOURCE_DATE_EPOCH": "315532800",  # 1980-01-01, the earliest that zip files can hold
-        "ZIG_GLOBAL_CACHE_DIR": zig_cache,
-        "ZIG_LOCAL_CACHE_DIR": zig_cache,
-        # Builds ask git for versions; a repository around the cache is not the source's.
-        "GIT_CEILING_DIRECTORIES": str(cache_dir()),
-        "NINJA_STATUS": "[%f/%t] ",
-    }
-
-
-def target_flags(target: Target, zig_target: str | None) -> tuple[str, ...]:
-    """What makes zig compile for a target, in every call."""
-    if zig_target is not None:
-        return ("-target", zig_target, *COMMON_FLAGS)
-    return ("-target", target.zig.target, f"-mcpu={target.zig.cpu}", *COMMON_FLAGS)
-
-
-def prefix_maps(source: Path, build: Path) -> tuple[str, ...]:
-    """Flags that keep this host's folders out of the programs."""
-    return (f"-ffile-prefix-map={source}=.", f"-ffile-prefix-map={build}=./build")
-
-
-def prepare_runtime(
-    programs: Programs, flags: tuple[str, ...], scratch: Path
-) -> process.Completed | None:
-    """Make zig build its C and C++ runtime for a target, if its cache does not have them.
-
-    zig builds one library at a time; started for C and for C++ at once, it builds two. What failed,
-    or ``None``. Raises HostError, HostTimeout.
-    """
-    sources = {"cc": ("runtime.c", _RUNTIME_C), "c++": ("runtime.cpp", _RUNTIME_CXX)}
-
-    def prepare(language: str) -> process.Completed:
-        name, text = sources[language]
-        write_atomic(scratch / name, text)
-        words = [str(programs.zig), language, *flags, "-O2", name, "-o", f"{name}.out"]
-        return process.run(words, timeout=RUNTIME_SECONDS, cwd=scratch, env=environment())
-
-    with ThreadPoolExecutor(len(sources)) as pool:
-        return next((done for done in pool.map(prepare, sources) if done.exit_status != 0), None)
-
-
-def default_jobs() -> int:
-    """Compilers to run at once: one a core, but no more than one for each GB of free memory."""
-    cores = len(os.sched_getaffinity(0))
-    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    available_kib = int(fields["MemAvailable"].split()[0])
-    return max(1, min(cores, available_kib >> 20))
+    identity: ToolchainIdentity
+    c: tuple[str, ...] = ()
+    cxx: tuple[str, ...] = ()
+    ar: tuple[str, ...] = ()
+    ranlib: tuple[str, ...] = ()
+    strip: tuple[str, ...] = ()
+    """Removes symbols; empty for zig, which links without them and tells them in a map."""
+    cmake: str = ""
+    ninja: str = ""
+    ccache: str | None = None
+    """A program that is put before compilers and keeps what they made."""
+    jobs: int | None = None
+    """How many compilers the machine has cores and memory for; ``None``: as many as this host."""
+    environment: Mapping[str, str] = field(default_factory=lambda: BUILD_ENVIRONMENT)

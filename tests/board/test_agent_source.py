@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from labctl import process
-from labctl.build.toolchain import environment, locate, target_flags
+from labctl.build.zig import environment, locate, zig_flags
 from labctl.config.target import load_target
 from labctl.shipped import TOOLCHAINS
 
@@ -14,7 +14,7 @@ def test_the_agent_compiles_without_a_warning(target: str, tmp_path: Path) -> No
     strict = ("-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror")
     done = process.run(
         [
-            *(locate().zig, "cc", *target_flags(load_target(target), None)),
+            *(locate().zig, "cc", *zig_flags(load_target(target), None)),
             *(*strict, "-c", *sorted(folder.glob("*.c"))),
         ],
         timeout=240,

@@ -57,8 +57,8 @@ def refused(request: BuildRequest, kind: type[LabctlError]) -> LabctlError:
 def test_a_product_becomes_static_stripped_and_proven_tools(tiny_lab) -> None:  # type: ignore[no-untyped-def]
     seen = Seen()
     artifact = build(tiny_lab.request(), on_progress=seen)
-    assert seen.steps == [Step.RUNTIME, Step.CONFIGURE, Step.COMPILE, Step.CHECK]
-    assert (seen.events[-3].done, seen.events[-3].total) == (6, 6)
+    assert seen.steps == [Step.RUNTIME, Step.CONFIGURE, Step.COMPILE, Step.COLLECT, Step.CHECK]
+    assert (seen.events[-5].done, seen.events[-5].total) == (6, 6)
     assert sorted(artifact.manifest.tools) == ["one", "two"]
     for name, tool in artifact.manifest.tools.items():
         path = artifact.tool(name)
@@ -227,13 +227,14 @@ def test_what_is_not_built_is_said_with_the_command_that_builds_it(tiny_lab) -> 
     assert (caught.value.hint or "").endswith("--product tiny --version first --tool two")
 
 
-def test_a_missing_build_program(tiny_lab, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_missing_build_program(tiny_lab, monkeypatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
     from importlib import metadata
 
     def absent(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr("importlib.metadata.version", absent)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no GCC either
     error = refused(tiny_lab.request(), ToolMissing)
     assert error.message == "the Python package 'ziglang' is not installed"
     assert "pip install 'labctl[build]'" in (error.hint or "")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from labctl import process
-from labctl.build import toolchain
+from labctl.build import zig
 from labctl.build.elf import prove, read_elf
 from labctl.build.spec import ElfKind
 from labctl.config.target import load_target
@@ -17,9 +17,9 @@ LIBRARY = "int add(int a, int b) { return a + b; }\n"
 
 def compiled(folder: Path, text: str, *flags: str, target: str = "aarch64-linux-musl") -> Path:
     (folder / "a.c").write_text(text)
-    zig = str(toolchain.locate().zig)
-    words = [zig, "cc", "-target", target, "-O2", "-nostdlib", *flags, "a.c", "-o", "a.out"]
-    done = process.run(words, timeout=120, cwd=folder, env=toolchain.environment())
+    program = str(zig.locate().zig)
+    words = [program, "cc", "-target", target, "-O2", "-nostdlib", *flags, "a.c", "-o", "a.out"]
+    done = process.run(words, timeout=120, cwd=folder, env=zig.environment())
     assert done.exit_status == 0, done.tail()
     return folder / "a.out"
 

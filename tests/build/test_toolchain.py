@@ -2,21 +2,22 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build import toolchain
-from labctl.build.local import cmake_quoted, cmake_value
+from labctl.build import zig
+from labctl.build.builder import default_jobs
+from labctl.build.local import _kept_environment
+from labctl.build.script import cmake_quoted, cmake_value
 
 
 def test_the_programs_are_those_of_this_environment() -> None:
-    programs = toolchain.locate()
+    programs = zig.locate()
     for path in (programs.zig, programs.cmake, programs.ninja):
         assert path.is_file()
-    assert toolchain.identify().zig
 
 
 def test_nothing_that_changes_a_build_gets_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CC", "CMAKE_GENERATOR", "ZIG_LIB_DIR"):
         monkeypatch.setenv(name, "x")
-    environment = toolchain.environment()
+    environment = {**_kept_environment(), **zig.environment()}
     assert {"CFLAGS", "CC", "CMAKE_GENERATOR", "ZIG_LIB_DIR"}.isdisjoint(environment)
     assert environment["SOURCE_DATE_EPOCH"].isdigit()
 
@@ -31,7 +32,7 @@ def test_jobs_fit_cores_and_memory(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     said = f"MemTotal: 1 kB\nMemAvailable:   {available_kib} kB\n"
     monkeypatch.setattr(Path, "read_text", lambda _: said)
-    assert toolchain.default_jobs() == jobs
+    assert default_jobs() == jobs
 
 
 def test_cmake_gets_text_as_it_is() -> None:

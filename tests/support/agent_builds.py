@@ -10,7 +10,7 @@ import pytest
 
 from labctl import process
 from labctl.build import BuildRequest, build
-from labctl.build.toolchain import environment, locate, target_flags
+from labctl.build.zig import environment, locate, zig_flags
 from labctl.config.target import load_target
 from labctl.files import cache_dir, locked
 from labctl.shipped import TOOLCHAINS
@@ -47,7 +47,7 @@ def arm64_program(text: str) -> Path:
         if not output.exists():
             source.write_text(text)
             temporary = output.with_name(f".{name}.tmp")
-            flags = target_flags(load_target("rk3568"), None)
+            flags = zig_flags(load_target("rk3568"), None)
             words = [locate().zig, "cc", *flags, "-O2", "-static", source, "-o", temporary]
             done = process.run(words, timeout=240, env=environment())
             assert done.exit_status == 0, done.tail()

@@ -1,0 +1,70 @@
+"""Which machine builds: the one that is asked for, or the first that can."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.build.local import LocalBuilder
+from labctl.build.place import Builder
+from labctl.build.toolchain import BuilderKind, Needs, Toolchain
+from labctl.config.target import Target
+from labctl.errors import ConfigError, HostError, ToolMissing
+
+#: What ``auto`` tries, in this order.
+AUTO = (BuilderKind.LOCAL,)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The machine that builds, what it builds with, and why it is this one."""
+
+    builder: Builder
+    toolchain: Toolchain
+    why: str
+
+
+def make(kind: BuilderKind, target: Target, host: str | None, lab_root: Path | None) -> Builder:  # noqa: ARG001
+    """The builder of a kind. Raises ConfigError, ToolMissing."""
+    if host is not None and kind is not BuilderKind.SSH:
+        raise ConfigError(
+            f"a build host is named, but the {kind} builder has none",
+            hint=f"--builder ssh --host {host}",
+        )
+    match kind:
+        case BuilderKind.LOCAL:
+            return LocalBuilder()
+        case _:
+            raise ConfigError(f"no {kind} builder is installed")
+
+
+def choose(
+    kind: BuilderKind | None, target: Target, needs: Needs, host: str | None, lab_root: Path | None
+) -> Choice:
+    """The builder of that kind, or for ``None`` the first that has all that is needed.
+
+    Raises ToolMissing, HostError or ConfigError: of the one that is asked for, or of all.
+    """
+    if kind is None and host is not None:
+        kind = BuilderKind.SSH
+    if kind is not None:
+        builder = make(kind, target, host, lab_root)
+        return Choice(builder, builder.offer(target, needs), "asked for")
+    refused: list[HostError | ConfigError] = []
+    for candidate in AUTO:
+        try:
+            builder = make(candidate, target, None, lab_root)
+            toolchain = builder.offer(target, needs)
+        except (HostError, ConfigError) as error:
+            refused.append(error)
+            continue
+        tried = zip(AUTO, refused, strict=False)
+        others = "; ".join(f"{other}: {error.message}" for other, error in tried)
+        return Choice(
+            builder, toolchain, f"the first that can ({others})" if others else "the first that can"
+        )
+    if len(refused) == 1:
+        raise refused[0]
+    reasons = "\n".join(
+        f"{other}: {error.message}" + (f" ({error.hint})" if error.hint else "")
+        for other, error in zip(AUTO, refused, strict=True)
+    )
+    raise ToolMissing("no builder can build this here", hint=refused[0].hint, details=reasons)

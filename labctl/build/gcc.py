@@ -1,0 +1,102 @@
+"""GCC as the compiler: a cross GCC for the target, or the machine's own where it is of its kind."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from labctl.build.toolchain import CompilerKind, Machine, Needs, Toolchain, ToolchainIdentity
+from labctl.config.target import Target
+from labctl.errors import ToolMissing
+
+#: Runs a short program on a machine: its standard output, or ``None`` when it is not there or ends
+#: badly.
+Ask = Callable[[Sequence[str]], str | None]
+
+_PROGRAMS = ("gcc", "g++", "ar", "ranlib", "strip")
+
+
+def find_gcc(
+    ask: Ask,
+    target: Target,
+    needs: Needs,
+    *,
+    on: Machine,
+    cmake: str = "cmake",
+    ninja: str = "ninja",
+) -> Toolchain:
+    """The GCC of a machine for a target, and its CMake, Ninja and ccache.
+
+    Raises ToolMissing that names every program that is not there.
+    """
+    where = f"on {on.host}" if on.host else "in the container" if on.image else "on this host"
+    if needs.zig:
+        raise ToolMissing(f"only zig can build this product, and there is none {where}")
+    prefix = _prefix(ask, target, on)
+    missing = [
+        f"{prefix}{name}" for name in _PROGRAMS if ask([f"{prefix}{name}", "--version"]) is None
+    ]
+    cmake_version = ninja_version = None
+    if needs.cmake:
+        cmake_version, ninja_version = (
+            _number(ask([name, "--version"])) for name in (cmake, ninja)
+        )
+        missing += [
+            name
+            for name, version in ((cmake, cmake_version), (ninja, ninja_version))
+            if not version
+        ]
+    if missing:
+        raise ToolMissing(
+            f"not installed {where}: {', '.join(missing)}",
+            hint=f"Debian, Ubuntu: apt-get install g++-{target.triple} cmake ninja-build"
+            if prefix
+            else "Debian, Ubuntu: apt-get install g++ cmake ninja-build",
+        )
+    compiler = f"{prefix}gcc"
+    said = (ask([compiler, "--version"]) or "").splitlines()
+    return Toolchain(
+        identity=ToolchainIdentity(
+            compiler=CompilerKind.GCC,
+            version=said[0].partition(" ")[2] if said else None,
+            triple=(ask([compiler, "-dumpmachine"]) or "").strip() or None,
+            libc=_libc(
+                ask([compiler, "-E", "-dM", "-include", "features.h", "-x", "c", "/dev/null"])
+            ),
+            cmake=cmake_version,
+            ninja=ninja_version,
+            on=on,
+        ),
+        c=(compiler,),
+        cxx=(f"{prefix}g++",),
+        ar=(f"{prefix}ar",),
+        ranlib=(f"{prefix}ranlib",),
+        strip=(f"{prefix}strip",),
+        cmake=cmake,
+        ninja=ninja,
+        ccache="ccache" if needs.cmake and ask(["ccache", "--version"]) is not None else None,
+    )
+
+
+def gcc_flags(target: Target) -> tuple[str, ...]:
+    """What makes GCC compile for a target, in every call."""
+    return target.cpu_flags
+
+
+def _prefix(ask: Ask, target: Target, on: Machine) -> str:
+    """What stands before the compiler's name; nothing where the machine is of the target's kind."""
+    cross = f"{target.triple}-"
+    if on.machine == target.machine and ask([f"{cross}gcc", "--version"]) is None:
+        return ""
+    return cross
+
+
+def _number(said: str | None) -> str | None:
+    found = re.search(r"\d+(?:\.\d+)+", said or "")
+    return found[0] if found else None
+
+
+def _libc(macros: str | None) -> str | None:
+    """The C library's version from the compiler's predefined macros; musl has none to tell."""
+    defined = dict(re.findall(r"#define (__GLIBC(?:_MINOR)?__) (\d+)", macros or ""))
+    if len(defined) != 2:
+        return None
+    return f"glibc {defined['__GLIBC__']}.{defined['__GLIBC_MINOR__']}"

@@ -1,0 +1,143 @@
+"""Runs a build's script on a place, and brings home what it made."""
+
+import re
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from labctl.build.diagnose import ErrorLines, disk_is_full, explain
+from labctl.build.place import Place
+from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.script import Command, Order, Output, Script, make_script
+from labctl.errors import CompileError, ConfigError, HostError
+from labctl.files import host_writes
+from labctl.process import Completed
+
+LOG = "build.log"
+
+_NINJA_PROGRESS = re.compile(r"\[(\d+)/(\d+)\] ?(.*)")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A built file on this host, and what tells its functions."""
+
+    file: Path
+    symbols: Path | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One build on one place. ``home`` is its folder on this host."""
+
+    order: Order
+    place: Place
+    home: Path
+    on_progress: OnProgress
+
+    @property
+    def log(self) -> Path:
+        """All that the build programs print."""
+        return self.home / LOG
+
+    def run(self, tools: Sequence[str]) -> dict[str, Made]:
+        """Build tools; their files on this host.
+
+        Raises CompileError, ConfigError, ToolMissing, HostError, HostTimeout, IntegrityError.
+        """
+        script = make_script(self.order, self.place.folders, tools)
+        with host_writes(self.log):
+            self.home.mkdir(parents=True, exist_ok=True)
+            self.log.write_bytes(b"")
+        self._prepare(script)
+        for step, commands in groupby(script.commands, lambda command: command.step):
+            self._run_all(step, list(commands))
+        return {name: self._collect(name, output) for name, output in script.outputs.items()}
+
+    def _prepare(self, script: Script) -> None:
+        """Keep the tree of the last build, unless its programs have moved: CMake refuses that."""
+        if any(self.place.read(name) != text for name, text in script.files.items()):
+            self.place.clear()
+            for name, text in script.files.items():
+                self.place.write(name, text)
+
+    def _run_all(self, step: Step, commands: list[Command]) -> None:
+        if step is not Step.RUNTIME:
+            for command in commands:
+                self._show(command)
+                self._check(command, *self._run(command))
+            return
+        self._show(commands[0])
+        with ThreadPoolExecutor(len(commands)) as pool:
+            for command, done in zip(commands, pool.map(self._run, commands), strict=True):
+                self._check(command, *done)
+
+    def _show(self, command: Command) -> None:
+        self.on_progress(Progress(command.step, command.message))
+
+    def _run(self, command: Command) -> tuple[Completed, ErrorLines]:
+        errors = ErrorLines()
+        printed: list[str] = []
+
+        def see(line: str) -> None:
+            errors.see(line)
+            if command.map_of is not None:
+                printed.append(line)
+            moved = _NINJA_PROGRESS.match(line)
+            if moved:
+                done, total, message = int(moved[1]), int(moved[2]), moved[3]
+                self.on_progress(Progress(command.step, message, done, total))
+
+        with host_writes(self.log), self.log.open("ab") as log:
+            log.write(f"$ {' '.join(command.words)}\n".encode())
+        done = self.place.run(
+            command.words,
+            timeout=command.seconds,
+            on_line=see,
+            log=self.log,
+            env=self.order.toolchain.environment,
+            cwd=command.cwd,
+        )
+        if command.map_of is not None and done.exit_status == 0:
+            self.place.write(f"{command.map_of}.map", "\n".join(printed) + "\n")
+        return done, errors
+
+    def _check(self, command: Command, done: Completed, errors: ErrorLines) -> None:
+        if done.exit_status == 0:
+            return
+        if command.step is Step.RUNTIME:
+            what = command.message.partition(",")[0]
+            full = ": the disk is full" if disk_is_full(self.home) else ""
+            raise HostError(f"zig cannot build its {what}{full}", details=done.tail(12) or None)
+        raise explain(self.order.what, done, errors, self.log)
+
+    def _collect(self, name: str, output: Output) -> Made:
+        """Bring a file of the tree to this host, and what tells its functions."""
+        if not self.place.exists(output.path):
+            raise self._not_made(name)
+        folder = self.home / "made"
+        self.on_progress(Progress(Step.COLLECT, name))
+        self.place.fetch(output.path, folder / name)
+        with host_writes(folder):
+            (folder / name).chmod(0o755)
+        if output.symbols is None:
+            return Made(folder / name, None)
+        symbols = folder / f"{name}.symbols"
+        self.place.fetch(output.symbols, symbols)
+        return Made(folder / name, symbols)
+
+    def _not_made(self, name: str) -> ConfigError | CompileError:
+        what = self.order.what
+        if self.order.spec.builder == "cmake":
+            return ConfigError(
+                f"{what}: building {name!r} gave no program of that name",
+                hint="a tool has to be an executable target of the source's CMakeLists.txt",
+            )
+        return CompileError(f"the compiler left no {name}", hint=f"the whole log: {self.log}")
+
+
+def missing_sources(source: Path, files: Iterable[str]) -> list[str]:
+    """Files that a source does not have."""
+    return [name for name in files if not (source / name).is_file()]

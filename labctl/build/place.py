@@ -1,0 +1,125 @@
+"""The joint between a build and the machine that it runs on.
+
+A :class:`Builder` is a machine that can build: it offers a toolchain for a target, and opens a
+:class:`Place` for one build. What commands a build consists of is decided elsewhere
+(``labctl.build.script``), the same for all builders.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from labctl.build.progress import OnProgress
+from labctl.build.toolchain import BuilderKind, Needs, Toolchain
+from labctl.config.target import Target
+from labctl.process import Completed
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a builder has to know of one build before it gives it a place."""
+
+    name: str
+    """A relative folder name that no other build has, e.g. ``rk3568/agent-current-012345678``."""
+    source: Path
+    """The source's folder on this host."""
+    source_digest: str
+    """SHA-256 of the source: a builder that has it from before need not send it again."""
+    home: Path
+    """The folder of this build on this host, which stays; the log lies in it."""
+    kits: tuple[str, ...] = ()
+    """Absolute folders on the builder's own machine that the user supplies; builds may write."""
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The folders of one build, absolute, as the machine that builds sees them."""
+
+    source: str
+    tree: str
+    """Where it is compiled."""
+
+
+class Place(ABC):
+    """The folders of one build on a machine, and programs there. Made by :meth:`Builder.open`."""
+
+    folders: Folders
+
+    @abstractmethod
+    def run(
+        self,
+        words: Sequence[str],
+        *,
+        timeout: float,
+        on_line: Callable[[str], None],
+        log: Path,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+    ) -> Completed:
+        """Run a program to its end, whatever its exit status; both streams go line by line.
+
+        The environment is ``env`` and what the machine needs to find programs (PATH, HOME, ...):
+        nothing of the user's that could change the result. ``cwd`` is the tree when not given.
+        ``log`` is a file on this host that everything printed is appended to. May be called from
+        two threads at once.
+
+        Raises ToolMissing, HostTimeout (the program and its children are ended), HostError (the
+        machine or the way to it is gone, the log cannot be written).
+        """
+
+    @abstractmethod
+    def read(self, name: str) -> str | None:
+        """The text of a small file; a relative name begins at the tree. ``None``: not there."""
+
+    @abstractmethod
+    def write(self, name: str, text: str) -> None:
+        """Write a small file; a relative name begins at the tree. Raises HostError."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Empty the tree. Raises HostError."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder exists; a relative path begins at the tree."""
+
+    @abstractmethod
+    def fetch(self, path: str, to: Path) -> None:
+        """Copy a built file to this host; a relative path begins at the tree.
+
+        Verified by its hash where it crosses a wire. Raises HostError, IntegrityError.
+        """
+
+
+class Builder(ABC):
+    """A machine that builds."""
+
+    kind: ClassVar[BuilderKind]
+
+    @abstractmethod
+    def offer(self, target: Target, needs: Needs) -> Toolchain:
+        """The programs with which this machine can build for a target.
+
+        Quick: called before it is known whether anything has to be built. Raises ToolMissing,
+        HostError, ConfigError, whose message says what is missing and whose hint how to get it.
+        """
+
+    @abstractmethod
+    def folders(self, site: Site) -> Folders:
+        """Where a build's folders will be, without touching anything."""
+
+    @abstractmethod
+    def open(
+        self, site: Site, *, lock: int, on_progress: OnProgress
+    ) -> AbstractContextManager[Place]:
+        """Make the folders of a build there, with its source in place.
+
+        ``lock`` is the descriptor of the build's lock. Programs that a builder starts on this host
+        inherit it (``keep_open``), so that the build stays locked until they have ended, also when
+        labctl is killed. Sending the source is shown as ``Step.SEND``.
+
+        Raises HostError, HostTimeout, IntegrityError.
+        """

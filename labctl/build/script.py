@@ -1,0 +1,245 @@
+"""What a build consists of, as data: files to write, commands to run, files to collect.
+
+The same for every builder; ``labctl build --explain`` shows it without running anything.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from labctl.build import zig
+from labctl.build.gcc import gcc_flags
+from labctl.build.place import Folders
+from labctl.build.progress import Step
+from labctl.build.spec import BuildSpec, Definition, ElfKind, ToolSpec
+from labctl.build.toolchain import CompilerKind, Toolchain
+from labctl.config.target import Target
+
+#: The runtime is some 1,300 small files; 100 s of one core here.
+RUNTIME_SECONDS = 1800.0
+CONFIGURE_SECONDS = 900.0
+COMPILE_SECONDS = 4 * 3600.0
+STRIP_SECONDS = 120.0
+
+TOOLCHAIN_FILE = "toolchain.cmake"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One program of a build. Those of ``Step.RUNTIME`` that follow each other may run at once."""
+
+    step: Step
+    message: str
+    words: tuple[str, ...]
+    seconds: float
+    cwd: str | None = None
+    """Where it runs; the tree when ``None``."""
+    map_of: str | None = None
+    """The tool whose link map it prints."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file that a build makes, relative to the tree."""
+
+    path: str
+    symbols: str | None
+    """The file, a link map or the program before it was stripped, that tells its functions."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """All of a build on one machine."""
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Text files of the tree; with others than before, the tree begins anew."""
+    commands: tuple[Command, ...] = ()
+    outputs: Mapping[str, Output] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be built, with what."""
+
+    target: Target
+    spec: BuildSpec
+    definitions: Mapping[str, Definition]
+    toolchain: Toolchain
+    jobs: int
+
+    @property
+    def what(self) -> str:
+        """For messages."""
+        return f"{self.spec.product} for {self.target.name}"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Flags of every call of the compiler."""
+        match self.toolchain.identity.compiler:
+            case CompilerKind.ZIG:
+                return zig.zig_flags(self.target, self.spec.zig_target)
+            case CompilerKind.GCC:
+                return gcc_flags(self.target)
+            case CompilerKind.KIT:
+                return ()
+
+
+def make_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
+    """The files, commands and outputs that build these tools."""
+    if order.spec.builder == "compile":
+        return _compile_script(order, folders, tools)
+    return _cmake_script(order, folders, tools)
+
+
+def _compile_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
+    """One call of the compiler for all of a tool's C files."""
+    commands: list[Command] = []
+    outputs: dict[str, Output] = {}
+    strip = order.toolchain.strip
+    for name in tools:
+        output = f"{name}.full" if strip else name
+        message = f"{name} for {order.target.name}"
+        words = _compiler_call(order, folders, order.spec.tools[name], output)
+        map_of = None if strip else name
+        commands.append(Command(Step.COMPILE, message, words, COMPILE_SECONDS, map_of=map_of))
+        if strip:
+            commands.append(_strip(order, name, output, name))
+        outputs[name] = Output(name, output if strip else f"{name}.map")
+    return Script(commands=tuple(commands), outputs=outputs)
+
+
+def _compiler_call(order: Order, folders: Folders, tool: ToolSpec, output: str) -> tuple[str, ...]:
+    sources = [f"{folders.source}/{given}" for given in tool.sources]
+    words = [*order.toolchain.c, *order.flags, *prefix_maps(folders), *tool.flags]
+    if not order.toolchain.strip:
+        words.append(zig.PRINT_MAP)
+    # Libraries are looked for in what stands before them.
+    libraries = [word for word in words if word.startswith("-l")]
+    words = [word for word in words if not word.startswith("-l")]
+    return (*words, *sources, *libraries, "-o", f"{folders.tree}/{output}")
+
+
+def _cmake_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
+    toolchain, tree = order.toolchain, folders.tree
+    files = {TOOLCHAIN_FILE: toolchain_file(order, folders)}
+    commands: list[Command] = []
+    if toolchain.identity.compiler is CompilerKind.ZIG:
+        files |= zig.RUNTIME
+        commands += _runtime(order)
+    given: dict[str, Definition] = {
+        "CMAKE_MAKE_PROGRAM": toolchain.ninja,
+        "CMAKE_TOOLCHAIN_FILE": f"{tree}/{TOOLCHAIN_FILE}",
+        "CMAKE_RUNTIME_OUTPUT_DIRECTORY": f"{tree}/bin",
+        **order.definitions,
+    }
+    if toolchain.ccache:
+        given |= {f"CMAKE_{lang}_COMPILER_LAUNCHER": toolchain.ccache for lang in ("C", "CXX")}
+    configure = [toolchain.cmake, "-G", "Ninja", "-S", folders.source, "-B", tree]
+    configure += [f"-D{name}={cmake_value(value)}" for name, value in given.items()]
+    ninja = (toolchain.ninja, "-C", tree, "-j", str(order.jobs), *tools)
+    commands.append(Command(Step.CONFIGURE, order.what, tuple(configure), CONFIGURE_SECONDS))
+    commands.append(Command(Step.COMPILE, order.what, ninja, COMPILE_SECONDS))
+    outputs: dict[str, Output] = {}
+    for name in tools:
+        if toolchain.strip:
+            commands.append(_strip(order, name, f"bin/{name}", f"bin/{name}.stripped"))
+            outputs[name] = Output(f"bin/{name}.stripped", f"bin/{name}")
+        else:
+            outputs[name] = Output(f"bin/{name}", f"bin/{name}.map")
+    return Script(files, tuple(commands), outputs)
+
+
+def _runtime(order: Order) -> list[Command]:
+    """Have zig build the libraries that every program of the target is linked with.
+
+    zig builds one library at a time; started for C and for C++ at once, it builds two.
+    """
+    message = f"C and C++ runtime for {order.target.name}, once for all builds"
+    compilers = {"runtime.c": order.toolchain.c, "runtime.cpp": order.toolchain.cxx}
+    return [
+        Command(
+            Step.RUNTIME,
+            message,
+            (*compiler, *order.flags, "-O2", name, "-o", f"{name}.out"),
+            RUNTIME_SECONDS,
+        )
+        for name, compiler in compilers.items()
+    ]
+
+
+def _strip(order: Order, name: str, full: str, stripped: str) -> Command:
+    words = (*order.toolchain.strip, "--strip-all", full, "-o", stripped)
+    return Command(Step.COMPILE, f"strip {name}", words, STRIP_SECONDS)
+
+
+def toolchain_file(order: Order, folders: Folders) -> str:
+    """CMake's view of the toolchain, cmake-toolchains(7)."""
+    toolchain = order.toolchain
+    flags = (*order.flags, *prefix_maps(folders))
+    lines = [
+        "set(CMAKE_SYSTEM_NAME Linux)",
+        f"set(CMAKE_SYSTEM_PROCESSOR {order.target.machine})",
+        # No program or library of the building machine's gets in.
+        "set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)",
+        "set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)",
+        "set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)",
+        f"set(CMAKE_FIND_ROOT_PATH {cmake_quoted(f'{folders.tree}/no-libraries')})",
+    ]
+    for language, compiler in (("C", toolchain.c), ("CXX", toolchain.cxx), ("ASM", toolchain.c)):
+        words = " ".join(cmake_quoted(word) for word in (*compiler, *flags))
+        lines.append(f"set(CMAKE_{language}_COMPILER {words})")
+        if len(toolchain.ar) > 1:
+            lines += _archiver_rules(language, toolchain)
+        if not toolchain.strip:
+            lines.append(_link_with_map(language))
+    if toolchain.identity.compiler is CompilerKind.GCC:
+        # zig links statically by itself.
+        if all(tool.elf is ElfKind.STATIC_EXECUTABLE for tool in order.spec.tools.values()):
+            lines.append("set(CMAKE_EXE_LINKER_FLAGS_INIT -static)")
+        lines.append(f"set(CMAKE_AR {cmake_quoted(toolchain.ar[0])})")
+        lines.append(f"set(CMAKE_RANLIB {cmake_quoted(toolchain.ranlib[0])})")
+    return "\n".join(lines) + "\n"
+
+
+def _archiver_rules(language: str, toolchain: Toolchain) -> list[str]:
+    """CMake wants one program as archiver; zig is one only with an argument."""
+    ar, ranlib = (" ".join(f'"{w}"' for w in words) for words in (toolchain.ar, toolchain.ranlib))
+    rules = {
+        "CREATE": f"{ar} qcD <TARGET> <OBJECTS>",
+        "APPEND": f"{ar} qD <TARGET> <OBJECTS>",
+        "FINISH": f"{ranlib} <TARGET>",
+    }
+    return [
+        f"set(CMAKE_{language}_ARCHIVE_{rule} {cmake_quoted(words)})"
+        for rule, words in rules.items()
+    ]
+
+
+def _link_with_map(language: str) -> str:
+    """The linker's map goes into a file beside the program."""
+    rule = (
+        f"<CMAKE_{language}_COMPILER> <FLAGS> <CMAKE_{language}_LINK_FLAGS> <LINK_FLAGS> <OBJECTS> "
+        f"-o <TARGET> <LINK_LIBRARIES> {zig.PRINT_MAP} > <TARGET>.map"
+    )
+    return f"set(CMAKE_{language}_LINK_EXECUTABLE {cmake_quoted(rule)})"
+
+
+def prefix_maps(folders: Folders) -> tuple[str, ...]:
+    """Flags that keep the building machine's folders out of the programs."""
+    return (
+        f"-ffile-prefix-map={folders.source}=.",
+        f"-ffile-prefix-map={folders.tree}=./build",
+    )
+
+
+def cmake_value(value: Definition) -> str:
+    """A definition's value as CMake writes it."""
+    if isinstance(value, bool):
+        return "ON" if value else "OFF"
+    return str(value)
+
+
+def cmake_quoted(text: str) -> str:
+    """A quoted argument of the CMake language, cmake-language(7)."""
+    escaped = re.sub(r'([\\"$])', r"\\\1", text)
+    return f'"{escaped}"'

@@ -1,0 +1,132 @@
+"""zig as a C and C++ compiler for every target, with PyPI's cmake and ninja.
+
+They are taken from the packages of the running interpreter, never from PATH: what built an artifact
+is then what its manifest says.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.build.toolchain import (
+    BUILD_ENVIRONMENT,
+    CompilerKind,
+    Machine,
+    Needs,
+    Toolchain,
+    ToolchainIdentity,
+)
+from labctl.config.target import Target
+from labctl.errors import ToolMissing
+from labctl.files import cache_dir
+
+HINT = "run `pip install 'labctl[build]'` in this Python environment"
+
+#: For all languages. ``-s``: no debug information (also none in zig's own libraries, which it would
+#: build a second time). Without the sanitizer's flag zig traps undefined behaviour in programs that
+#: are compiled without ``-O``, CMake's tests for instance, and builds a library for that.
+COMMON_FLAGS = ("-s", "-fno-sanitize=undefined")
+
+#: Programs that make zig build its C and its C++ runtime for a target.
+RUNTIME = {
+    "runtime.c": "int main(void) { return 0; }\n",
+    "runtime.cpp": """#include <string>
+int main(int, char **argv) { std::string s(argv[0]); if (s.empty()) throw s; return 0; }
+""",
+}
+#: Makes the linker tell, on stdout, what it put where: names for what it then strips.
+PRINT_MAP = "-Wl,--print-map"
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Where the build programs are."""
+
+    zig: Path
+    cmake: Path
+    ninja: Path
+
+
+def offer_zig(needs: Needs, on: Machine, target: Target) -> Toolchain:
+    """The toolchain of this Python environment. Raises ToolMissing."""
+    programs = locate()
+    version = _version("ziglang")
+    libc = f"musl of zig {version}" if "musl" in target.zig.target and not needs.zig else None
+    zig = str(programs.zig)
+    return Toolchain(
+        identity=ToolchainIdentity(
+            compiler=CompilerKind.ZIG,
+            version=version,
+            libc=libc,
+            cmake=_version("cmake") if needs.cmake else None,
+            ninja=_version("ninja") if needs.cmake else None,
+            on=on,
+        ),
+        c=(zig, "cc"),
+        cxx=(zig, "c++"),
+        ar=(zig, "ar"),
+        ranlib=(zig, "ranlib"),
+        cmake=str(programs.cmake),
+        ninja=str(programs.ninja),
+        environment=environment(),
+    )
+
+
+def locate() -> Programs:
+    """The programs that are installed. Raises ToolMissing."""
+    _version("ziglang")
+    spec = importlib.util.find_spec("ziglang")
+    places = spec.submodule_search_locations if spec else None
+    if not places:
+        raise _missing("ziglang")
+    return Programs(
+        zig=_program("ziglang", Path(places[0]), "zig"),
+        cmake=_program("cmake", _folder("cmake", "CMAKE_BIN_DIR"), "cmake"),
+        ninja=_program("ninja", _folder("ninja", "BIN_DIR"), "ninja"),
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise _missing(package) from error
+
+
+def _folder(package: str, constant: str) -> Path:
+    """Where a package keeps its programs, by its own documented constant."""
+    try:
+        return Path(getattr(importlib.import_module(package), constant))
+    except (ImportError, AttributeError) as error:
+        raise _missing(package) from error
+
+
+def _program(package: str, folder: Path, name: str) -> Path:
+    path = folder / name
+    if not os.access(path, os.X_OK):
+        raise _missing(package)
+    return path
+
+
+def _missing(package: str) -> ToolMissing:
+    return ToolMissing(f"the Python package {package!r} is not installed", hint=HINT)
+
+
+def environment() -> dict[str, str]:
+    """What zig's calls add to the environment: its cache lies in labctl's."""
+    zig_cache = str(cache_dir() / "zig")
+    return {
+        **BUILD_ENVIRONMENT,
+        "ZIG_GLOBAL_CACHE_DIR": zig_cache,
+        "ZIG_LOCAL_CACHE_DIR": zig_cache,
+    }
+
+
+def zig_flags(target: Target, zig_target: str | None) -> tuple[str, ...]:
+    """What makes zig compile for a target, in every call."""
+    if zig_target is not None:
+        return ("-target", zig_target, *COMMON_FLAGS)
+    return ("-target", target.zig.target, f"-mcpu={target.zig.cpu}", *COMMON_FLAGS)
