@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from labctl.errors import ProtocolError
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.files import FileReceiver, FileSender
-from labctl.hdc.daemon.interference import Line, Storage
+from labctl.hdc.daemon.interference import Line, Storage, Wire
 from labctl.hdc.daemon.shell import ShellTask
 from labctl.hdc.daemon.task import Link, Task
 from labctl.hdc.messages import (
@@ -21,7 +21,7 @@ from labctl.hdc.messages import (
     encode_tlv,
 )
 from labctl.hdc.protobuf import Buffer
-from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
+from labctl.hdc.wire import Command, PacketDecoder
 
 HEARTBEAT_SECONDS = 5.0
 FEATURES = "heartbeat,encrypt_tcp"
@@ -49,7 +49,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._may_write = asyncio.Event()
         self._heart: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport
-        self._wire = board.interference.wire(self)
+        self._wire: Wire
 
     # What asyncio calls
 
@@ -61,6 +61,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._may_write.set()
+        self._wire = self._board.interference.wire(self)
         self._registry.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
@@ -100,8 +101,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
     def send(self, channel: int, command: Command, *data: bytes) -> None:
         """Queue one packet."""
         if not self._transport.is_closing():
-            prefix = encode_prefix(channel, command, sum(map(len, data)))
-            self._wire.outgoing(channel, command, b"".join((prefix, *data)))
+            self._wire.outgoing(channel, command, *data)
 
     async def drained(self) -> None:
         """Wait until there is room again."""

@@ -8,6 +8,7 @@ import os
 from abc import ABC, abstractmethod
 
 from labctl.hdc.protobuf import Buffer
+from labctl.hdc.wire import encode_prefix
 
 
 class Line(ABC):
@@ -66,9 +67,10 @@ class Wire:
         """A packet has come; ``data`` is good during the call only. Raises ProtocolError."""
         self._line.deliver(channel, command, data)
 
-    def outgoing(self, channel: int, command: int, raw: bytes) -> None:  # noqa: ARG002
-        """A whole packet is to go out."""
-        self._line.write(raw)
+    def outgoing(self, channel: int, command: int, *data: Buffer) -> None:
+        """A packet is to go out, its data in parts."""
+        prefix = encode_prefix(channel, command, sum(map(len, data)))
+        self._line.write(b"".join((prefix, *data)))
 
     def storage(self, channel: int) -> Storage:  # noqa: ARG002
         """The files of a channel's transfer."""
