@@ -49,7 +49,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._may_write = asyncio.Event()
         self._heart: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport
-        self._wire: Wire
+        self._wire = Wire(self)  # until there is a connection to interfere with
 
     # What asyncio calls
 
