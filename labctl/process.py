@@ -15,6 +15,8 @@ from labctl.errors import HostError, HostTimeout, ToolMissing
 
 #: Lines of output kept for error messages.
 TAIL_LINES = 40
+#: The largest piece of output taken at once.
+PIECE_BYTES = 65_536
 #: Grace between SIGTERM and SIGKILL of a process group.
 TERMINATE_SECONDS = 5.0
 
@@ -150,32 +152,16 @@ def run_streaming(
     :func:`start`. Raises ToolMissing, HostTimeout, HostError (the log cannot be written, ...).
     """
     began = time.monotonic_ns()
-    expired = threading.Event()
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with _appending(log) as note:
         process = start(argv, cwd=cwd, env=env, stderr=subprocess.STDOUT, keep_open=keep_open)
-
-        def expire() -> None:
-            expired.set()
-            stop(process, grace=0.5)
-
-        timer = threading.Timer(timeout, expire)
-        timer.start()
-        assert process.stdout is not None
-        try:
+        with _ended_after(process, timeout) as expired:
+            assert process.stdout is not None
             for raw in process.stdout:
                 line = raw.decode(errors="replace").rstrip("\n")
                 tail.append(line)
                 note(raw)
                 on_line(line)
-            process.wait()
-        except BaseException:
-            stop(process, grace=0.5)
-            raise
-        finally:
-            timer.cancel()
-            timer.join()
-            process.stdout.close()
     text = "\n".join(tail)
     if expired.is_set():
         raise _timed_out(argv, timeout, text.encode())
@@ -186,6 +172,53 @@ def run_streaming(
         b"",
         time.monotonic_ns() - began,
     )
+
+
+def run_live(
+    argv: Sequence[str | os.PathLike[str]], *, timeout: float, write: Callable[[bytes], object]
+) -> int:
+    """Run a program; both streams merged go to ``write`` as they come, as bytes; its exit status.
+
+    When ``write`` raises, or Ctrl-C comes, the program's process group is killed.
+    Raises ToolMissing, HostTimeout, HostError.
+    """
+    process = start(argv, stderr=subprocess.STDOUT)
+    tail = b""
+    with _ended_after(process, timeout) as expired:
+        assert process.stdout is not None
+        while piece := os.read(process.stdout.fileno(), PIECE_BYTES):
+            tail = (tail + piece)[-PIECE_BYTES:]
+            write(piece)
+    if expired.is_set():
+        raise _timed_out(argv, timeout, tail)
+    return process.returncode
+
+
+@contextmanager
+def _ended_after(process: "subprocess.Popen[bytes]", timeout: float) -> Iterator[threading.Event]:
+    """While its output is read: a program is stopped after ``timeout`` s, and on any error.
+
+    The event is set when the time was over. After the block the program has ended.
+    """
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        stop(process, grace=0.5)
+
+    timer = threading.Timer(timeout, expire)
+    timer.start()
+    try:
+        yield expired
+        process.wait()
+    except BaseException:
+        stop(process, grace=0.5)
+        raise
+    finally:
+        timer.cancel()
+        timer.join()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 @contextmanager

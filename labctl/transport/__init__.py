@@ -1,6 +1,6 @@
 """How commands and bytes reach a board."""
 
-from labctl.transport.base import CommandResult, Progress, Transport, remote_words
+from labctl.transport.base import CommandResult, Progress, Transport, Write, remote_words
 from labctl.transport.connecting import connect
 from labctl.transport.digests import BoardHash
 from labctl.transport.hdc import HdcTransport
@@ -13,6 +13,7 @@ __all__ = [
     "LocalTransport",
     "Progress",
     "Transport",
+    "Write",
     "connect",
     "remote_words",
 ]

@@ -16,6 +16,8 @@ from typing import Self
 from labctl.errors import ConfigError, RemoteExit
 
 Progress = Callable[[int], None]
+#: Takes output as it comes.
+Write = Callable[[bytes], object]
 
 _BRIEF = 100
 
@@ -24,13 +26,15 @@ _BRIEF = 100
 class CommandResult:
     """A remote command that finished.
 
-    ``output`` is standard output and standard error as one stream of bytes, as the board sent them.
+    ``output`` is standard output and standard error as one stream of bytes, as the board sent them;
+    where they were asked for apart, standard output alone, and ``stderr`` is not None.
     """
 
     command: str
     exit_status: int
     output: bytes
     duration_ns: int
+    stderr: bytes | None = None
 
     @property
     def text(self) -> str:
@@ -40,9 +44,10 @@ class CommandResult:
     def check(self) -> Self:
         """This result, or RemoteExit when the status is not zero."""
         if self.exit_status != 0:
+            said = self.output + (self.stderr or b"")
             raise RemoteExit(
                 f"the board answered status {self.exit_status} to: {brief(self.command)}",
-                details=self.text[-2000:] or None,
+                details=said.decode(errors="replace")[-2000:] or None,
             )
         return self
 
@@ -81,10 +86,20 @@ class Transport(ABC):
     label: str
 
     @abstractmethod
-    def run(self, command: str, *, timeout: float) -> CommandResult:
+    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
         """Run a shell command with stdin closed; returns when it *provably* finished.
 
-        ``command`` is shell text: build it with :func:`remote_words`. Raises LinkError.
+        ``command`` is shell text of any length: build it with :func:`remote_words`. With
+        ``separate_stderr`` the result holds both streams apart. Raises LinkError, ConfigError (what
+        no shell can be given), BoardError (no room for standard error or a long command).
+        """
+
+    @abstractmethod
+    def stream(self, command: str, *, timeout: float, write: Write) -> int:
+        """As :meth:`run`, with both streams as one given to ``write`` as they come; the status.
+
+        Nothing is held in memory. When ``write`` raises, or Ctrl-C comes, the command is killed
+        with its whole tree before the error goes on.
         """
 
     @abstractmethod

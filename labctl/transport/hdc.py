@@ -1,30 +1,26 @@
 """A board over hdc: real exit statuses, proven transfers, a new link when one died."""
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from labctl.errors import (
-    BoardError,
-    CommandTimeout,
-    ConfigError,
-    DeviceLost,
-    LabctlError,
-    LinkError,
-)
-from labctl.hdc import HostLink, receive_file, send_file, shell
+from labctl.errors import BoardError, ConfigError, LinkError
+from labctl.hdc import HostLink, receive_file, send_file
 from labctl.transport.base import (
     CommandResult,
     Progress,
     Transport,
+    Write,
     brief,
     check_command,
     remote_words,
 )
+from labctl.transport.commands import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, execute
 from labctl.transport.digests import BoardHash, Digest, find_board_hash
-from labctl.transport.local_files import appearing, open_source
+from labctl.transport.local_files import appearing, open_source, set_aside
 from labctl.transport.paths import check_remote_path
 from labctl.transport.sentinel import Framed
 
@@ -32,8 +28,6 @@ from labctl.transport.sentinel import Framed
 MAX_COMMAND_BYTES = 60_000
 #: A command that prints more is stopped: output is held in memory. Larger things are pulled.
 MAX_OUTPUT_BYTES = 64 << 20
-#: Patience for small questions of our own (stopping a command, syntax check, liveness).
-_ASIDE_SECONDS = 5.0
 
 
 class HdcTransport(Transport):
@@ -53,38 +47,22 @@ class HdcTransport(Transport):
         self._refusal: LinkError | None = None
         self._refused = 0.0  # when, on the monotonic clock (s)
 
-    def run(self, command: str, *, timeout: float) -> CommandResult:
+    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
         """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
-        framed = Framed.around(command)
-        if len(check_command(framed.script)) > MAX_COMMAND_BYTES:
-            raise ConfigError(
-                f"a command of {len(command)} characters is too long for hdc",
-                hint="push it as a script and run that",
-            )
-        link = self._connected()
+        output, errors = _Limited(command), _Limited(command)
         began = time.monotonic_ns()
-        output = bytearray()
-        try:
-            # The channel is closed before anything else is asked: its backlog blocks the link.
-            with closing(shell(link, framed.script, timeout=timeout)) as pieces:
-                _collect(pieces, output, command)
-        except CommandTimeout as error:
-            stopped = self._kill(link, framed, bytes(output))
-            raise CommandTimeout(
-                f"{self.label}: no end within {timeout:g} s of: {brief(command)}",
-                hint=None if stopped else "it may still run on the board",
-                details=_tail(framed.printed(bytes(output))) or error.message,
-            ) from error
-        except LinkError:
-            raise
-        except BaseException:
-            self._kill(link, framed, bytes(output))  # nobody waits for it any more
-            raise
-        duration = time.monotonic_ns() - began
-        result = framed.result(bytes(output))
-        if result is None:
-            raise self._without_status(link, framed, bytes(output))
-        return CommandResult(command, *result, duration)
+        status = self._execute(command, timeout, output, errors if separate_stderr else None)
+        return CommandResult(
+            command,
+            status,
+            bytes(output.kept),
+            time.monotonic_ns() - began,
+            bytes(errors.kept) if separate_stderr else None,
+        )
+
+    def stream(self, command: str, *, timeout: float, write: Write) -> int:
+        """Run a shell command with live output; see :class:`Transport`."""
+        return self._execute(command, timeout, write)
 
     def push(
         self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
@@ -133,7 +111,7 @@ class HdcTransport(Transport):
     def is_alive(self) -> bool:
         """True when the board runs a command now."""
         try:
-            return self.run(":", timeout=_ASIDE_SECONDS).exit_status == 0
+            return self.run(":", timeout=ASIDE_SECONDS).exit_status == 0
         except (LinkError, BoardError):
             return False
 
@@ -164,34 +142,48 @@ class HdcTransport(Transport):
             self._refusal, self._refused = error, time.monotonic()
             raise
 
-    def _kill(self, link: HostLink, framed: Framed, output: bytes) -> bool:
-        """Kill a command's whole tree: its shell leads a process group. False if unsure."""
-        pid = framed.process_id(output)
-        # 0 and 1 would mean our own group and every process there is.
-        if pid is None or pid <= 1 or link.failure is not None:
-            return False
-        try:
-            reply = b"".join(
-                shell(link, f"kill -9 -{pid} 2>/dev/null; echo done", timeout=_ASIDE_SECONDS)
-            )
-        except (LinkError, BoardError):
-            return False
-        return reply == b"done\n"
+    def _execute(
+        self, command: str, timeout: float, write: Write, write_error: Write | None = None
+    ) -> int:
+        framed = Framed.around(command, separate_stderr=write_error is not None)
+        if len(check_command(framed.script)) <= MAX_COMMAND_BYTES:
+            return self._execute_framed(framed, timeout, write, write_error)
+        with self._as_script(command, timeout) as script:
+            framed = Framed.around(script, separate_stderr=write_error is not None)
+            return self._execute_framed(framed, timeout, write, write_error)
 
-    def _without_status(self, link: HostLink, framed: Framed, output: bytes) -> LabctlError:
-        """Why a command's channel ended in good order, but without a status."""
-        said = _tail(framed.printed(output))
-        check = "sh -n -c " + remote_words(framed.command) + " >/dev/null 2>&1 || echo wrong"
-        with suppress(LinkError, BoardError):
-            if b"".join(shell(link, check, timeout=_ASIDE_SECONDS)) == b"wrong\n":
-                return ConfigError(
-                    f"the board's shell does not understand: {brief(framed.command)}", details=said
-                )
-        return DeviceLost(
-            f"{self.label}: no exit status came for: {brief(framed.command)}",
-            hint="its shell was killed, or the board restarts",
-            details=said,
+    def _execute_framed(
+        self, framed: Framed, timeout: float, write: Write, write_error: Write | None
+    ) -> int:
+        return execute(
+            self._connected(),
+            framed,
+            label=self.label,
+            timeout=timeout,
+            write=write,
+            write_error=write_error,
         )
+
+    @contextmanager
+    def _as_script(self, command: str, timeout: float) -> Iterator[str]:
+        """A command that runs what is too long for a link, from a file on the board."""
+        scratch = self.run('echo "${TMPDIR:-/data/local/tmp}"', timeout=timeout).check().text
+        path = check_remote_path(f"{scratch.strip()}/labctl-{secrets.token_hex(16)}.sh")
+        words = remote_words(path)
+        try:
+            with set_aside(check_command(command) + b"\n") as script:
+                self.push(script, path, timeout=timeout)
+            checked = self.run(f"sh -n {words}", timeout=timeout)
+            if checked.exit_status != 0:
+                raise ConfigError(
+                    f"the board's shell does not understand: {brief(command)}",
+                    hint=NOT_UNDERSTOOD_HINT,
+                    details=checked.text or None,
+                )
+            yield f". {words}"
+        finally:
+            with suppress(LinkError, BoardError):
+                self.run(f"rm -f {words}", timeout=ASIDE_SECONDS)
 
     def _board_hash(self, timeout: float) -> BoardHash:
         if self.board_hash is None:
@@ -209,15 +201,17 @@ class HdcTransport(Transport):
         return again
 
 
-def _collect(pieces: Iterator[bytes], output: bytearray, command: str) -> None:
-    for piece in pieces:
-        output += piece
-        if len(output) > MAX_OUTPUT_BYTES:
+class _Limited:
+    """Keeps an output, as long as it is no longer than what may be held in memory."""
+
+    def __init__(self, command: str):
+        self.kept = bytearray()
+        self._command = command
+
+    def __call__(self, piece: bytes) -> None:
+        self.kept += piece
+        if len(self.kept) > MAX_OUTPUT_BYTES:
             raise ConfigError(
-                f"the command printed more than {MAX_OUTPUT_BYTES} bytes: {brief(command)}",
+                f"the command printed more than {MAX_OUTPUT_BYTES} bytes: {brief(self._command)}",
                 hint="let it write a file, and pull that",
             )
-
-
-def _tail(output: bytes) -> str | None:
-    return output[-2000:].decode(errors="replace") or None

@@ -15,12 +15,22 @@ from labctl.errors import (
     DeviceLost,
     HostTimeout,
 )
-from labctl.transport.base import CommandResult, Progress, Transport, brief, check_command
+from labctl.transport.base import (
+    CommandResult,
+    Progress,
+    Transport,
+    Write,
+    brief,
+    check_command,
+    remote_words,
+)
 from labctl.transport.digests import Digest
-from labctl.transport.local_files import appearing, open_source
+from labctl.transport.local_files import appearing, open_source, set_aside
 from labctl.transport.paths import check_remote_path
 
 _BLOCK_BYTES = 1 << 20
+#: Linux takes words of 131,071 bytes (MAX_ARG_STRLEN); what is around the command needs some.
+_WORD_BYTES = 120_000
 
 
 class LocalTransport(Transport):
@@ -29,22 +39,23 @@ class LocalTransport(Transport):
     def __init__(self) -> None:
         self.label = "this host"
 
-    def run(self, command: str, *, timeout: float) -> CommandResult:
+    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
         """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
-        check_command(command)
-        # The shell itself merges the streams, and the order of what was written is kept.
-        script = f"exec 2>&1\n(\n{command}\n)"
-        try:
-            done = process.run(["/bin/sh", "-c", script], timeout=timeout)
-        except HostTimeout as error:
-            raise CommandTimeout(
-                f"no end within {timeout:g} s of: {brief(command)}", details=error.details
-            ) from error
-        if done.exit_status < 0:
-            raise DeviceLost(
-                f"no exit status came for: {brief(command)}", hint="its shell was killed"
-            )
-        return CommandResult(command, done.exit_status, done.stdout, done.duration_ns)
+        with _shell(command, merged=not separate_stderr) as argv, _as_a_boards(command, timeout):
+            done = process.run(argv, timeout=timeout)
+        return CommandResult(
+            command,
+            _status(done.exit_status, command),
+            done.stdout,
+            done.duration_ns,
+            done.stderr if separate_stderr else None,
+        )
+
+    def stream(self, command: str, *, timeout: float, write: Write) -> int:
+        """Run a shell command with live output; see :class:`Transport`."""
+        with _shell(command, merged=True) as argv, _as_a_boards(command, timeout):
+            status = process.run_live(argv, timeout=timeout, write=write)
+        return _status(status, command)
 
     def push(
         self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
@@ -82,6 +93,38 @@ class LocalTransport(Transport):
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+@contextmanager
+def _shell(command: str, *, merged: bool) -> Iterator[list[str]]:
+    """The words that run a command; one too long for a word is run from a file."""
+    raw = check_command(command)
+    # The shell itself merges the streams, and the order of what was written is kept.
+    merge = "exec 2>&1\n" if merged else ""
+    if len(raw) <= _WORD_BYTES:
+        yield ["/bin/sh", "-c", f"{merge}(\n{command}\n)"]
+        return
+    with set_aside(raw + b"\n") as script:
+        yield ["/bin/sh", "-c", f"{merge}( . {remote_words(str(script))}\n)"]
+
+
+@contextmanager
+def _as_a_boards(command: str, timeout: float) -> Iterator[None]:
+    """A time-out of this host as that of a board."""
+    try:
+        yield
+    except HostTimeout as error:
+        raise CommandTimeout(
+            f"no end within {timeout:g} s of: {brief(command)}",
+            hint="give it more time, or ask what it waits for",
+            details=error.details,
+        ) from error
+
+
+def _status(status: int, command: str) -> int:
+    if status < 0:
+        raise DeviceLost(f"no exit status came for: {brief(command)}", hint="its shell was killed")
+    return status
 
 
 def _hash(path: str) -> Digest:

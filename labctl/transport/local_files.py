@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +22,17 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     with file:
         yield file
+
+
+@contextmanager
+def set_aside(raw: bytes) -> Iterator[Path]:
+    """A temporary file of this host with that content. Raises HostError."""
+    with ExitStack() as held:
+        with host_writes(Path(tempfile.gettempdir())):
+            file = held.enter_context(tempfile.NamedTemporaryFile(prefix="labctl-"))
+            file.write(raw)
+            file.flush()
+        yield Path(file.name)
 
 
 @contextmanager

@@ -24,9 +24,12 @@ class Watched(Transport):
         self.fail: Exception | None = None
         self.after_push = lambda: None
 
-    def run(self, command, *, timeout):  # type: ignore[no-untyped-def]
+    def run(self, command, *, timeout, separate_stderr=False):  # type: ignore[no-untyped-def]
         self.commands.append(command)
-        return self.inner.run(command, timeout=timeout)
+        return self.inner.run(command, timeout=timeout, separate_stderr=separate_stderr)
+
+    def stream(self, command, *, timeout, write):  # type: ignore[no-untyped-def]
+        return self.inner.stream(command, timeout=timeout, write=write)
 
     def push(self, local, remote, *, timeout, progress=None):  # type: ignore[no-untyped-def]
         self.pushed.append(remote)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labctl.errors import ConfigError
-from labctl.transport import CommandResult, Progress, Transport
+from labctl.transport import CommandResult, Progress, Transport, Write
 
 #: What a command is answered with: its output (status 0), status and output, or an error raised.
 Answer = str | tuple[int, str] | Exception
@@ -20,8 +20,9 @@ class AnsweringTransport(Transport):
         self._answers = list(answers)
         self._on_run = on_run
 
-    def run(self, command: str, *, timeout: float) -> CommandResult:
+    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
         assert timeout > 0
+        assert not separate_stderr
         self.commands.append(command)
         if self._on_run:
             self._on_run(command)
@@ -30,6 +31,11 @@ class AnsweringTransport(Transport):
             raise answer
         status, text = (0, answer) if isinstance(answer, str) else answer
         return CommandResult(command, status, text.encode(), 1)
+
+    def stream(self, command: str, *, timeout: float, write: Write) -> int:
+        result = self.run(command, timeout=timeout)
+        write(result.output)
+        return result.exit_status
 
     def push(
         self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None

@@ -113,6 +113,52 @@ def test_large_output_arrives_whole(transport: Transport) -> None:
     assert said == b"".join(b"%d\n" % n for n in range(1, 200_001))
 
 
+def test_streams_can_be_kept_apart(transport: Transport) -> None:
+    command = "echo out; echo err >&2; printf 'b\\377' >&2; exit 4"
+    result = transport.run(command, timeout=10, separate_stderr=True)
+    assert (result.exit_status, result.output, result.stderr) == (4, b"out\n", b"err\nb\xff")
+    assert transport.run(command, timeout=10).stderr is None
+    with pytest.raises(RemoteExit) as caught:
+        result.check()
+    assert caught.value.details is not None
+    assert "err" in caught.value.details
+
+
+def test_output_comes_live(transport: Transport, folder: str) -> None:
+    go_on = remote_words(f"{folder}/go-on")
+    seen: list[bytes] = []
+
+    def write(piece: bytes) -> None:
+        seen.append(piece)
+        Path(f"{folder}/go-on").touch()  # what the command waits for
+
+    command = f"echo first; while [ ! -e {go_on} ]; do sleep 0.01; done; echo err >&2; exit 3"
+    assert transport.stream(command, timeout=10, write=write) == 3
+    assert b"".join(seen) == b"first\nerr\n"
+
+
+def test_who_stops_reading_ends_the_command_and_its_children(transport: Transport) -> None:
+    mine = f"48.{secrets.randbelow(10**9):09}"
+
+    def write(piece: bytes) -> None:
+        del piece
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        transport.stream(f"sleep {mine} & echo x; sleep {mine}", timeout=20, write=write)
+    assert transport.run(f"ps -ef | grep '[s]leep {mine}' || true", timeout=10).text == ""
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_commands_may_be_of_any_length(transport: Transport, apart: bool) -> None:
+    words = [f"word-{number}" for number in range(30_000)]
+    command = remote_words("printf", "%s ", *words) + "; echo é; (exit 6)"
+    result = transport.run(command, timeout=20, separate_stderr=apart)
+    assert result.exit_status == 6
+    assert result.output.decode() == " ".join(words) + " é\n"
+    assert transport.run("ls ${TMPDIR:-/tmp}/labctl-*.sh 2>/dev/null; :", timeout=10).output == b""
+
+
 def test_a_command_without_an_end_is_stopped_with_all_its_children(transport: Transport) -> None:
     mine = f"47.{secrets.randbelow(10**9):09}"  # no other test's process has this name
     began = time.monotonic()

@@ -3,13 +3,18 @@
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from raw_hdc import RawPeer, scripted_board
 
-from labctl.errors import CommandTimeout, LabctlError
+from labctl import process
+from labctl.errors import BoardError, CommandTimeout, ConfigError, LabctlError
+from labctl.hdc import Session, shell
 from labctl.hdc.wire import Command
 from labctl.transport import Transport, connect
+from labctl.transport.sentinel import Framed
+from labctl.virtual import VirtualBoard, serving
 
 
 def test_many_who_wait_for_a_silent_board_wait_once() -> None:
@@ -57,5 +62,44 @@ def test_nothing_but_the_commands_own_group_is_killed(pid: int, kills: bool) -> 
     with scripted_board(board) as port, connect("hdc", address=f"127.0.0.1:{port}") as transport:
         with pytest.raises(CommandTimeout) as caught:
             transport.run("sleep 9", timeout=0.3)
-        assert (caught.value.hint is None) == kills
-    assert [b"kill -9 -%d " % pid in command for command in asked] == [True] * kills
+        assert ("may still run" in str(caught.value.hint)) != kills
+    assert [b"kill -9 -%d;" % pid in command for command in asked] == [True] * kills
+
+
+def test_a_process_id_that_became_somebody_elses_is_spared(tmp_path: Path) -> None:
+    """The shell says the id of a group that is not its own, as if it had been given away."""
+    with serving(VirtualBoard("b", tmp_path)) as (board,):
+        session = Session.connect(board.host, board.port, timeout=10)
+        bystander = process.start(["sleep", "60"], stdout=None, stderr=None)
+        framed = Framed.around("true")
+        try:
+            assert b"".join(shell(session, framed.killing(bystander.pid), timeout=10)) == b"done\n"
+            assert bystander.poll() is None
+        finally:
+            process.stop(bystander)
+            session.close()
+
+
+def test_what_the_board_does_not_understand_is_the_users_error(tmp_path: Path) -> None:
+    long = "(" + "echo a;" * 10_000
+    with (
+        serving(VirtualBoard("b", tmp_path)) as (board,),
+        connect("hdc", address=board.address) as transport,
+    ):
+        for command in ("echo 'x", long):
+            with pytest.raises(ConfigError, match="does not understand") as caught:
+                transport.run(command, timeout=10)
+            assert caught.value.hint is not None
+        assert list((board.directory / "data/local/tmp").iterdir()) == [board.workdir]
+
+
+def test_without_room_for_standard_error_the_board_is_to_blame(tmp_path: Path) -> None:
+    with (
+        serving(VirtualBoard("b", tmp_path)) as (board,),
+        connect("hdc", address=board.address) as transport,
+    ):
+        board.workdir.rmdir()
+        (board.directory / "data/local/tmp").rmdir()
+        with pytest.raises(BoardError, match="no place for the standard error"):
+            transport.run("true", timeout=10, separate_stderr=True)
+        assert transport.run("true", timeout=10).exit_status == 0
