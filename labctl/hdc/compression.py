@@ -1,0 +1,47 @@
+"""LZ4 as file transfers use it: one raw block a chunk, its sizes told beside it.
+
+Format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
+"""
+
+from labctl.errors import ProtocolError
+from labctl.hdc.protobuf import Buffer
+from labctl.hdc.wire import MAX_DATA_BYTES
+
+#: ``compress_type`` of a transfer and of each of its chunks.
+STORED, LZ4 = 0, 1
+
+
+def compress_chunk(data: Buffer) -> bytes | None:
+    """``data`` as an LZ4 block, or None when that is not smaller: such a chunk goes as it is."""
+    from lz4 import block
+
+    packed: bytes = block.compress(data, store_size=False)
+    return packed if len(packed) < len(data) else None
+
+
+def decompress_chunk(data: Buffer, uncompressed_bytes: int) -> bytes:
+    """The ``uncompressed_bytes`` that an LZ4 block holds; at most 4 MiB, no chunk has more.
+
+    Raises ProtocolError.
+    """
+    if not data and not uncompressed_bytes:  # an empty file is sent as type 1 with sizes 0 too
+        return b""
+    if not data:
+        raise ProtocolError(
+            f"a chunk of {uncompressed_bytes} bytes came without them",
+            hint="hdc 3.1.0e loses what does not shrink: do not compress with it",
+        )
+    if uncompressed_bytes > MAX_DATA_BYTES:
+        raise ProtocolError(f"a compressed chunk announces {uncompressed_bytes} bytes, too many")
+    from lz4 import block
+
+    try:
+        # One byte of room for none: the library takes a size of 0 for one that it must find itself.
+        unpacked: bytes = block.decompress(data, uncompressed_size=max(uncompressed_bytes, 1))
+    except block.LZ4BlockError as error:
+        raise ProtocolError(f"a compressed chunk is damaged: {error}") from error
+    if len(unpacked) != uncompressed_bytes:
+        raise ProtocolError(
+            f"a compressed chunk holds {len(unpacked)} bytes and announces {uncompressed_bytes}"
+        )
+    return unpacked

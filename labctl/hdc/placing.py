@@ -1,0 +1,87 @@
+"""Where the receiver of a transfer puts what comes: the board in a send, the host in a receive.
+
+The rules are those of the reference, for both roles. Paths are texts, not :class:`pathlib.Path`: a
+final slash means something here. Bytes that are no UTF-8 stand in them as surrogates.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from labctl.errors import ProtocolError
+
+#: Directories that a transfer makes; the process's umask is taken off.
+DIRECTORY_MODE = 0o750
+
+
+class Placing:
+    """The files of one transfer, which are named one by one, and their place below a destination.
+
+    The destination is looked at once, when the first file is named: later it may exist because
+    the transfer made it.
+    """
+
+    def __init__(self, destination: str):
+        self._destination = destination
+        self._root: str | None = None
+        self._drops_top = False
+
+    @property
+    def keeps_top(self) -> bool:
+        """Whether a directory goes below the destination under its own name, since that exists.
+
+        Known when its first file was named. Only then does the reference set directories' modes.
+        """
+        return self._root is not None and not self._drops_top
+
+    def place(self, name: str) -> str:
+        """The path of the file that the sender calls ``name``: ``a.txt``, ``top/sub/a.txt``.
+
+        Raises ProtocolError for a name that would lead elsewhere (a hostile sender must not choose
+        where it writes), NotADirectoryError when a directory is sent to what is a file.
+        """
+        components = _components(name)
+        if "/" not in name:
+            if os.path.isdir(self._destination):  # noqa: PTH112
+                return _join(self._destination, name)
+            if self._destination.endswith("/") and not os.path.lexists(self._destination):
+                return self._destination + name
+            return self._destination
+        if self._root is None:
+            self._root = self._decide()
+        return _join(self._root, *components[self._drops_top :])
+
+    def directory(self, name: str) -> str:
+        """The path of a directory of a transfer that :attr:`keeps_top`. Raises ProtocolError."""
+        return _join(self._destination, *_components(name))
+
+    def _decide(self) -> str:
+        self._drops_top = not os.path.lexists(self._destination)
+        if not self._drops_top and not os.path.isdir(self._destination):  # noqa: PTH112
+            raise NotADirectoryError(self._destination)
+        return self._destination
+
+
+def make_parents(path: str) -> None:
+    """Make the directories above ``path`` that are missing. Raises OSError, ValueError."""
+    missing = []
+    parent = Path(path).parent
+    while not parent.exists():
+        missing.append(parent)
+        parent = parent.parent
+    for directory in reversed(missing):
+        with suppress(FileExistsError):  # another transfer may have made it just now
+            directory.mkdir(DIRECTORY_MODE)
+
+
+def _components(name: str) -> list[str]:
+    components = name.split("/")
+    if "\0" in name or any(part in ("", "..") for part in components):
+        raise ProtocolError(
+            f"the peer names a file {name!r}, which no file in a transfer is called"
+        )
+    return components
+
+
+def _join(directory: str, *names: str) -> str:
+    return os.path.join(directory, *names)  # noqa: PTH118 - a path stays as it was typed
