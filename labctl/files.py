@@ -48,10 +48,11 @@ def host_reads(what: str | Path) -> Iterator[None]:
         raise ConfigError(f"cannot read {what}: {error.strerror or error}") from error
 
 
-def write_atomic(path: Path, data: str | bytes) -> None:
+def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:
     """Write ``data`` so that ``path`` holds the old or the new content, also after a power cut.
 
-    Parent directories are made. Raises HostError when the host cannot write.
+    Parent directories are made; nobody but the owner can read the file before it has ``mode``.
+    Raises HostError when the host cannot write.
     """
     raw = data.encode() if isinstance(data, str) else data
     with host_writes(path):
@@ -62,7 +63,7 @@ def write_atomic(path: Path, data: str | bytes) -> None:
                 file.write(raw)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
+            Path(temporary).chmod(mode)
             Path(temporary).replace(path)
         except BaseException:
             with suppress(FileNotFoundError):

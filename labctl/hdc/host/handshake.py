@@ -33,6 +33,11 @@ class Greeting:
         """Whether the board wants heartbeats (3.2.0 and later)."""
         return "heartbeat" in self.features
 
+    @property
+    def is_3_2(self) -> bool:
+        """Whether its hdcd is 3.2.0 or later: those tell features, 3.1.0e tells none."""
+        return bool(self.features)
+
 
 def shake_hands(
     sock: socket.socket,

@@ -7,6 +7,7 @@ packets; how a conversation is opened differs, so a link opens it.
 
 import time
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from labctl.errors import (
@@ -24,6 +25,48 @@ from labctl.hdc.wire import Command
 
 _NO_SPACE = ("no space left on device", "disk quota exceeded")
 _REFUSED = ("permission denied", "operation not permitted", "read-only file system")
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How files travel. ``compress``: LZ4 where it helps and the board is known to do it well.
+
+    ``keep_mode`` takes mode and owner along as ``hdc file send -m`` does (set-id bits are lost),
+    ``keep_times`` the times of access and change.
+    """
+
+    compress: bool = False
+    keep_mode: bool = False
+    keep_times: bool = False
+
+    def words(self) -> str:
+        """The options as hdc's command lines have them, each with a blank behind it."""
+        chosen = (("-z ", self.compress), ("-m ", self.keep_mode), ("-a ", self.keep_times))
+        return "".join(word for word, wanted in chosen if wanted)
+
+
+#: Content alone: uncompressed, made 0644, as of now.
+PLAIN_FILES = FileOptions()
+
+
+@dataclass(frozen=True)
+class Forwarding:
+    """Connections to ``listen`` at one end go to ``connect`` at the other.
+
+    Both are nodes as hdc writes them: ``tcp:PORT``, ``localfilesystem:PATH``,
+    ``localabstract:NAME``. A port that the system chose stands in ``listen``.
+    """
+
+    listen: str
+    connect: str
+
+    @property
+    def port(self) -> int:
+        """The port that listens. Raises ConfigError when what listens is no TCP port."""
+        kind, _, port = self.listen.partition(":")
+        if kind != "tcp" or not (port.isascii() and port.isdigit()):
+            raise ConfigError(f"not a TCP port: {self.listen}")
+        return int(port)
 
 
 class HostChannel(Protocol):
@@ -62,14 +105,45 @@ class HostLink(Protocol):
     def failure(self) -> LinkError | None:
         """Why no further conversation can be opened; None while that is not known."""
 
-    def open_shell(self, command: str, *, timeout: float) -> AbstractContextManager[HostChannel]:
-        """A command has been sent; ECHO_RAW packets with its output follow."""
+    @property
+    def can_compress(self) -> bool:
+        """Whether the board is known to handle LZ4 in files well: hdcd 3.2 and later do."""
 
-    def open_send(self, remote: str, *, timeout: float) -> AbstractContextManager[HostChannel]:
-        """The board waits for the FILE_CHECK of a file for ``remote``."""
+    def open_task(
+        self, command: Command, data: bytes, *, text: str, timeout: float
+    ) -> AbstractContextManager[HostChannel]:
+        """A task has been asked for: as ``command`` with ``data``, or as ``text`` of a server.
 
-    def open_receive(self, remote: str, *, timeout: float) -> AbstractContextManager[HostChannel]:
-        """The file at ``remote`` has been asked for; its FILE_CHECK follows."""
+        ECHO_RAW packets with its output follow. What is sent as SHELL_DATA is its input.
+        """
+
+    def open_send(
+        self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
+    ) -> AbstractContextManager[HostChannel]:
+        """The board waits for the FILE_MODE or FILE_CHECK of files for ``remote``."""
+
+    def open_receive(
+        self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
+    ) -> AbstractContextManager[HostChannel]:
+        """What is at ``remote`` has been asked for; its FILE_MODE or FILE_CHECK follows."""
+
+    def forward(
+        self, listen: str, connect: str, *, timeout: float
+    ) -> AbstractContextManager[Forwarding]:
+        """While inside, connections to ``listen`` on this side go to ``connect`` on the board.
+
+        ``tcp:0`` lets the system choose a port, where the link itself listens. ``timeout`` (s)
+        bounds the start. Raises ConfigError (no such node), HostError (cannot listen), LinkError,
+        BoardError.
+        """
+
+    def reverse(
+        self, listen: str, connect: str, *, timeout: float
+    ) -> AbstractContextManager[Forwarding]:
+        """While inside, connections to ``listen`` on the board go to ``connect`` on this side.
+
+        Raises as :meth:`forward`; BoardError when the board cannot listen.
+        """
 
     def close(self) -> None:
         """End it, and what goes on over it. Idempotent."""

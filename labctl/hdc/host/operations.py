@@ -31,7 +31,10 @@ def shell(link: HostLink, command: str, *, timeout: float) -> Generator[bytes, N
     Raises LinkError, BoardError.
     """
     deadline = time.monotonic() + timeout
-    with link.open_shell(command, timeout=timeout) as channel:
+    raw = command.encode(errors="surrogateescape")
+    with link.open_task(
+        Command.UNITY_EXECUTE, raw, text=f"shell {command}", timeout=timeout
+    ) as channel:
         while True:
             remaining = deadline - time.monotonic()
             if remaining <= 0:

@@ -19,7 +19,7 @@ from labctl.errors import CommandTimeout, DeviceLost, LinkError
 from labctl.hdc.dialling import dial
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.host.handshake import Authenticator, Greeting, shake_hands
-from labctl.hdc.host.link import expect, quoted
+from labctl.hdc.host.link import PLAIN_FILES, FileOptions, expect, quoted
 from labctl.hdc.messages import Heartbeat
 from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
@@ -98,24 +98,44 @@ class Session:
         self.check()
         return channel
 
-    @contextmanager
-    def open_shell(self, command: str, *, timeout: float) -> Iterator[Channel]:
+    @property
+    def can_compress(self) -> bool:
         """See :class:`HostLink`."""
+        return self.greeting.is_3_2
+
+    @contextmanager
+    def open_task(
+        self,
+        command: Command,
+        data: bytes,
+        *,
+        text: str,  # noqa: ARG002
+        timeout: float,
+    ) -> Iterator[Channel]:
+        """See :class:`HostLink`: a board takes the packet."""
         with self.channel(timeout=timeout) as channel:
-            channel.send(Command.UNITY_EXECUTE, command.encode(errors="surrogateescape"))
+            channel.send(command, data)
             yield channel
 
     @contextmanager
-    def open_send(self, remote: str, *, timeout: float) -> Iterator[Channel]:  # noqa: ARG002
-        """See :class:`HostLink`: the path follows in FILE_CHECK."""
+    def open_send(
+        self,
+        remote: str,  # noqa: ARG002
+        *,
+        timeout: float,
+        options: FileOptions = PLAIN_FILES,  # noqa: ARG002
+    ) -> Iterator[Channel]:
+        """See :class:`HostLink`: path and options follow in FILE_MODE and FILE_CHECK."""
         with self.channel(timeout=timeout) as channel:
             channel.send(Command.WAKEUP_SLAVETASK)
             yield channel
 
     @contextmanager
-    def open_receive(self, remote: str, *, timeout: float) -> Iterator[Channel]:
+    def open_receive(
+        self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
+    ) -> Iterator[Channel]:
         """See :class:`HostLink`."""
-        request = f"{quoted(remote)} file".encode(errors="surrogateescape")
+        request = f"{options.words()}{quoted(remote)} file".encode(errors="surrogateescape")
         with self.channel(timeout=timeout) as channel:
             channel.send(Command.FILE_INIT, request)
             expect(channel, Command.WAKEUP_SLAVETASK)

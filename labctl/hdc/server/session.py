@@ -5,11 +5,11 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
 from labctl.errors import ConfigError, DeviceLost, LinkError, LinkRefused, NotAuthorised
-from labctl.hdc.host.link import expect, quoted
+from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, expect, quoted
 from labctl.hdc.server.channel import ServerChannel
 from labctl.hdc.server.server import HdcServer, Target
 from labctl.hdc.wire import Command
@@ -76,28 +76,60 @@ class ServerSession:
             )
         return cls(server, key)
 
+    @property
+    def can_compress(self) -> bool:
+        """Never: a server does not tell a board's version."""
+        return False
+
     @contextmanager
-    def open_shell(self, command: str, *, timeout: float) -> Iterator[ServerChannel]:
-        """See :class:`HostLink`."""
-        with self._open(f"shell {command}", timeout, carries_files=False) as channel:
+    def open_task(
+        self,
+        command: Command,  # noqa: ARG002
+        data: bytes,  # noqa: ARG002
+        *,
+        text: str,
+        timeout: float,
+    ) -> Iterator[ServerChannel]:
+        """See :class:`HostLink`: a server takes the text."""
+        with self._open(text, timeout, carries_files=False) as channel:
             yield channel
 
     @contextmanager
-    def open_send(self, remote: str, *, timeout: float) -> Iterator[ServerChannel]:
+    def open_send(
+        self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
+    ) -> Iterator[ServerChannel]:
         """See :class:`HostLink`."""
         name = quoted(remote.rpartition("/")[2])
-        request = f'file send remote -cwd "/" {name} {quoted(remote)}'
+        request = f'file send remote -cwd "/" {options.words()}{name} {quoted(remote)}'
         with self._open(request, timeout, carries_files=True) as channel:
             expect(channel, Command.FILE_INIT)  # the server's sign to begin
             channel.send(Command.WAKEUP_SLAVETASK)
             yield channel
 
     @contextmanager
-    def open_receive(self, remote: str, *, timeout: float) -> Iterator[ServerChannel]:
+    def open_receive(
+        self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
+    ) -> Iterator[ServerChannel]:
         """See :class:`HostLink`."""
-        request = f'file recv remote -cwd "/" {quoted(remote)} file'
+        request = f'file recv remote -cwd "/" {options.words()}{quoted(remote)} file'
         with self._open(request, timeout, carries_files=True) as channel:
             yield channel
+
+    def forward(
+        self, listen: str, connect: str, *, timeout: float
+    ) -> AbstractContextManager[Forwarding]:
+        """Not carried by a server yet. Raises ConfigError."""
+        raise ConfigError(
+            f"{self.label}: {listen} cannot be forwarded to {connect} within {timeout:g} s"
+        )
+
+    def reverse(
+        self, listen: str, connect: str, *, timeout: float
+    ) -> AbstractContextManager[Forwarding]:
+        """Not carried by a server yet. Raises ConfigError."""
+        raise ConfigError(
+            f"{self.label}: {listen} cannot be forwarded to {connect} within {timeout:g} s"
+        )
 
     @contextmanager
     def _open(

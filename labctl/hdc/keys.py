@@ -1,0 +1,147 @@
+"""RSA keys that hosts prove themselves with to boards that are locked (``const.hdc.secure=1``).
+
+A board asks for a signature of a token of its own making, in one of two schemes of its choice; the
+signature travels as one line of base64. The user's key is the one that the official hdc makes at
+its first authentication, PKCS#8 in PEM: a board that knows it needs no second consent.
+"""
+
+import base64
+import hashlib
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
+
+from labctl.errors import ConfigError
+from labctl.files import host_reads, locked, state_dir, write_atomic
+
+_KEY_BITS = 3072
+_PUBLIC_EXPONENT = 65537
+#: RSASSA-PSS as boards check it: the salt is as long as the digest, other lengths fail.
+_PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA512()), salt_length=hashes.SHA512.digest_size)
+#: Another labctl makes its key within this time.
+_LOCK_SECONDS = 60.0
+
+
+class Scheme(StrEnum):
+    """How a token is signed. The board chooses."""
+
+    #: RSASSA-PSS with SHA-512 over the token.
+    PSS = "pss"
+    #: PKCS#1 v1.5 padding (type 1) around the token itself, without a hash or DigestInfo.
+    PKCS1 = "pkcs1"
+
+
+class HostKey:
+    """The private key of this host."""
+
+    def __init__(self, key: rsa.RSAPrivateKey):
+        self._key = key
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a key file (PEM, without a password). Raises ConfigError."""
+        with host_reads(path):
+            text = path.read_bytes()
+        try:
+            key = serialization.load_pem_private_key(text, password=None)
+        except (
+            ValueError,
+            TypeError,
+            UnsupportedAlgorithm,
+        ) as error:  # no key; one with a password
+            raise ConfigError(
+                f"not a private key in PEM without a password: {path}",
+                hint="move it away; a new one is made, which boards have to allow again",
+            ) from error
+        if not isinstance(key, rsa.RSAPrivateKey):
+            raise ConfigError(f"not an RSA key: {path}", hint="hdc knows RSA keys only")
+        return cls(key)
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """Make a key and store it at ``path``, for its owner only. Raises HostError."""
+        key = cls(rsa.generate_private_key(_PUBLIC_EXPONENT, _KEY_BITS))
+        write_atomic(
+            path,
+            key._key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            ),
+            mode=0o600,
+        )
+        return key
+
+    @classmethod
+    def of_this_user(cls) -> Self:
+        """The key of the user's hdc if there is one, else labctl's own, made at first use.
+
+        Raises ConfigError (a file that is no key), HostError (nowhere to keep one).
+        """
+        theirs = Path("~/.harmony/hdckey").expanduser()
+        if theirs.exists():
+            return cls.load(theirs)
+        own = state_dir() / "hdckey"
+        with locked(own.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+            return cls.load(own) if own.exists() else cls.create(own)
+
+    @property
+    def public_pem(self) -> str:
+        """The public half: SubjectPublicKeyInfo in PEM, as boards are shown it."""
+        return (
+            self._key.public_key()
+            .public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+            )
+            .decode()
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """``SHA256:`` and the hash of the public half, for people to compare."""
+        return fingerprint(self.public_pem)
+
+    def sign_token(self, token: bytes, scheme: Scheme) -> bytes:
+        """A board's token signed, as one line of base64 without a line end.
+
+        Raises ValueError for a token that is too long for the key.
+        """
+        if scheme is Scheme.PSS:
+            signature = self._key.sign(token, _PSS, hashes.SHA512())
+        else:
+            signature = self._key.sign(token, padding.PKCS1v15(), utils.NoDigestInfo())
+        return base64.b64encode(signature)
+
+
+def fingerprint(public_pem: str) -> str:
+    """``SHA256:`` and the unpadded base64 hash of a public key (DER), as ssh writes them.
+
+    Raises ValueError for what is no public key.
+    """
+    der = serialization.load_pem_public_key(public_pem.encode()).public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return "SHA256:" + base64.b64encode(hashlib.sha256(der).digest()).decode().rstrip("=")
+
+
+def verify(public_pem: str, token: bytes, signature: bytes, scheme: Scheme) -> bool:
+    """Whether ``signature`` (base64) is that of ``token`` by the owner of a public RSA key.
+
+    False also for what is no signature or no RSA key: both come from a stranger.
+    """
+    try:
+        key = serialization.load_pem_public_key(public_pem.encode())
+        raw = base64.b64decode(signature, validate=True)
+        if not isinstance(key, rsa.RSAPublicKey):
+            return False
+        if scheme is Scheme.PSS:
+            key.verify(raw, token, _PSS, hashes.SHA512())
+            return True
+        padded = key.recover_data_from_signature(raw, padding.PKCS1v15(), utils.NoDigestInfo())
+    except (ValueError, UnsupportedAlgorithm, InvalidSignature):
+        return False
+    return padded == token
