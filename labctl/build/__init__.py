@@ -8,14 +8,21 @@ from labctl.build.artifact import (
     find_artifact,
     list_artifacts,
 )
-from labctl.build.builder import BuildRequest, build
+from labctl.build.builder import build
+from labctl.build.explain import Explanation, explain_build
+from labctl.build.plan import BuildRequest
 from labctl.build.progress import OnProgress, Progress, Step
-from labctl.build.spec import BuildSpec, GitSource, find_spec, product_names
+from labctl.build.spec import BuildSpec, find_spec, product_names
+from labctl.build.spec_source import GitSource
+from labctl.build.toolchain import BuilderKind, CompilerKind
 
 __all__ = [
     "Artifact",
     "BuildRequest",
     "BuildSpec",
+    "BuilderKind",
+    "CompilerKind",
+    "Explanation",
     "GitSource",
     "Manifest",
     "OnProgress",
@@ -24,6 +31,7 @@ __all__ = [
     "Step",
     "ToolRecord",
     "build",
+    "explain_build",
     "find_artifact",
     "find_spec",
     "list_artifacts",

@@ -1,5 +1,6 @@
 """What a built file is, read from its ELF header (System V ABI, chapter 4 and 5)."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
@@ -8,7 +9,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.segments import InterpSegment
 from pydantic import BaseModel, ConfigDict
 
-from labctl.build.spec import ElfKind
+from labctl.build.spec import ElfKind, ToolSpec
 from labctl.config.target import Target
 from labctl.errors import ConfigError, HostError
 
@@ -75,7 +76,7 @@ def _facts(elf: ELFFile) -> ElfFacts:
     )
 
 
-def prove(name: str, facts: ElfFacts, kind: ElfKind, target: Target) -> None:
+def prove(name: str, facts: ElfFacts, tool: ToolSpec, target: Target) -> None:
     """Refuse a file that the target could not run as it is.
 
     Raises ConfigError that says everything that is wrong with it: the spec or the target cannot be.
@@ -85,20 +86,29 @@ def prove(name: str, facts: ElfFacts, kind: ElfKind, target: Target) -> None:
         wrong.append(f"it is for {facts.machine}, not {target.elf_machine}")
     if facts.bits != target.elf_bits:
         wrong.append(f"it has {facts.bits} bits, not {target.elf_bits}")
-    if kind is ElfKind.STATIC_EXECUTABLE:
-        if facts.type != "ET_EXEC":
-            wrong.append(f"its type is {facts.type}, not ET_EXEC")
-        if facts.interpreter is not None:
-            wrong.append(f"it asks for the dynamic linker {facts.interpreter}")
-        elif facts.dynamic:
-            wrong.append("it has a dynamic section")
-    elif facts.type != "ET_DYN" or not facts.dynamic or facts.interpreter is not None:
-        wrong.append("it is not a shared object")
-    if not facts.stripped:
+    wrong += _wrong_kind(facts, tool.elf)
+    if tool.stripped and not facts.stripped:
         wrong.append("it is not stripped")
     if wrong:
         raise ConfigError(
-            f"{name} is not a {kind.value.replace('-', ' ')} for target {target.name}: "
+            f"{name} is not a {tool.elf.value.replace('-', ' ')} for target {target.name}: "
             + "; ".join(wrong),
             hint="the build spec's definitions or flags, or the target's, have to change",
         )
+
+
+def _wrong_kind(facts: ElfFacts, kind: ElfKind) -> Iterator[str]:
+    match kind:
+        case ElfKind.STATIC_EXECUTABLE:
+            if facts.type != "ET_EXEC":
+                yield f"its type is {facts.type}, not ET_EXEC"
+            if facts.interpreter is not None:
+                yield f"it asks for the dynamic linker {facts.interpreter}"
+            elif facts.dynamic:
+                yield "it has a dynamic section"
+        case ElfKind.DYNAMIC_EXECUTABLE:
+            if facts.interpreter is None or not facts.dynamic:
+                yield "it asks for no dynamic linker"
+        case ElfKind.SHARED_OBJECT:
+            if facts.type != "ET_DYN" or not facts.dynamic or facts.interpreter is not None:
+                yield "it is not a shared object"

@@ -3,7 +3,14 @@
 import re
 from collections.abc import Callable, Sequence
 
-from labctl.build.toolchain import CompilerKind, Machine, Needs, Toolchain, ToolchainIdentity
+from labctl.build.toolchain import (
+    CompilerKind,
+    Machine,
+    Needs,
+    Toolchain,
+    ToolchainIdentity,
+    kit_toolchain,
+)
 from labctl.config.target import Target
 from labctl.errors import ToolMissing
 
@@ -27,6 +34,8 @@ def find_gcc(
 
     Raises ToolMissing that names every program that is not there.
     """
+    if not needs.compiler:
+        return kit_toolchain(on)
     where = f"on {on.host}" if on.host else "in the container" if on.image else "on this host"
     if needs.zig:
         raise ToolMissing(f"only zig can build this product, and there is none {where}")

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from labctl.build.diagnose import ErrorLines, disk_is_full, explain
+from labctl.build.parameters import check
 from labctl.build.place import Place
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.script import Command, Order, Output, Script, make_script
@@ -47,6 +48,7 @@ class Job:
 
         Raises CompileError, ConfigError, ToolMissing, HostError, HostTimeout, IntegrityError.
         """
+        check(self.order.spec, self.order.values, self.place)
         script = make_script(self.order, self.place.folders, tools)
         with host_writes(self.log):
             self.home.mkdir(parents=True, exist_ok=True)
@@ -63,10 +65,24 @@ class Job:
             for name, text in script.files.items():
                 self.place.write(name, text)
 
+    def _check_program(self, command: Command) -> None:
+        """A step's own program is looked for before it runs, to say what is wrong with the step."""
+        program = command.words[0]
+        if command.cwd is None or "/" not in program:
+            return
+        path = program if program.startswith("/") else f"{command.cwd}/{program}"
+        if not self.place.exists(path):
+            raise ConfigError(
+                f"{command.message}: there is no {program} in {command.cwd}",
+                hint="the build spec's step has to fit its source",
+                details=" ".join(command.words),
+            )
+
     def _run_all(self, step: Step, commands: list[Command]) -> None:
         if step is not Step.RUNTIME:
             for command in commands:
                 self._show(command)
+                self._check_program(command)
                 self._check(command, *self._run(command))
             return
         self._show(commands[0])
@@ -134,6 +150,11 @@ class Job:
             return ConfigError(
                 f"{what}: building {name!r} gave no program of that name",
                 hint="a tool has to be an executable target of the source's CMakeLists.txt",
+            )
+        if self.order.spec.builder == "steps":
+            return ConfigError(
+                f"{what}: the steps ended well but left no {name}",
+                hint=f"the build spec's output has to be where they leave it; the log: {self.log}",
             )
         return CompileError(f"the compiler left no {name}", hint=f"the whole log: {self.log}")
 

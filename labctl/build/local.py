@@ -11,7 +11,14 @@ from labctl import process
 from labctl.build.gcc import find_gcc
 from labctl.build.place import Builder, Folders, Place, Site
 from labctl.build.progress import OnProgress
-from labctl.build.toolchain import BuilderKind, CompilerKind, Machine, Needs, Toolchain
+from labctl.build.toolchain import (
+    BuilderKind,
+    CompilerKind,
+    Machine,
+    Needs,
+    Toolchain,
+    kit_toolchain,
+)
 from labctl.build.zig import locate, offer_zig
 from labctl.config.target import Target
 from labctl.errors import HostError, HostTimeout, ToolMissing
@@ -28,6 +35,8 @@ class LocalBuilder(Builder):
     def offer(self, target: Target, needs: Needs) -> Toolchain:
         """zig unless GCC is asked for, or zig is not installed. Raises ToolMissing."""
         on = Machine(builder=self.kind, machine=platform.machine(), system=_system())
+        if not needs.compiler:
+            return kit_toolchain(on)
         if needs.asked is CompilerKind.GCC:
             return self._gcc(target, needs, on)
         try:

@@ -8,8 +8,10 @@ from enum import StrEnum
 class Step(StrEnum):
     """The steps of a build, in their order."""
 
+    IMAGE = "image"
     WAIT = "wait"
     SOURCE = "source"
+    IMAGE = "image"
     SEND = "send"
     RUNTIME = "runtime"
     CONFIGURE = "configure"

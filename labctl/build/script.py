@@ -11,7 +11,7 @@ from labctl.build import zig
 from labctl.build.gcc import gcc_flags
 from labctl.build.place import Folders
 from labctl.build.progress import Step
-from labctl.build.spec import BuildSpec, Definition, ElfKind, ToolSpec
+from labctl.build.spec import BuildSpec, Definition, ElfKind, ToolSpec, substitute
 from labctl.build.toolchain import CompilerKind, Toolchain
 from labctl.config.target import Target
 
@@ -40,7 +40,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Output:
-    """A file that a build makes, relative to the tree."""
+    """A file that a build makes; a relative path begins at the tree."""
 
     path: str
     symbols: str | None
@@ -66,6 +66,10 @@ class Order:
     definitions: Mapping[str, Definition]
     toolchain: Toolchain
     jobs: int
+    values: Mapping[str, str] = field(default_factory=dict)
+    """What parameters and ``{version}`` stand for in steps."""
+    kit: str | None = None
+    """The parameter whose folder is the source."""
 
     @property
     def what(self) -> str:
@@ -86,9 +90,39 @@ class Order:
 
 def make_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
     """The files, commands and outputs that build these tools."""
-    if order.spec.builder == "compile":
-        return _compile_script(order, folders, tools)
-    return _cmake_script(order, folders, tools)
+    match order.spec.builder:
+        case "compile":
+            return _compile_script(order, folders, tools)
+        case "cmake":
+            return _cmake_script(order, folders, tools)
+        case "steps":
+            return _steps_script(order, folders, tools)
+
+
+def _steps_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
+    """The spec's own commands; each word of theirs stays one word."""
+    values = {
+        **order.values,
+        "source": folders.source if order.kit is None else order.values[order.kit],
+        "tree": folders.tree,
+        "jobs": str(order.jobs),
+    }
+    commands = [
+        Command(
+            Step.COMPILE,
+            f"{order.what}, step {number} of {len(order.spec.steps)}",
+            tuple(substitute(word, values) for word in step.run),
+            step.timeout,
+            cwd=substitute(step.cwd, values),
+        )
+        for number, step in enumerate(order.spec.steps, 1)
+    ]
+    outputs = {
+        name: Output(substitute(output, values), None)
+        for name in tools
+        if (output := order.spec.tools[name].output) is not None
+    }
+    return Script(commands=tuple(commands), outputs=outputs)
 
 
 def _compile_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:

@@ -19,14 +19,24 @@ from labctl.files import cache_dir, host_reads, host_writes, locked, sha256_file
 GIT_SECONDS = 60.0
 
 
-class SourceIdentity(BaseModel):
-    """Which source it is. ``commit`` or ``sha256`` is there, or both."""
+class PatchIdentity(BaseModel):
+    """A patch that was applied."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    kind: Literal["package", "git", "folder"]
+    name: str
+    """Its path below the folder of toolchains."""
+    sha256: str
+
+
+class SourceIdentity(BaseModel):
+    """Which source it is. ``commit`` or ``sha256`` is there, or both; of a kit nothing is known."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    kind: Literal["package", "archive", "git", "folder", "kit"]
     location: str
-    """Package and release, address of the repository, or path of the folder."""
+    """Package and release, address of the archive or repository, or path of the folder."""
     subdirectory: str | None = None
     """The part of it that is the source."""
     sha256: str | None = None
@@ -36,17 +46,27 @@ class SourceIdentity(BaseModel):
     dirty: bool | None = None
     """Whether a folder differs from its commit; ``None`` where there is no commit."""
 
+    patches: tuple[PatchIdentity, ...] = ()
+    """What was changed in it, in this order."""
+
     @property
     def revision(self) -> str:
         """A short word for it: the commit's first digits, or the hash's."""
         if self.commit:
-            return self.commit[:7] + ("-dirty" if self.dirty else "")
-        return f"{self.kind}-{(self.sha256 or '')[:8]}"
+            changed = "-patched" if self.patches else "-dirty" if self.dirty else ""
+            return self.commit[:7] + changed
+        if self.kind == "kit":
+            return "kit"
+        return f"{self.kind}-{self.digest[:8] if self.patches else (self.sha256 or '')[:8]}"
 
     @property
     def digest(self) -> str:
         """SHA-256 of what the bytes of the source depend on; its place is not among it."""
-        content = [self.subdirectory, self.sha256 or self.commit]
+        content: list[object] = [self.subdirectory, self.sha256 or self.commit]
+        if self.kind == "kit":
+            content.append(self.location)
+        if self.patches:
+            content.append([patch.sha256 for patch in self.patches])
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -99,6 +119,23 @@ def keep(tree: Path, home: Path) -> None:
     sync_directory(home.parent)
 
 
+class Kit(Source):
+    """A tree that the user supplies on the machine that builds. labctl neither reads nor sends it.
+
+    What is in it cannot be known by a hash (an OpenHarmony tree has a hundred gigabytes), so a
+    build from it is never taken from the cache.
+    """
+
+    def __init__(self, path: str):
+        self.identity = SourceIdentity(kind="kit", location=path)
+
+    def fetch(self, on_progress: OnProgress) -> Path:  # noqa: ARG002 - nothing to wait for
+        """An empty folder: a builder has to be given something to send."""
+        with host_writes(self.home):
+            self.home.mkdir(parents=True, exist_ok=True)
+        return self.home
+
+
 class Folder(Source):
     """A folder of the user's, built where it is."""
 
@@ -131,14 +168,18 @@ class Folder(Source):
     def _identify(self) -> SourceIdentity:
         commit = _git_commit(self.path)
         dirty = None if commit is None else bool(_git(self.path, "status", "--porcelain"))
-        names = _tracked(self.path) if commit else _walk(self.path)
         return SourceIdentity(
             kind="folder",
             location=str(self.path),
-            sha256=_tree_hash(self.path, names),
+            sha256=_tree_hash(self.path, source_files(self.path)),
             commit=commit,
             dirty=dirty,
         )
+
+
+def source_files(root: Path) -> list[str]:
+    """Relative names of what makes a source; of a git work tree, what git does not ignore."""
+    return _tracked(root) if _git_commit(root) else _walk(root)
 
 
 def _tree_hash(root: Path, names: list[str]) -> str:

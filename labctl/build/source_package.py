@@ -4,16 +4,14 @@ pip checks the pinned hash before it looks into the archive, and labctl checks i
 unpacking.
 """
 
-import gzip
 import os
-import tarfile
-import zlib
 from pathlib import Path
 
 from labctl import pip, process
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.source import Source, SourceIdentity, fetching, keep
-from labctl.build.spec import PackageSource
+from labctl.build.source_archive import unpack
+from labctl.build.spec_source import PackageSource
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.files import sha256_file
 
@@ -56,7 +54,7 @@ class Package(Source):
         if found != self.pinned.sha256:
             raise self._wrong_hash(f"it has {found}")
         on_progress(Progress(Step.SOURCE, f"unpack {archive.name}"))
-        tree = unpack(archive, scratch / "tree") / (self.pinned.subdirectory or "")
+        tree = unpack(archive, scratch / "tree", archive.name) / (self.pinned.subdirectory or "")
         if not tree.is_dir():
             raise ConfigError(f"{archive.name} has no folder {self.pinned.subdirectory!r}")
         self._prove_commit(tree)
@@ -114,24 +112,6 @@ class Package(Source):
                 f"{self.identity.location} holds commit {found or 'unknown'}, "
                 f"but the build spec says {self.pinned.commit}"
             )
-
-
-def unpack(archive: Path, folder: Path) -> Path:
-    """Unpack a release archive into a new folder; its one top folder.
-
-    Members that would land outside, devices, and links out of it are refused (tarfile's filter
-    ``data``). Raises IntegrityError for an archive that is broken or refused.
-    """
-    folder.mkdir()
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise IntegrityError(f"{archive.name} cannot be unpacked: {error}") from error
-    tops = list(folder.iterdir())
-    if len(tops) != 1 or not tops[0].is_dir():
-        raise IntegrityError(f"{archive.name} does not have one top folder")
-    return tops[0]
 
 
 def head_commit(tree: Path) -> str | None:

@@ -5,72 +5,90 @@ A spec is ``toolchains/<target>/<product>.yaml``, for this target alone, or
 folder wins over the one that comes with labctl.
 """
 
+import re
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from labctl.build.spec_source import AnySource, KitSource
 from labctl.config.document import StrictModel, load, refuse_all
 from labctl.config.names import unknown
+from labctl.config.quantities import Duration
 from labctl.config.target import toolchain_folders
-from labctl.config.types import HostPath, Line, Name, Sha256, Word
+from labctl.config.types import HostPath, Line, Name, Word
 from labctl.errors import ConfigError
 
 #: The folder of specs that suit every target.
 SHARED = "products"
 
 Definition = bool | int | str
-Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+Problem = tuple[tuple[str | int, ...], str]
+
+
+#: What ``{...}`` in a step, an output or a definition may name, besides parameters and versions.
+PLACEHOLDERS = ("source", "tree", "jobs", "version", "revision")
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 
 
 class ElfKind(StrEnum):
     """What a built file has to be."""
 
     STATIC_EXECUTABLE = "static-executable"
+    DYNAMIC_EXECUTABLE = "dynamic-executable"
     SHARED_OBJECT = "shared-object"
-
-
-class PackageSource(StrictModel):
-    """A source archive of the Python package index, pinned by its hash."""
-
-    package: Word
-    """Name of the package."""
-    release: Word
-    """Its release."""
-    sha256: Sha256
-    """SHA-256 of the release's source archive."""
-    subdirectory: HostPath | None = None
-    """The part of the archive that is the source."""
-    commit: Commit | None = None
-    """Git commit that the archive's own .git must prove."""
-
-
-class GitSource(StrictModel):
-    """A git repository at one commit, tag or branch."""
-
-    git: Line
-    """Address of the repository."""
-    ref: Line
-    """Tag, branch or full commit."""
-
-
-class FolderSource(StrictModel):
-    """A folder that lies beside the spec."""
-
-    folder: HostPath
-    """The folder; a relative path begins at the spec's own folder."""
 
 
 class Version(StrictModel):
     """One version of a product."""
 
-    source: PackageSource | GitSource | FolderSource
+    source: AnySource
     """Where its source comes from."""
+    description: Line | None = None
+    """What is different about it."""
+    elf_machine: Literal["EM_AARCH64", "EM_ARM"] | None = None
+    """Machine of its files where it is not that of the target: a kit's for a 32-bit userland."""
     definitions: dict[Word, Definition] = Field(default_factory=dict)
     """CMake definitions of this version alone."""
     tools: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
     """The tools that it has, in the order of the summary; without it, all tools of the product."""
+
+
+class Parameter(StrictModel):
+    """Something that only the user can say, by ``--param NAME=VALUE``."""
+
+    description: Line
+    """What has to be given, and where one gets it."""
+    kind: Literal["path", "word"] = "path"
+    """``path``: a folder on the machine that builds; ``word``: one word."""
+    default: Word | None = None
+    """The word that holds when none is given; without it, one has to be given."""
+    check: HostPath | None = None
+    """A file that has to exist below the path."""
+
+
+class StepSpec(StrictModel):
+    """One command of the builder ``steps``."""
+
+    run: Annotated[tuple[Line, ...], Field(min_length=1)]
+    """Program and arguments, each one word for the program; no shell reads them."""
+    cwd: Line = "{source}"
+    """Where it runs."""
+    timeout: Duration = 4 * 3600.0
+    """The longest that it may take."""
+
+
+class Dispatched(StrictModel):
+    """Functions that may use what the target lacks, since they run only where it is there."""
+
+    functions: Line
+    """Name of the functions; ``*`` stands for anything."""
+    extensions: Annotated[tuple[Word, ...], Field(min_length=1)]
+    """The extensions that they may use, in the words of /proc/cpuinfo."""
+    reason: Line
+    """What keeps them from running elsewhere; it goes into the manifest."""
 
 
 class ToolSpec(StrictModel):
@@ -80,12 +98,18 @@ class ToolSpec(StrictModel):
     """Arguments with which it ends quickly and well; without them it is not started."""
     smoke_status: int = 0
     """The exit status that the smoke run has to have."""
+    smoke_model: tuple[Line, ...] | None = None
+    """Arguments with which it runs a tiny model, the file ``{model}``, for a few tokens."""
     elf: ElfKind = ElfKind.STATIC_EXECUTABLE
     """What the file has to be."""
+    stripped: bool = True
+    """Whether it has to be without symbols and debug information."""
     sources: tuple[HostPath, ...] = ()
     """C files of the source, for the builder ``compile``."""
     flags: tuple[Line, ...] = ()
     """The compiler's flags, for the builder ``compile``."""
+    output: Line | None = None
+    """Where the steps leave the file, for the builder ``steps``."""
 
 
 class BuildSpec(StrictModel):
@@ -97,8 +121,9 @@ class BuildSpec(StrictModel):
     """The product in a few words."""
     licence: Word | None = None
     """SPDX identifier of the source's licence, where it is not labctl's own source."""
-    builder: Literal["cmake", "compile"]
-    """``cmake``: CMake and Ninja; ``compile``: one call of the compiler for each tool."""
+    builder: Literal["cmake", "compile", "steps"]
+    """``cmake``: CMake and Ninja; ``compile``: one call of the compiler for each tool; ``steps``:
+    the commands of ``steps``, with the compilers of a kit that the user supplies."""
     default_version: Name
     """The version that is built when none is named."""
     versions: Annotated[dict[Name, Version], Field(min_length=1)]
@@ -107,27 +132,73 @@ class BuildSpec(StrictModel):
     """CMake definitions; ``{revision}`` stands for the short commit or content hash."""
     zig_target: Word | None = None
     """Zig's target triple where it is not that of the target (a library for the host's libc)."""
+    parameters: dict[Name, Parameter] = Field(default_factory=dict)
+    """What the user has to supply, by name."""
+    steps: tuple[StepSpec, ...] = ()
+    """The commands of the builder ``steps``, in their order. ``{source}``, ``{tree}``, ``{jobs}``,
+    ``{version}`` and ``{PARAMETER}`` in their words stand for what they name."""
+    dispatched: tuple[Dispatched, ...] = ()
+    """Functions that run only where the machine has the extensions that they use."""
     tools: Annotated[dict[Word, ToolSpec], Field(min_length=1)]
     """What can be built, by name."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        problems: list[tuple[tuple[str | int, ...], str]] = []
-        if self.default_version not in self.versions:
-            what = unknown("version", self.default_version, self.versions)
-            problems.append((("default_version",), what))
-        for label, version in self.versions.items():
-            for index, tool in enumerate(version.tools or ()):
-                if tool not in self.tools:
-                    where = ("versions", label, "tools", index)
-                    problems.append((where, unknown("tool", tool, self.tools)))
-        for name, tool_spec in self.tools.items():
-            if (self.builder == "compile") != bool(tool_spec.sources):
-                what = "are what the builder 'compile' needs, and it alone"
-                problems.append((("tools", name, "sources"), what))
+        problems = [*self._unknown_names(), *self._misplaced(), *self._unknown_placeholders()]
         if problems:
             raise refuse_all(problems)
         return self
+
+    def _unknown_names(self) -> Iterator[Problem]:
+        if self.default_version not in self.versions:
+            what = unknown("version", self.default_version, self.versions)
+            yield ("default_version",), what
+        for label, version in self.versions.items():
+            for index, tool in enumerate(version.tools or ()):
+                if tool not in self.tools:
+                    yield ("versions", label, "tools", index), unknown("tool", tool, self.tools)
+            if isinstance(version.source, KitSource) and version.source.kit not in self.paths:
+                what = unknown("parameter of kind path", version.source.kit, self.paths)
+                yield ("versions", label, "source", "kit"), what
+
+    def _misplaced(self) -> Iterator[Problem]:
+        for name, tool in self.tools.items():
+            if (self.builder == "compile") != bool(tool.sources):
+                what = "are what the builder 'compile' needs, and it alone"
+                yield ("tools", name, "sources"), what
+            if (self.builder == "steps") != (tool.output is not None):
+                what = "is what the builder 'steps' needs, and it alone"
+                yield ("tools", name, "output"), what
+        if (self.builder == "steps") != bool(self.steps):
+            yield ("steps",), "are what the builder 'steps' needs, and it alone"
+        for label, version in self.versions.items():
+            if self.builder == "steps":
+                continue
+            if isinstance(version.source, KitSource):
+                where = ("versions", label, "source")
+                yield where, "a kit's own tree can be built by the builder 'steps' only"
+            if version.elf_machine is not None:
+                what = "another machine than the target's needs the builder 'steps'"
+                yield ("versions", label, "elf_machine"), what
+
+    def _unknown_placeholders(self) -> Iterator[Problem]:
+        known = (*PLACEHOLDERS, *self.parameters)
+        for name in set(PLACEHOLDERS) & set(self.parameters):
+            yield ("parameters", name), "this name has a meaning of its own already"
+        texts: list[Problem] = []
+        for number, step in enumerate(self.steps):
+            texts += [(("steps", number, "run", at), word) for at, word in enumerate(step.run)]
+            texts.append((("steps", number, "cwd"), step.cwd))
+        texts += [(("tools", n, "output"), t.output) for n, t in self.tools.items() if t.output]
+        for where, text in texts:
+            for name in _PLACEHOLDER.findall(text):
+                if name not in known:
+                    yield where, unknown("placeholder", name, known)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The parameters that name folders."""
+        return tuple(name for name, given in self.parameters.items() if given.kind == "path")
 
     def version(self, label: str | None) -> tuple[str, Version]:
         """The version of that label, or the default, with its label. Raises ConfigError."""
@@ -139,6 +210,11 @@ class BuildSpec(StrictModel):
     def tools_of(self, version: Version) -> tuple[str, ...]:
         """The tools that a version has."""
         return version.tools or tuple(self.tools)
+
+
+def substitute(text: str, values: Mapping[str, str]) -> str:
+    """Put values in place of ``{name}``; what is no name of theirs stays."""
+    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
 
 
 def find_spec(target: str, product: str, lab_root: Path | None) -> tuple[BuildSpec, Path]:

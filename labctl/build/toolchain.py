@@ -121,3 +121,8 @@ class Toolchain:
     jobs: int | None = None
     """How many compilers the machine has cores and memory for; ``None``: as many as this host."""
     environment: Mapping[str, str] = field(default_factory=lambda: BUILD_ENVIRONMENT)
+
+
+def kit_toolchain(on: Machine) -> Toolchain:
+    """For builds whose compilers are a kit's: nothing of the machine's own is needed."""
+    return Toolchain(ToolchainIdentity(compiler=CompilerKind.KIT, version=None, on=on))

@@ -1,6 +1,7 @@
 """``labctl build``."""
 
 import json
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,23 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from labctl.build import Artifact, BuildRequest, GitSource, Progress, Step
+from labctl.build import (
+    Artifact,
+    BuilderKind,
+    BuildRequest,
+    CompilerKind,
+    Explanation,
+    GitSource,
+    Progress,
+    Step,
+    explain_build,
+)
 from labctl.build import build as build_artifact
 from labctl.cli import progress
 from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
-from labctl.config.wording import explain, path_text
+from labctl.config.wording import explain as explain_problems
+from labctl.config.wording import path_text
 from labctl.errors import ConfigError
 from labctl.report.units import size
 from labctl.report.whole import print_whole
@@ -54,6 +66,27 @@ AGENT = "agent"
 )
 @click.option("--git", metavar="URL", help="Build from this git repository; needs --ref.")
 @click.option("--ref", help="Tag, branch or full commit of the git repository.")
+@click.option(
+    "--builder",
+    type=click.Choice(["auto", *BuilderKind]),
+    default="auto",
+    show_default=True,
+    help="Where compilers run; auto: the first that can.",
+)
+@click.option("--host", metavar="NAME", help="The build host in devices.yaml, for --builder ssh.")
+@click.option(
+    "--compiler",
+    type=click.Choice([CompilerKind.ZIG, CompilerKind.GCC]),
+    help="Which compiler; default: the builder's own choice.",
+)
+@click.option(
+    "--param",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What the build spec asks for: the path of a kit, a word; may be given several times.",
+)
+@click.option("--explain", is_flag=True, help="Print every command, and where; run nothing.")
 @click.option("--jobs", type=click.IntRange(1, 512), help="Compilers at once; default: as fits.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 @click.pass_obj
@@ -67,14 +100,19 @@ def build(
     source: Path | None,
     git: str | None,
     ref: str | None,
+    builder: str,
+    host: str | None,
+    compiler: str | None,
+    parameters: tuple[str, ...],
+    explain: bool,
     jobs: int | None,
     as_json: bool,
 ) -> None:
     """Build tools for a target.
 
     Builds what is missing and shows where it is, what it was made of and what proves it; with
-    llama.cpp, the target's agent too. The same inputs are built once. Needs no root and no system
-    compiler: `pip install 'labctl[build]'`.
+    llama.cpp, the target's agent too. The same inputs are built once. The local builder needs no
+    root and no system compiler: `pip install 'labctl[build]'`.
     """
     request = BuildRequest(
         target=target,
@@ -82,15 +120,24 @@ def build(
         tools=tools or None,
         version=version,
         source=_source(source, git, ref),
+        builder=None if builder == "auto" else BuilderKind(builder),
+        host=host,
+        compiler=None if compiler is None else CompilerKind(compiler),
+        parameters=_parameters(parameters),
         jobs=jobs,
         lab_root=invocation.lab or find_lab_root(Path.cwd()),
     )
+    if explain:
+        _print_explanation(explain_build(request), as_json=as_json)
+        return
     began = time.monotonic()
     with progress.ProgressView() as view:
         shown = BuildView(view)
         artifacts = [shown.build(request)]
         if product == DEFAULT_PRODUCT:
-            agent = replace(request, product=AGENT, tools=None, version=None, source=None)
+            agent = replace(
+                request, product=AGENT, tools=None, version=None, source=None, parameters={}
+            )
             artifacts.append(shown.build(agent))
     if as_json:
         manifest = artifacts[0].manifest.model_dump(mode="json")
@@ -100,6 +147,47 @@ def build(
         _print_summary(artifact, tools if artifact is artifacts[0] else ())
     took = time.monotonic() - began
     click.echo("nothing to do" if shown.idle else f"built in {took:.1f} s", err=True)
+
+
+def _parameters(given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--param {text}: must be NAME=VALUE")
+        if name in found:
+            raise ConfigError(f"--param {name} is given twice")
+        found[name] = value
+    return found
+
+
+def _print_explanation(found: Explanation, *, as_json: bool) -> None:
+    plan = found.plan
+    identity = plan.order.toolchain.identity
+    if as_json:
+        commands = [
+            {"step": command.step, "cwd": command.cwd or found.folders.tree, "argv": command.words}
+            for command in found.script.commands
+        ]
+        said = {
+            "toolchain": identity.model_dump(mode="json"),
+            "why": plan.choice.why,
+            "source": plan.source.identity.model_dump(mode="json"),
+            "environment": dict(plan.order.toolchain.environment),
+            "files": dict(found.script.files),
+            "commands": commands,
+        }
+        click.echo(json.dumps(said, indent=2))
+        return
+    click.echo(f"# {plan.order.what}: {plan.label}, {plan.source.identity.revision}")
+    click.echo(f"# {identity}, {plan.choice.why}")
+    click.echo(f"# artifact {plan.artifact}{' (built already)' if found.built else ''}")
+    for name, value in plan.order.toolchain.environment.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+    for command in found.script.commands:
+        click.echo(f"\n# {command.step}: {command.message}, within {command.seconds:g} s")
+        click.echo(f"cd {shlex.quote(command.cwd or found.folders.tree)}")
+        click.echo(shlex.join(command.words))
 
 
 def _source(source: Path | None, git: str | None, ref: str | None) -> Path | GitSource | None:
@@ -113,7 +201,7 @@ def _source(source: Path | None, git: str | None, ref: str | None) -> Path | Git
         return GitSource(git=git, ref=ref)
     except ValidationError as error:
         given = {"git": git, "ref": ref}
-        problems = explain(error.errors(include_url=False), given, GitSource)
+        problems = explain_problems(error.errors(include_url=False), given, GitSource)
         raise ConfigError(
             "; ".join(f"--{path_text(path)} {text}" for path, text, _ in problems)
         ) from error

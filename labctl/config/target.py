@@ -5,7 +5,7 @@ A lab's own ``toolchains/<target>`` wins over the one that comes with labctl.
 
 import platform
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ MACHINES = {
     "EM_ARM": "armv7l",
     "EM_RISCV": "riscv64",
 }
+#: ``e_machine`` -> bits of the class that its files have here.
+BITS = {"EM_AARCH64": 64, "EM_X86_64": 64, "EM_ARM": 32, "EM_RISCV": 64}
 
 
 class ZigTarget(StrictModel):
@@ -88,6 +90,13 @@ class Target(StrictModel):
     def machine(self) -> str:
         """What ``uname -m`` says on such a machine."""
         return MACHINES[self.elf_machine]
+
+    def for_machine(self, elf_machine: str) -> Self:
+        """This target with files of another machine: a kit's for a 32-bit userland."""
+        if elf_machine == self.elf_machine:
+            return self
+        given = {"elf_machine": elf_machine, "elf_bits": BITS[elf_machine], "emulator": None}
+        return self.model_copy(update={**given, "features": ()})
 
     @property
     def runs_here(self) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from labctl import process
 from labctl.build import zig
 from labctl.build.elf import prove, read_elf
-from labctl.build.spec import ElfKind
+from labctl.build.spec import ElfKind, ToolSpec
 from labctl.config.target import load_target
 from labctl.errors import ConfigError
 
@@ -26,7 +26,7 @@ def compiled(folder: Path, text: str, *flags: str, target: str = "aarch64-linux-
 
 def complaint(path: Path, kind: ElfKind = ElfKind.STATIC_EXECUTABLE) -> str:
     with pytest.raises(ConfigError) as caught:
-        prove("tool", read_elf(path), kind, load_target("rk3568"))
+        prove("tool", read_elf(path), ToolSpec(elf=kind), load_target("rk3568"))
     return caught.value.message
 
 
@@ -35,7 +35,7 @@ def test_a_static_stripped_program_passes(tmp_path: Path) -> None:
     assert (facts.machine, facts.bits, facts.type) == ("EM_AARCH64", 64, "ET_EXEC")
     assert facts.interpreter is None
     assert not facts.dynamic
-    prove("tool", facts, ElfKind.STATIC_EXECUTABLE, load_target("rk3568"))
+    prove("tool", facts, ToolSpec(elf=ElfKind.STATIC_EXECUTABLE), load_target("rk3568"))
 
 
 def test_a_program_for_another_machine(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_position_independent_program_needs_relocation(tmp_path: Path) -> None
 
 def test_a_library(tmp_path: Path) -> None:
     path = compiled(tmp_path, LIBRARY, "-shared", "-fPIC", "-s")
-    prove("lib", read_elf(path), ElfKind.SHARED_OBJECT, load_target("rk3568"))
+    prove("lib", read_elf(path), ToolSpec(elf=ElfKind.SHARED_OBJECT), load_target("rk3568"))
     assert "it has a dynamic section" in complaint(path)
 
 

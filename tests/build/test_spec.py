@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build.spec import ElfKind, PackageSource, find_spec, product_names
+from labctl.build.spec import ElfKind, find_spec, product_names
+from labctl.build.spec_source import PackageSource
 from labctl.config.target import target_names
 from labctl.errors import ConfigError
 
@@ -66,7 +67,11 @@ def test_a_labs_own_spec_wins(tmp_path: Path, folder: str) -> None:
         ("default_version: one", "default_version: onw", "did you mean 'one'?"),
         ("{folder: src}", "{folder: src}, tools: [agnet]", "did you mean 'agent'?"),
         ("builder: compile", "builder: cmake", "tools.agent.sources"),
-        ("builder: compile", "builder: make", "builder: must be cmake or compile, not 'make'"),
+        (
+            "builder: compile",
+            "builder: make",
+            "builder: must be cmake, compile or steps, not 'make'",
+        ),
         ("{folder: src}", "{package: p, release: 1.0.0, sha256: abc}", "64 hexadecimal digits"),
         ("product: agent", "product: agents", "must be 'agent', the file's name"),
     ],

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from labctl.build import zig
-from labctl.build.builder import default_jobs
 from labctl.build.local import _kept_environment
+from labctl.build.plan import default_jobs
 from labctl.build.script import cmake_quoted, cmake_value
 
 

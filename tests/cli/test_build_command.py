@@ -68,7 +68,7 @@ def test_json_is_the_manifest_alone(lab: Path, capsys: pytest.CaptureFixture[str
     [
         (["--tool", "helo"], "no tool of tiny 'helo' (did you mean 'hello'?)"),
         (["--version", "frist"], "no version of tiny 'frist' (did you mean 'first'?)"),
-        (["--target", "rk3658"], "no target 'rk3658' (did you mean 'rk3568'?)"),
+        (["--target", "rk3569"], "no target 'rk3569' (did you mean 'rk3568'?)"),
         (["--source", ".", "--git", "x"], "--source and --git are both given"),
         (["--git", "https://example.org/x.git"], "--git and --ref belong together"),
         (["--source", "/no/such"], "no source folder /no/such"),

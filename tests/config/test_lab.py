@@ -108,8 +108,8 @@ def test_an_unknown_board() -> None:
 
 BAD_LABS = {
     "target": (
-        board(target="rk3588"),
-        "3:13: boards.rk1.target: no target 'rk3588' (did you mean 'rk3568'?)",
+        board(target="rk3569"),
+        "3:13: boards.rk1.target: no target 'rk3569' (did you mean 'rk3568'?)",
     ),
     "default_board": (
         "default_board: rk3\n" + board(),
@@ -200,6 +200,10 @@ BAD_LABS = {
     "jump": (
         TWO_BOARDS + "  two: {address: a, jump: amr}\n",
         "12:27: build_hosts.two.jump: no other build host 'amr' (did you mean 'arm'?)",
+    ),
+    "jump in a circle": (
+        TWO_BOARDS + "  two: {address: a, jump: three}\n  three: {address: a, jump: two}\n",
+        "12:27: build_hosts.two.jump: goes round in a circle: two -> three -> two",
     ),
     "misspelt key": (
         board(taget="rk3568"),

@@ -46,8 +46,8 @@ def test_a_labs_own_target_wins(tmp_path: Path) -> None:
 
 
 def test_an_unknown_target_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"no target 'rk3658' \(did you mean 'rk3568'\?\)"):
-        load_target("rk3658")
+    with pytest.raises(ConfigError, match=r"no target 'rk3569' \(did you mean 'rk3568'\?\)"):
+        load_target("rk3569")
 
 
 @pytest.mark.parametrize(

@@ -147,12 +147,12 @@ def test_wrong_use_of_shell_is_no_status_of_the_board(lab: Lab, line: str) -> No
         (["shell", "rk2", "--", "ls"], "no board 'rk2' in devices.yaml (did you mean 'rk1'?)"),
         (["report"], "there are no runs in"),
         (["report", LONG], "File name too long"),
-        (["build", "--target", "rk3658"], "no target 'rk3658' (did you mean 'rk3568'?)"),
+        (["build", "--target", "rk3569"], "no target 'rk3569' (did you mean 'rk3568'?)"),
         (["build", "--target", "../rk3568"], "no target '../rk3568'"),
-        (["virtual-board", "--target", "rk3658"], "no target 'rk3658' (did you mean 'rk3568'?)"),
+        (["virtual-board", "--target", "rk3569"], "no target 'rk3569' (did you mean 'rk3568'?)"),
         (["virtual-board", "--target", "rk3568", "--emulator", "x"], "--target or --emulator"),
         (["init"], "devices.yaml exists already"),
-        (["init", "new", "--target", "rk3658"], "no target 'rk3658' (did you mean 'rk3568'?)"),
+        (["init", "new", "--target", "rk3569"], "no target 'rk3569' (did you mean 'rk3568'?)"),
         (["init", "new", "--address", "nope"], "--address nope: must be HOST:PORT"),
         (["init", "new", "--address", "a=h:99999"], "--address a=h:99999: must be HOST:PORT"),
         (["init", "new", "--address", "A B=h:1"], "a board's name must be a-z, 0-9"),
@@ -186,7 +186,7 @@ def test_builds_that_cannot_be(lab: Lab, words: str, because: str) -> None:
     ("change", "because"),
     [
         (("target", "taget"), "devices.yaml:3:5: boards.rk1.taget: unknown key (did you mean"),
-        (("rk3568", "rk3588"), "devices.yaml:3:13: boards.rk1.target: no target 'rk3588' (did you"),
+        (("rk3568", "rk3569"), "devices.yaml:3:13: boards.rk1.target: no target 'rk3569' (did you"),
         (("hdc", "usb"), "devices.yaml:4:23: boards.rk1.transport.kind: must be hdc or local"),
         (("tcp", "server"), "devices.yaml:4:42: boards.rk1.transport.address: unknown key; known"),
         (("tcp", "serial"), "devices.yaml:4:34: boards.rk1.transport.link: must be"),
@@ -225,7 +225,7 @@ def test_several_boards_and_no_default(lab: Lab) -> None:
     ("change", "because"),
     [
         (("name: tiny", "name: ../tiny"), "tiny.yaml:1:7: name: must be a-z, 0-9"),
-        (("target: rk3568", "target: rk3658"), "tiny.yaml:2:9: target: no target 'rk3658' (did"),
+        (("target: rk3568", "target: rk3569"), "tiny.yaml:2:9: target: no target 'rk3569' (did"),
         (("llama_cpp", "llama_ccp"), "tiny.yaml:3:16: engine.name: no engine 'llama_ccp' (did"),
         (("llama_cpp", "llama_cpp, tool: chat"), "tiny.yaml:3:33: engine.tool: llama_cpp cannot"),
         (

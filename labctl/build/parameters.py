@@ -1,0 +1,64 @@
+"""What a build spec asks of the user: kits (paths on the machine that builds) and words."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from labctl.build.place import Place
+from labctl.build.spec import BuildSpec, Parameter
+from labctl.build.toolchain import BuilderKind
+from labctl.config.names import unknown
+from labctl.errors import ConfigError
+
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
+
+
+def resolve(spec: BuildSpec, given: Mapping[str, str], builder: BuilderKind) -> dict[str, str]:
+    """The value of every parameter. Paths are absolute and not looked at yet.
+
+    Raises ConfigError for parameters that are not known, not given, or not what they have to be.
+    """
+    for name in given:
+        if name not in spec.parameters:
+            known = spec.parameters or ["none"]
+            raise ConfigError(unknown(f"parameter of {spec.product}", name, known))
+    return {
+        name: _value(spec.product, name, wanted, given.get(name), builder)
+        for name, wanted in spec.parameters.items()
+    }
+
+
+def _value(
+    product: str, name: str, wanted: Parameter, given: str | None, builder: BuilderKind
+) -> str:
+    text = wanted.default if given is None else given
+    if text is None:
+        raise ConfigError(
+            f"{product} needs the parameter '{name}': {wanted.description}",
+            hint=f"--param {name}={'PATH' if wanted.kind == 'path' else 'WORD'}",
+        )
+    if wanted.kind == "word":
+        if not _WORD.fullmatch(text):
+            raise ConfigError(f"parameter {name} of {product}: {text!r} is not one plain word")
+        return text
+    if not text or not text.isprintable():
+        raise ConfigError(f"parameter {name} of {product}: {text!r} is not a path")
+    if builder is BuilderKind.SSH and not PurePosixPath(text).is_absolute():
+        raise ConfigError(
+            f"parameter {name} of {product}: {text} is not absolute",
+            hint="it is a folder on the build host",
+        )
+    return text if builder is BuilderKind.SSH else str(Path(text).expanduser().resolve())
+
+
+def check(spec: BuildSpec, values: Mapping[str, str], place: Place) -> None:
+    """Raise ConfigError unless every path is there, with the file that proves what it is."""
+    for name in spec.paths:
+        wanted, path = spec.parameters[name], values[name]
+        hint = f"{name} is: {wanted.description}"
+        if not place.exists(path):
+            raise ConfigError(f"parameter {name} of {spec.product}: there is no {path}", hint=hint)
+        if wanted.check is not None and not place.exists(f"{path}/{wanted.check}"):
+            raise ConfigError(
+                f"parameter {name} of {spec.product}: {path} has no {wanted.check}", hint=hint
+            )

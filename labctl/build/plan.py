@@ -1,0 +1,221 @@
+"""From a request to all inputs of a build, and from them its key."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labctl.build.artifact import artifacts_dir
+from labctl.build.builders import Choice, choose
+from labctl.build.parameters import resolve
+from labctl.build.place import Site
+from labctl.build.script import Order
+from labctl.build.source import Folder, Kit, Source
+from labctl.build.source_archive import Archive
+from labctl.build.source_git import Repository
+from labctl.build.source_package import Package
+from labctl.build.source_patched import Patched, find_patches
+from labctl.build.spec import BuildSpec, Definition, Version, find_spec
+from labctl.build.spec_source import ArchiveSource, FolderSource, GitSource, KitSource
+from labctl.build.toolchain import BuilderKind, CompilerKind, Needs
+from labctl.config.names import unknown
+from labctl.config.target import Target, load_target
+from labctl.errors import ConfigError
+from labctl.files import cache_dir
+
+#: Part of every key: raised when the same inputs are built into something else.
+SCHEMA = 2
+KEY_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What somebody wants built.
+
+    Args:
+        tools: names of tools; all that the version has when ``None``.
+        version: label of a version in the build spec; its default when ``None``.
+        source: another source for that version: a folder, or a git repository and ref.
+        builder: where compilers run; the first machine that can when ``None``.
+        host: the build host's name in devices.yaml, for the builder ssh.
+        compiler: which compilers are called; the builder's first choice when ``None``.
+        parameters: what the build spec asks of the user, by name.
+        jobs: compilers at once; from cores and memory when ``None``.
+        lab_root: the lab whose own toolchains come first.
+    """
+
+    target: str
+    product: str = "llama.cpp"
+    tools: tuple[str, ...] | None = None
+    version: str | None = None
+    source: Path | GitSource | None = None
+    builder: BuilderKind | None = None
+    host: str | None = None
+    compiler: CompilerKind | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    jobs: int | None = None
+    lab_root: Path | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All inputs of a build."""
+
+    order: Order
+    label: str
+    tools: tuple[str, ...]
+    source: Source
+    choice: Choice
+    key: str
+
+    @property
+    def target(self) -> Target:
+        """What it is built for."""
+        return self.order.target
+
+    @property
+    def spec(self) -> BuildSpec:
+        """What is built."""
+        return self.order.spec
+
+    @property
+    def from_kit(self) -> bool:
+        """Whether it is made from a tree that labctl does not know: then it is built every time."""
+        return self.source.identity.kind == "kit"
+
+    @property
+    def name(self) -> str:
+        """The build's name as a folder."""
+        return f"{self.spec.product}-{self.label}-{self.key[:KEY_DIGITS]}"
+
+    @property
+    def artifact(self) -> Path:
+        """Where its artifact goes."""
+        return artifacts_dir() / self.target.name / self.name
+
+    @property
+    def site(self) -> Site:
+        """Its folders; they stay, so that a further tool costs little."""
+        return Site(
+            name=f"{self.target.name}/{self.name}",
+            source=self.source.home,
+            source_digest=self.source.identity.digest,
+            home=cache_dir() / "build" / self.target.name / self.name,
+            kits=tuple(self.order.values[name] for name in self.spec.paths),
+        )
+
+
+def make_plan(request: BuildRequest) -> Plan:
+    """Work out all inputs of a build, and from them its key. Raises ConfigError, ToolMissing."""
+    target = load_target(request.target, request.lab_root)
+    spec, path = find_spec(target.name, request.product, request.lab_root)
+    label, version = spec.version(request.version)
+    if version.elf_machine is not None:
+        target = target.for_machine(version.elf_machine)
+    tools = _wanted_tools(spec, version, request.tools)
+    needs = Needs(
+        cmake=spec.builder == "cmake",
+        compiler=spec.builder != "steps",
+        zig=spec.zig_target is not None,
+        asked=request.compiler,
+    )
+    choice = choose(request.builder, target, needs, request.host, request.lab_root)
+    values = resolve(spec, request.parameters, choice.builder.kind)
+    if request.source is None:
+        source = _source(version, path, values)
+        patches = find_patches(target.name, spec.product, label, request.lab_root)
+        source = Patched(source, patches) if patches else source
+    else:
+        source, label = _own_source(request.source, spec)
+    order = Order(
+        target=target,
+        spec=spec,
+        definitions=_definitions(target, spec, version, source.identity.revision),
+        toolchain=choice.toolchain,
+        jobs=request.jobs or choice.toolchain.jobs or default_jobs(),
+        values={**values, "version": label, "revision": source.identity.revision},
+        kit=version.source.kit if isinstance(version.source, KitSource) else None,
+    )
+    return Plan(order, label, tools, source, choice, _key(order, source))
+
+
+def _definitions(
+    target: Target, spec: BuildSpec, version: Version, revision: str
+) -> dict[str, Definition]:
+    if spec.builder != "cmake":
+        return {}
+    given = {**target.cmake, **spec.definitions, **version.definitions}
+    return {
+        name: value.replace("{revision}", revision) if isinstance(value, str) else value
+        for name, value in given.items()
+    }
+
+
+def _key(order: Order, source: Source) -> str:
+    """SHA-256 of everything that decides on the bytes."""
+    spec, target = order.spec, order.target
+    inputs: dict[str, object] = {
+        "schema": SCHEMA,
+        "product": spec.product,
+        "builder": spec.builder,
+        "target": [target.name, target.elf_machine, target.elf_bits],
+        "source": source.identity.digest,
+        "definitions": order.definitions,
+        "flags": order.flags,
+        "toolchain": order.toolchain.identity.digested,
+        "compile": {name: [t.sources, t.flags] for name, t in spec.tools.items() if t.sources},
+    }
+    if spec.builder == "steps":
+        steps = [step.model_dump(mode="json") for step in spec.steps]
+        outputs = {name: tool.output for name, tool in spec.tools.items()}
+        inputs["steps"] = [steps, outputs, order.values]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def default_jobs() -> int:
+    """Compilers to run at once: one a core, but no more than one for each GB of free memory."""
+    cores = len(os.sched_getaffinity(0))
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    available_kib = int(fields["MemAvailable"].split()[0])
+    return max(1, min(cores, available_kib >> 20))
+
+
+def _wanted_tools(
+    spec: BuildSpec, version: Version, asked: Sequence[str] | None
+) -> tuple[str, ...]:
+    known = spec.tools_of(version)
+    for name in asked or ():
+        if name not in known:
+            raise ConfigError(unknown(f"tool of {spec.product}", name, known))
+    return tuple(dict.fromkeys(asked)) if asked else known
+
+
+def _source(version: Version, spec_path: Path, values: Mapping[str, str]) -> Source:
+    match version.source:
+        case KitSource(kit=name):
+            return Kit(values[name])
+        case ArchiveSource() as pinned:
+            return Archive(pinned)
+        case FolderSource(folder=folder):
+            return Folder(spec_path.parent / folder)
+        case GitSource(git=git, ref=ref):
+            return Repository(git, ref)
+        case pinned:
+            return Package(pinned)
+
+
+def _own_source(given: Path | GitSource, spec: BuildSpec) -> tuple[Source, str]:
+    """The user's own source, and the label of the artifact that is made from it."""
+    if isinstance(given, Path):
+        return Folder(given), _label("folder", spec)
+    is_commit = re.fullmatch(r"[0-9a-f]{40}", given.ref)
+    return Repository(given.git, given.ref), _label(given.ref[: 10 if is_commit else None], spec)
+
+
+def _label(text: str, spec: BuildSpec) -> str:
+    """A name made of ``text`` that is not one of the spec's own versions."""
+    label = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:40] or "git"
+    return f"own-{label}" if label in spec.versions else label

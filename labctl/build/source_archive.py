@@ -1,0 +1,150 @@
+"""Source archives at an address, pinned by their hash; and how any archive is unpacked."""
+
+import gzip
+import lzma
+import tarfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.source import Source, SourceIdentity, fetching, keep
+from labctl.build.spec_source import ArchiveSource
+from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError
+from labctl.files import host_writes, sha256_file
+
+FETCH_SECONDS = 1800.0
+#: Longest silence of the server.
+SILENCE_SECONDS = 60.0
+LOCK_SECONDS = FETCH_SECONDS + 300
+_BLOCK_BYTES = 1 << 18
+_BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    gzip.BadGzipFile,
+    NotImplementedError,  # a zip file's method that Python does not know
+)
+
+
+class Archive(Source):
+    """A pinned archive; kept unpacked in the cache under its hash."""
+
+    def __init__(self, pinned: ArchiveSource):
+        self.pinned = pinned
+        self.identity = SourceIdentity(
+            kind="archive",
+            location=pinned.archive,
+            subdirectory=pinned.subdirectory,
+            sha256=pinned.sha256,
+        )
+
+    def fetch(self, on_progress: OnProgress) -> Path:
+        """The unpacked source.
+
+        Raises HostError, HostTimeout, IntegrityError when the archive is not the pinned one,
+        ConfigError when there is none at the address or it does not hold what the spec says.
+        """
+        if self.home.is_dir():
+            return self.home
+        on_progress(Progress(Step.SOURCE, f"fetch {self.pinned.archive}"))
+        with fetching(self.home, timeout=LOCK_SECONDS) as scratch:
+            if scratch is not None:
+                self._fetch_into(scratch, on_progress)
+        return self.home
+
+    def _fetch_into(self, scratch: Path, on_progress: OnProgress) -> None:
+        name = PurePosixPath(unquote(urlsplit(self.pinned.archive).path)).name
+        archive = scratch / "archive"
+        download(self.pinned.archive, archive, on_progress)
+        found = sha256_file(archive)
+        if found != self.pinned.sha256:
+            raise IntegrityError(
+                f"{self.pinned.archive} is not the pinned archive, sha256 {self.pinned.sha256}: "
+                f"it has {found}",
+                hint="the download is damaged, or another file is served under this address",
+            )
+        on_progress(Progress(Step.SOURCE, f"unpack {name}"))
+        tree = unpack(archive, scratch / "tree", name) / (self.pinned.subdirectory or "")
+        if not tree.is_dir():
+            raise ConfigError(f"{name} has no folder {self.pinned.subdirectory!r}")
+        keep(tree, self.home)
+
+
+def download(address: str, to: Path, on_progress: OnProgress) -> None:
+    """Fetch a file by https, http or from this host.
+
+    Raises ConfigError when there is none, HostError when it cannot be had, HostTimeout.
+    """
+    deadline = time.monotonic() + FETCH_SECONDS
+    try:
+        with (
+            urllib.request.urlopen(address, timeout=SILENCE_SECONDS) as answer,  # noqa: S310 - the spec's model allows https, http and file only
+            host_writes(to),
+            to.open("wb") as file,
+        ):
+            total = int(answer.headers.get("Content-Length") or 0) or None
+            done = 0
+            while block := answer.read(_BLOCK_BYTES):
+                file.write(block)
+                done += len(block)
+                on_progress(Progress(Step.SOURCE, to.name, done, total))
+                if time.monotonic() > deadline:
+                    raise HostTimeout(f"{address} did not arrive within {FETCH_SECONDS:g} s")
+    except urllib.error.HTTPError as error:
+        if error.code in (404, 410):
+            raise ConfigError(f"there is nothing at {address}") from error
+        raise HostError(f"cannot fetch {address}: the server says {error.code}") from error
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, FileNotFoundError):
+            raise ConfigError(f"there is nothing at {address}") from error
+        raise HostError(
+            f"cannot fetch {address}: {error.reason}", hint="is the network there?"
+        ) from error
+    except TimeoutError as error:
+        raise HostTimeout(f"cannot fetch {address}: the server is silent") from error
+    if total is not None and done != total:
+        raise IntegrityError(f"{address}: {done} of {total} bytes arrived")
+
+
+def unpack(archive: Path, folder: Path, name: str | None = None) -> Path:
+    """Unpack an archive into a new folder; its one top folder, or the folder where it has several.
+
+    Members that would land outside, devices, and links out of it are refused (tarfile's filter
+    ``data``; a zip file may have no links at all). Raises IntegrityError for an archive that is
+    broken or refused, ConfigError for another kind of file.
+    """
+    name = name or archive.name
+    folder.mkdir()
+    try:
+        if zipfile.is_zipfile(archive):
+            _unzip(archive, folder, name)
+        elif tarfile.is_tarfile(archive):
+            with tarfile.open(archive) as tar:
+                tar.extractall(folder, filter="data")
+        elif name.endswith((".tar", ".gz", ".tgz", ".bz2", ".xz", ".zip")):
+            raise IntegrityError(f"{name} cannot be unpacked: it is damaged")
+        else:
+            raise ConfigError(f"{name} is neither a tar nor a zip archive")
+    except _BROKEN as error:
+        raise IntegrityError(f"{name} cannot be unpacked: {error}") from error
+    tops = list(folder.iterdir())
+    return tops[0] if len(tops) == 1 and tops[0].is_dir() else folder
+
+
+def _unzip(archive: Path, folder: Path, name: str) -> None:
+    with zipfile.ZipFile(archive) as file:
+        for member in file.infolist():
+            path = PurePosixPath(member.filename.replace("\\", "/"))
+            mode = member.external_attr >> 16
+            if path.is_absolute() or ".." in path.parts or mode & 0o170000 == 0o120000:
+                raise IntegrityError(f"{name} cannot be unpacked: {member.filename!r} is refused")
+            placed = Path(file.extract(member, folder))
+            if not member.is_dir() and mode & 0o111:
+                placed.chmod(0o755)
