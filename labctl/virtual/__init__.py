@@ -1,5 +1,19 @@
-"""Boards made of software: an hdc daemon, a shell and a directory."""
+"""Boards made of software: an hdc daemon, a shell, a directory, and what can go wrong with them."""
 
 from labctl.virtual.board import Served, VirtualBoard, serve, serving
+from labctl.virtual.control import Control
+from labctl.virtual.faults import FAULTS, Fault, FaultScript, load_script
+from labctl.virtual.injection import Faults
 
-__all__ = ["Served", "VirtualBoard", "serve", "serving"]
+__all__ = [
+    "FAULTS",
+    "Control",
+    "Fault",
+    "FaultScript",
+    "Faults",
+    "Served",
+    "VirtualBoard",
+    "load_script",
+    "serve",
+    "serving",
+]

@@ -4,16 +4,20 @@ import asyncio
 import ipaddress
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import host_writes, locked
 from labctl.hdc.daemon import Board, Daemon
-from labctl.virtual.sandbox import WORKDIR, Sandbox, boot, kill_boot
+from labctl.virtual.control import ControlSocket
+from labctl.virtual.faults import FaultScript
+from labctl.virtual.injection import Faults
+from labctl.virtual.sandbox import WORKDIR, Sandbox, boot, kill_boot, kill_most_wasteful
 
 _LOCK_FILE = ".labctl-lock"
 
@@ -22,8 +26,9 @@ _LOCK_FILE = ".labctl-lock"
 class VirtualBoard:
     """What a virtual board is to be. ``port`` 0 lets the system choose.
 
-    ``emulator`` and ``preload`` make ARM64 programs run (see :func:`labctl.virtual.sandbox.boot`).
-    Commands run as the invoking user: this is a test double, not a jail.
+    ``emulator`` and ``preload`` make ARM64 programs run (see :func:`labctl.virtual.sandbox.boot`),
+    ``faults`` are what goes wrong on it. Commands run as the invoking user: this is a test
+    double, not a jail.
     """
 
     name: str
@@ -32,6 +37,7 @@ class VirtualBoard:
     port: int = 0
     emulator: tuple[str, ...] = ()
     preload: Path | None = None
+    faults: FaultScript | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class Served:
     workdir: Path
     boot_id: str
     note: str | None
+    faults: Faults
+    """What goes wrong on it; more can be added."""
 
     @property
     def address(self) -> str:
@@ -61,7 +69,11 @@ class _Running:
         self._guard = ExitStack()
         self._sandbox: Sandbox
         self._daemon: Daemon
-        self._reboot: asyncio.Task[None] | None = None
+        self._faults = Faults(plan.faults)
+        self._control = ControlSocket(self._directory, self._faults)
+        self._work: set[asyncio.Task[None]] = set()
+        self._restarting: asyncio.Task[None] | None = None
+        self._failures: list[BaseException] = []
 
     async def start(self) -> Served:
         plan = self._plan
@@ -77,6 +89,12 @@ class _Running:
             ) from error
         try:
             port = await self._boot(plan.port)
+            try:
+                self._faults.attach(self)
+                await self._control.start()
+            except BaseException:
+                await self._power_off()
+                raise
         except BaseException:
             self._guard.close()
             raise
@@ -88,16 +106,71 @@ class _Running:
             self._directory / WORKDIR,
             self._sandbox.boot_id,
             self._sandbox.note,
+            self._faults,
         )
 
     async def stop(self) -> None:
-        """A power cut: connections drop, every process of the board is killed."""
+        """A power cut: connections drop, every process of the board is killed.
+
+        Raises what went wrong in the background before.
+        """
         try:
-            if self._reboot:
-                await self._reboot
+            await self._control.stop()
+            if self._restarting:
+                await asyncio.wait([self._restarting])
+            await self._cancel_work()
         finally:
             await self._power_off()
             self._guard.close()
+        for failure in self._failures:
+            raise failure
+
+    # What faults do
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` beside; the board waits for it when it stops."""
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._worked)
+
+    async def restart(self, how: str = "") -> None:
+        """Reboot; ``"bootloader"`` and ``"shutdown"`` do not come back by themselves."""
+        if self._restarting:
+            return
+        self._restarting = asyncio.current_task()
+        try:
+            port = self._daemon.port
+            await self._cancel_work()
+            await self._power_off()
+            if not how:
+                await self._boot(port)
+                self._faults.booted()
+        finally:
+            self._restarting = None
+
+    async def kill_processes(self) -> None:
+        """Kill all processes of this boot."""
+        await asyncio.to_thread(kill_boot, self._sandbox.boot_id)
+
+    async def oom_kill(self) -> bool:
+        """Kill the process that the kernel would choose; False when there is none."""
+        if killed := await asyncio.to_thread(kill_most_wasteful, self._sandbox.boot_id):
+            self._sandbox.fakes.count_oom_kill()
+        return killed
+
+    async def throttle(self, celsius: float, khz: int, within: float) -> None:
+        """Get hot and slow."""
+        await self._sandbox.fakes.throttle(celsius, khz, within)
+
+    def show_sensors(self) -> None:
+        """Make sensors up for the on-board agent."""
+        self._sandbox.fakes.show_sensors()
+
+    def jump_clock(self, seconds: int) -> None:
+        """Move the wall clock."""
+        self._sandbox.fakes.jump_clock(seconds, self._sandbox.programs)
+
+    # Within
 
     async def _boot(self, port: int) -> int:
         plan = self._plan
@@ -109,7 +182,8 @@ class _Running:
                 directory=self._directory,
                 shell=self._sandbox.shell,
                 environment=self._sandbox.environment,
-                on_reboot=self._on_reboot,
+                on_reboot=lambda how: self.spawn(self.restart(how)),
+                interference=self._faults,
             )
         )
         try:
@@ -125,15 +199,17 @@ class _Running:
         finally:
             await self._daemon.stop()
 
-    def _on_reboot(self, how: str) -> None:
-        port = self._daemon.port
-        if self._reboot is None or self._reboot.done():
-            self._reboot = asyncio.create_task(self._restart(port, how))
+    async def _cancel_work(self) -> None:
+        others = self._work - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others)
 
-    async def _restart(self, port: int, how: str) -> None:
-        await self._power_off()
-        if not how:  # "bootloader" and "shutdown" do not come back by themselves
-            await self._boot(port)
+    def _worked(self, task: "asyncio.Task[None]") -> None:
+        self._work.discard(task)
+        if not task.cancelled() and (failure := task.exception()):
+            self._failures.append(failure)
 
 
 def _require_loopback(host: str) -> None:

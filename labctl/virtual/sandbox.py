@@ -18,6 +18,7 @@ from labctl import process
 from labctl.errors import ConfigError, HostError
 from labctl.files import write_atomic
 from labctl.retry import wait_until
+from labctl.virtual.fakes import FAKES, Fakes
 
 MARK = "LABCTL_SANDBOX"
 EMULATOR = "LABCTL_SANDBOX_EMULATOR"
@@ -42,6 +43,9 @@ class Sandbox:
     shell: tuple[str, ...]
     environment: dict[str, str]
     note: str | None
+    fakes: Fakes
+    #: The board's own programs; not there when this host's stand in.
+    programs: Path
 
 
 def boot(directory: Path, *, emulator: Sequence[str] = (), preload: Path | None = None) -> Sandbox:
@@ -61,18 +65,20 @@ def boot(directory: Path, *, emulator: Sequence[str] = (), preload: Path | None 
     boot_id = secrets.token_hex(16)
     write_atomic(directory / _MARK_FILE, f"{boot_id} {_identity(directory)}\n")
     (directory / WORKDIR).mkdir(parents=True, exist_ok=True)
+    fakes = Fakes(directory)
     shell, path, note = _userland(directory / _BIN)
     environment = {
         "PATH": path,
         "HOME": str(directory),
         "TMPDIR": str(directory / "data/local/tmp"),
         MARK: boot_id,
+        FAKES: str(fakes.folder),
     }
     if emulator:
         environment[EMULATOR] = " ".join(emulator)
         if preload is not None:
             environment["LD_PRELOAD"] = str(preload)
-    return Sandbox(boot_id, shell, environment, note)
+    return Sandbox(boot_id, shell, environment, note, fakes, directory / _BIN)
 
 
 def _require_own_bin(directory: Path) -> None:
@@ -123,6 +129,24 @@ def kill_boot(boot_id: str) -> None:
         raise HostError(
             f"processes of a stopped virtual board do not end: {sorted(_marked(boot_id))}"
         )
+
+
+def kill_most_wasteful(boot_id: str) -> bool:
+    """Kill the process of a boot that the kernel would, out of memory; False when there is none."""
+    for pid in sorted(_marked(boot_id), key=_badness, reverse=True):
+        _kill(pid, boot_id)
+        return True
+    return False
+
+
+def _badness(pid: int) -> tuple[int, int]:
+    """What the kernel thinks of a process, and its pages, should it think the same of several."""
+    entry = Path("/proc") / str(pid)
+    try:
+        pages = int((entry / "statm").read_text().split()[1])
+        return int((entry / "oom_score").read_text()), pages
+    except (OSError, IndexError):  # it has just ended
+        return -1, 0
 
 
 def _userland(folder: Path) -> tuple[tuple[str, ...], str, str | None]:

@@ -57,7 +57,7 @@ int64_t oom_kills(void)
     if (read_small(AT_FDCWD, "/proc/vmstat", text, sizeof text) <= 0)
         return -1;
     char *line = strstr(text, "\noom_kill ");
-    return line ? strtoll(line + strlen("\noom_kill "), NULL, 10) : -1;
+    return line ? strtoll(line + strlen("\noom_kill "), NULL, 10) + fake_number("oom_kills") : -1;
 }
 
 static void write_end(struct json *json, const struct supervisor *s)

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <glob.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +24,26 @@ static void sensor_add(struct sensors *sensors, const char *path, const char *na
     sensors->count++;
 }
 
+/* The paths of /sys that match, on a virtual board those that it made up; false for none. */
+static bool sys_glob(const char *pattern, size_t *prefix_length, glob_t *found)
+{
+    char path[PATH_MAX];
+    if (!sys_prefix(path, sizeof path))
+        return false;
+    *prefix_length = strlen(path);
+    size_t room = sizeof path - *prefix_length;
+    return snprintf(path + *prefix_length, room, "%s", pattern) < (int)room &&
+           glob(path, 0, NULL, found) == 0;
+}
+
 void sensors_open_zones(struct sensors *sensors)
 {
     glob_t found;
+    size_t prefix_length;
     sensors->count = 0;
-    if (glob("/sys/class/thermal/thermal_zone*", 0, NULL, &found) == 0) {
+    if (sys_glob("/sys/class/thermal/thermal_zone*", &prefix_length, &found)) {
         for (size_t i = 0; i < found.gl_pathc; i++) {
-            char path[512], type[48] = "", name[64];
+            char path[PATH_MAX], type[48] = "", name[64];
             snprintf(path, sizeof path, "%s/type", found.gl_pathv[i]);
             if (read_small(AT_FDCWD, path, type, sizeof type) > 0)
                 type[strcspn(type, "\n")] = '\0';
@@ -44,12 +58,15 @@ void sensors_open_zones(struct sensors *sensors)
 void sensors_open_frequencies(struct sensors *sensors)
 {
     glob_t found;
+    size_t prefix_length;
     sensors->count = 0;
-    if (glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq", 0, NULL, &found) == 0) {
+    if (sys_glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq", &prefix_length,
+                 &found)) {
         for (size_t i = 0; i < found.gl_pathc; i++) {
             char name[16];
-            snprintf(name, sizeof name, "%d",
-                     atoi(found.gl_pathv[i] + strlen("/sys/devices/system/cpu/cpu")));
+            const char *number =
+                found.gl_pathv[i] + prefix_length + strlen("/sys/devices/system/cpu/cpu");
+            snprintf(name, sizeof name, "%d", atoi(number));
             sensor_add(sensors, found.gl_pathv[i], name);
         }
         globfree(&found);

@@ -14,6 +14,7 @@
 /* Room for a boot id or a sandbox id, with its final NUL. */
 #define BOOT_ID_SIZE 128
 
+/* A clock in nanoseconds; on a virtual board the wall clock is what that board makes of it. */
 int64_t clock_ns(clockid_t clock);
 
 static inline int64_t monotonic_ns(void)
@@ -38,6 +39,17 @@ bool write_atomic(int at, const char *name, const char *text, size_t length, boo
 /* What names this boot: LABCTL_SANDBOX in a virtual board, else the kernel's boot id.
  * False where neither is known. */
 bool current_boot_id(char id[BOOT_ID_SIZE]);
+
+/* A virtual board makes some things up for its agent, in the folder LABCTL_SANDBOX_FAKES:
+ * clock      seconds to add to the wall clock
+ * oom_kills  to add to what the kernel has counted
+ * sys/       thermal zones and CPU frequencies are looked for here only, if it exists */
+#define FAKES_VARIABLE "LABCTL_SANDBOX_FAKES"
+
+/* The whole number in a file of that folder; 0 on a board, and where nothing is made up. */
+int64_t fake_number(const char *name);
+/* What stands before /sys: the folder, or nothing. False when it is too long. */
+bool sys_prefix(char *prefix, size_t size);
 
 /* Field 22 of /proc/PID/stat: with the pid it names one process of this boot.
  * 0 when there is no such process, or only its zombie. */

@@ -1,0 +1,157 @@
+"""The control socket of a virtual board: faults from outside, while it runs.
+
+``.labctl-control`` in the board's folder, mode 0600. A client sends one JSON object in a line and
+gets one back:
+
+    {"do": "add", "fault": {"fault": "drop", "on": "send"}}  -> {"number": 3}
+    {"do": "list"} -> {"faults": [{"number": 3, "name": "drop", "fault": {…}, "matched": 1, …}]}
+    {"do": "clear"}, {"do": "thaw"}                          -> {}
+
+``{"error": TEXT}`` is what a request gets that is none.
+"""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from labctl.errors import ConfigError, HostError
+from labctl.files import host_writes
+from labctl.virtual.faults import ANY_FAULT, Fault
+from labctl.virtual.injected import FaultState
+from labctl.virtual.injection import Faults
+
+_NAME = ".labctl-control"
+_MOST_BYTES = 1 << 16
+_PATIENCE_SECONDS = 10.0
+
+
+class ControlSocket:
+    """The board's end."""
+
+    def __init__(self, directory: Path, faults: Faults):
+        self._directory = directory
+        self._faults = faults
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises HostError."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with host_writes(self._directory / _NAME), _short(self._directory) as place:
+                with suppress(FileNotFoundError):
+                    (self._directory / _NAME).unlink()
+                sock.bind(place)
+                (self._directory / _NAME).chmod(0o600)  # before anybody can connect
+            self._server = await asyncio.start_unix_server(
+                self._answer, sock=sock, limit=_MOST_BYTES
+            )
+        except BaseException:
+            sock.close()
+            raise
+
+    async def stop(self) -> None:
+        """Do not listen any more. Idempotent."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+            with suppress(FileNotFoundError):
+                (self._directory / _NAME).unlink()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                line = await reader.readuntil(b"\n")
+                writer.write(json.dumps(self._reply(line)).encode() + b"\n")
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # whoever asked does not want to know
+        finally:
+            writer.close()
+
+    def _reply(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            match request:
+                case {"do": "add", "fault": dict(fault)}:
+                    wanted = ANY_FAULT.validate_json(json.dumps(fault), strict=True)
+                    return {"number": self._faults.add(wanted).number}
+                case {"do": "list"}:
+                    return {"faults": [asdict(state) for state in self._faults.states()]}
+                case {"do": "clear"}:
+                    self._faults.clear()
+                case {"do": "thaw"}:
+                    self._faults.thaw()
+                case _:
+                    return {"error": "no such request"}
+        except (ValueError, RecursionError, ValidationError) as error:
+            return {"error": str(error)}
+        return {}
+
+
+class Control:
+    """The other end: the faults of a board that another process serves from ``directory``.
+
+    Every method raises ConfigError when no virtual board runs there, HostError when it does not
+    answer.
+    """
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+
+    def add(self, fault: Fault) -> int:
+        """Let a fault wait for its operations, or strike at once; its number."""
+        wanted = {**fault.model_dump(mode="json"), "fault": fault.name}
+        number: int = self._ask({"do": "add", "fault": wanted})["number"]
+        return number
+
+    def states(self) -> list[FaultState]:
+        """Every fault so far and what has become of it."""
+        return [FaultState(**state) for state in self._ask({"do": "list"})["faults"]]
+
+    def clear(self) -> None:
+        """Forget every fault that still waits; end a freeze."""
+        self._ask({"do": "clear"})
+
+    def thaw(self) -> None:
+        """End a freeze."""
+        self._ask({"do": "thaw"})
+
+    def _ask(self, request: dict[str, object]) -> dict[str, Any]:
+        try:
+            with _short(self._directory) as place, socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(_PATIENCE_SECONDS)
+                sock.connect(place)
+                sock.sendall(json.dumps(request).encode() + b"\n")
+                with sock.makefile("rb") as answers:
+                    reply: dict[str, Any] = json.loads(answers.readline())
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
+            raise ConfigError(
+                f"no virtual board is served from {self._directory}",
+                hint="name the folder that `labctl virtual-board` printed as its storage",
+            ) from error
+        except (OSError, ValueError) as error:
+            raise HostError(
+                f"the virtual board of {self._directory} does not answer: {error}"
+            ) from error
+        if "error" in reply:
+            raise HostError(f"the virtual board of {self._directory} answers: {reply['error']}")
+        return reply
+
+
+@contextmanager
+def _short(directory: Path) -> Iterator[str]:
+    """A name for the socket that fits into the 108 bytes of a socket's address."""
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{_NAME}"
+    finally:
+        os.close(folder)

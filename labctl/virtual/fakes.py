@@ -1,0 +1,104 @@
+"""What a virtual board makes its on-board agent believe: sensors, a wall clock, kernel counters.
+
+The agent looks below the folder that ``LABCTL_SANDBOX_FAKES`` names (``toolchains/agent/util.h``):
+
+- ``sys/…``: if there is such a folder, thermal zones and frequencies are read there only;
+- ``clock``: seconds to add to the wall clock;
+- ``oom_kills``: to add to what the kernel has counted.
+
+Nothing is there until a fault wants it: what a board did not make up, it does not show.
+"""
+
+import asyncio
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+from labctl.files import host_writes, write_atomic
+
+FAKES = "LABCTL_SANDBOX_FAKES"
+_FOLDER = Path(".labctl-fakes")
+_CPUS = 4
+_COOL_MILLICELSIUS, _FULL_KHZ = 45_000, 1_992_000
+_STEP_SECONDS = 0.1
+#: A number is written over the one before it, in one call: whoever has the file open sees either.
+_WIDTH = 16
+
+#: toybox takes seconds of its own; whoever names a time or a file asks for no clock.
+_DATE = """#!/bin/sh
+for word; do case $word in -d*|-s*|-r*|-[!-]*[dsr]) exec {toybox} date "$@";; esac; done
+now=$({toybox} date +%s.%N)
+exec {toybox} date -d "@$((${{now%.*}} + $(cat {clock}))).${{now#*.}}" "$@"
+"""
+
+
+class Fakes:
+    """The made-up part of one boot; whatever an earlier one had is gone."""
+
+    def __init__(self, directory: Path):
+        self.folder = directory / _FOLDER
+        self._clock_seconds = 0
+        self._oom_kills = 0
+        self._millicelsius, self._khz = _COOL_MILLICELSIUS, _FULL_KHZ
+        with host_writes(self.folder):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+
+    def show_sensors(self) -> None:
+        """A thermal zone and four cores, if they are not there yet. Raises HostError."""
+        if self._zone.exists():
+            return
+        write_atomic(self._zone.with_name("type"), "soc-thermal\n")
+        self._write_sensors()
+
+    async def throttle(self, celsius: float, khz: int, within: float) -> None:
+        """Go to a temperature and a frequency in equal steps, in ``within`` seconds."""
+        self.show_sensors()
+        steps = max(int(within / _STEP_SECONDS), 1)
+        hotter = (celsius * 1000 - self._millicelsius) / steps
+        slower = (khz - self._khz) / steps
+        from_heat, from_khz = self._millicelsius, self._khz
+        for step in range(1, steps + 1):
+            if within:
+                await asyncio.sleep(within / steps)
+            self._millicelsius = round(from_heat + hotter * step)
+            self._khz = round(from_khz + slower * step)
+            self._write_sensors()
+
+    def jump_clock(self, seconds: int, programs: Path) -> None:
+        """Move the wall clock; ``date`` in ``programs`` is replaced. Raises HostError."""
+        self._clock_seconds += seconds
+        clock = self.folder / "clock"
+        write_atomic(clock, f"{self._clock_seconds}\n")
+        date = programs / "date"
+        if date.is_symlink():  # the board's own toybox
+            toybox = shlex.quote(str(date.resolve()))
+            script = _DATE.format(toybox=toybox, clock=shlex.quote(str(clock)))
+            write_atomic(date, script)
+            date.chmod(0o755)
+
+    def count_oom_kill(self) -> None:
+        """One more. Raises HostError."""
+        self._oom_kills += 1
+        write_atomic(self.folder / "oom_kills", f"{self._oom_kills}\n")
+
+    @property
+    def _zone(self) -> Path:
+        return self.folder / "sys/class/thermal/thermal_zone0/temp"
+
+    def _write_sensors(self) -> None:
+        _overwrite(self._zone, self._millicelsius)
+        for number in range(_CPUS):
+            cpu = self.folder / f"sys/devices/system/cpu/cpu{number}/cpufreq"
+            _overwrite(cpu / "scaling_cur_freq", self._khz)
+
+
+def _overwrite(path: Path, number: int) -> None:
+    with host_writes(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(descriptor, str(number).encode().ljust(_WIDTH, b"\n"), 0)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,286 @@
+"""What can go wrong on a virtual board, as tests and scripts write it down.
+
+A script is a YAML file::
+
+    seed: 7
+    faults:
+      - {fault: drop, on: send, after_bytes: 100kB}
+      - {fault: freeze, on: shell, matching: llama, nth: 2, lasting: 3s}
+
+Each fault waits for the operations that it is meant for; a board decides by ``seed`` alone, so the
+same operations in the same order meet the same faults.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, get_args
+
+from pydantic import Field, TypeAdapter, field_validator, model_validator
+
+from labctl.config.document import StrictModel, load, refuse
+from labctl.config.names import listed
+from labctl.config.quantities import Duration, Size
+
+Kind = Literal[
+    "handshake", "shell", "interactive", "send", "receive", "forward", "reverse", "reboot"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+#: What a board is asked to do once a host is connected.
+WORK: tuple[Kind, ...] = KINDS[1:]
+
+
+class Fault(StrictModel):
+    """What every fault has: which operations it strikes."""
+
+    possible: ClassVar[tuple[str, ...]] = KINDS
+
+    on: Kind | Literal["any", "now"] = "any"
+    """The operation that is struck; `any` but a handshake; `now`: at once, without waiting."""
+    matching: str | None = None
+    """A regular expression; only operations are struck in whose text it is found: the command, the
+    path on the board, the node that is forwarded."""
+    nth: Annotated[int, Field(ge=1)] = 1
+    """The first of those operations that is struck."""
+    times: Annotated[int, Field(ge=1)] | None = 1
+    """How many are struck from there on; null: all."""
+    probability: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """How likely each of them is struck, drawn with the seed."""
+    after_bytes: Size = 0
+    """Let so many bytes pass first: of the operation's packets in both directions; of the file or
+    the output itself for `truncate`, `corrupt` and `no-space`."""
+
+    @field_validator("matching")
+    @classmethod
+    def _is_expression(cls, text: str | None) -> str | None:
+        try:
+            re.compile(text or "")
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return text
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> "Fault":
+        if self.on not in (*self.possible, "any"):
+            raise refuse(f"must be {listed([*self.possible, 'any'])} for this fault", "on")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What scripts call it."""
+        name: str = type(self).model_fields["fault"].default
+        return name
+
+    def concerns(self, kind: Kind, text: str) -> bool:
+        """Whether an operation is one of those that may be struck."""
+        meant = self.on == kind or (self.on == "any" and kind in self.possible and kind in WORK)
+        return meant and (self.matching is None or re.search(self.matching, text) is not None)
+
+
+class Timed(Fault):
+    """A fault that strikes at a moment of an operation, or at once."""
+
+    possible: ClassVar[tuple[str, ...]] = (*KINDS, "now")
+
+    after: Duration | None = None
+    """Wait so long first, once the bytes have passed."""
+
+
+class Drop(Timed):
+    """The connection is cut without a word. (`now`: every connection of the board.)"""
+
+    fault: Literal["drop"] = "drop"
+
+
+class Freeze(Timed):
+    """hdcd stands still: connections stay, new ones are accepted, nobody is answered."""
+
+    fault: Literal["freeze"] = "freeze"
+    lasting: Duration | None = None
+    """How long; without it, until it is thawed or the board reboots."""
+
+
+class HangUp(Timed):
+    """The board ends the operation in good order, in the middle of it: the output just ends."""
+
+    possible: ClassVar[tuple[str, ...]] = WORK
+    fault: Literal["hang-up"] = "hang-up"
+
+
+class Garbage(Timed):
+    """Random bytes go to the host, between two packets."""
+
+    possible: ClassVar[tuple[str, ...]] = KINDS
+    fault: Literal["garbage"] = "garbage"
+    size: Size = 64
+    """How many bytes."""
+
+
+class HalfFrame(Fault):
+    """Half of the next packet goes to the host, and nothing more on that connection."""
+
+    fault: Literal["half-frame"] = "half-frame"
+
+
+class Delay(Fault):
+    """Packets are late, in order: a slow answer, or latency."""
+
+    fault: Literal["delay"] = "delay"
+    by: Duration
+    """How late each of them is."""
+    direction: Literal["in", "out"] = "out"
+    """Packets from the host, or to it."""
+    packet: Annotated[int, Field(ge=1)] | None = None
+    """Only this one of the operation, counted from 1; without it, all."""
+
+
+class Slow(Fault):
+    """The link carries few bytes a second while the operation lasts."""
+
+    fault: Literal["slow"] = "slow"
+    rate: Annotated[Size, Field(gt=0)]
+    """Bytes a second, in each direction."""
+
+
+class Duplicate(Fault):
+    """A packet comes twice."""
+
+    fault: Literal["duplicate"] = "duplicate"
+    direction: Literal["in", "out"] = "out"
+    """A packet from the host, or to it."""
+    packet: Annotated[int, Field(ge=1)] = 1
+    """Which packet of the operation, counted from 1."""
+
+
+class Truncate(Fault):
+    """Success is reported, but what lies behind `after_bytes` is lost: of a file that is sent, of
+    one that is received (it looks shorter), of a command's output.
+    """
+
+    possible: ClassVar[tuple[str, ...]] = ("shell", "interactive", "send", "receive")
+    fault: Literal["truncate"] = "truncate"
+
+
+class Corrupt(Fault):
+    """One bit of a file changes on its way, the one at `after_bytes`; success is reported."""
+
+    possible: ClassVar[tuple[str, ...]] = ("send", "receive")
+    fault: Literal["corrupt"] = "corrupt"
+
+
+class Lie(Fault):
+    """Success is reported, but nothing was done: no file is written, the board does not reboot."""
+
+    possible: ClassVar[tuple[str, ...]] = ("send", "reboot")
+    fault: Literal["lie"] = "lie"
+
+
+class NoSpace(Fault):
+    """The disk is full once `after_bytes` of a file have been written."""
+
+    possible: ClassVar[tuple[str, ...]] = ("send",)
+    fault: Literal["no-space"] = "no-space"
+
+
+class ReadOnly(Fault):
+    """The file system is mounted read-only."""
+
+    possible: ClassVar[tuple[str, ...]] = ("send",)
+    fault: Literal["read-only"] = "read-only"
+
+
+class PermissionDenied(Fault):
+    """The file may not be opened."""
+
+    possible: ClassVar[tuple[str, ...]] = ("send", "receive")
+    fault: Literal["permission-denied"] = "permission-denied"
+
+
+class Reboot(Timed):
+    """The board restarts by itself: processes die, connections drop, the boot id changes."""
+
+    fault: Literal["reboot"] = "reboot"
+
+
+class KillProcesses(Timed):
+    """All processes of the board are killed; hdcd and its connections stay."""
+
+    fault: Literal["kill-processes"] = "kill-processes"
+
+
+class OomKill(Timed):
+    """The kernel kills the board's most wasteful process and counts it, out of memory."""
+
+    fault: Literal["oom-kill"] = "oom-kill"
+
+
+class Throttle(Timed):
+    """The chip gets hot and its clock is lowered, as the on-board agent sees it.
+
+    A board with such a fault in its script has made-up sensors from the start, else from the
+    moment when the fault is added: 45 °C, four cores at 1992 MHz.
+    """
+
+    fault: Literal["throttle"] = "throttle"
+    celsius: Annotated[float, Field(ge=-40, le=150)] = 95.0
+    """The temperature that is reached."""
+    mhz: Annotated[int, Field(ge=1)] = 816
+    """The frequency that is left then."""
+    within: Duration | None = None
+    """How long it takes to get there; without it, no time."""
+
+
+class ClockJump(Timed):
+    """The wall clock of `date` and of the on-board agent jumps; monotonic time goes on."""
+
+    fault: Literal["clock-jump"] = "clock-jump"
+    seconds: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)]
+    """How far, from where the clock stands; below 0: back."""
+
+
+AnyFault = Annotated[
+    Drop
+    | Freeze
+    | HangUp
+    | Garbage
+    | HalfFrame
+    | Delay
+    | Slow
+    | Duplicate
+    | Truncate
+    | Corrupt
+    | Lie
+    | NoSpace
+    | ReadOnly
+    | PermissionDenied
+    | Reboot
+    | KillProcesses
+    | OomKill
+    | Throttle
+    | ClockJump,
+    Field(discriminator="fault"),
+]
+#: The classes of all faults, by the names that scripts use.
+FAULTS: dict[str, type[Fault]] = {
+    member.model_fields["fault"].default: member for member in get_args(get_args(AnyFault)[0])
+}
+ANY_FAULT: TypeAdapter[AnyFault] = TypeAdapter(AnyFault)
+
+
+class FaultScript(StrictModel):
+    """What goes wrong on a board, in the order in which faults are looked at."""
+
+    seed: int = 0
+    """Decides everything that is left to chance."""
+    faults: tuple[AnyFault, ...]
+    """The faults."""
+
+
+class OneFault(StrictModel):
+    """A fault by itself, as somebody asks for it on the command line."""
+
+    fault: AnyFault
+
+
+def load_script(path: Path) -> FaultScript:
+    """The script in a file. Raises ConfigError with a line for each problem in it."""
+    return load(path, FaultScript)

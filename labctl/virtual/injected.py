@@ -1,0 +1,53 @@
+"""A fault on a board, and what has become of it."""
+
+import random
+from dataclasses import dataclass
+
+from labctl.virtual.faults import Fault, Kind
+
+
+@dataclass(frozen=True)
+class FaultState:
+    """How often a fault met an operation that it is meant for, and how often it struck."""
+
+    number: int
+    name: str
+    fault: dict[str, object]
+    matched: int
+    fired: int
+
+
+class Injected:
+    """A fault that waits for its operations. ``fired`` counts those that it has really struck."""
+
+    def __init__(self, number: int, fault: Fault, seed: int):
+        self.number = number
+        self.fault = fault
+        self.matched = 0
+        self.fired = 0
+        #: Decides what is left to chance about this fault, whatever others do.
+        self.random = random.Random(f"{seed}:{number}")  # noqa: S311 - to be reproduced
+        self._chosen = 0
+
+    def chooses(self, kind: Kind, text: str) -> bool:
+        """Whether it strikes this operation, which is about to begin."""
+        fault = self.fault
+        if not fault.concerns(kind, text):
+            return False
+        self.matched += 1
+        used_up = fault.times is not None and self._chosen >= fault.times
+        if self.matched < fault.nth or used_up or self.random.random() >= fault.probability:
+            return False
+        self._chosen += 1
+        return True
+
+    @property
+    def state(self) -> FaultState:
+        """What has become of it so far."""
+        return FaultState(
+            self.number,
+            self.fault.name,
+            self.fault.model_dump(mode="json", exclude_defaults=True),
+            self.matched,
+            self.fired,
+        )

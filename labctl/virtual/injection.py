@@ -1,0 +1,208 @@
+"""The faults of one board: those that wait, those that strike, and how often they have."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from labctl.errors import ConfigError
+from labctl.hdc.daemon.interference import Interference, Line
+from labctl.virtual.faults import (
+    ClockJump,
+    Drop,
+    Fault,
+    FaultScript,
+    Freeze,
+    Garbage,
+    HangUp,
+    KillProcesses,
+    Kind,
+    OomKill,
+    Reboot,
+    Throttle,
+    Timed,
+)
+from labctl.virtual.injected import FaultState, Injected
+from labctl.virtual.wire import FaultyWire
+
+T = TypeVar("T")
+
+_ANSWER_SECONDS = 10.0
+
+
+class Victim(Protocol):
+    """What faults may do to a board itself; on its event loop only."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` beside; the board waits for it when it stops."""
+
+    async def restart(self) -> None:
+        """Reboot."""
+
+    async def kill_processes(self) -> None:
+        """Kill all processes."""
+
+    async def oom_kill(self) -> bool:
+        """Kill the process that the kernel would choose; False when there is none."""
+
+    async def throttle(self, celsius: float, khz: int, within: float) -> None:
+        """Get hot and slow."""
+
+    def show_sensors(self) -> None:
+        """Make sensors up for the on-board agent."""
+
+    def jump_clock(self, seconds: int) -> None:
+        """Move the wall clock."""
+
+
+class Faults(Interference):
+    """What goes wrong on one board. The public methods may be called from any thread."""
+
+    def __init__(self, script: FaultScript | None = None, *, seed: int | None = None):
+        """``seed`` goes before the script's own."""
+        script = script or FaultScript(faults=())
+        self._seed = script.seed if seed is None else seed
+        self._injected: list[Injected] = []
+        self._added = 0
+        self._wires: set[FaultyWire] = set()
+        self._frozen = False
+        self._thawing: asyncio.TimerHandle | None = None
+        self._board: Victim
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._script = script
+
+    # For people and tests
+
+    def add(self, fault: Fault) -> Injected:
+        """Let a fault wait for its operations, or strike at once (``on: now``).
+
+        Raises ConfigError when the board does not run.
+        """
+        return self._there(lambda: self._add(fault))
+
+    def clear(self) -> None:
+        """Forget every fault that still waits, and :meth:`thaw`. What was struck stays so."""
+        self._there(self._clear)
+
+    def thaw(self) -> None:
+        """End a freeze."""
+        self._there(self._thaw)
+
+    def states(self) -> list[FaultState]:
+        """Every fault so far and what has become of it."""
+        return [injected.state for injected in list(self._injected)]
+
+    # For the board
+
+    def attach(self, board: Victim) -> None:
+        """The board runs now, on this event loop; what its script has waits from here on."""
+        self._board = board
+        self._loop = asyncio.get_running_loop()
+        for fault in self._script.faults:
+            self._add(fault)
+
+    def booted(self) -> None:
+        """The board has started again: a frozen hdcd answers, sensors are as before."""
+        self._thaw()
+        if any(isinstance(injected.fault, Throttle) for injected in self._injected):
+            self._board.show_sensors()
+
+    # For the wires
+
+    def wire(self, line: Line) -> FaultyWire:
+        """A host has connected."""
+        wire = FaultyWire(line, self)
+        self._wires.add(wire)
+        if self._frozen:
+            wire.freeze()
+        return wire
+
+    def forget(self, wire: FaultyWire) -> None:
+        """A host is gone."""
+        self._wires.discard(wire)
+
+    def chosen(self, kind: Kind, text: str) -> list[Injected]:
+        """The faults that strike an operation which begins."""
+        return [injected for injected in self._injected if injected.chooses(kind, text)]
+
+    def strike(self, injected: Injected, wire: FaultyWire | None, channel: int) -> None:
+        """A fault's moment has come, on an operation or without one."""
+        board = self._board
+        injected.fired += not isinstance(injected.fault, OomKill)  # which may find nothing to kill
+        match injected.fault:
+            case Freeze(lasting=lasting):
+                self._freeze(lasting)
+            case Drop() if wire is None:
+                for each in list(self._wires):
+                    each.cut()
+            case Drop() if wire is not None:
+                wire.cut()
+            case HangUp() if wire is not None:
+                wire.hang_up(channel)
+            case Garbage(size=size) if wire is not None:
+                wire.inject(injected.random.randbytes(size))
+            case Reboot():
+                board.spawn(board.restart())
+            case KillProcesses():
+                board.spawn(board.kill_processes())
+            case OomKill():
+                board.spawn(self._oom_kill(injected))
+            case Throttle(celsius=celsius, mhz=mhz, within=within):
+                board.spawn(board.throttle(celsius, mhz * 1000, within or 0.0))
+            case ClockJump(seconds=seconds):
+                board.jump_clock(seconds)
+
+    # Within
+
+    def _there(self, work: Callable[[], T]) -> T:
+        """Do ``work`` on the board's event loop."""
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            raise ConfigError("the virtual board does not run: no fault can strike it")
+        try:
+            if asyncio.get_running_loop() is loop:
+                return work()
+        except RuntimeError:
+            pass  # another thread than the loop's
+
+        async def there() -> T:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(there(), loop).result(_ANSWER_SECONDS)
+
+    def _add(self, fault: Fault) -> Injected:
+        self._added += 1
+        injected = Injected(self._added, fault, self._seed)
+        self._injected.append(injected)
+        if isinstance(fault, Throttle):
+            self._board.show_sensors()
+        if fault.on == "now":
+            assert isinstance(fault, Timed)
+            self._loop_now().call_later(fault.after or 0.0, self.strike, injected, None, 0)
+        return injected
+
+    def _loop_now(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None
+        return self._loop
+
+    def _clear(self) -> None:
+        self._injected.clear()
+        self._thaw()
+
+    def _freeze(self, lasting: float | None) -> None:
+        self._frozen = True
+        for wire in self._wires:
+            wire.freeze()
+        if self._thawing:
+            self._thawing.cancel()
+        self._thawing = self._loop_now().call_later(lasting, self._thaw) if lasting else None
+
+    def _thaw(self) -> None:
+        self._frozen = False
+        if self._thawing:
+            self._thawing.cancel()
+            self._thawing = None
+        for wire in list(self._wires):
+            wire.thaw()
+
+    async def _oom_kill(self, injected: Injected) -> None:
+        injected.fired += await self._board.oom_kill()

@@ -1,0 +1,88 @@
+"""What a host asks of a board, and which faults strike it."""
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from labctl.hdc.messages import TransferConfig
+from labctl.hdc.wire import Command
+from labctl.virtual.faults import Fault, Kind
+from labctl.virtual.injected import Injected
+
+F = TypeVar("F", bound=Fault)
+
+#: The packets that begin an operation. (FILE_MODE may come before FILE_CHECK, without the path.)
+_BEGINNINGS: dict[int, Kind] = {
+    Command.HANDSHAKE: "handshake",
+    Command.UNITY_EXECUTE: "shell",
+    Command.UNITY_HILOG: "shell",
+    Command.SHELL_INIT: "interactive",
+    Command.FILE_CHECK: "send",
+    Command.FILE_INIT: "receive",
+    Command.FORWARD_CHECK: "forward",
+    Command.FORWARD_INIT: "reverse",
+    Command.UNITY_REBOOT: "reboot",
+}
+#: In FORWARD_CHECK the node stands behind the context's number and 8 empty bytes.
+_NODE_OFFSET = 12
+
+
+@dataclass
+class Hit:
+    """One fault on its way to one operation."""
+
+    injected: Injected
+    due: bool = False
+    struck: bool = False
+
+    @property
+    def fault(self) -> Fault:
+        """The fault."""
+        return self.injected.fault
+
+    def strike(self) -> None:
+        """It has had its effect: count it, once for each operation."""
+        if not self.struck:
+            self.struck = True
+            self.injected.fired += 1
+
+
+@dataclass
+class Operation:
+    """One operation under way: ``moved`` bytes of its packets, ``printed`` bytes of its output."""
+
+    kind: Kind
+    text: str
+    hits: list[Hit] = field(default_factory=list)
+    moved: int = 0
+    printed: int = 0
+    packets: dict[str, int] = field(default_factory=lambda: {"in": 0, "out": 0})
+
+    def move(self, direction: str, size: int) -> None:
+        """Count a packet."""
+        self.moved += size
+        self.packets[direction] += 1
+
+    def active(self, kind: type[F]) -> list[tuple[Hit, F]]:
+        """The faults of a class whose bytes have passed."""
+        return [
+            (hit, hit.fault)
+            for hit in self.hits
+            if isinstance(hit.fault, kind) and self.moved >= hit.fault.after_bytes
+        ]
+
+    def all(self, kind: type[F]) -> list[tuple[Hit, F]]:
+        """The faults of a class."""
+        return [(hit, hit.fault) for hit in self.hits if isinstance(hit.fault, kind)]
+
+
+def begun_by(command: int, data: memoryview) -> tuple[Kind, str] | None:
+    """The kind and text of the operation that a packet begins. Raises ProtocolError."""
+    kind = _BEGINNINGS.get(command)
+    if kind is None or kind == "handshake":
+        return None if kind is None else (kind, "")
+    raw = bytes(data)
+    if kind == "send":
+        return kind, TransferConfig.decode(data).path
+    if kind == "forward":
+        raw = raw[_NODE_OFFSET:]
+    return kind, raw.split(b"\0")[0].decode(errors="replace")

@@ -1,0 +1,71 @@
+"""A board's storage as file transfers meet it when it fails or lies."""
+
+import errno
+import os
+
+from labctl.hdc.daemon.interference import Storage
+from labctl.hdc.protobuf import Buffer
+from labctl.virtual.faults import Corrupt, Lie, NoSpace, PermissionDenied, ReadOnly, Truncate
+from labctl.virtual.operation import Operation
+
+
+class FaultyStorage(Storage):
+    """The storage of one transfer."""
+
+    def __init__(self, operation: Operation):
+        self._operation = operation
+
+    def open(self, path: str, flags: int, mode: int = 0) -> int:
+        """Refused, or not that file at all."""
+        writing = bool(flags & (os.O_WRONLY | os.O_RDWR))
+        for hit, _ in self._operation.all(PermissionDenied):
+            hit.strike()
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        for hit, _ in self._operation.all(ReadOnly) if writing else ():
+            hit.strike()
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        for hit, _ in self._operation.all(Lie) if writing else ():
+            hit.strike()
+            return os.memfd_create("lie")  # a file that nobody will ever see
+        return super().open(path, flags, mode)
+
+    def size(self, descriptor: int) -> int:
+        """Less than it is when the rest gets lost."""
+        size = super().size(descriptor)
+        for hit, fault in self._operation.all(Truncate):
+            if size > fault.after_bytes:
+                hit.strike()
+                size = fault.after_bytes
+        return size
+
+    def read(self, descriptor: int, count: int, offset: int) -> bytes:
+        """What is there, with a bit changed."""
+        return self._corrupted(super().read(descriptor, count, offset), offset)
+
+    def write(self, descriptor: int, data: Buffer, offset: int) -> int:
+        """Write, some of it, something else, or nothing."""
+        size = kept = len(data)
+        for hit, full in self._operation.all(NoSpace):
+            room = full.after_bytes - offset
+            if room <= 0 < size:
+                hit.strike()
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            size = kept = min(size, room)
+        for hit, lost in self._operation.all(Truncate):
+            if offset + size > lost.after_bytes:
+                hit.strike()
+                kept = min(kept, max(lost.after_bytes - offset, 0))
+        body = memoryview(self._corrupted(bytes(data[:kept]), offset))
+        while body:
+            count = super().write(descriptor, body, offset)
+            body, offset = body[count:], offset + count
+        return size
+
+    def _corrupted(self, data: bytes, offset: int) -> bytes:
+        for hit, fault in self._operation.all(Corrupt):
+            place = fault.after_bytes - offset
+            if 0 <= place < len(data):
+                hit.strike()
+                bit = 1 << hit.injected.random.randrange(8)
+                data = data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
+        return data

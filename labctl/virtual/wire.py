@@ -1,0 +1,240 @@
+"""The connection of a host, where faults strike what passes over it."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from labctl.errors import ProtocolError
+from labctl.hdc.daemon.interference import Line, Storage, Wire
+from labctl.hdc.protobuf import Buffer
+from labctl.hdc.wire import Command, encode_packet
+from labctl.virtual.faults import (
+    Delay,
+    Drop,
+    Duplicate,
+    Freeze,
+    HalfFrame,
+    Lie,
+    Slow,
+    Timed,
+    Truncate,
+)
+from labctl.virtual.lane import Lane
+from labctl.virtual.operation import Hit, Operation, begun_by
+from labctl.virtual.storage import FaultyStorage
+
+if TYPE_CHECKING:
+    from labctl.virtual.injection import Faults
+
+#: What may wait here for a slow link before whoever writes has to wait.
+_BACKLOG_BYTES = 1 << 20
+
+
+class FaultyWire(Wire):
+    """Knows the operations under way on one connection and does to them what is due."""
+
+    def __init__(self, line: Line, faults: "Faults"):
+        super().__init__(line)
+        self._faults = faults
+        self._operations: dict[int, Operation] = {}
+        self._room = asyncio.Event()
+        self._room.set()
+        self._in = Lane(partial(line.hold, held=False))
+        self._out = Lane(self._room.set)
+        self._over = False
+        self._mute = False
+
+    # What the daemon asks
+
+    def incoming(self, channel: int, command: int, data: memoryview) -> None:
+        """A packet has come from the host."""
+        operation = self._operations.get(channel) or self._begun(channel, command, data)
+        if operation is None:
+            self._take(channel, command, data)
+            return
+        operation.move("in", len(data))
+        hits = self._newly_due(operation)
+        first = [hit for hit in hits if isinstance(hit.fault, Drop | Freeze)]
+        if self._cut_by(channel, first) or self._pretended(operation, channel, command):
+            return
+        delay, copies = self._lateness(operation, "in")
+        for _ in range(copies):
+            self._take(channel, command, data, delay=delay, rate=self._rate(operation))
+        self._cut_by(channel, [hit for hit in hits if hit not in first])
+        if command == Command.CHANNEL_CLOSE:
+            self._operations.pop(channel, None)
+
+    def outgoing(self, channel: int, command: int, *data: Buffer) -> None:
+        """A packet is on its way to the host."""
+        if self._over or self._mute:
+            return
+        operation = self._operations.get(channel)
+        body = b"".join(data)
+        if operation is None:
+            self._give(encode_packet(channel, command, body))
+            return
+        if command == Command.ECHO_RAW:
+            whole, body = body, self._shortened(operation, body)
+            if whole and not body:
+                return
+        raw = encode_packet(channel, command, body)
+        before = operation.moved
+        operation.move("out", len(body))
+        hits = self._newly_due(operation)
+        for hit in hits:
+            if isinstance(hit.fault, Drop) and not hit.fault.after:
+                self._line.write(raw[: max(hit.fault.after_bytes - before, 0)])
+        if self._cut_by(channel, hits):
+            return
+        for hit, _ in operation.active(HalfFrame):
+            hit.strike()
+            self._mute = True
+            self._give(raw[: len(raw) // 2])
+            return
+        delay, copies = self._lateness(operation, "out")
+        for _ in range(copies):
+            self._give(raw, delay=delay, rate=self._rate(operation))
+        if command == Command.CHANNEL_CLOSE:
+            self._operations.pop(channel, None)
+
+    def storage(self, channel: int) -> Storage:
+        """The files of a transfer, as its faults show them."""
+        operation = self._operations.get(channel)
+        return FaultyStorage(operation) if operation else super().storage(channel)
+
+    async def drained(self) -> None:
+        """Wait while too much of what was written waits here."""
+        await self._room.wait()
+
+    def lost(self) -> None:
+        """The host is gone."""
+        self._over = True
+        self._faults.forget(self)
+        self._operations.clear()
+        self._in.clear()
+        self._out.clear()
+        self._room.set()
+
+    # What strikes
+
+    def freeze(self) -> None:
+        """Nothing is read, nothing is answered."""
+        self._in.hold()
+        self._out.hold()
+        self._line.hold(held=True)
+
+    def thaw(self) -> None:
+        """Go on where it stood still."""
+        self._out.release()
+        self._in.release()
+
+    def cut(self) -> None:
+        """Cut the connection."""
+        self._over = True
+        self._line.abort()
+
+    def hang_up(self, channel: int) -> None:
+        """End a channel's work in good order."""
+        # Not at once: the work that is to be ended may be what has just called.
+        asyncio.get_running_loop().call_soon(self._line.finish, channel)
+
+    def inject(self, raw: bytes) -> None:
+        """Send bytes that are no packet."""
+        self._give(raw)
+
+    # Within
+
+    def _begun(self, channel: int, command: int, data: memoryview) -> Operation | None:
+        begun = begun_by(command, data)
+        if begun is None:
+            return None
+        if channel != 0:
+            self._operations.pop(0, None)  # the handshake is over
+        operation = Operation(*begun, hits=[Hit(i) for i in self._faults.chosen(*begun)])
+        self._operations[channel] = operation
+        return operation
+
+    def _newly_due(self, operation: Operation) -> list[Hit]:
+        hits = [hit for hit, _ in operation.active(Timed) if not hit.due]
+        for hit in hits:
+            hit.due = True
+        return hits
+
+    def _cut_by(self, channel: int, hits: list[Hit]) -> bool:
+        """Let faults strike; True when the connection is cut now."""
+        for hit in hits:
+            assert isinstance(hit.fault, Timed)
+            act: Callable[[], None] = partial(self._faults.strike, hit.injected, self, channel)
+            if hit.fault.after:
+                asyncio.get_running_loop().call_later(hit.fault.after, act)
+            else:
+                act()
+        return self._over
+
+    def _pretended(self, operation: Operation, channel: int, command: int) -> bool:
+        """Say that a reboot begins, and do nothing."""
+        lies = operation.all(Lie) if command == Command.UNITY_REBOOT else []
+        for hit, _ in lies:
+            hit.strike()
+            self.outgoing(channel, Command.CHANNEL_CLOSE, b"\x01")
+        return bool(lies)
+
+    def _shortened(self, operation: Operation, output: bytes) -> bytes:
+        for hit, fault in operation.all(Truncate):
+            kept = max(fault.after_bytes - operation.printed, 0)
+            operation.printed += len(output)
+            if kept < len(output):
+                hit.strike()
+                output = output[:kept]
+        return output
+
+    def _lateness(self, operation: Operation, direction: str) -> tuple[float, int]:
+        """How late the packet just counted is (s), and how often it comes."""
+        number, delay, copies = operation.packets[direction], 0.0, 1
+        for hit, late in operation.active(Delay):
+            if late.direction == direction and late.packet in (None, number):
+                hit.strike()
+                delay += late.by
+        for hit, double in operation.active(Duplicate):
+            if double.direction == direction and double.packet == number:
+                hit.strike()
+                copies += 1
+        return delay, copies
+
+    def _rate(self, operation: Operation) -> int | None:
+        rates = []
+        for hit, slow in operation.active(Slow):
+            hit.strike()
+            rates.append(slow.rate)
+        return min(rates, default=None)
+
+    def _take(
+        self,
+        channel: int,
+        command: int,
+        data: memoryview,
+        *,
+        delay: float = 0.0,
+        rate: int | None = None,
+    ) -> None:
+        if self._in.idle and not delay and rate is None:
+            self._line.deliver(channel, command, data)
+            return
+        self._line.hold(held=True)
+        later = partial(self._deliver, channel, command, bytes(data))
+        self._in.put(len(data), later, delay=delay, rate=rate)
+
+    def _deliver(self, channel: int, command: int, data: bytes) -> None:
+        try:
+            self._line.deliver(channel, command, memoryview(data))
+        except ProtocolError:
+            self.cut()
+
+    def _give(self, raw: bytes, *, delay: float = 0.0, rate: int | None = None) -> None:
+        if self._out.idle and not delay and rate is None:
+            self._line.write(raw)
+            return
+        self._out.put(len(raw), partial(self._line.write, raw), delay=delay, rate=rate)
+        if self._out.waiting_bytes > _BACKLOG_BYTES:
+            self._room.clear()
