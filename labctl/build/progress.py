@@ -11,7 +11,6 @@ class Step(StrEnum):
     IMAGE = "image"
     WAIT = "wait"
     SOURCE = "source"
-    IMAGE = "image"
     SEND = "send"
     RUNTIME = "runtime"
     CONFIGURE = "configure"
