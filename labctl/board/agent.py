@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from labctl.board.answers import board_error, require
 from labctl.board.job import (
     JOB_FILES,
     OUTPUT_LOST,
@@ -38,7 +37,7 @@ from labctl.errors import (
 )
 from labctl.records import BoardFacts, JobStatus
 from labctl.retry import retry_infra
-from labctl.transport import CommandResult, Transport, remote_words
+from labctl.transport import CommandResult, Transport, board_error, remote_words, require
 
 #: What a command may take beyond the time it is asked to wait on the board.
 _ANSWER_SECONDS = 20.0

@@ -8,10 +8,9 @@ offer stays ``None``. The agent, once it is there, knows some of it better
 import re
 from collections.abc import Iterator, Mapping
 
-from labctl.board.answers import require
 from labctl.errors import BoardError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
-from labctl.transport import LocalTransport, Transport, remote_words
+from labctl.transport import LocalTransport, Transport, remote_words, require
 
 _SECTION = "@labctl "
 

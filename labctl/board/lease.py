@@ -11,9 +11,8 @@ import socket
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from labctl.board.answers import require
 from labctl.errors import BoardError, LeaseLost
-from labctl.transport import Transport, remote_words
+from labctl.transport import Transport, remote_words, require
 
 LEASE_FILE = "lease"
 

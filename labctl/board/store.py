@@ -15,11 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from labctl.board.answers import require
 from labctl.board.pushes import PREFIX, abandoned, pushing
 from labctl.errors import BoardError, ConfigError, InfraError, IntegrityError
 from labctl.files import sha256_file
-from labctl.transport import Progress, Transport, remote_words
+from labctl.transport import Progress, Transport, remote_words, require
 
 #: Size, inode, time of modification and of change in ns: the same letters in toybox.
 STAT = "TZ=UTC0 stat -c '%s %i %y %z'"

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from labctl.errors import ConfigError, RemoteExit
 
@@ -19,7 +19,22 @@ Progress = Callable[[int], None]
 #: Takes output as it comes.
 Write = Callable[[bytes], object]
 
+#: How a board restarts: as usual, into its boot loader, or not at all.
+Reboot = Literal["", "bootloader", "shutdown"]
+
 _BRIEF = 100
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A directory that went over, every file of it proven.
+
+    ``skipped`` are paths inside it of what is neither directory nor file, and was left out.
+    """
+
+    files: int
+    size_bytes: int
+    skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,12 +129,56 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def pull(self, remote: str, local: Path, *, timeout: float) -> None:
+    def pull(
+        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+    ) -> None:
         """Copy a file from the board; ``local`` appears only once its hash is proven."""
+
+    @abstractmethod
+    def push_directory(
+        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+    ) -> Copied:
+        """Make ``remote`` hold what is in ``local``: all files proven, modes and empty ones kept.
+
+        Missing parents are made; what is there already stays or is overwritten. Links to files are
+        sent as files, other links are skipped. ``timeout`` and errors as for :meth:`push`.
+        """
+
+    @abstractmethod
+    def pull_directory(
+        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+    ) -> Copied:
+        """Copy a directory from the board; ``local`` appears whole, or not at all.
+
+        It must not exist, or be empty. Links are skipped. Whatever the board says its files are
+        called, nothing is written outside. ``timeout`` and errors as for :meth:`pull`.
+        """
 
     @abstractmethod
     def forward(self, remote_port: int) -> AbstractContextManager[int]:
         """Carry a TCP port of the board to a free port on loopback of this host, while held."""
+
+    def reverse(self, remote_port: int, local_port: int) -> AbstractContextManager[None]:
+        """Carry a TCP port of this host to a port of the board, while held."""
+        raise self._cannot(f"carry port {local_port} to port {remote_port} of the board")
+
+    def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
+        """Tell the board to restart; :func:`labctl.transport.reboot` waits until it has."""
+        del timeout
+        raise self._cannot(f"be restarted {how}".rstrip())
+
+    def remount(self, *, timeout: float) -> str:
+        """Make the board's system partitions writable; what it answers."""
+        del timeout
+        raise self._cannot("have system partitions remounted")
+
+    def hilog(self, *words: str, timeout: float, write: Write) -> None:
+        """The board's log, as it comes, until ``timeout`` seconds are over or the log ends."""
+        del words, timeout, write
+        raise self._cannot("give a log: it has no hilog")
+
+    def _cannot(self, what: str) -> ConfigError:
+        return ConfigError(f"{self.label} cannot {what}", hint="boards over hdc can")
 
     @abstractmethod
     def is_alive(self) -> bool:

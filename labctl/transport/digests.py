@@ -1,10 +1,11 @@
 """Hashes on both sides of a link."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from labctl.errors import IntegrityError
-from labctl.transport.base import Transport, remote_words
+from labctl.transport.base import Progress, Transport, remote_words
 
 #: What boards may have, best first. toybox and coreutils print ``HEX  FILE``.
 _TOOLS = (
@@ -55,6 +56,19 @@ class Digest:
             )
 
 
+def running_total(progress: Progress | None) -> Callable[[int], None]:
+    """What takes the size of each piece and tells ``progress`` how much it is together."""
+    total = 0
+
+    def seen(count: int) -> None:
+        nonlocal total
+        total += count
+        if progress:
+            progress(total)
+
+    return seen
+
+
 @dataclass(frozen=True)
 class BoardHash:
     """How files are hashed on the board.
@@ -74,8 +88,7 @@ class BoardHash:
         assert self.command is not None
         asked = remote_words(*self.command, remote)
         command = f"{asked} && wc -c <{remote_words(remote)}"
-        patience = timeout + size_bytes / _HASH_BYTES_PER_SECOND
-        result = transport.run(command, timeout=patience)
+        result = transport.run(command, timeout=hash_patience(timeout, size_bytes))
         words = result.text.split()
         length = hashlib.new(self.algorithm).digest_size * 2
         understood = len(words) > 1 and len(words[0]) == length and words[-1].isdecimal()
@@ -84,6 +97,11 @@ class BoardHash:
                 f"the board cannot hash {remote}", details=result.text[-2000:] or None
             )
         return Digest.known(self.algorithm, words[0].lower(), int(words[-1]))
+
+
+def hash_patience(timeout: float, size_bytes: int) -> float:
+    """How long (s) the board may take to hash so much, when a small answer may take ``timeout``."""
+    return timeout + size_bytes / _HASH_BYTES_PER_SECOND
 
 
 def find_board_hash(transport: Transport, timeout: float) -> BoardHash:

@@ -1,5 +1,6 @@
 """A board over hdc: real exit statuses, proven transfers, a new link when one died."""
 
+import logging
 import secrets
 import threading
 import time
@@ -8,9 +9,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkError
-from labctl.hdc import HostLink, receive_file, send_file
+from labctl.hdc import HostLink
 from labctl.transport.base import (
     CommandResult,
+    Copied,
     Progress,
     Transport,
     Write,
@@ -19,10 +21,14 @@ from labctl.transport.base import (
     remote_words,
 )
 from labctl.transport.commands import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, execute
-from labctl.transport.digests import BoardHash, Digest, find_board_hash
-from labctl.transport.local_files import appearing, open_source, set_aside
+from labctl.transport.digests import BoardHash, find_board_hash, running_total
+from labctl.transport.hdc_files import HdcCopier
+from labctl.transport.local_files import appearing, set_aside
 from labctl.transport.paths import check_remote_path
 from labctl.transport.sentinel import Framed
+from labctl.transport.trees import pull_tree, push_tree
+
+_LOG = logging.getLogger("labctl.transport")
 
 #: hdc's command line takes 61,439 bytes; the same bound here keeps every link equal.
 MAX_COMMAND_BYTES = 60_000
@@ -69,37 +75,33 @@ class HdcTransport(Transport):
     ) -> None:
         """Send a file and prove it by its hash on the board, or by reading it back."""
         check_remote_path(remote)
-        board_hash = self._board_hash(timeout)
-        link = self._connected()
-        digest = Digest(board_hash.algorithm)
+        copier = self._copier(timeout)
+        digest = copier.send(local, remote, running_total(progress))
+        copier.on_board(remote, digest).require(digest, f"{local} pushed to {remote}")
 
-        def sent(chunk: memoryview) -> None:
-            digest.update(chunk)
-            if progress:
-                progress(digest.size_bytes)
-
-        with open_source(local) as source:
-            send_file(link, source, remote, timeout=timeout, on_chunk=sent)
-        self._digest_on_board(board_hash, remote, digest, timeout).require(
-            digest, f"{local} pushed to {remote}"
-        )
-
-    def pull(self, remote: str, local: Path, *, timeout: float) -> None:
+    def pull(
+        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+    ) -> None:
         """Receive a file; ``local`` appears only once its hash on the board agrees."""
         check_remote_path(remote)
-        board_hash = self._board_hash(timeout)
-        link = self._connected()
-        digest = Digest(board_hash.algorithm)
+        copier = self._copier(timeout)
         with appearing(local) as file:
+            digest = copier.fetch(remote, file.write, running_total(progress))
+            copier.on_board(remote, digest).require(digest, f"{remote} pulled to {local}")
 
-            def write(chunk: bytes | memoryview) -> None:
-                digest.update(chunk)
-                file.write(chunk)
+    def push_directory(
+        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+    ) -> Copied:
+        """Send a directory; see :class:`Transport`."""
+        copier = self._copier(timeout)
+        return push_tree(self, copier, local, remote, timeout=timeout, progress=progress)
 
-            receive_file(link, remote, timeout=timeout, write=write)
-            self._digest_on_board(board_hash, remote, digest, timeout).require(
-                digest, f"{remote} pulled to {local}"
-            )
+    def pull_directory(
+        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+    ) -> Copied:
+        """Receive a directory; see :class:`Transport`."""
+        copier = self._copier(timeout)
+        return pull_tree(self, copier, remote, local, timeout=timeout, progress=progress)
 
     def forward(self, remote_port: int) -> AbstractContextManager[int]:
         """Not carried over hdc yet. Raises ConfigError."""
@@ -185,20 +187,10 @@ class HdcTransport(Transport):
             with suppress(LinkError, BoardError):
                 self.run(f"rm -f {words}", timeout=ASIDE_SECONDS)
 
-    def _board_hash(self, timeout: float) -> BoardHash:
+    def _copier(self, timeout: float) -> HdcCopier:
         if self.board_hash is None:
             self.board_hash = find_board_hash(self, timeout)
-        return self.board_hash
-
-    def _digest_on_board(
-        self, board_hash: BoardHash, remote: str, expected: Digest, timeout: float
-    ) -> Digest:
-        if board_hash.command is not None:
-            return board_hash.ask(self, remote, expected.size_bytes, timeout)
-        # No program on the board can hash: the bytes come back and are compared here.
-        again = Digest(board_hash.algorithm)
-        receive_file(self._connected(), remote, timeout=timeout, write=again.update)
-        return again
+        return HdcCopier(self, self.board_hash, self._connected, timeout)
 
 
 class _Limited:

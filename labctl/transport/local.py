@@ -17,6 +17,7 @@ from labctl.errors import (
 )
 from labctl.transport.base import (
     CommandResult,
+    Copied,
     Progress,
     Transport,
     Write,
@@ -24,9 +25,10 @@ from labctl.transport.base import (
     check_command,
     remote_words,
 )
-from labctl.transport.digests import Digest
-from labctl.transport.local_files import appearing, open_source, set_aside
+from labctl.transport.digests import BoardHash, Digest, running_total
+from labctl.transport.local_files import appearing, new_file, open_source, set_aside
 from labctl.transport.paths import check_remote_path
+from labctl.transport.trees import Seen, pull_tree, push_tree
 
 _BLOCK_BYTES = 1 << 20
 #: Linux takes words of 131,071 bytes (MAX_ARG_STRLEN); what is around the command needs some.
@@ -62,25 +64,30 @@ class LocalTransport(Transport):
     ) -> None:
         """Copy a file and read the copy back; a local copy always makes progress."""
         del timeout
-        digest = Digest("sha256")
-        with open_source(local) as source, _board_file(check_remote_path(remote), "wb") as target:
-            while block := source.read(_BLOCK_BYTES):
-                target.write(block)
-                digest.update(block)
-                if progress:
-                    progress(digest.size_bytes)
-            target.flush()
+        digest = _Copier().send(local, check_remote_path(remote), running_total(progress))
         _hash(remote).require(digest, f"{local} pushed to {remote}")
 
-    def pull(self, remote: str, local: Path, *, timeout: float) -> None:
+    def pull(
+        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+    ) -> None:
         """Copy a file; ``local`` appears only once it is whole."""
         del timeout
-        digest = Digest("sha256")
-        with _board_file(check_remote_path(remote), "rb") as source, appearing(local) as target:
-            while block := source.read(_BLOCK_BYTES):
-                target.write(block)
-                digest.update(block)
+        check_remote_path(remote)
+        with appearing(local) as target:
+            digest = _fetch(remote, target, running_total(progress))
             _hash(remote).require(digest, f"{remote} pulled to {local}")
+
+    def push_directory(
+        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+    ) -> Copied:
+        """Copy a directory; see :class:`Transport`."""
+        return push_tree(self, _Copier(), local, remote, timeout=timeout, progress=progress)
+
+    def pull_directory(
+        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+    ) -> Copied:
+        """Copy a directory; see :class:`Transport`."""
+        return pull_tree(self, _Copier(), remote, local, timeout=timeout, progress=progress)
 
     @contextmanager
     def forward(self, remote_port: int) -> Iterator[int]:
@@ -125,6 +132,35 @@ def _status(status: int, command: str) -> int:
     if status < 0:
         raise DeviceLost(f"no exit status came for: {brief(command)}", hint="its shell was killed")
     return status
+
+
+class _Copier:
+    """Single files, for whole directories."""
+
+    board_hash = BoardHash("sha256", ("sha256sum",))
+
+    def send(self, local: Path, remote: str, seen: Seen) -> Digest:
+        digest = Digest("sha256")
+        with open_source(local) as source, _board_file(remote, "wb") as target:
+            while block := source.read(_BLOCK_BYTES):
+                target.write(block)
+                digest.update(block)
+                seen(len(block))
+        return digest
+
+    def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
+        with new_file(local) as target:
+            return _fetch(remote, target, seen)
+
+
+def _fetch(remote: str, target: BinaryIO, seen: Seen) -> Digest:
+    digest = Digest("sha256")
+    with _board_file(remote, "rb") as source:
+        while block := source.read(_BLOCK_BYTES):
+            target.write(block)
+            digest.update(block)
+            seen(len(block))
+    return digest
 
 
 def _hash(path: str) -> Digest:

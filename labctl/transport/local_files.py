@@ -36,6 +36,15 @@ def set_aside(raw: bytes) -> Iterator[Path]:
 
 
 @contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that does not exist yet, in a directory that is ours. Raises HostError."""
+    with host_writes(path), path.open("xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
 def appearing(path: Path) -> Iterator[BinaryIO]:
     """A file to write that takes its name ``path`` only if the block ends without an error.
 

@@ -38,8 +38,14 @@ class Watched(Transport):
         if self.fail:
             raise self.fail
 
-    def pull(self, remote, local, *, timeout):  # type: ignore[no-untyped-def]
-        self.inner.pull(remote, local, timeout=timeout)
+    def pull(self, remote, local, *, timeout, progress=None):  # type: ignore[no-untyped-def]
+        self.inner.pull(remote, local, timeout=timeout, progress=progress)
+
+    def push_directory(self, local, remote, *, timeout, progress=None):  # type: ignore[no-untyped-def]
+        return self.inner.push_directory(local, remote, timeout=timeout, progress=progress)
+
+    def pull_directory(self, remote, local, *, timeout, progress=None):  # type: ignore[no-untyped-def]
+        return self.inner.pull_directory(remote, local, timeout=timeout, progress=progress)
 
     def forward(self, remote_port):  # type: ignore[no-untyped-def]
         return self.inner.forward(remote_port)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labctl.errors import ConfigError
-from labctl.transport import CommandResult, Progress, Transport, Write
+from labctl.transport import CommandResult, Copied, Progress, Transport, Write
 
 #: What a command is answered with: its output (status 0), status and output, or an error raised.
 Answer = str | tuple[int, str] | Exception
@@ -42,7 +42,19 @@ class AnsweringTransport(Transport):
     ) -> None:
         raise ConfigError("no transfers here")
 
-    def pull(self, remote: str, local: Path, *, timeout: float) -> None:
+    def pull(
+        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+    ) -> None:
+        raise ConfigError("no transfers here")
+
+    def push_directory(
+        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+    ) -> Copied:
+        raise ConfigError("no transfers here")
+
+    def pull_directory(
+        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+    ) -> Copied:
         raise ConfigError("no transfers here")
 
     @contextmanager

@@ -1,7 +1,7 @@
 """What a failed command on the board means: the board's fault, by the words of the kernel."""
 
 from labctl.errors import BoardError, BoardNoSpace, BoardPermission
-from labctl.transport import CommandResult
+from labctl.transport.base import CommandResult
 
 #: ``strerror`` texts, the same in musl, bionic and glibc.
 _KINDS: tuple[tuple[type[BoardError], tuple[str, ...], str], ...] = (

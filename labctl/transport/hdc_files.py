@@ -1,0 +1,80 @@
+"""Single files over hdc, hashed on the way."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.errors import DeviceLost
+from labctl.hdc import HostLink, receive_file, send_file
+from labctl.retry import retry_infra
+from labctl.transport.base import Transport
+from labctl.transport.digests import BoardHash, Digest
+from labctl.transport.local_files import new_file, open_source
+from labctl.transport.trees import Seen
+
+_LOG = logging.getLogger("labctl.transport")
+
+Take = Callable[[bytes | memoryview], object]
+
+
+@dataclass(frozen=True)
+class HdcCopier:
+    """Single files over whatever link is there; ``timeout`` (s) bounds each wait for progress.
+
+    All raise LinkError, BoardError, HostError; ConfigError for what cannot be read here.
+    """
+
+    transport: Transport
+    board_hash: BoardHash
+    connected: Callable[[], HostLink]
+    timeout: float
+
+    def send(self, local: Path, remote: str, seen: Seen) -> Digest:
+        """Send a file; what was sent, hashed."""
+        digest = Digest(self.board_hash.algorithm)
+
+        def sent(chunk: memoryview) -> None:
+            digest.update(chunk)
+            seen(len(chunk))
+
+        with open_source(local) as source:
+            send_file(self.connected(), source, remote, timeout=self.timeout, on_chunk=sent)
+        return digest
+
+    def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
+        """Receive a file as ``local``, which does not exist yet; what came, hashed."""
+        with new_file(local) as file:
+            return self.fetch(remote, file.write, seen)
+
+    def fetch(
+        self,
+        remote: str,
+        write: Take,
+        seen: Seen,
+    ) -> Digest:
+        """Receive a file piece by piece; what came, hashed."""
+        digest = Digest(self.board_hash.algorithm)
+
+        def came(chunk: bytes | memoryview) -> None:
+            digest.update(chunk)
+            write(chunk)
+            seen(len(chunk))
+
+        receive_file(self.connected(), remote, timeout=self.timeout, write=came)
+        return digest
+
+    def on_board(self, remote: str, expected: Digest) -> Digest:
+        """The hash of a file as it is on the board now, which is to be like ``expected``."""
+        if self.board_hash.command is not None:
+            # Asking changes nothing: a link that is lost meanwhile does not make the copy void.
+            return retry_infra(
+                lambda: self.board_hash.ask(
+                    self.transport, remote, expected.size_bytes, self.timeout
+                ),
+                on=(DeviceLost,),
+                timeout=self.timeout,
+                on_retry=lambda error: _LOG.warning("asking again for a hash: %s", error),
+            )
+        # No program on the board can hash: the bytes come back and are compared here.
+        return self.fetch(remote, lambda _chunk: None, lambda _count: None)

@@ -1,0 +1,98 @@
+"""Whether a board is there, and whether it is still the boot that it was."""
+
+import logging
+import re
+import time
+
+from labctl.errors import BoardError, InfraError, LinkError
+from labctl.retry import retry_infra, wait_until
+from labctl.transport.answers import require
+from labctl.transport.base import Reboot, Transport
+
+_LOG = logging.getLogger("labctl.transport")
+#: A virtual board has the kernel of its host; each of its boots has an id of its own.
+_ASK_BOOT_ID = 'echo "${LABCTL_SANDBOX:-$(cat /proc/sys/kernel/random/boot_id)}"'
+_BOOT_ID = re.compile(r"[0-9a-f-]{16,64}")
+#: Patience for one answer while a board may be on its way up or down.
+_ANSWER_SECONDS = 5.0
+_INTERVAL_SECONDS = 0.2
+#: A board is gone when it does not answer so many times in a row: one answer may get lost.
+_SILENCES = 3
+
+
+def boot_id(transport: Transport, *, timeout: float) -> str:
+    """What the board's kernel calls its boot: another one after each start.
+
+    Raises LinkError, BoardError.
+    """
+    asked = require(
+        transport.run(_ASK_BOOT_ID, timeout=timeout), f"{transport.label}: cannot ask for its boot"
+    )
+    found = asked.text.strip()
+    if not _BOOT_ID.fullmatch(found):
+        raise BoardError(
+            f"{transport.label}: the board does not tell its boot id",
+            hint="its shell must be able to read /proc/sys/kernel/random/boot_id",
+            details=asked.text or None,
+        )
+    return found
+
+
+def wait_until_ready(transport: Transport, *, timeout: float) -> str:
+    """Wait until the board runs commands; its boot id.
+
+    Raises the last LinkError or BoardError when it does not within ``timeout`` seconds. A board
+    that refuses this host's key is waited for as well: somebody may allow it meanwhile.
+    """
+    deadline = time.monotonic() + timeout
+
+    def ask() -> str:
+        left = max(deadline - time.monotonic(), 0.1)
+        return boot_id(transport, timeout=min(left, _ANSWER_SECONDS))
+
+    return retry_infra(
+        ask,
+        on=(LinkError, BoardError),
+        timeout=timeout,
+        interval=_INTERVAL_SECONDS,
+        on_retry=lambda error: _LOG.info("%s is not ready: %s", transport.label, error),
+    )
+
+
+def reboot(transport: Transport, how: Reboot = "", *, timeout: float) -> str | None:
+    """Restart a board and wait until it runs commands again; the id of the new boot.
+
+    A board that is told to stay in its boot loader or to go off does not come back: for those this
+    waits until it has gone, and gives None. ``timeout`` (s) bounds all of it.
+    Raises ConfigError (this link cannot), LinkError, BoardError (it did not restart in time).
+    """
+    deadline = time.monotonic() + timeout
+    before = boot_id(transport, timeout=min(timeout, _ANSWER_SECONDS))
+    transport.request_reboot(how, timeout=min(timeout, _ANSWER_SECONDS))
+    seen = [before]
+    silences = 0
+    last: InfraError | None = None
+
+    def done() -> bool:
+        nonlocal silences, last
+        left = max(deadline - time.monotonic(), 0.1)
+        try:
+            seen.append(boot_id(transport, timeout=min(left, _ANSWER_SECONDS)))
+        except (LinkError, BoardError) as error:
+            last = error
+            silences += 1
+        else:
+            silences = 0
+        return silences >= _SILENCES if how else seen[-1] != before
+
+    left = deadline - time.monotonic()
+    if wait_until(done, timeout=left, interval=_INTERVAL_SECONDS):
+        return None if how else seen[-1]
+    answers = silences == 0
+    raise BoardError(
+        f"{transport.label}: told to restart, it "
+        + ("still runs the same boot" if answers else "did not come back")
+        + f" after {timeout:g} s",
+        hint="switch its power off and on",
+        details=None if answers or last is None else last.message,
+    )

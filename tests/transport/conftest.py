@@ -1,0 +1,40 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hdc_server import Board, stand_in_server
+
+from labctl.transport import Transport, connect
+from labctl.virtual import VirtualBoard, serving
+
+
+@pytest.fixture(scope="module", params=["hdc tcp", "hdc server", "local"])
+def transport(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Transport]:
+    if request.param == "local":
+        with connect("local") as local:
+            yield local
+        return
+    with serving(VirtualBoard("b", tmp_path_factory.mktemp("board"))) as (board,):
+        if request.param == "hdc tcp":
+            with connect("hdc", address=board.address) as remote:
+                yield remote
+            return
+        with (
+            stand_in_server({"7001005458323933328a01ce1": Board(board.address)}) as server,
+            connect(
+                "hdc",
+                link="server",
+                key="7001005458323933328a01ce1",
+                server=f"127.0.0.1:{server.port}",
+            ) as remote,
+        ):
+            yield remote
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """A folder on the board."""
+    (tmp_path / "board").mkdir()
+    return str(tmp_path / "board")
