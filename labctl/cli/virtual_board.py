@@ -11,18 +11,22 @@ from labctl.build import BuildRequest
 from labctl.cli.build import BuildView
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
+from labctl.cli.virtual_faults import faults as faults_command
+from labctl.cli.virtual_faults import inject
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.target import load_target
 from labctl.config.templates import VIRTUAL_BOARD_ADDRESS
 from labctl.errors import ConfigError, ToolMissing
-from labctl.virtual import Served, VirtualBoard, serve
+from labctl.virtual import Served, VirtualBoard, load_script, serve
 
 _LAST_PORT = 65535
 SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 
 
-@click.command(
+@click.group(
     "virtual-board",
+    invoke_without_command=True,
+    subcommand_metavar="[inject|faults]",
     epilog="Example: labctl virtual-board --target rk3568 --dir /tmp/board",
 )
 @click.option("--name", default="virtual", show_default=True, help="The board's name.")
@@ -50,10 +54,17 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
     help="Run this target's programs, with its emulator; default: that of the lab's board NAME.",
 )
 @click.option("--emulator", help="Run ARM64 programs with this emulator (its words in one string).")
+@click.option(
+    "--faults",
+    "script",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A YAML file that says what goes wrong (docs/virtual-board.md).",
+)
+@click.option("--seed", type=int, help="Decides what --faults leaves to chance; default: its own.")
 @click.option("--json", "as_json", is_flag=True, help="Say what is served as JSON, one line.")
-@click.pass_obj
+@click.pass_context
 def virtual_board(
-    invocation: Invocation,
+    ctx: click.Context,
     *,
     name: str,
     directory: Path | None,
@@ -61,6 +72,8 @@ def virtual_board(
     count: int,
     target: str | None,
     emulator: str | None,
+    script: Path | None,
+    seed: int | None,
     as_json: bool,
 ) -> None:
     """Serve virtual boards until interrupted.
@@ -68,6 +81,12 @@ def virtual_board(
     A virtual board is an hdc daemon on loopback, a folder and a shell. It runs every command that
     it is sent as the user who started it: use it for trials and tests only.
     """
+    if ctx.invoked_subcommand:
+        return
+    invocation = ctx.ensure_object(Invocation)
+    faults = load_script(script) if script else None
+    if faults and seed is not None:
+        faults = faults.model_copy(update={"seed": seed})
     if port and port + count - 1 > _LAST_PORT:
         raise click.UsageError(f"{count} boards from port {port} on need ports above {_LAST_PORT}")
     found = _lab(invocation)
@@ -84,6 +103,7 @@ def virtual_board(
             port=port and port + index,
             emulator=words,
             preload=shim,
+            faults=faults,
         )
         for index in range(count)
     ]
@@ -101,6 +121,10 @@ def virtual_board(
             click.echo(_snippet(board, target))
 
     serve(plans, ready)
+
+
+virtual_board.add_command(inject)
+virtual_board.add_command(faults_command)
 
 
 def _lab(invocation: Invocation) -> LabFile | None:

@@ -25,6 +25,18 @@ Kind = Literal[
     "handshake", "shell", "interactive", "send", "receive", "forward", "reverse", "reboot"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+On = Literal[
+    "handshake",
+    "shell",
+    "interactive",
+    "send",
+    "receive",
+    "forward",
+    "reverse",
+    "reboot",
+    "any",
+    "now",
+]
 #: What a board is asked to do once a host is connected.
 WORK: tuple[Kind, ...] = KINDS[1:]
 
@@ -34,7 +46,7 @@ class Fault(StrictModel):
 
     possible: ClassVar[tuple[str, ...]] = KINDS
 
-    on: Kind | Literal["any", "now"] = "any"
+    on: On = "any"
     """The operation that is struck; `any` but a handshake; `now`: at once, without waiting."""
     matching: str | None = None
     """A regular expression; only operations are struck in whose text it is found: the command, the
