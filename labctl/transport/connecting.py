@@ -2,7 +2,7 @@
 
 from labctl.errors import ConfigError
 from labctl.hdc import ServerSession, Session
-from labctl.hdc.server.session import check_key
+from labctl.hdc.server.keys import check_key
 from labctl.transport.base import Transport
 from labctl.transport.hdc import HdcTransport
 from labctl.transport.local import LocalTransport

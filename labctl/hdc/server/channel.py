@@ -86,8 +86,12 @@ class ServerChannel:
         self._ended = False
 
     def send(self, command: Command, *data: Buffer) -> None:
-        """Send one task; several buffers are sent as one. Raises LinkError."""
-        self._frames.send(_TASK.pack(command), *data, timeout=self.timeout)
+        """Send one task, or a shell's input, which goes as it is; several buffers are sent as one.
+
+        Raises LinkError.
+        """
+        head = (_TASK.pack(command),) if self._carries_files else ()
+        self._frames.send(*head, *data, timeout=self.timeout)
 
     def pending(self) -> bool:
         """Whether :meth:`receive` has something to read, or the end to tell."""

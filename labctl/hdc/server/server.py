@@ -4,6 +4,9 @@ The server (``hdc`` runs it, on TCP port 8710 of loopback) owns the cables of US
 and the key that boards authorise. Written from recorded traffic of 3.2.0c.
 """
 
+import ipaddress
+import re
+import socket
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +24,9 @@ _LARGE_BUFFERS = ord("H")
 _CHECK_SERVER = b"\x0d\x00"
 #: A server sends as many frames as there is to say; more than this is no list of boards.
 _MAX_ANSWER_BYTES = 1 << 20
+#: KEY, the two nodes of a rule, and which side listens, as `fport ls` lists them.
+_RULE = re.compile(r"(\S+) {4}(\S+) (\S+) {4}\[(Forward|Reverse)\]")
+_NOTHING = "[Empty]"
 
 
 @dataclass(frozen=True)
@@ -33,13 +39,31 @@ class Target:
     name: str
 
 
+@dataclass(frozen=True)
+class Rule:
+    """A forwarding that a server keeps: what listens, and where its connections go.
+
+    The server listens; in a reverse rule the board does.
+    """
+
+    key: str
+    listen: str
+    connect: str
+    is_reverse: bool
+
+
 class HdcServer:
-    """An hdc server that runs, and what can be asked of it without a board."""
+    """An hdc server that runs, and what can be asked of it without a board.
+
+    ``is_here`` says whether it is on this host, as far as its address shows: None before the first
+    answer. The other end of a tunnel seems to be here.
+    """
 
     def __init__(self, host: str, port: int):
         self.host = host
         self.port = port
         self.label = f"the hdc server at {host}:{port}"
+        self.is_here: bool | None = None
 
     def version(self, *, timeout: float) -> str:
         """What it says it is, ``Ver: 3.2.0c``: the cheapest proof that a server is there.
@@ -56,7 +80,7 @@ class HdcServer:
         text = self._ask("list targets -v", timeout).decode(errors="replace")
         targets = []
         for line in text.splitlines():
-            if not line or line.startswith("[Empty]"):
+            if not line or line.startswith(_NOTHING):
                 continue
             # KEY, an empty column, connection, state, name; a client of 3.2.0f adds "hdc"
             columns = line.split("\t")
@@ -74,9 +98,38 @@ class HdcServer:
     def connect_target(self, key: str, *, timeout: float) -> str:
         """Let it connect to the board at ``HOST:PORT``; what it says. Proves nothing: look again.
 
-        Raises LinkError.
+        Raises LinkError: CommandTimeout when the board accepts and stays silent, as the server
+        waits for it without an end.
         """
         return self._ask(f"tconn {key}", timeout).decode(errors="replace").strip()
+
+    def remove_target(self, key: str, *, timeout: float) -> None:
+        """Let it drop its connection to a board on TCP, which it lists as Offline then.
+
+        It says nothing when it has done so. Raises LinkError.
+        """
+        self._ask(f"tconn {key} -remove", timeout)
+
+    def rules(self, *, timeout: float) -> list[Rule]:
+        """The forwardings of all boards. Raises LinkError."""
+        rules = []
+        for line in self._ask("fport ls", timeout).decode(errors="replace").splitlines():
+            if not line or line.startswith(_NOTHING):
+                continue
+            match = _RULE.fullmatch(line)
+            if match is None:
+                raise ProtocolError(f"{self.label} lists a forwarding as {line!r}")
+            key, listen, connect, kind = match.groups()
+            rules.append(Rule(key, listen, connect, kind == "Reverse"))
+        return rules
+
+    def remove_rule(self, rule: Rule, *, timeout: float) -> str:
+        """Let it end a forwarding, of whichever board; what it says. Proves nothing: look again.
+
+        Raises LinkError.
+        """
+        said = self._ask(f"fport rm {rule.listen} {rule.connect}", timeout)
+        return said.decode(errors="replace").strip()
 
     def open(self, key: str, command: bytes, *, label: str, timeout: float) -> tuple[Frames, bool]:
         """A connection on which ``command`` was sent, and whether it carries large buffers.
@@ -93,6 +146,7 @@ class HdcServer:
         )
         with ExitStack() as undo:
             undo.callback(sock.close)
+            self.is_here = _is_on_this_host(sock)
             frames = Frames(sock, label)
             greeting = frames.read(deadline - time.monotonic(), at_most=max(_GREETINGS))
             if greeting is None:
@@ -122,3 +176,11 @@ class HdcServer:
             return bytes(answer)
         finally:
             frames.close()
+
+
+def _is_on_this_host(sock: socket.socket) -> bool:
+    try:
+        here, there = sock.getsockname()[0], sock.getpeername()[0]
+    except OSError:  # it has hung up already
+        return False
+    return bool(here == there or ipaddress.ip_address(there).is_loopback)

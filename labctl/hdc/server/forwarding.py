@@ -1,0 +1,157 @@
+"""Ports forwarded by a server: rules that it keeps, made and ended by text.
+
+The server itself listens (or connects, in a reverse rule), on the host that it is on.
+"""
+
+import errno
+import logging
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+
+from labctl.errors import BoardError, ConfigError, HostError, LinkError, ProtocolError
+from labctl.hdc.host.link import Forwarding, raise_echo
+from labctl.hdc.server.channel import ServerChannel
+from labctl.hdc.server.server import HdcServer, Rule
+from labctl.hdc.wire import Command
+from labctl.retry import retry_infra, wait_until
+
+_SYSTEM_CHOOSES = "tcp:0"
+_LOOPBACK = "127.0.0.1"
+_MADE = b"Forwardport result:OK"
+_NODE = re.compile(r"[a-z]+:[!-~]+")
+#: A server drops a rule's listener a moment (45 ms) after it has said so.
+_ENDING_SECONDS = 5.0
+_INTERVAL_SECONDS = 0.05
+
+#: Sends a text to the server on the board's behalf; the channel has what it answers.
+Say = Callable[[str], AbstractContextManager[ServerChannel]]
+
+_log = logging.getLogger("labctl.hdc")
+
+
+class _PortTaken(HostError):
+    """The port that was free a moment ago is not any more."""
+
+
+@contextmanager
+def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> Iterator[Forwarding]:
+    """While inside, the server keeps the rule ``wanted``.
+
+    A forward rule for ``tcp:0`` gets a port that is free on this host. ``timeout`` (s) bounds each
+    question. Raises ConfigError (no such node; a server on another host), HostError (the port is
+    taken), BoardError, LinkError.
+    """
+    _check(server, wanted, timeout)
+    if wanted.listen != _SYSTEM_CHOOSES:
+        rule = _make(server, say, wanted, timeout)
+    elif wanted.is_reverse:
+        raise ConfigError(
+            "an hdc server does not tell which port a board has chosen", hint="name the port"
+        )
+    else:
+        rule = retry_infra(
+            lambda: _make(server, say, _with_free_port(wanted), timeout),
+            on=(_PortTaken,),
+            timeout=timeout,
+            interval=_INTERVAL_SECONDS,
+        )
+    try:
+        yield Forwarding(rule.listen, rule.connect)
+    finally:
+        _end(server, rule, timeout)
+
+
+def _check(server: HdcServer, wanted: Rule, timeout: float) -> None:
+    for node in (wanted.listen, wanted.connect):
+        if _NODE.fullmatch(node) is None:
+            raise ConfigError(
+                f"not a node of hdc: {node!r}", hint="write tcp:PORT or localabstract:NAME"
+            )
+    if server.is_here is None:
+        server.version(timeout=timeout)
+    if not server.is_here:
+        raise _elsewhere(server)
+
+
+def _elsewhere(server: HdcServer) -> ConfigError:
+    return ConfigError(
+        f"{server.label} is on another host, and ports are forwarded to and from that host",
+        hint="run labctl there, or go to the board itself (`link: tcp`)",
+    )
+
+
+def _with_free_port(wanted: Rule) -> Rule:
+    with socket.create_server((_LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+    return Rule(wanted.key, f"tcp:{port}", wanted.connect, wanted.is_reverse)
+
+
+def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
+    # `fport rm` names no board: of two equal rules, another board's might be ended.
+    for known in server.rules(timeout=timeout):
+        if (known.listen, known.connect) == (rule.listen, rule.connect):
+            raise _PortTaken(
+                f"{server.label} forwards {rule.listen} to {rule.connect} already, for {known.key}",
+                hint=f"take another port, or end it: `hdc fport rm {rule.listen} {rule.connect}`",
+            )
+    with say(f"{'rport' if rule.is_reverse else 'fport'} {rule.listen} {rule.connect}") as channel:
+        command, data = channel.receive()
+    if command == Command.ECHO:
+        _refuse(rule, data)
+    if command != Command.ECHO_RAW or not data.startswith(_MADE):
+        raise ProtocolError(f"{server.label} answers to a forwarding: {data[:80]!r}")
+
+    def listed() -> bool:
+        return rule in server.rules(timeout=timeout)
+
+    # A reverse rule is listed only once the board has told the server, a moment later.
+    if not wait_until(listed, timeout=_ENDING_SECONDS, interval=_INTERVAL_SECONDS):
+        raise ProtocolError(f"{server.label} says it forwards {rule.listen}, but does not list it")
+    if not rule.is_reverse and not _listens_here(rule):
+        _end(server, rule, timeout)
+        raise _elsewhere(server)
+    return rule
+
+
+def _refuse(rule: Rule, data: bytes) -> None:
+    words = data[1:].decode(errors="replace")
+    if "listen failed" in words:
+        if rule.is_reverse:
+            raise BoardError(f"the board cannot listen at {rule.listen}: {words}")
+        raise _PortTaken(
+            f"the hdc server cannot listen at {rule.listen}: {words}",
+            hint="another program listens there: take another port",
+        )
+    if "parament" in words or "Incorrect forward command" in words:
+        raise ConfigError(f"hdc cannot forward {rule.listen} to {rule.connect}: {words}")
+    raise_echo(data)
+
+
+def _listens_here(rule: Rule) -> bool:
+    """Whether the rule's port is taken on this host: a tunnel may hide where the server is."""
+    kind, _, port = rule.listen.partition(":")
+    if kind != "tcp":
+        return True
+    try:
+        with socket.socket() as sock:
+            sock.bind((_LOOPBACK, int(port)))
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
+
+
+def _end(server: HdcServer, rule: Rule, timeout: float) -> None:
+    def ended() -> bool:
+        return rule not in server.rules(timeout=timeout)
+
+    said = ""
+    # With the server or the board, the rule is gone too.
+    with suppress(LinkError):
+        if ended():
+            return
+        said = server.remove_rule(rule, timeout=timeout)
+        if wait_until(ended, timeout=_ENDING_SECONDS, interval=_INTERVAL_SECONDS):
+            return
+        _log.warning("%s still forwards %s: %s", server.label, rule.listen, said)
