@@ -33,7 +33,7 @@ def build(request: BuildRequest, *, on_progress: OnProgress = ignore) -> Artifac
     when the source does not compile, ToolMissing, HostError (no network, disk full), HostTimeout,
     IntegrityError (a source that is not the pinned one), ProgramFailed (a tool does not start).
     """
-    plan = make_plan(request)
+    plan = make_plan(request, on_progress)
     artifact = read_artifact(plan.artifact)
     if artifact is None or plan.from_kit or not artifact.has(plan.tools):
         with ExitStack() as stack:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 from labctl.build.local import LocalBuilder
 from labctl.build.place import Builder
+from labctl.build.progress import OnProgress, ignore
 from labctl.build.toolchain import BuilderKind, Needs, Toolchain
 from labctl.config.target import Target
 from labctl.errors import ConfigError, HostError, ToolMissing
 
 #: What ``auto`` tries, in this order.
-AUTO = (BuilderKind.LOCAL,)
+AUTO = (BuilderKind.LOCAL, BuilderKind.CONTAINER)
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,13 @@ class Choice:
     why: str
 
 
-def make(kind: BuilderKind, target: Target, host: str | None, lab_root: Path | None) -> Builder:  # noqa: ARG001
+def make(
+    kind: BuilderKind,
+    target: Target,  # noqa: ARG001
+    host: str | None,
+    lab_root: Path | None,
+    on_progress: OnProgress,
+) -> Builder:
     """The builder of a kind. Raises ConfigError, ToolMissing."""
     if host is not None and kind is not BuilderKind.SSH:
         raise ConfigError(
@@ -32,12 +39,22 @@ def make(kind: BuilderKind, target: Target, host: str | None, lab_root: Path | N
     match kind:
         case BuilderKind.LOCAL:
             return LocalBuilder()
+        case BuilderKind.CONTAINER:
+            from labctl.build.container import ContainerBuilder
+
+            return ContainerBuilder(lab_root, on_progress)
         case _:
             raise ConfigError(f"no {kind} builder is installed")
 
 
 def choose(
-    kind: BuilderKind | None, target: Target, needs: Needs, host: str | None, lab_root: Path | None
+    kind: BuilderKind | None,
+    target: Target,
+    needs: Needs,
+    host: str | None,
+    lab_root: Path | None,
+    *,
+    on_progress: OnProgress = ignore,
 ) -> Choice:
     """The builder of that kind, or for ``None`` the first that has all that is needed.
 
@@ -46,12 +63,12 @@ def choose(
     if kind is None and host is not None:
         kind = BuilderKind.SSH
     if kind is not None:
-        builder = make(kind, target, host, lab_root)
+        builder = make(kind, target, host, lab_root, on_progress)
         return Choice(builder, builder.offer(target, needs), "asked for")
     refused: list[HostError | ConfigError] = []
     for candidate in AUTO:
         try:
-            builder = make(candidate, target, None, lab_root)
+            builder = make(candidate, target, None, lab_root, on_progress)
             toolchain = builder.offer(target, needs)
         except (HostError, ConfigError) as error:
             refused.append(error)

@@ -12,6 +12,7 @@ from labctl.build.artifact import artifacts_dir
 from labctl.build.builders import Choice, choose
 from labctl.build.parameters import resolve
 from labctl.build.place import Site
+from labctl.build.progress import OnProgress, ignore
 from labctl.build.script import Order
 from labctl.build.source import Folder, Kit, Source
 from labctl.build.source_archive import Archive
@@ -108,7 +109,7 @@ class Plan:
         )
 
 
-def make_plan(request: BuildRequest) -> Plan:
+def make_plan(request: BuildRequest, on_progress: OnProgress = ignore) -> Plan:
     """Work out all inputs of a build, and from them its key. Raises ConfigError, ToolMissing."""
     target = load_target(request.target, request.lab_root)
     spec, path = find_spec(target.name, request.product, request.lab_root)
@@ -122,7 +123,9 @@ def make_plan(request: BuildRequest) -> Plan:
         zig=spec.zig_target is not None,
         asked=request.compiler,
     )
-    choice = choose(request.builder, target, needs, request.host, request.lab_root)
+    choice = choose(
+        request.builder, target, needs, request.host, request.lab_root, on_progress=on_progress
+    )
     values = resolve(spec, request.parameters, choice.builder.kind)
     if request.source is None:
         source = _source(version, path, values)

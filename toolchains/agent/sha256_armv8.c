@@ -4,7 +4,8 @@
 #ifdef __aarch64__
 #include <arm_neon.h>
 
-__attribute__((target("+sha2"))) void sha256_blocks_armv8(uint32_t state[8],
+/* GCC before 14 declares these instructions for "+crypto" only, which is them and AES. */
+__attribute__((target("+crypto"))) void sha256_blocks_armv8(uint32_t state[8],
                                                           const unsigned char *data, size_t blocks)
 {
     uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4);

@@ -1,0 +1,116 @@
+"""What short programs say in an image: asked once, since an image never changes."""
+
+import re
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ValidationError
+
+from labctl import process
+from labctl.build.container.engine import Engine
+from labctl.build.container.run import Containers
+from labctl.errors import HostError, ToolMissing
+from labctl.files import cache_dir, write_atomic
+
+ASK_SECONDS = 60.0
+LABEL = "labctl.build=questions"
+
+_SYSTEM = re.compile(r'^PRETTY_NAME="?(.*?)"?$', re.MULTILINE)
+
+
+class _Known(BaseModel):
+    """What is kept of an image."""
+
+    engine: str
+    """An engine of another version may isolate otherwise."""
+    isolated: bool
+    """Whether its containers can be kept from the network."""
+    answers: dict[str, str | None]
+
+
+class Image:
+    """An image of an engine, and what is known of it. Raises HostError."""
+
+    def __init__(self, engine: Engine, image: str):
+        self.engine = engine
+        self.id = image
+        self._path = cache_dir() / "containers" / f"{image.removeprefix('sha256:')}.json"
+        self._known = self._remembered() or _Known(
+            engine=str(engine), isolated=self.is_isolated(), answers={}
+        )
+
+    @property
+    def isolated(self) -> bool:
+        """Whether compilers have no network in it."""
+        return self._known.isolated
+
+    @property
+    def machine(self) -> str:
+        """What ``uname -m`` says in it."""
+        said = self.ask(["uname", "-m"])
+        if said is None:
+            raise HostError(f"there is no uname in the image {self.id}")
+        return said.strip()
+
+    @property
+    def system(self) -> str | None:
+        """Its operating system."""
+        found = _SYSTEM.search(self.ask(["cat", "/etc/os-release"]) or "")
+        return found[1] if found else None
+
+    def ask(self, words: Sequence[str]) -> str | None:
+        """What a program says on standard output; ``None``: it is not there, or it fails."""
+        question = "\0".join(words)
+        if question not in self._known.answers:
+            self._known.answers[question] = self._ask(words, network=not self.isolated)
+            write_atomic(self._path, self._known.model_dump_json())
+        return self._known.answers[question]
+
+    def is_isolated(self) -> bool:
+        """Start a container without a network, and look whether it can reach any.
+
+        False where the engine cannot do that. Raises HostError when it starts no container at all.
+        """
+        try:
+            routes = self._ask(["cat", "/proc/net/route", "/proc/net/ipv6_route"], network=False)
+        except HostError:
+            self._ask(["true"], network=True)
+            return False
+        return routes is not None and not _ways_out(routes)
+
+    def forget(self) -> None:
+        """Ask everything anew next time."""
+        self._path.unlink(missing_ok=True)
+
+    def _ask(self, words: Sequence[str], *, network: bool) -> str | None:
+        containers = Containers(
+            self.engine, self.id, LABEL, cache_dir() / "containers" / "questions", network
+        )
+        try:
+            done = containers.run(words, launch=_launch, env={"LC_ALL": "C"})
+        except ToolMissing:
+            return None
+        return done.text if done.exit_status == 0 else None
+
+    def _remembered(self) -> _Known | None:
+        try:
+            known = _Known.model_validate_json(self._path.read_text())
+        except (OSError, ValidationError):
+            return None
+        return known if known.engine == str(self.engine) else None
+
+
+def _launch(argv: list[str]) -> process.Completed:
+    return process.run(argv, timeout=ASK_SECONDS)
+
+
+def _ways_out(routes: str) -> list[str]:
+    """Routes that leave the machine.
+
+    The interface is the first word of a line for IPv4, under a heading, and the last for IPv6.
+    """
+    lines = [line.split() for line in routes.splitlines()]
+    return [
+        " ".join(words)
+        for words in lines
+        if words and words[0] != "Iface" and "lo" not in (words[0], words[-1])
+    ]

@@ -1,0 +1,181 @@
+"""Container engines: podman, or docker where there is no podman.
+
+All that is asked of an engine goes through its command line, with this process's environment: what
+the user has set for it (``CONTAINERS_CONF``, ``CONTAINERS_STORAGE_CONF``, ``DOCKER_HOST``, ...)
+holds.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl import process
+from labctl.errors import ConfigError, HostError, ToolMissing
+
+ASK_SECONDS = 60.0
+REMOVE_SECONDS = 60.0
+
+_ENFORCE = Path("/sys/fs/selinux/enforce")
+_HINT = "Debian, Ubuntu: apt-get install podman"
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A folder of this host in a container. Raises ConfigError when engines cannot name it."""
+
+    host: Path
+    inside: str
+    writable: bool = False
+
+    def __post_init__(self) -> None:
+        if ":" in f"{self.host}{self.inside}":
+            raise ConfigError(
+                f"no container engine can mount {self.host}: there is a ':' in the path",
+                hint="move it, or use another builder",
+            )
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """The engine's option."""
+        return ("--volume", f"{self.host}:{self.inside}:{'rw' if self.writable else 'ro'}")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that works on this host.
+
+    Args:
+        program: ``podman`` or ``docker``.
+        version: what it says of itself.
+        user: ``UID:GID`` to run as, so that files belong to who invoked labctl; ``None`` where root
+            in a container is that user already.
+    """
+
+    program: str
+    version: str
+    user: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.program} {self.version}"
+
+    def ask(self, *words: str) -> process.Completed:
+        """Run a short command of the engine. Raises HostError."""
+        return process.run([self.program, *words], timeout=ASK_SECONDS)
+
+    def image_id(self, reference: str) -> str | None:
+        """The digest of an image of this host, ``sha256:...``; ``None``: it is not there.
+
+        Raises HostError.
+        """
+        done = self.ask("image", "inspect", "--format", "{{.Id}}", reference)
+        if done.exit_status == 0:
+            return f"sha256:{done.text.strip().removeprefix('sha256:')}"
+        said = done.tail()
+        if re.search(r"no such image|image not known|failed to find image", said, re.IGNORECASE):
+            return None
+        raise HostError(f"{self.program} cannot look at its images", details=said)
+
+    def run_words(
+        self,
+        image: str,
+        *,
+        name: str,
+        label: str,
+        network: bool,
+        mounts: Sequence[Mount],
+        cwd: str,
+    ) -> list[str]:
+        """The command line that runs a program in a new container, up to the program's words."""
+        words = [self.program, "run", "--rm", "--name", name, "--label", label]
+        # labctl has its own log; the engine's would be a second copy of it.
+        words += ["--log-driver", "none", "--hostname", "build", "--workdir", cwd]
+        words += [] if network else ["--network", "none"]
+        words += [] if self.user is None else ["--user", self.user]
+        # Relabelling (:z) would change the user's own folders for good.
+        words += ["--security-opt", "label=disable"] if _selinux_enforces() else []
+        words += [word for mount in mounts for word in mount.words]
+        return [*words, "--entrypoint", "sh", image]
+
+    def remove(self, name: str) -> None:
+        """End a container and remove it, if it is there. Raises HostError."""
+        done = self._remove([name])
+        if done.exit_status != 0 and self._listed(f"name=^{name}$"):
+            raise HostError(f"{self.program} cannot end {name}", details=done.tail())
+
+    def remove_labelled(self, label: str) -> None:
+        """End and remove what an earlier labctl, or a crash of this host, has left behind.
+
+        Raises HostError.
+        """
+        left = self._listed(f"label={label}")
+        if not left:
+            return
+        done = self._remove(left)
+        if done.exit_status != 0 and self._listed(f"label={label}"):
+            raise HostError(
+                f"{self.program} cannot end the containers of an earlier build",
+                hint=f"{self.program} rm --force {' '.join(left)}",
+                details=done.tail(),
+            )
+
+    def _remove(self, names: Sequence[str]) -> process.Completed:
+        return process.run([self.program, "rm", "--force", *names], timeout=REMOVE_SECONDS)
+
+    def _listed(self, given: str) -> list[str]:
+        done = self.ask("ps", "--all", "--quiet", "--filter", given)
+        if done.exit_status != 0:
+            raise HostError(f"{self.program} cannot list its containers", details=done.tail())
+        return done.text.split()
+
+
+def find_engine() -> Engine:
+    """The engine of this host.
+
+    Raises ToolMissing when there is none, HostError when none of those that are installed works.
+    """
+    broken: list[str] = []
+    for program, examine in (("podman", _podman), ("docker", _docker)):
+        if shutil.which(program) is None:
+            continue
+        try:
+            return examine()
+        except HostError as error:
+            broken.append(f"{error.message}\n{error.details or ''}".strip())
+    if broken:
+        raise HostError(
+            broken[0].partition("\n")[0],
+            hint="`podman info` or `docker info` tells more",
+            details="\n".join(broken),
+        )
+    raise ToolMissing("neither podman nor docker is installed on this host", hint=_HINT)
+
+
+def _podman() -> Engine:
+    """Rootless or started by root: in both cases root in a container is the invoking user."""
+    return Engine("podman", _said("podman", "version", "--format", "{{.Client.Version}}"))
+
+
+def _docker() -> Engine:
+    said = _said("docker", "info", "--format", "{{.ServerVersion}} {{json .SecurityOptions}}")
+    version, _, options = said.partition(" ")
+    rootless = "rootless" in options
+    is_root = os.geteuid() == 0
+    user = None if rootless or is_root else f"{os.geteuid()}:{os.getegid()}"
+    return Engine("docker", version, user)
+
+
+def _said(program: str, *words: str) -> str:
+    done = process.run([program, *words], timeout=ASK_SECONDS)
+    if done.exit_status != 0:
+        raise HostError(f"{program} is installed but does not work here", details=done.tail(8))
+    return done.text.strip()
+
+
+def _selinux_enforces() -> bool:
+    with suppress(OSError):  # there is no SELinux
+        return _ENFORCE.read_text().strip() == "1"
+    return False
