@@ -6,12 +6,13 @@ from pathlib import Path
 from labctl.build.local import LocalBuilder
 from labctl.build.place import Builder
 from labctl.build.progress import OnProgress, ignore
+from labctl.build.ssh import ssh_builder
 from labctl.build.toolchain import BuilderKind, Needs, Toolchain
 from labctl.config.target import Target
 from labctl.errors import ConfigError, HostError, ToolMissing
 
 #: What ``auto`` tries, in this order.
-AUTO = (BuilderKind.LOCAL, BuilderKind.CONTAINER)
+AUTO = (BuilderKind.LOCAL, BuilderKind.CONTAINER, BuilderKind.SSH)
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ def make(
             from labctl.build.container import ContainerBuilder
 
             return ContainerBuilder(lab_root, on_progress)
-        case _:
-            raise ConfigError(f"no {kind} builder is installed")
+        case BuilderKind.SSH:
+            return ssh_builder(host, lab_root)
 
 
 def choose(

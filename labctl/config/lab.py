@@ -173,10 +173,17 @@ class BuildHost(StrictModel):
     """The user to log in as; otherwise what ssh's own configuration says."""
     key: HostPath | None = None
     """The private key's file; otherwise the ssh agent and the default keys."""
+    known_hosts: HostPath | None = None
+    """The file with the host's public key; otherwise ssh's own `~/.ssh/known_hosts`."""
     jump: Name | None = None
     """Another build host to go through."""
     workdir: BoardPath = "/tmp/labctl"  # noqa: S108 - on the remote host; made with mode 0700
-    """The folder on the host that belongs to labctl."""
+    """The folder on the host that belongs to labctl; made with mode 0700."""
+    jobs: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Compilers at once; otherwise from the host's cores and free memory."""
+    keep_trees: bool = False
+    """Keep compiled trees, so that a further tool costs little; otherwise nothing of a build stays
+    on the host but the source's archive."""
     description: Line | None = None
     """For people."""
 
@@ -207,10 +214,23 @@ class Lab(StrictModel):
             if host.jump is not None and (host.jump == name or host.jump not in self.build_hosts):
                 what = unknown("other build host", host.jump, set(self.build_hosts) - {name})
                 problems.append((("build_hosts", name, "jump"), what))
+            elif name in (way := self._way_through(name))[1:]:
+                what = f"goes round in a circle: {' -> '.join(way)}"
+                problems.append((("build_hosts", name, "jump"), what))
         problems += self._unknown_targets(info)
         if problems:
             raise refuse_all(problems)
         return self
+
+    def _way_through(self, name: str) -> list[str]:
+        """The build hosts on the way to one, itself first; with a circle, one of them twice."""
+        way: list[str] = []
+        step: str | None = name
+        while step is not None and step not in way:
+            way.append(step)
+            host = self.build_hosts.get(step)
+            step = None if host is None else host.jump
+        return way if step is None else [*way, step]
 
     def _unknown_targets(self, info: ValidationInfo) -> Iterator[tuple[tuple[str, ...], str]]:
         root = (info.context or {}).get(LAB_ROOT)

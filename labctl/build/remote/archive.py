@@ -1,0 +1,58 @@
+"""A source as one file that can be sent: a compressed tar whose bytes follow from the source."""
+
+import gzip
+import tarfile
+from pathlib import Path
+
+from labctl.build.source import source_files
+from labctl.files import cache_dir, host_writes, sha256_file, write_atomic
+
+#: Light: it has to be quicker than the network.
+COMPRESSION = 3
+#: Of all files in it; what tells old from new is the hash.
+_TIME = 315532800  # 1980-01-01
+
+
+def known_digest(source_digest: str) -> str | None:
+    """The SHA-256 of the archive of a source that was sent before."""
+    try:
+        digest = _record(source_digest).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    is_digest = len(digest) == 64 and not set(digest) - set("0123456789abcdef")
+    return digest if is_digest else None
+
+
+def make_archive(source: Path, source_digest: str, archive: Path) -> str:
+    """Pack a source; the archive's SHA-256. Raises HostError, ConfigError."""
+    with (
+        host_writes(archive),
+        archive.open("wb") as raw,
+        gzip.GzipFile("", "wb", COMPRESSION, raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        for name in sorted(source_files(source)):
+            _add(tar, source, name)
+    digest = sha256_file(archive)
+    write_atomic(_record(source_digest), f"{digest}\n")
+    return digest
+
+
+def _record(source_digest: str) -> Path:
+    return cache_dir() / "archives" / source_digest
+
+
+def _add(tar: tarfile.TarFile, source: Path, name: str) -> None:
+    path = source / name
+    entry = tarfile.TarInfo(name)
+    entry.mtime = _TIME
+    if path.is_symlink():
+        entry.type = tarfile.SYMTYPE
+        entry.linkname = str(path.readlink())
+        tar.addfile(entry)
+    elif path.is_file():
+        status = path.stat()
+        entry.size = status.st_size
+        entry.mode = 0o755 if status.st_mode & 0o100 else 0o644
+        with path.open("rb") as content:
+            tar.addfile(entry, content)

@@ -1,0 +1,188 @@
+"""The ssh builder: compilers of another machine."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from labctl.build.gcc import find_gcc
+from labctl.build.place import Builder, Folders, Place, Site
+from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.remote.archive import known_digest, make_archive
+from labctl.build.remote.command import PIECE_BYTES, call, refused
+from labctl.build.remote.connection import Link, connected
+from labctl.build.remote.keeper import kept
+from labctl.build.remote.place import RemotePlace
+from labctl.build.toolchain import BuilderKind, CompilerKind, Machine, Needs, Toolchain
+from labctl.config.lab import BuildHost
+from labctl.config.target import Target
+from labctl.errors import HostError, IntegrityError, ToolMissing
+from labctl.files import scratch
+
+ASK_SECONDS = 30.0
+SEND_SECONDS = 3600.0
+UNPACK_SECONDS = 900.0
+#: Archives of sources that stay on a host.
+SOURCES_KEPT = 4
+
+_ASK = 'command -v -- "$1" >/dev/null || exit 127; exec "$@" </dev/null 2>/dev/null'
+_HAS = '[ -f "$1" ] || exit 44; touch "$1" && sha256sum <"$1"'
+_RECEIVE = 'cat >"$1" && sha256sum <"$1"'
+_UNPACK = 'tar -xzf "$1" -C "$2"'
+_KEEP = """
+mv -f "$1" "$2" && cd "${2%/*}" || exit
+ls -t | tail -n "+$(($3 + 1))" | while read -r old; do rm -f "./$old"; done
+"""
+
+
+class SshBuilder(Builder):
+    """A build host of the lab.
+
+    Args:
+        name: which of ``hosts``.
+        hosts: the build hosts of devices.yaml; others may be on the way.
+        root: the lab's folder.
+    """
+
+    kind = BuilderKind.SSH
+
+    def __init__(self, name: str, hosts: Mapping[str, BuildHost], root: Path):
+        self.name = name
+        self._hosts = hosts
+        self._root = root
+
+    def offer(self, target: Target, needs: Needs) -> Toolchain:
+        """The GCC there: a cross GCC, or on a machine of the target's kind its own."""
+        if needs.asked is CompilerKind.ZIG:
+            raise ToolMissing(
+                "zig runs on this host only", hint="--builder local, or --compiler gcc"
+            )
+        with connected(self.name, self._hosts, self._root) as link:
+
+            def ask(words: Sequence[str]) -> str | None:
+                answer = call(link, _ASK, *words, timeout=ASK_SECONDS)
+                return answer.text if answer.exit_status == 0 else None
+
+            on = Machine(
+                builder=self.kind,
+                machine=_machine(self.name, ask(["uname", "-m"])),
+                system=_system(ask(["cat", "/etc/os-release"])),
+                host=self.name,
+            )
+            toolchain = find_gcc(ask, target, needs, on=on)
+            jobs = self._hosts[self.name].jobs or _jobs(
+                ask(["nproc"]), ask(["cat", "/proc/meminfo"])
+            )
+        return replace(toolchain, jobs=jobs)
+
+    def folders(self, site: Site) -> Folders:
+        """Below the host's workdir."""
+        there = self._site(site)
+        return Folders(source=f"{there}/source", tree=f"{there}/tree")
+
+    @contextmanager
+    def open(
+        self,
+        site: Site,
+        *,
+        lock: int,  # noqa: ARG002 - no program of this host takes part; the host has its own lock
+        on_progress: OnProgress,
+    ) -> Iterator[Place]:
+        """Make the folders there, and have the source in them."""
+        host = self._hosts[self.name]
+        with (
+            connected(self.name, self._hosts, self._root) as link,
+            kept(
+                link,
+                host.workdir,
+                site.name,
+                keep_tree=host.keep_trees,
+                on_busy=lambda: on_progress(
+                    Progress(Step.WAIT, f"another build of this on {self.name} is at it")
+                ),
+            ) as keeper,
+        ):
+            self._bring(link, site, on_progress)
+            yield RemotePlace(link, keeper, self._site(site), self.folders(site))
+
+    def _site(self, site: Site) -> str:
+        return f"{self._hosts[self.name].workdir}/builds/{site.name}"
+
+    def _bring(self, link: Link, site: Site, on_progress: OnProgress) -> None:
+        """Unpack the source there; sent only when the host does not have it."""
+        digest = known_digest(site.source_digest)
+        if digest is None or not self._has(link, digest):
+            with scratch(site.home, "send-") as folder:
+                archive = folder / "source.tar.gz"
+                digest = make_archive(site.source, site.source_digest, archive)
+                if not self._has(link, digest):
+                    self._send(link, site, archive, digest, on_progress)
+        folders = self.folders(site)
+        answer = call(link, _UNPACK, self._archive(digest), folders.source, timeout=UNPACK_SECONDS)
+        if answer.exit_status != 0:
+            raise refused(link, "unpack the source", answer)
+
+    def _archive(self, digest: str) -> str:
+        return f"{self._hosts[self.name].workdir}/sources/{digest}.tar.gz"
+
+    def _has(self, link: Link, digest: str) -> bool:
+        """Whether the host has an archive, whole."""
+        answer = call(link, _HAS, self._archive(digest), timeout=UNPACK_SECONDS)
+        return answer.exit_status == 0 and _hash(answer.text) == digest
+
+    def _send(
+        self, link: Link, site: Site, archive: Path, digest: str, on_progress: OnProgress
+    ) -> None:
+        part = f"{self._site(site)}/source.part"
+        total = archive.stat().st_size
+
+        def blocks() -> Iterator[bytes]:
+            sent = 0
+            with archive.open("rb") as file:
+                while block := file.read(PIECE_BYTES):
+                    on_progress(Progress(Step.SEND, f"source to {self.name}", sent, total))
+                    yield block
+                    sent += len(block)
+            on_progress(Progress(Step.SEND, f"source to {self.name}", sent, total))
+
+        answer = call(link, _RECEIVE, part, timeout=SEND_SECONDS, input_blocks=blocks())
+        if answer.exit_status != 0:
+            raise refused(link, "keep the source", answer)
+        if _hash(answer.text) != digest:
+            raise IntegrityError(
+                f"the source arrived damaged on build host {self.name!r}",
+                hint="build again; if it stays so, check memory and disk of that host",
+            )
+        kept_as = self._archive(digest)
+        answer = call(link, _KEEP, part, kept_as, str(SOURCES_KEPT), timeout=ASK_SECONDS)
+        if answer.exit_status != 0:
+            raise refused(link, "keep the source", answer)
+
+
+def _hash(said: str) -> str:
+    return said.partition(" ")[0].strip()
+
+
+def _machine(name: str, said: str | None) -> str:
+    machine = (said or "").strip()
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", machine):
+        raise HostError(
+            f"build host {name!r} does not say what machine it is", details=machine[:200] or None
+        )
+    return machine
+
+
+def _system(said: str | None) -> str | None:
+    """The name of an operating system from its os-release(5)."""
+    found = re.search(r'^PRETTY_NAME=(["\']?)([^"\'\n]{1,100})\1$', said or "", re.MULTILINE)
+    return found[2] if found and found[2].isprintable() else None
+
+
+def _jobs(nproc: str | None, meminfo: str | None) -> int | None:
+    """One compiler a core, but no more than one for each GB of free memory."""
+    cores = re.fullmatch(r"\s*(\d{1,5})\s*", nproc or "")
+    free = re.search(r"^MemAvailable:\s+(\d{1,15}) kB$", meminfo or "", re.MULTILINE)
+    if cores is None or free is None:
+        return None
+    return max(1, min(int(cores[1]), int(free[1]) >> 20))

@@ -1,0 +1,213 @@
+"""Programs on a build host: one ssh channel each, with a time-out, ended with the link.
+
+What a host says is data: bounded in size, and never trusted to be what was asked for.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from paramiko.ssh_exception import SSHException
+
+from labctl.build.remote.connection import Link
+from labctl.errors import HostError, HostTimeout
+from labctl.transport import remote_words
+
+SCRIPTS = Path(__file__).parent / "scripts"
+#: How often a wait looks whether the host is still there and the time is over.
+TICK_SECONDS = 0.5
+PIECE_BYTES = 1 << 16
+#: The most that a short answer may have.
+ANSWER_BYTES = 1 << 20
+#: The most of standard error that is kept, for messages.
+ERRORS_BYTES = 1 << 14
+
+#: Before every script: its own output begins with a word that nobody else knows. A shell's start-up
+#: files may print what they like before.
+_PROLOGUE = "export LC_ALL=C; umask 077; printf '%s\\n' \"$1\"; shift\n"
+
+Take = Callable[[bytes], object]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a short script said."""
+
+    exit_status: int
+    output: bytes
+    errors: str
+
+    @property
+    def text(self) -> str:
+        """Its output as text."""
+        return self.output.decode(errors="replace")
+
+
+class Channel:
+    """A running script on a host. It is ended with the context."""
+
+    def __init__(self, link: Link, script: str, *words: str, timeout: float):
+        self._link = link
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._nonce = secrets.token_hex(16).encode()
+        self._errors = b""
+        self._before = b""
+        self._began = False
+        self._channel = link.channel()
+        self._channel.settimeout(TICK_SECONDS)
+        line = remote_words(
+            "/bin/sh", "-c", _PROLOGUE + script, "labctl", self._nonce.decode(), *words
+        )
+        try:
+            self._channel.exec_command(line)
+        except (OSError, EOFError, SSHException) as error:
+            self._channel.close()
+            link.check()
+            raise HostError(f"build host {link.name!r} starts no program: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._channel.close()
+
+    @property
+    def errors(self) -> str:
+        """What the script itself has complained about."""
+        return self._errors.decode(errors="replace").strip()
+
+    def limit(self, timeout: float) -> None:
+        """A new time-out, from now on."""
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+
+    def send(self, block: bytes) -> bool:
+        """Send to standard input; False when the script reads no more."""
+        while block:
+            try:
+                sent = self._channel.send(block)
+            except TimeoutError:
+                self._tick()
+                continue
+            except (OSError, EOFError):
+                return False
+            if not sent:
+                return False
+            block = block[sent:]
+        return True
+
+    def end_input(self) -> None:
+        """Tell the script that no more input comes."""
+        with suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+
+    def read(self) -> bytes:
+        """The next piece of output; nothing at its end. Raises HostError, HostTimeout."""
+        while True:
+            try:
+                piece = self._channel.recv(PIECE_BYTES)
+            except TimeoutError:
+                self._tick()
+                continue
+            self._keep_errors()
+            if self._began or not piece:
+                if time.monotonic() > self._deadline:
+                    self._tick()
+                return piece
+            if rest := self._begin(piece):
+                return rest
+
+    def _begin(self, piece: bytes) -> bytes:
+        """Pass over what is not the script's own output."""
+        self._before += piece
+        before, mark, rest = self._before.partition(self._nonce + b"\n")
+        if mark:
+            self._began = True
+            self._before = b""
+            return rest
+        if len(before) > ANSWER_BYTES:
+            raise HostError(f"build host {self._link.name!r} runs no scripts, but prints much")
+        return b""
+
+    def finish(self) -> int:
+        """The exit status of the script, whose output has ended. Raises HostError, HostTimeout."""
+        while not self._channel.status_event.wait(TICK_SECONDS):
+            self._tick()
+        self._keep_errors()
+        status = self._channel.recv_exit_status()
+        if status < 0:
+            self._link.check_after_break()
+            raise HostError(
+                f"build host {self._link.name!r} broke off a command without its exit status",
+                details=self.errors or None,
+            )
+        if not self._began:
+            raise HostError(
+                f"build host {self._link.name!r} does not run commands: its shell ended with "
+                f"status {status}",
+                hint="the user there needs a POSIX shell that ssh may start programs with",
+                details=(self.errors or self._before.decode(errors="replace"))[-2000:] or None,
+            )
+        return status
+
+    def _keep_errors(self) -> None:
+        while self._channel.recv_stderr_ready():
+            self._errors = (self._errors + self._channel.recv_stderr(PIECE_BYTES))[-ERRORS_BYTES:]
+
+    def _tick(self) -> None:
+        self._keep_errors()
+        self._link.check()
+        if time.monotonic() > self._deadline:
+            raise HostTimeout(
+                f"a step on build host {self._link.name!r} did not end within {self._timeout:g} s",
+                details=self.errors or None,
+            )
+
+
+def call(
+    link: Link,
+    script: str,
+    *words: str,
+    timeout: float,
+    input_blocks: Iterable[bytes] = (),
+    take: Take | None = None,
+) -> Answer:
+    """Run a short script to its end. ``take`` gets its output instead of the answer.
+
+    Raises HostError, HostTimeout.
+    """
+    output = bytearray()
+    with Channel(link, script, *words, timeout=timeout) as channel:
+        for block in input_blocks:
+            if not channel.send(block):
+                break
+        channel.end_input()
+        while piece := channel.read():
+            if take is not None:
+                take(piece)
+                continue
+            output += piece
+            if len(output) > ANSWER_BYTES:
+                raise HostError(f"build host {link.name!r} answers without end")
+        return Answer(channel.finish(), bytes(output), channel.errors)
+
+
+def refused(link: Link, what: str, answer: Answer) -> HostError:
+    """The error for a script that ended badly; ``what`` as in "cannot ...", for messages."""
+    if "No space left on device" in answer.errors:
+        return HostError(
+            f"cannot {what}: the disk of build host {link.name!r} is full",
+            hint="free some space there, or choose another workdir in devices.yaml",
+        )
+    return HostError(f"build host {link.name!r} cannot {what}", details=answer.errors or None)

@@ -1,0 +1,110 @@
+"""The controller's end of ``keeper.sh``, which holds a build on a host and clears up after it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from labctl.build.remote.command import SCRIPTS, Channel
+from labctl.build.remote.connection import Link
+from labctl.errors import HostError, ToolMissing
+
+#: Without a sign of life from labctl for this long, a host ends the build and clears up.
+PATIENCE_SECONDS = 120
+#: The whole life of one build there, waiting for others included.
+BUILD_SECONDS = 10 * 3600.0
+#: Killing a build's processes, and removing its tree.
+CLEAR_SECONDS = 120.0
+
+_LINE_BYTES = 4096
+
+
+class Keeper:
+    """A build that is held on a host."""
+
+    def __init__(self, link: Link, channel: Channel):
+        self._link = link
+        self._channel = channel
+        self._buffer = b""
+        self._orders = threading.Lock()
+
+    def beat(self) -> None:
+        """Say that labctl is still here."""
+        with suppress(HostError):  # whoever waits for it finds out
+            self._channel.send(b".\n")
+
+    def end(self, job: str) -> None:
+        """End a job and all that it started; when this returns they are gone. Raises HostError."""
+        with self._orders:
+            self._channel.limit(CLEAR_SECONDS)
+            self._channel.send(f"end {job}\n".encode())
+            self.expect(f"ended {job}")
+
+    def leave(self) -> None:
+        """Have all of the build ended and removed; when this returns it is so. Raises HostError."""
+        self._channel.limit(CLEAR_SECONDS)
+        self._channel.end_input()
+        self.expect("clean")
+
+    def expect(self, answer: str, *, on_other: Callable[[str], None] | None = None) -> None:
+        """Wait for an answer; others go to ``on_other``, or are an error. Raises HostError."""
+        while (line := self._line()) != answer:
+            if line is None or on_other is None:
+                raise HostError(
+                    f"build host {self._link.name!r} has let go of the build",
+                    details=self._channel.errors or line,
+                )
+            on_other(line)
+
+    def _line(self) -> str | None:
+        while b"\n" not in self._buffer:
+            piece = self._channel.read()
+            if not piece:
+                self._channel.finish()
+                return None
+            self._buffer += piece
+            if len(self._buffer) > _LINE_BYTES:
+                raise HostError(f"build host {self._link.name!r} answers without end")
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode(errors="replace")
+
+
+@contextmanager
+def kept(
+    link: Link, workdir: str, name: str, *, keep_tree: bool, on_busy: Callable[[], None]
+) -> Iterator[Keeper]:
+    """Hold a build's folder on a host; in the end nothing runs there, and nothing is left.
+
+    Raises HostError, ToolMissing.
+    """
+    where = f"build host {link.name!r}"
+
+    def judge(answer: str) -> None:
+        word, _, rest = answer.partition(" ")
+        if word == "busy":
+            on_busy()
+        elif word == "missing":
+            raise ToolMissing(
+                f"not installed on {where}: {rest}",
+                hint="Debian, Ubuntu: apt-get install coreutils util-linux tar gzip grep",
+            )
+        elif word == "foreign":
+            raise HostError(
+                f"{where}: {workdir} belongs to another user, or is a link",
+                hint="choose another workdir for it in devices.yaml",
+            )
+        else:
+            raise HostError(f"{where} answers what is not asked", details=answer)
+
+    script = (SCRIPTS / "keeper.sh").read_text()
+    words = (workdir, name, str(PATIENCE_SECONDS), "1" if keep_tree else "0")
+    with Channel(link, script, *words, timeout=BUILD_SECONDS) as channel:
+        keeper = Keeper(link, channel)
+        with link.pulsing(keeper.beat):
+            keeper.expect("ready", on_other=judge)
+            try:
+                yield keeper
+            except BaseException:  # on Ctrl-C too; when the link is gone, it does so by itself
+                with suppress(HostError):
+                    keeper.leave()
+                raise
+            keeper.leave()

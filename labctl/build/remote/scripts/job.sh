@@ -1,0 +1,17 @@
+# Runs one program of a build in a session of its own.
+#
+#   $1 the build's folder   $2 number of the job   $3 where it runs   $4 how many of the following
+#   words are NAME=VALUE; then the program and its arguments
+#
+# Both of its streams go to standard output; standard error is this script's own.
+set -u
+site=$1 number=$2 folder=$3 variables=$4
+shift 4
+cd -- "$folder" && [ -d "$site/tmp" ] || exit 125
+# The keeper finds by LABCTL_JOB what has to be ended.
+set -- "LABCTL_JOB=$site/$number/" "PATH=$PATH" "HOME=${HOME-/}" "TMPDIR=$site/tmp" \
+    "GIT_CEILING_DIRECTORIES=$site" "$@"
+eval "program=\${$((variables + 6))}"
+command -v -- "$program" >/dev/null || { echo "labctl: no program $program" >&2; exit 127; }
+setsid env -i "$@" </dev/null 2>&1 &
+wait $!
