@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self
 
-from labctl.errors import CommandTimeout, LinkError
+from labctl.errors import CommandTimeout, HostError, LinkError
 from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command
 
@@ -37,17 +37,21 @@ class Carrier(Protocol):
 class Channel:
     """One conversation inside a session: a command, a file. Closing it ends it on the board too.
 
-    ``timeout`` (s) bounds each single wait, for room to send and for the next packet.
+    ``timeout`` (s) bounds each single wait, for room to send and for the next packet. ``parting``
+    is the counter in the CHANNEL_CLOSE that we end it with.
     """
 
-    def __init__(self, session: Carrier, number: int, timeout: float):
+    def __init__(self, session: Carrier, number: int, timeout: float, parting: int = 1):
         self.number = number
         self.timeout = timeout
         self._session = session
+        self._parting = parting
         self._arrived: deque[tuple[int, bytes]] = deque()
         self._waiting_bytes = 0
         self._changed = threading.Condition()
+        self._waiting_readers = 0
         self._closed = False
+        self._abandoned: HostError | None = None
         self._ended_by_board = False
 
     def send(self, command: Command, *data: Buffer) -> None:
@@ -61,20 +65,28 @@ class Channel:
     def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
         """The next packet's command and data, in order; CHANNEL_CLOSE is the last one.
 
-        Raises CommandTimeout when none comes within ``timeout`` seconds (default: the channel's),
-        DeviceLost or ProtocolError when the link broke before.
+        It comes also when another thread closes the channel. Raises CommandTimeout when nothing
+        comes within ``timeout`` seconds (default: the channel's), DeviceLost or ProtocolError when
+        the link broke before, HostError when it was not called for too long.
         """
         patience = self.timeout if timeout is None else timeout
         with self._changed:
+            self._waiting_readers += 1
             arrived = self._changed.wait_for(
-                lambda: self._arrived or self._session.failure, timeout=max(patience, 0)
+                lambda: self._arrived or self._closed or self._abandoned or self._session.failure,
+                timeout=max(patience, 0),
             )
+            self._waiting_readers -= 1
             if not arrived:
                 raise CommandTimeout(
                     f"no answer from {self._session.label} within {patience:.3g} s",
                     hint="the board may be frozen or overloaded, or the step needs more time",
                 )
             if not self._arrived:
+                if self._closed:
+                    return Command.CHANNEL_CLOSE, b""
+                if self._abandoned is not None:
+                    raise self._abandoned.again()
                 self._session.check()
             command, data = self._arrived.popleft()
             self._waiting_bytes -= len(data) + _PACKET_BYTES
@@ -86,14 +98,28 @@ class Channel:
                 self._send_close(data[0] - 1)
         return command, data
 
-    def deliver(self, command: int, data: bytes) -> None:
-        """Take a packet from the reading thread; waits while too much is waiting here."""
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits in :meth:`receive`."""
+        return self._waiting_readers > 0
+
+    def deliver(self, command: int, data: bytes, timeout: float) -> bool:
+        """Take a packet from the reading thread; False when there is no room for ``timeout`` s."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._waiting_bytes < QUEUE_BYTES or self._closed or self._session.failure
-            )
+            if not self._changed.wait_for(
+                lambda: self._waiting_bytes < QUEUE_BYTES or self._closed or self._session.failure,
+                timeout=timeout,
+            ):
+                return False
             self._arrived.append((command, data))
             self._waiting_bytes += len(data) + _PACKET_BYTES
+            self._changed.notify_all()
+        return True
+
+    def abandon(self, reason: HostError) -> None:
+        """Let no more come; :meth:`receive` raises ``reason`` once what came has been taken."""
+        with self._changed:
+            self._abandoned = reason
             self._changed.notify_all()
 
     def wake(self) -> None:
@@ -110,7 +136,7 @@ class Channel:
             self._changed.notify_all()
         self._session.forget(self)
         if not self._ended_by_board:
-            self._send_close(1)
+            self._send_close(self._parting)
 
     def _send_close(self, counter: int) -> None:
         # A link that is gone has ended the channel already, and what arrived before stays true.

@@ -6,6 +6,7 @@ packets; how a conversation is opened differs, so a link opens it.
 """
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -156,14 +157,23 @@ def quoted(path: str) -> str:
     return f'"{path}"'
 
 
-def expect(channel: HostChannel, wanted: Command) -> bytes:
-    """The data of the next packet, which must be ``wanted``; anything but words is an error."""
+def expect(
+    channel: HostChannel,
+    wanted: Command,
+    *,
+    also: Callable[[int, bytes], bool] = lambda _command, _data: False,
+) -> bytes:
+    """The data of the next packet, which must be ``wanted``; anything but words is an error.
+
+    ``also`` says of other packets whether it has taken them.
+    """
     deadline = time.monotonic() + channel.timeout  # words alone are no progress
     while True:
         kind, data = channel.receive(deadline - time.monotonic())
         if kind == wanted:
             return data
-        refuse(kind, data, wanted.name)
+        if not also(kind, data):
+            refuse(kind, data, wanted.name)
 
 
 def refuse(kind: int, data: bytes, due: str) -> None:

@@ -11,20 +11,25 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
-from labctl.errors import CommandTimeout, DeviceLost, LinkError
+from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError
 from labctl.hdc.dialling import dial
 from labctl.hdc.host.channel import Channel
+from labctl.hdc.host.forwarding import PARTING, forward, reverse
 from labctl.hdc.host.handshake import Authenticator, Greeting, shake_hands
-from labctl.hdc.host.link import PLAIN_FILES, FileOptions, expect, quoted
+from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, expect, quoted
 from labctl.hdc.messages import Heartbeat
 from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
 
 HEARTBEAT_SECONDS = 5.0
+#: How long a channel with a full queue may hold back all others while they wait.
+STALL_SECONDS = 10.0
+_STALL_LOOK_SECONDS = 0.5
 
 
 def lost(label: str, reason: str) -> DeviceLost:
@@ -50,7 +55,9 @@ class Session:
         self._sending = threading.Lock()
         self._state = threading.Lock()
         self._channels: dict[int, Channel] = {}
+        self._blocked_writers = 0
         self._beats = 0
+        self._next_beat = time.monotonic() + HEARTBEAT_SECONDS
         self._reader = threading.Thread(target=self._read, name=f"hdc {label}", daemon=True)
         self._reader.start()
 
@@ -87,13 +94,16 @@ class Session:
             raise
         return cls(sock, decoder, greeting, label)
 
-    def channel(self, *, timeout: float) -> Channel:
-        """A new channel with a random number. Raises LinkError when the session is over."""
+    def channel(self, *, timeout: float, parting: int = 1) -> Channel:
+        """A new channel with a random number; see :class:`Channel`.
+
+        Raises LinkError when the session is over.
+        """
         with self._state:
             number = secrets.randbits(32)
             while number == 0 or number in self._channels:
                 number = secrets.randbits(32)
-            channel = Channel(self, number, timeout)
+            channel = Channel(self, number, timeout, parting)
             self._channels[number] = channel
         self.check()
         return channel
@@ -141,6 +151,18 @@ class Session:
             expect(channel, Command.WAKEUP_SLAVETASK)
             yield channel
 
+    def forward(
+        self, listen: str, connect: str, *, timeout: float
+    ) -> AbstractContextManager[Forwarding]:
+        """See :class:`HostLink`."""
+        return forward(partial(self.channel, timeout=timeout, parting=PARTING), listen, connect)
+
+    def reverse(
+        self, listen: str, connect: str, *, timeout: float
+    ) -> AbstractContextManager[Forwarding]:
+        """See :class:`HostLink`."""
+        return reverse(partial(self.channel, timeout=timeout, parting=PARTING), listen, connect)
+
     def forget(self, channel: Channel) -> None:
         """Packets for this channel go nowhere from now on."""
         with self._state:
@@ -187,7 +209,7 @@ class Session:
             try:
                 sent = self._socket.sendmsg(views, [], socket.MSG_DONTWAIT)
             except BlockingIOError:
-                if not self._wait(select.POLLOUT, timeout):
+                if not self._wait_for_room(timeout):
                     failure = CommandTimeout(
                         f"{self.label} took no bytes for {timeout:g} s",
                         hint="the board may be frozen, or its storage stuck",
@@ -203,6 +225,13 @@ class Session:
             if views:
                 views[0] = views[0][sent:]
 
+    def _wait_for_room(self, timeout: float) -> bool:
+        self._blocked_writers += 1  # under the lock of whoever sends
+        try:
+            return self._wait(select.POLLOUT, timeout)
+        finally:
+            self._blocked_writers -= 1
+
     def _wait(self, event: int, timeout: float | None) -> bool:
         poll = select.poll()
         poll.register(self._socket, event)
@@ -211,14 +240,10 @@ class Session:
     def _read(self) -> None:
         try:
             self._dispatch()  # what came together with the handshake
-            next_beat = time.monotonic() + HEARTBEAT_SECONDS
             while True:
-                if self.greeting.heartbeat:
-                    remaining = next_beat - time.monotonic()
-                    if remaining <= 0 or not self._wait(select.POLLIN, remaining):
-                        next_beat = time.monotonic() + HEARTBEAT_SECONDS
-                        self._beat()
-                        continue
+                patience = self._beat_if_due()
+                if not self._wait(select.POLLIN, patience):
+                    continue
                 count = self._socket.recv_into(self._decoder.room())
                 if count == 0:
                     raise lost(self.label, "it closed the connection")
@@ -236,13 +261,46 @@ class Session:
             with self._state:
                 channel = self._channels.get(number)
             if channel is not None:
-                channel.deliver(command, bytes(data))
+                self._deliver(channel, command, bytes(data))
             elif command == Command.CHANNEL_CLOSE and data and data[0]:
                 self._try_send(number, Command.CHANNEL_CLOSE, bytes([data[0] - 1]))
 
-    def _beat(self) -> None:
-        self._try_send(0, Command.HEARTBEAT, Heartbeat(self._beats).encode())
-        self._beats += 1
+    def _deliver(self, channel: Channel, command: int, data: bytes) -> None:
+        """Hand a packet over; meanwhile nothing else is read, so the board is held back too.
+
+        The protocol can hold back all channels only, so one that nobody reads is given up when
+        others wait.
+        """
+        began = time.monotonic()
+        while not channel.deliver(command, data, timeout=_STALL_LOOK_SECONDS):
+            self._beat_if_due()
+            if time.monotonic() - began > STALL_SECONDS and self._others_wait(channel):
+                self.forget(channel)
+                channel.abandon(
+                    HostError(
+                        f"what {self.label} sent was not taken for {STALL_SECONDS:g} s,"
+                        " while others waited for the link",
+                        hint="read the output as it comes, or use a link of its own",
+                    )
+                )
+                self._try_send(channel.number, Command.CHANNEL_CLOSE, b"\x01")
+                return
+
+    def _others_wait(self, channel: Channel) -> bool:
+        with self._state:
+            others = [other for other in self._channels.values() if other is not channel]
+        return self._blocked_writers > 0 or any(other.is_awaited for other in others)
+
+    def _beat_if_due(self) -> float | None:
+        """Send a heartbeat when it is time; the seconds until the next, None when unwanted."""
+        if not self.greeting.heartbeat:
+            return None
+        now = time.monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + HEARTBEAT_SECONDS
+            self._try_send(0, Command.HEARTBEAT, Heartbeat(self._beats).encode())
+            self._beats += 1
+        return self._next_beat - now
 
     def _try_send(self, channel: int, command: Command, data: bytes) -> None:
         """Send a small packet from the reading thread, which must never wait for the board.

@@ -1,0 +1,188 @@
+"""One forwarded connection: a socket of this host, carried to a context of the board and back."""
+
+import logging
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum, auto
+
+from labctl.errors import LinkError
+from labctl.hdc.host.channel import Channel
+from labctl.hdc.wire import Command
+
+#: What may wait for one connection's user.
+QUEUE_BYTES = 4 << 20
+#: How long the user of a full queue may take nothing.
+STALL_SECONDS = 5.0
+#: Data bytes of one packet, as the reference sends them.
+_PIECE_BYTES = 65_535
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+_log = logging.getLogger("labctl.hdc")
+
+
+class _State(Enum):
+    OPENING = auto()
+    OPEN = auto()
+    #: Nothing more comes, but what waits is still given to the user.
+    DRAINING = auto()
+    OVER = auto()
+
+
+class Connection:
+    """One connection: its socket here, and what waits for it.
+
+    The thread in :meth:`carry` owns the socket and sends what the user says; a second one gives the
+    user what the board sends. ``open_it`` makes both ends, or gives None when one is refused; the
+    socket is this connection's own from then on.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        context: bytes,
+        open_it: "Callable[[Connection], socket.socket | None]",
+    ):
+        self.context = context
+        self._channel = channel
+        self._open = open_it
+        self._socket: socket.socket | None = None
+        self._changed = threading.Condition()
+        self._state = _State.OPENING
+        self._is_freed_by_board = False
+        self._is_giving = False
+        self._queue: deque[bytes] = deque()
+        self._waiting_bytes = 0
+
+    def own(self, sock: socket.socket) -> None:
+        """Take the socket of this end."""
+        with self._changed:
+            self._socket = sock
+
+    def opened(self) -> bool:
+        """Both ends are there; False when the connection was cut before."""
+        with self._changed:
+            if self._state is _State.OPENING:
+                self._state = _State.OPEN
+                self._changed.notify_all()
+            return self._state is not _State.OVER
+
+    def wait_until_open(self, timeout: float) -> bool:
+        """Whether the board's end is there within ``timeout`` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state is not _State.OPENING, timeout=timeout)
+            return self._state in (_State.OPEN, _State.DRAINING)
+
+    def deliver(self, data: bytes) -> None:
+        """Take bytes from the board; waits while too many wait for the user of this connection."""
+        with self._changed:
+            has_room = self._changed.wait_for(
+                lambda: self._waiting_bytes < QUEUE_BYTES or self._state is not _State.OPEN,
+                timeout=STALL_SECONDS,
+            )
+            if has_room and self._state is _State.OPEN:
+                self._queue.append(data)
+                self._waiting_bytes += len(data)
+                self._changed.notify_all()
+        if not has_room:
+            _log.warning("a forwarded connection is cut: nobody took its bytes")
+            self.cut()
+
+    def freed_by_board(self) -> None:
+        """The board's end is closed; what it sent before is still given to the user."""
+        with self._changed:
+            self._is_freed_by_board = True
+            was_open = self._state is not _State.OPENING
+        if was_open:
+            self._drain()
+        else:
+            self.cut()
+
+    def cut(self) -> None:
+        """End at once. The user gets a reset: what it has is not all there was."""
+        with self._changed:
+            if self._state is _State.OVER:
+                return
+            self._state = _State.OVER
+            self._changed.notify_all()
+            if self._socket is None:
+                return
+            with suppress(OSError):  # it is gone already
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                # Wakes who reads, and tells the user nothing: the reset comes when it is closed.
+                self._socket.shutdown(socket.SHUT_RD)
+                if self._is_giving:
+                    self._socket.shutdown(socket.SHUT_WR)
+
+    def carry(self) -> None:
+        """Open the connection, and carry its bytes until either end has enough."""
+        try:
+            sock = self._open(self)
+            if sock is None:
+                self._tell_board()
+                self.cut()
+            else:
+                self._carry(sock)
+        except LinkError:
+            self.cut()
+        finally:
+            with self._changed:
+                self._state = _State.OVER
+                if self._socket is not None:
+                    self._socket.close()
+
+    def _carry(self, sock: socket.socket) -> None:
+        giver = threading.Thread(target=self._give, args=(sock,), name="hdc forward", daemon=True)
+        giver.start()
+        try:
+            buffer = memoryview(bytearray(_PIECE_BYTES))
+            with suppress(OSError):  # reset by its user: as good as the end
+                while count := sock.recv_into(buffer):
+                    self._channel.send(Command.FORWARD_DATA, self.context, buffer[:count])
+            self._tell_board()
+            self._drain()
+        except LinkError:
+            self.cut()
+        finally:
+            giver.join()
+
+    def _tell_board(self) -> None:
+        """There is no half-close: whoever ends first ends both directions."""
+        if not self._is_freed_by_board:
+            self._channel.send(Command.FORWARD_FREE_CONTEXT, self.context)
+
+    def _drain(self) -> None:
+        with self._changed:
+            if self._state is _State.OPEN:
+                self._state = _State.DRAINING
+                self._changed.notify_all()
+
+    def _give(self, sock: socket.socket) -> None:
+        """Give the user what comes from the board, then wake the reading thread for the end."""
+        with suppress(OSError):  # the user has enough
+            while (data := self._next()) is not None:
+                sock.sendall(data)
+            if self._state is not _State.OVER:
+                sock.shutdown(socket.SHUT_WR)
+        with self._changed:
+            self._is_giving = False
+            if self._state is not _State.OVER:
+                self._state = _State.OVER
+                self._changed.notify_all()
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RD)
+
+    def _next(self) -> bytes | None:
+        with self._changed:
+            self._is_giving = False
+            self._changed.wait_for(lambda: self._queue or self._state is not _State.OPEN)
+            if self._state is _State.OVER or not self._queue:
+                return None
+            data = self._queue.popleft()
+            self._waiting_bytes -= len(data)
+            self._is_giving = True
+            self._changed.notify_all()
+            return data

@@ -1,0 +1,93 @@
+"""Forwarding rules of a session: one channel each, which carries all connections of the rule."""
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+from labctl.errors import ConfigError
+from labctl.hdc.host.channel import Channel
+from labctl.hdc.host.link import Forwarding, expect
+from labctl.hdc.host.nodes import Listener, check_local_node, check_node, dial_node, port_of
+from labctl.hdc.host.relay import ID_BYTES, Relay, naming
+from labctl.hdc.wire import Command
+
+#: The counter in the CHANNEL_CLOSE that removes a rule: 0 asks for no answer.
+PARTING = 0
+
+
+@contextmanager
+def forward(open_channel: Callable[[], Channel], listen: str, connect: str) -> Iterator[Forwarding]:
+    """``fport``: connections to ``listen`` here go to ``connect`` on the board.
+
+    Raises ConfigError, HostError, LinkError, BoardError.
+    """
+    check_node(connect)
+    with closing(Listener(listen)) as listener, open_channel() as channel:
+        rule = secrets.token_bytes(ID_BYTES)
+        channel.send(Command.WAKEUP_SLAVETASK)
+        channel.send(Command.FORWARD_CHECK, rule, naming(connect))
+        # A refusal comes in two packets: the rule's context is freed, then words say why.
+        expect(
+            channel,
+            Command.FORWARD_CHECK_RESULT,
+            also=lambda command, _: command == Command.FORWARD_FREE_CONTEXT,
+        )
+        with _carrying(Relay(channel, node=connect), listener):
+            yield Forwarding(listener.node, connect)
+
+
+@contextmanager
+def reverse(open_channel: Callable[[], Channel], listen: str, connect: str) -> Iterator[Forwarding]:
+    """``rport``: connections to ``listen`` on the board go to ``connect`` here.
+
+    Raises ConfigError, LinkError, BoardError.
+    """
+    check_local_node(connect)
+    if port_of(listen) == 0:
+        raise ConfigError(
+            f"a board cannot be asked to choose a port: {listen}", hint="name a free port of it"
+        )
+
+    def dial(timeout: float) -> socket.socket:
+        return dial_node(connect, timeout=timeout)
+
+    with open_channel() as channel, closing(Relay(channel, dial=dial)) as relay:
+        channel.send(Command.FORWARD_INIT, f"{listen} {connect}".encode(errors="surrogateescape"))
+        expect(channel, Command.WAKEUP_SLAVETASK)
+        rule = expect(channel, Command.FORWARD_CHECK)[:ID_BYTES]
+        channel.send(Command.FORWARD_CHECK_RESULT, rule, b"\0")
+        # Connections may come before the word that the rule stands.
+        expect(channel, Command.FORWARD_SUCCESS, also=relay.take)
+        with _carrying(relay):
+            yield Forwarding(listen, connect)
+
+
+@contextmanager
+def _carrying(relay: Relay, listener: Listener | None = None) -> Iterator[None]:
+    def take() -> None:
+        relay.run()
+        if listener is not None:
+            listener.close()  # nobody shall connect to what is gone
+
+    def accept(source: Listener) -> None:
+        while (sock := source.accept()) is not None:
+            relay.adopt(sock)
+
+    threads = [threading.Thread(target=take, name="hdc forward", daemon=True)]
+    if listener is not None:
+        threads.append(
+            threading.Thread(target=accept, args=(listener,), name="hdc forward", daemon=True)
+        )
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        if listener is not None:
+            listener.close()
+        relay.close()
+        for thread in threads:
+            thread.join()
+        relay.close()  # what was accepted last

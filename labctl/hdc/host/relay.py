@@ -1,0 +1,162 @@
+"""The connections of one forwarding rule.
+
+The protocol multiplexes connections over one channel and has no flow control, so what the board
+sends must be taken: each connection has a bounded queue and two threads, one for each direction. A
+connection whose user lets its queue fill holds the rule back, at last the whole link; when it takes
+nothing at all for some seconds, it is cut. Bytes to the board are sent by threads that take nothing
+from it, so neither direction can block the other.
+"""
+
+import logging
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from labctl.errors import InfraError, LinkError
+from labctl.hdc.host.channel import Channel
+from labctl.hdc.host.forwarded import Connection
+from labctl.hdc.wire import Command
+
+#: Connections of one rule at once; further ones are refused.
+MAX_CONNECTIONS = 512
+#: A context's number is opaque.
+ID_BYTES = 4
+_DIAL_SECONDS = 10.0
+
+_log = logging.getLogger("labctl.hdc")
+
+
+def naming(node: str) -> bytes:
+    """A node as packets name it: behind eight bytes that mean nothing, with a NUL."""
+    return bytes(8) + node.encode(errors="surrogateescape") + b"\0"
+
+
+class Relay:
+    """Carries connections over a channel until closed.
+
+    ``node`` is the board's end of connections that are :meth:`adopted <adopt>` here; ``dial`` makes
+    this host's end of those that the board opens (within the seconds it is given; OSError refuses
+    one).
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        node: str = "",
+        dial: Callable[[float], socket.socket] | None = None,
+    ):
+        self._channel = channel
+        self._node = node
+        self._dial = dial
+        self._state = threading.Lock()
+        self._connections: dict[bytes, Connection] = {}
+        self._threads: set[threading.Thread] = set()
+        self._over = False
+
+    def adopt(self, sock: socket.socket) -> None:
+        """Have the board open its end for a connection that was accepted here."""
+
+        def open_it(connection: Connection) -> socket.socket | None:
+            self._channel.send(Command.FORWARD_ACTIVE_SLAVE, connection.context, naming(self._node))
+            return sock if connection.wait_until_open(self._channel.timeout) else None
+
+        connection = Connection(self._channel, secrets.token_bytes(ID_BYTES), open_it)
+        connection.own(sock)
+        if not self._begin(connection):
+            sock.close()
+
+    def take(self, command: int, data: bytes) -> bool:
+        """Take a packet of the rule's channel; False when it is none of a connection."""
+        context = data[:ID_BYTES]
+        connection = self._connections.get(context)
+        if command == Command.FORWARD_ACTIVE_SLAVE:
+            self._open_here(context)
+        elif command == Command.FORWARD_ACTIVE_MASTER:
+            if connection is not None:
+                connection.opened()
+        elif command == Command.FORWARD_DATA:
+            if connection is not None:
+                connection.deliver(data[ID_BYTES:])
+        elif command == Command.FORWARD_FREE_CONTEXT:
+            if connection is not None:
+                connection.freed_by_board()
+        else:
+            return False
+        return True
+
+    def run(self) -> None:
+        """Take what the board sends, until the channel or the link ends."""
+        try:
+            while True:
+                command, data = self._channel.receive(threading.TIMEOUT_MAX)
+                if command == Command.CHANNEL_CLOSE:
+                    return
+                self.take(command, data)
+        except InfraError as error:
+            _log.info("forwarding ends: %s", error)
+        finally:
+            self._cut()
+
+    def close(self) -> None:
+        """End the rule, its channel and all connections, and wait for their threads. Idempotent."""
+        self._cut()
+        self._channel.close()
+        with self._state:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join()
+
+    def _cut(self) -> None:
+        with self._state:
+            self._over = True
+            connections = list(self._connections.values())
+        for connection in connections:
+            connection.cut()
+
+    def _open_here(self, context: bytes) -> None:
+        """Connect to this host's own node: whatever the board names, it gets no other."""
+
+        def open_it(connection: Connection) -> socket.socket | None:
+            if self._dial is None:
+                return None
+            try:
+                sock = self._dial(_DIAL_SECONDS)
+            except OSError as error:
+                _log.info("a forwarded connection finds nobody: %s", error)
+                return None
+            connection.own(sock)
+            if not connection.opened():
+                return None
+            self._channel.send(Command.FORWARD_ACTIVE_MASTER, context)
+            return sock
+
+        if not self._begin(Connection(self._channel, context, open_it)):
+            with suppress(LinkError):
+                self._channel.send(Command.FORWARD_FREE_CONTEXT, context)
+
+    def _begin(self, connection: Connection) -> bool:
+        with self._state:
+            if (
+                self._over
+                or len(self._connections) >= MAX_CONNECTIONS
+                or connection.context in self._connections
+            ):
+                return False
+            thread = threading.Thread(
+                target=self._carry, args=(connection,), name="hdc forward", daemon=True
+            )
+            thread.start()  # under the lock: whoever joins finds started threads only
+            self._connections[connection.context] = connection
+            self._threads.add(thread)
+        return True
+
+    def _carry(self, connection: Connection) -> None:
+        try:
+            connection.carry()
+        finally:
+            with self._state:
+                del self._connections[connection.context]
+                self._threads.discard(threading.current_thread())
