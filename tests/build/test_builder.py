@@ -236,8 +236,11 @@ def test_a_missing_build_program(tiny_lab, monkeypatch, tmp_path) -> None:  # ty
     monkeypatch.setattr("importlib.metadata.version", absent)
     monkeypatch.setenv("PATH", str(tmp_path))  # no GCC either
     error = refused(tiny_lab.request(), ToolMissing)
-    assert error.message == "the Python package 'ziglang' is not installed"
+    assert error.message == "no builder can build this here"
     assert "pip install 'labctl[build]'" in (error.hint or "")
+    reasons = (error.details or "").splitlines()
+    assert reasons[0].startswith("local: the Python package 'ziglang' is not installed")
+    assert reasons[1].startswith("container: neither podman nor docker is installed")
 
 
 def test_a_cache_that_cannot_be_written(tiny_lab, monkeypatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
