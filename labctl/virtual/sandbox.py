@@ -29,6 +29,8 @@ _BIN = Path("system/bin")
 _MARK_FILE = Path(".labctl-boot-id")
 _KILL_SECONDS = 10.0
 _CLEAN_LOOKS = 3
+#: While a process is seen that may be ours, in the middle of an exec.
+_DOUBTFUL_LOOKS = 15
 _FALLBACK_NOTE = (
     "mksh and toybox are not both installed: commands run with this host's sh and programs, "
     "which accept more than a board does"
@@ -117,13 +119,12 @@ def kill_boot(boot_id: str) -> None:
     clean_looks = 0
 
     def gone() -> bool:
-        # A process has no environment to be seen while it is in the middle of an exec.
         nonlocal clean_looks
         clean_looks += 1
         for pid in _marked(boot_id):
             clean_looks = 0
             _kill(pid, boot_id)
-        return clean_looks >= _CLEAN_LOOKS
+        return clean_looks >= (_DOUBTFUL_LOOKS if _is_any_in_exec() else _CLEAN_LOOKS)
 
     if not wait_until(gone, timeout=_KILL_SECONDS, interval=0.02):
         raise HostError(
@@ -175,6 +176,14 @@ def _marked(boot_id: str) -> Iterator[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and mark in _environment(entry):
             yield int(entry.name)
+
+
+def _is_any_in_exec() -> bool:
+    """Whether there is a process of a program that shows no environment, as during an exec."""
+    return any(
+        entry.name.isdigit() and _environment(entry) == [b""] and os.access(entry / "exe", os.R_OK)
+        for entry in Path("/proc").iterdir()
+    )
 
 
 def _environment(entry: Path) -> list[bytes]:
