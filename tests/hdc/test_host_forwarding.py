@@ -1,0 +1,438 @@
+"""Forwarded connections, the host's end, against boards that are played by hand."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from raw_hdc import RawPeer, scripted_board
+
+from labctl.errors import BoardError, CommandTimeout, ConfigError, HostError, LabctlError
+from labctl.hdc import Session
+from labctl.hdc.host import forwarded, relay
+from labctl.hdc.host.nodes import Listener, check_node, dial_node
+from labctl.hdc.wire import Command
+from labctl.retry import wait_until
+
+SLAVE, MASTER = Command.FORWARD_ACTIVE_SLAVE, Command.FORWARD_ACTIVE_MASTER
+DATA, FREE = Command.FORWARD_DATA, Command.FORWARD_FREE_CONTEXT
+CLOSE = Command.CHANNEL_CLOSE
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    before = set(threading.enumerate())
+    yield
+    assert {t for t in threading.enumerate() if t not in before and t.is_alive()} == set()
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_is_left():
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    yield
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def connect(port: int) -> Session:
+    return Session.connect("127.0.0.1", port, timeout=5)
+
+
+def take_rule(peer: RawPeer, node: bytes = b"tcp:7") -> int:
+    """Play a board up to its CHECK_RESULT of a forward; the channel."""
+    peer.accept_hands()
+    channel, command, _ = peer.receive()
+    assert command == Command.WAKEUP_SLAVETASK
+    _, command, data = peer.receive()
+    assert command == Command.FORWARD_CHECK
+    assert data[4:] == bytes(8) + node + b"\0"
+    peer.send(channel, Command.FORWARD_CHECK_RESULT, data[:4] + b"\0")
+    return channel
+
+
+def shouting(peer: RawPeer) -> None:
+    """A board whose port 7 answers in capitals, piece by piece."""
+    channel = take_rule(peer)
+    while True:
+        number, command, data = peer.receive()
+        assert number == channel
+        if command == SLAVE:
+            peer.send(channel, MASTER, data[:4])
+        elif command == DATA:
+            peer.send(channel, DATA, data[:4] + data[4:].upper())
+        elif command == CLOSE:
+            assert data == b"\0"  # the rule is removed
+            return
+
+
+def ask(port: int, request: bytes) -> bytes:
+    """Say something, and read as many bytes back."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+        threading.Thread(target=sock.sendall, args=(request,)).start()
+        answer = bytearray()
+        while len(answer) < len(request):
+            piece = sock.recv(1 << 16)
+            if not piece:
+                break
+            answer += piece
+        return bytes(answer)
+
+
+def was_reset(sock: socket.socket) -> bool:
+    """Whether what comes ends with a reset, not with an end in good order."""
+    try:
+        while sock.recv(1 << 20):
+            pass
+    except ConnectionResetError:
+        return True
+    return False
+
+
+def test_a_port_of_the_board_answers_here() -> None:
+    with scripted_board(shouting) as port, connect(port) as session:
+        with session.forward("tcp:0", "tcp:7", timeout=5) as rule:
+            assert rule.listen == f"tcp:{rule.port}"
+            assert rule.connect == "tcp:7"
+            assert ask(rule.port, b"hello") == b"HELLO"
+            assert ask(rule.port, b"again") == b"AGAIN"
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", rule.port))
+
+
+def test_much_goes_both_ways_at_once_even_if_the_board_writes_before_it_reads() -> None:
+    request = b"abcdefgh" * (1 << 21)
+    with (
+        scripted_board(shouting) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=10) as rule,
+    ):
+        assert ask(rule.port, request) == request.upper()
+
+
+def test_many_connections_at_once() -> None:
+    answers: dict[int, bytes] = {}
+
+    def one(number: int, port: int) -> None:
+        answers[number] = ask(port, b"x%d," % number * 3000)
+
+    with (
+        scripted_board(shouting) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=10) as rule,
+    ):
+        threads = [threading.Thread(target=one, args=(n, rule.port)) for n in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == {n: b"X%d," % n * 3000 for n in range(40)}
+
+
+def test_what_nobody_takes_on_the_board_is_reset_here() -> None:
+    def refusing(peer: RawPeer) -> None:
+        channel = take_rule(peer)
+        _, command, data = peer.receive()
+        assert command == SLAVE
+        assert data[4:] == bytes(8) + b"tcp:7\0"
+        peer.send(channel, FREE, data[:4])
+        assert peer.receive() == (channel, CLOSE, b"\0")
+
+    with (
+        scripted_board(refusing) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        socket.create_connection(("127.0.0.1", rule.port)) as sock,
+    ):
+        assert was_reset(sock)
+
+
+def test_the_end_on_the_board_comes_after_all_its_bytes() -> None:
+    content = bytes(range(256)) * 4000
+    freed: list[object] = []
+
+    def board(peer: RawPeer) -> None:
+        channel = take_rule(peer)
+        context = peer.receive()[2][:4]
+        peer.send(channel, MASTER, context)
+        for start in range(0, len(content), 60_000):
+            peer.send(channel, DATA, context + content[start : start + 60_000])
+        peer.send(channel, FREE, context)
+        peer.send(channel, DATA, context + b"for nobody")
+        freed.append(peer.receive())  # not answered with another FREE
+
+    with (
+        scripted_board(board) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        socket.create_connection(("127.0.0.1", rule.port)) as sock,
+    ):
+        time.sleep(0.2)
+        got = bytearray()
+        while piece := sock.recv(1 << 16):
+            got += piece
+        assert bytes(got) == content
+    assert freed[0][1:] == (CLOSE, b"\0")
+
+
+def test_the_end_here_is_told_once() -> None:
+    said: list[tuple[int, bytes]] = []
+
+    def board(peer: RawPeer) -> None:
+        channel = take_rule(peer)
+        context = peer.receive()[2][:4]
+        peer.send(channel, MASTER, context)
+        while not said or said[-1][0] != CLOSE:
+            _, command, data = peer.receive()
+            said.append((command, data.removeprefix(context)))
+
+    with (
+        scripted_board(board) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+    ):
+        with socket.create_connection(("127.0.0.1", rule.port)) as sock:
+            sock.sendall(b"last words")
+        assert wait_until(lambda: (FREE, b"") in said, timeout=5, interval=0.01)
+    assert said == [(DATA, b"last words"), (FREE, b""), (CLOSE, b"\0")]
+
+
+def test_a_lost_link_resets_connections_and_refuses_new_ones() -> None:
+    gone = threading.Event()
+
+    def board(peer: RawPeer) -> None:
+        channel = take_rule(peer)
+        context = peer.receive()[2][:4]
+        peer.send(channel, MASTER, context)
+        peer.send(channel, DATA, context + b"x")
+        gone.wait(5)
+
+    with (
+        scripted_board(board) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        socket.create_connection(("127.0.0.1", rule.port)) as sock,
+    ):
+        assert sock.recv(1) == b"x"
+        gone.set()
+        assert was_reset(sock)
+
+        def is_refused() -> bool:
+            try:
+                socket.create_connection(("127.0.0.1", rule.port)).close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        assert wait_until(is_refused, timeout=5, interval=0.01)
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "says"),
+    [
+        ([(FREE, b"rule"), (Command.ECHO, b"\0Forward parament failed")], BoardError, "parament"),
+        ([(Command.ECHO, b"\0[E005] no such node")], BoardError, "no such node"),
+        ([], CommandTimeout, "no answer"),
+    ],
+)
+def test_a_board_that_takes_no_rule(
+    answers: list[tuple[int, bytes]], error: type[LabctlError], says: str
+) -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        peer.receive()
+        for command, data in answers:
+            peer.send(channel, command, data)
+        peer.receive()
+
+    with scripted_board(board) as port, connect(port) as session:
+        rule = session.forward("tcp:0", "tcp:7", timeout=0.3)
+        with pytest.raises(error, match=says), rule:
+            pass
+
+
+def test_a_user_who_reads_nothing_is_cut_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forwarded, "QUEUE_BYTES", 200_000)
+    monkeypatch.setattr(forwarded, "STALL_SECONDS", 0.3)
+
+    def board(peer: RawPeer) -> None:
+        channel = take_rule(peer)
+        flooded = b""
+        while True:
+            _, command, data = peer.receive()
+            if command == SLAVE and not flooded:
+                flooded = data[:4]
+                peer.send(channel, MASTER, flooded)
+                for _ in range(500):
+                    peer.send(channel, DATA, flooded + bytes(60_000))
+            elif command == SLAVE:
+                peer.send(channel, MASTER, data[:4])
+            elif command == DATA:
+                peer.send(channel, DATA, data[:4] + data[4:].upper())
+
+    with (
+        scripted_board(board) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        socket.create_connection(("127.0.0.1", rule.port)) as lazy,
+    ):
+        lazy.sendall(b"x")
+        began = time.monotonic()
+        assert ask(rule.port, b"still here") == b"STILL HERE"
+        assert time.monotonic() - began < 5
+        assert was_reset(lazy)
+
+
+def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "MAX_CONNECTIONS", 1)
+    with (
+        scripted_board(shouting) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        socket.create_connection(("127.0.0.1", rule.port)) as first,
+    ):
+        first.sendall(b"a")
+        assert first.recv(1) == b"A"
+        with socket.create_connection(("127.0.0.1", rule.port)) as second:
+            assert second.recv(1) == b""
+        first.sendall(b"b")
+        assert first.recv(1) == b"B"
+
+
+def echo_here() -> tuple[Listener, threading.Thread]:
+    """A service of this host that echoes one connection after another."""
+    listener = Listener("tcp:0")
+
+    def serve() -> None:
+        while (sock := listener.accept()) is not None:
+            with sock, suppress(ConnectionResetError):  # the rule may go first
+                while data := sock.recv(1 << 16):
+                    sock.sendall(data)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return listener, thread
+
+
+def play_reverse(peer: RawPeer, play: Callable[[RawPeer, int], None]) -> None:
+    peer.accept_hands()
+    channel, command, data = peer.receive()
+    assert command == Command.FORWARD_INIT
+    listen, there = data.decode().split(" ")
+    peer.send(channel, Command.WAKEUP_SLAVETASK)
+    peer.send(channel, Command.FORWARD_CHECK, b"rule" + bytes(8) + there.encode() + b"\0")
+    assert peer.receive() == (channel, Command.FORWARD_CHECK_RESULT, b"rule\0")
+    peer.send(channel, Command.ECHO, b"\x02Forwardport result:OK")
+    peer.send(channel, Command.FORWARD_SUCCESS, f"0|{listen} {there}\0".encode())
+    play(peer, channel)
+
+
+def test_a_port_of_this_host_answers_on_the_board() -> None:
+    done = threading.Event()
+
+    def play(peer: RawPeer, channel: int) -> None:
+        # Whatever node the board names, it gets the one that was meant.
+        peer.send(channel, SLAVE, b"ctx1" + bytes(8) + b"tcp:22\0")
+        assert peer.receive() == (channel, MASTER, b"ctx1")
+        peer.send(channel, DATA, b"ctx1hello")
+        assert peer.receive() == (channel, DATA, b"ctx1hello")
+        peer.send(channel, FREE, b"ctx1")
+        done.set()
+        assert peer.receive() == (channel, CLOSE, b"\0")
+
+    listener, thread = echo_here()
+    with (
+        scripted_board(lambda peer: play_reverse(peer, play)) as port,
+        connect(port) as session,
+        session.reverse("tcp:9000", listener.node, timeout=5) as rule,
+    ):
+        assert rule.port == 9000
+        assert done.wait(5)
+    listener.close()
+    thread.join()
+
+
+def test_nobody_answers_on_this_host() -> None:
+    done = threading.Event()
+
+    def play(peer: RawPeer, channel: int) -> None:
+        peer.send(channel, SLAVE, b"ctx1" + bytes(8) + b"tcp:22\0")
+        assert peer.receive() == (channel, FREE, b"ctx1")
+        done.set()
+
+    with closing(Listener("tcp:0")) as listener:
+        node = listener.node
+    with (
+        scripted_board(lambda peer: play_reverse(peer, play)) as port,
+        connect(port) as session,
+        session.reverse("tcp:9000", node, timeout=5),
+    ):
+        assert done.wait(5)
+
+
+def test_a_board_cannot_listen() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel = peer.receive()[0]
+        peer.send(channel, Command.WAKEUP_SLAVETASK)
+        peer.send(channel, Command.ECHO, b"\0TCP Port listen failed at 9000")
+        peer.send(channel, CLOSE, b"\1")
+        peer.receive()
+
+    with (
+        scripted_board(board) as port,
+        connect(port) as session,
+        pytest.raises(BoardError, match="listen failed at 9000"),
+        session.reverse("tcp:9000", "tcp:1", timeout=5),
+    ):
+        pass
+
+
+def test_nodes_that_cannot_be() -> None:
+    with (
+        scripted_board(lambda peer: peer.accept_hands() and peer.ended()) as port,
+        connect(port) as session,
+    ):
+        for listen, there in (
+            ("tcp:0", "tcp:1 tcp:2"),
+            ("tcp:0", "nothing"),
+            ("tcp:70000", "tcp:1"),
+            ("tcp:x", "tcp:1"),
+            ("jdwp:1", "tcp:1"),
+            ("tcp:0", "tcp:1\0"),
+        ):
+            with pytest.raises(ConfigError), session.forward(listen, there, timeout=1):
+                pass
+        for listen, there in (("tcp:0", "tcp:1"), ("tcp:1", "jdwp:1"), ("tcp:1 x", "tcp:1")):
+            with pytest.raises(ConfigError), session.reverse(listen, there, timeout=1):
+                pass
+
+
+def test_a_port_that_is_taken_is_this_hosts_fault() -> None:
+    with (
+        scripted_board(lambda peer: peer.accept_hands() and peer.ended()) as port,
+        connect(port) as session,
+        closing(Listener("tcp:0")) as taken,
+        pytest.raises(HostError, match="cannot listen"),
+        session.forward(taken.node, "tcp:1", timeout=1),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["localfilesystem", "localabstract"])
+def test_nodes_that_are_no_ports(kind: str, tmp_path: Path) -> None:
+    name = str(tmp_path / "s") if kind == "localfilesystem" else f"labctl-test-{tmp_path.name}"
+    node = check_node(f"{kind}:{name}")
+    with closing(Listener(node)) as listener, dial_node(node, timeout=1) as sock:
+        other = listener.accept()
+        assert other is not None
+        with other:
+            sock.sendall(b"x")
+            assert other.recv(1) == b"x"
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(OSError, match=r"refused|No such file"):
+        dial_node(node, timeout=1)
