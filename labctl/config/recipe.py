@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from labctl import shipped
 from labctl.config import overrides
 from labctl.config.document import Document, StrictModel, read_text, refuse, refuse_all
-from labctl.config.models import ModelSource
+from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.quantities import Duration
 from labctl.config.types import HostPath, Line, Name, Word
@@ -164,13 +164,7 @@ class Recipe(StrictModel):
 
     def ancestors(self, key: str) -> list[str]:
         """The models that a model is made from, nearest first."""
-        found: list[str] = []
-        while (
-            (source := self.models.get(key)) and source.derive and source.derive.source not in found
-        ):
-            key = source.derive.source
-            found.append(key)
-        return found
+        return ancestors(self.models, key)
 
     def _matrix_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         for index, key in enumerate(self.matrix.get(MODEL_AXIS, ())):

@@ -5,18 +5,19 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-Kind = Literal["recipe", "devices", "target"]
+Kind = Literal["recipe", "devices", "models", "target"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _TITLES: dict[Kind, str] = {
     "recipe": "labctl recipe",
     "devices": "labctl devices.yaml",
+    "models": "labctl models.yaml",
     "target": "labctl target.yaml",
 }
 
 
 def json_schema(kind: Kind) -> dict[str, Any]:
-    """The schema (draft 2020-12) of a recipe, a devices.yaml or a target.yaml.
+    """The schema (draft 2020-12) of a recipe, devices.yaml, models.yaml or target.yaml.
 
     It accepts what labctl accepts. Rules between keys (a model that another key names) and an
     engine's own parameters are beyond it.
@@ -37,6 +38,10 @@ def document_model(kind: Kind) -> type[BaseModel]:
         from labctl.config.lab import Lab
 
         return Lab
+    if kind == "models":
+        from labctl.config.models import Catalogue
+
+        return Catalogue
     from labctl.config.target import Target
 
     return Target

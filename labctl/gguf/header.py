@@ -46,6 +46,9 @@ class Skipped:
 
     length: int
 
+    def __len__(self) -> int:
+        return self.length
+
 
 Value: TypeAlias = bool | int | float | str | list[int | float | bool] | Skipped
 

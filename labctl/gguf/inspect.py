@@ -1,14 +1,15 @@
 """What a GGUF model is: architecture, quantisation, and the bytes that one token costs."""
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gguf.constants import LlamaFileType
 
 from labctl.errors import ConfigError
 from labctl.gguf.hashes import file_sha256
-from labctl.gguf.header import Header, Tensor, Value, read_header
+from labctl.gguf.header import Header, Skipped, Tensor, Value, read_header
 from labctl.records import ModelIdentity, TensorMix
 
 _EMBEDDING = "token_embd.weight"
@@ -37,27 +38,30 @@ class GgufInfo:
     #: sliding windows, ``None`` where it does not say (recurrent or compressed caches).
     kv_bytes_per_position: int | None
     tensors: tuple[TensorMix, ...]
+    #: ``gpt2``, ``llama``, … as in ``tokenizer.ggml.model``, and how many tokens it knows.
+    tokenizer: str | None
+    vocabulary: int | None
+    #: The files of the model: more than one when it is split.
+    parts: tuple[Path, ...]
 
 
 def inspect(path: Path) -> GgufInfo:
     """Read a model's header; the tensor data is not touched.
 
-    Raises ConfigError when the file is missing, empty, not GGUF, cut short, of an unknown version
+    Of a split model ``path`` is the first part; the others lie beside it.
+    Raises ConfigError when a file is missing, empty, not GGUF, cut short, of an unknown version
     or byte order, or no complete language model.
     """
     header = read_header(path)
+    parts = _parts(path, header)
+    others = [read_header(part).tensors for part in parts[1:]]
+    header = replace(header, tensors=sum(others, header.tensors))
     architecture = header.values.get("general.architecture")
     if not isinstance(architecture, str):
         raise ConfigError(f"{path}: the header names no general.architecture")
     if not header.tensors:
         raise ConfigError(
             f"{path}: a vocabulary without weights", hint="take the model's full GGUF file"
-        )
-    parts = header.values.get("split.count")
-    if isinstance(parts, int) and parts > 1:
-        raise ConfigError(
-            f"{path}: one of {parts} parts of a model",
-            hint="join them with `llama-gguf-split --merge`",
         )
     if all(tensor.name != _EMBEDDING for tensor in header.tensors):
         raise ConfigError(
@@ -66,9 +70,11 @@ def inspect(path: Path) -> GgufInfo:
         )
     mix = _mix(header.tensors)
     name = header.values.get("general.name")
+    tokenizer = header.values.get("tokenizer.ggml.model")
+    tokens = header.values.get("tokenizer.ggml.tokens")
     return GgufInfo(
         path=path,
-        size_bytes=path.stat().st_size,
+        size_bytes=sum(part.stat().st_size for part in parts),
         version=header.version,
         architecture=architecture,
         name=name if isinstance(name, str) else None,
@@ -79,6 +85,9 @@ def inspect(path: Path) -> GgufInfo:
         context_length=_whole(header.values.get(f"{architecture}.context_length")),
         kv_bytes_per_position=_kv_bytes(header, architecture),
         tensors=mix,
+        tokenizer=tokenizer if isinstance(tokenizer, str) else None,
+        vocabulary=len(tokens) if isinstance(tokens, Skipped | list) else None,
+        parts=parts,
     )
 
 
@@ -91,9 +100,14 @@ def identify(
 ) -> ModelIdentity:
     """The record of a model file, its SHA-256 included. ``progress`` gets the bytes hashed so far.
 
-    Raises ConfigError as :func:`inspect` does.
+    Raises ConfigError as :func:`inspect` does, and for a split model.
     """
     info = inspect(path)
+    if len(info.parts) > 1:
+        raise ConfigError(
+            f"{path}: one of {len(info.parts)} parts of a model; a run needs one file",
+            hint=f"join them: llama-gguf-split --merge {info.parts[0]} WHOLE.gguf",
+        )
     return ModelIdentity(
         key=key,
         file=path.name,
@@ -111,6 +125,34 @@ def identify(
         tensors=info.tensors,
         requantized_from=requantized_from,
     )
+
+
+def _parts(path: Path, header: Header) -> tuple[Path, ...]:
+    """All files of a model; ``path`` must be the first. llama.cpp names them ``…-00001-of-00003``.
+
+    Source: ``llama_split_path`` in llama.cpp's ``src/llama.cpp``.
+    """
+    count = _whole(header.values.get("split.count")) or 1
+    if count <= 1:
+        return (path,)
+    suffix = re.search(r"-(\d{5})-of-(\d{5})\.gguf$", path.name)
+    if suffix is None or int(suffix[2]) != count:
+        raise ConfigError(
+            f"{path}: one of {count} parts of a model, but its name does not end in"
+            f" -00001-of-{count:05d}.gguf, as llama.cpp wants it"
+        )
+    stem = path.name[: suffix.start()]
+    parts = tuple(
+        path.with_name(f"{stem}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)
+    )
+    missing = [part.name for part in parts if not part.is_file()]
+    if missing:
+        raise ConfigError(f"{path}: of its {count} parts there is no {', '.join(missing)}")
+    if path != parts[0]:
+        raise ConfigError(
+            f"{path}: part {int(suffix[1])} of {count}", hint=f"name the first: {parts[0]}"
+        )
+    return parts
 
 
 def _mix(tensors: tuple[Tensor, ...]) -> tuple[TensorMix, ...]:

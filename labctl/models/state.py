@@ -1,0 +1,76 @@
+"""What is known of a model without fetching or making anything."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.config.models import ModelSource, load_catalogue
+from labctl.errors import IntegrityError
+from labctl.files import host_reads, sha256_file
+from labctl.models.derive import Derivation
+from labctl.models.download import cached
+from labctl.models.lock import LockedModel, ModelsLock
+from labctl.models.progress import Progress, silent
+from labctl.models.references import reference
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """One model. ``reference`` is None while its base is unknown, ``path`` while it is not here."""
+
+    name: str
+    source: ModelSource
+    reference: str | None
+    locked: LockedModel | None
+    path: Path | None
+
+    def verify(self, progress: Progress = silent) -> None:
+        """Read the whole file again and compare. Raises IntegrityError, ConfigError."""
+        assert self.path is not None
+        path, size = self.path, self.path.stat().st_size
+        with host_reads(path):
+            digest = sha256_file(path, lambda done: progress(f"hash {path.name}", done, size))
+        if self.locked is not None and digest != self.locked.sha256:
+            raise IntegrityError(
+                f"{path} of the model {self.name!r} is not what the lock file says: its SHA-256 is"
+                f" {digest}, not {self.locked.sha256}",
+                hint=f"remove it and fetch it again: labctl models fetch {self.name}",
+            )
+
+
+def state_of(name: str, sources: Mapping[str, ModelSource], lab_root: Path) -> ModelState:
+    """What this host has of a model. Raises ConfigError when a file of the lab is wrong."""
+    return _state(name, sources, lab_root, ModelsLock(lab_root))
+
+
+def _state(
+    name: str, sources: Mapping[str, ModelSource], lab_root: Path, lock: ModelsLock
+) -> ModelState:
+    source = sources[name]
+    if source.lab is not None:
+        catalogue = load_catalogue(lab_root).models
+        if source.lab not in catalogue:
+            return ModelState(name, source, None, None, None)
+        inner = _state(source.lab, catalogue, lab_root, lock)
+        return ModelState(name, source, inner.reference, inner.locked, inner.path)
+    if source.derive is not None:
+        base = _state(source.derive.source, sources, lab_root, lock)
+        if base.locked is None:
+            return ModelState(name, source, None, None, None)
+        derivation = Derivation.of(source.derive, base.locked.sha256, lab_root)
+        known = lock.get(derivation.reference)
+        path = derivation.present(known.quantizer) if known and known.quantizer else None
+        return ModelState(name, source, derivation.reference, known, path)
+    known = lock.get(reference(source))
+    return ModelState(name, source, reference(source), known, _present(source, known, lab_root))
+
+
+def _present(source: ModelSource, known: LockedModel | None, lab_root: Path) -> Path | None:
+    if source.file is not None:
+        path = lab_root / source.file
+        return path if path.is_file() else None
+    if source.url is not None:
+        return cached(source.url.sha256)
+    if source.pypi is not None:
+        return cached(source.pypi.sha256)
+    return cached(known.sha256) if known else None

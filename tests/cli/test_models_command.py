@@ -1,0 +1,113 @@
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from tiny_gguf import write_tiny_gguf
+
+from labctl.cli.root import run_cli
+
+DEVICES = """\
+boards:
+  here:
+    target: host-x86_64
+    transport: {kind: local}
+    workdir: /tmp/labctl-board
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
+    root = tmp_path / "lab"
+    (root / "models").mkdir(parents=True)
+    (root / "devices.yaml").write_text(DEVICES)
+    write_tiny_gguf(root / "models" / "tiny-F32.gguf")
+    return root
+
+
+@dataclass
+class Said:
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+class Models(Protocol):
+    def __call__(self, *words: str) -> Said: ...
+
+
+@pytest.fixture
+def models(lab: Path, capsys: pytest.CaptureFixture[str]) -> Models:
+    def run(*words: str) -> Said:
+        status = run_cli(["--lab", str(lab), "models", *words])
+        return Said(status, *capsys.readouterr())
+
+    return run
+
+
+def test_a_file_becomes_a_model_of_the_lab(lab: Path, models: Models) -> None:
+    done = models("add", "tiny", str(lab / "models" / "tiny-F32.gguf"))
+    assert done.exit_code == 0, done.stderr
+    assert "F32" in done.stdout
+    text = (lab / "models.yaml").read_text()
+    assert text.endswith("  tiny:\n    file: models/tiny-F32.gguf\n")
+    assert "file:models/tiny-F32.gguf:" in (lab / "models.lock.yaml").read_text()
+
+    listed = json.loads(models("list", "--json").stdout)
+    assert [(m["name"], m["path"]) for m in listed] == [
+        ("tiny", str(lab / "models" / "tiny-F32.gguf"))
+    ]
+    assert "here" in models("list").stdout
+    shown = models("show", "tiny").stdout
+    assert "llama" in shown
+    assert "401 tokens" in shown
+    assert json.loads(models("show", "tiny", "--json").stdout)["vocabulary"] == 401
+
+
+def test_a_second_model_stands_behind_the_first_and_comments_stay(
+    lab: Path, models: Models
+) -> None:
+    path = str(lab / "models" / "tiny-F32.gguf")
+    models("add", "tiny", path)
+    file = lab / "models.yaml"
+    file.write_text(file.read_text() + "  # the same again\n")
+    assert models("add", "other", path).exit_code == 0
+    assert "  # the same again\n  other:\n" in file.read_text()
+    taken = models("add", "other", path)
+    assert taken.exit_code == 2
+    assert "has a model 'other' already" in taken.stderr
+
+
+def test_what_is_no_model_is_not_added(lab: Path, models: Models) -> None:
+    (lab / "page.gguf").write_text("<html>not found</html>")
+    for source in ("page.gguf", "models/none.gguf", "hf:nobody"):
+        refused = models("add", "tiny", str(lab / source) if "hf:" not in source else source)
+        assert refused.exit_code == 2, refused.stderr
+    assert not (lab / "models.yaml").exists()
+
+
+def test_verify_finds_one_flipped_bit(lab: Path, models: Models) -> None:
+    file = lab / "models" / "tiny-F32.gguf"
+    models("add", "tiny", str(file))
+    assert models("verify").exit_code == 0
+    raw = bytearray(file.read_bytes())
+    raw[-1] ^= 1
+    file.write_bytes(raw)
+    found = models("verify")
+    assert found.exit_code == 3
+    assert "is not what the lock file says" in found.stderr
+
+    assert models("unlock", "tiny").exit_code == 0
+    assert "nothing to compare with" in models("verify").stderr
+    assert models("unlock", "tiny").exit_code == 2
+
+
+def test_unknown_names_get_the_nearest(lab: Path, models: Models) -> None:
+    models("add", "tiny", str(lab / "models" / "tiny-F32.gguf"))
+    for words in (("show", "tinny"), ("fetch", "tinny"), ("quantize", "tinny", "Q8_0")):
+        refused = models(*words)
+        assert refused.exit_code == 2
+        assert "did you mean 'tiny'?" in refused.stderr

