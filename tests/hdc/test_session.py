@@ -22,7 +22,6 @@ from labctl.errors import (
     IntegrityError,
     LabctlError,
     LinkRefused,
-    NotAuthorised,
     ProtocolError,
 )
 from labctl.hdc import Session, receive_file, send_file, shell
@@ -37,7 +36,6 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
     decode_tlv,
-    encode_tlv,
 )
 from labctl.hdc.wire import Command, encode_packet
 from labctl.retry import wait_until
@@ -137,55 +135,6 @@ def test_nobody_listens() -> None:
         pass
     with pytest.raises(LinkRefused, match=f"no board answers at 127.0.0.1:{port}"):
         connect(port)
-
-
-def test_a_board_that_demands_a_key_or_refuses_ours() -> None:
-    packets = recorded("session-3.2.0c-auth.jsonl")
-    demand = next(p.raw for p in packets if p.sender == "board")
-    refusal = next(p.raw for p in packets if b"E000002" in p.data)
-
-    def demanding(peer: RawPeer) -> None:
-        peer.receive()
-        peer.socket.sendall(demand)
-        peer.receive()
-
-    def refusing(peer: RawPeer) -> None:
-        peer.receive()
-        peer.socket.sendall(refusal)
-        peer.receive()
-
-    with scripted_board(demanding) as port, pytest.raises(NotAuthorised, match="known host key"):
-        connect(port)
-    with scripted_board(refusing) as port, pytest.raises(NotAuthorised) as refused:
-        connect(port)
-    assert refused.value.hint is not None
-    assert "allow" in refused.value.hint
-    assert "public key is not set" in (refused.value.details or "")
-
-
-def test_an_authenticator_answers_the_board() -> None:
-    def board(peer: RawPeer) -> None:
-        peer.receive()
-        ask = SessionHandShake(auth_type=AuthType.SIGNATURE, buf=b"a82096a0e619e1115c08")
-        peer.send(0, Command.HANDSHAKE, ask.encode())
-        answer = SessionHandShake.decode(peer.receive()[2])
-        assert answer.buf == b"signed a82096a0e619e1115c08"
-        done = SessionHandShake(auth_type=AuthType.OK, buf=encode_tlv({"devname": "safe"}))
-        peer.send(
-            0,
-            Command.HANDSHAKE,
-            SessionHandShake(**{**vars(done), "version": "Ver: 3.2.0c"}).encode(),
-        )
-        peer.receive()
-
-    def sign(ask: SessionHandShake) -> SessionHandShake:
-        return SessionHandShake(auth_type=AuthType.SIGNATURE, buf=b"signed " + ask.buf)
-
-    with (
-        scripted_board(board) as port,
-        Session.connect("127.0.0.1", port, timeout=5, authenticate=sign) as session,
-    ):
-        assert session.greeting.name == "safe"
 
 
 @pytest.mark.parametrize(

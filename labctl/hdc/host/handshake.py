@@ -1,24 +1,56 @@
-"""The host's part of the dialog that opens a session."""
+"""The host's part of the dialog that opens a session, with proof of who it is where asked.
 
+A board that is locked asks for the host's public key. One that it does not know it shows to its
+user in a dialog (E000002) and stays in session meanwhile; one that it knows must sign a token.
+"""
+
+import re
 import secrets
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from labctl.errors import CommandTimeout, DeviceLost, NotAuthorised, ProtocolError
+from labctl.errors import (
+    CommandTimeout,
+    DeviceLost,
+    LinkError,
+    NotAuthorised,
+    ProtocolError,
+)
 from labctl.hdc.messages import AuthType, SessionHandShake, decode_tlv, encode_tlv
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
+
+if TYPE_CHECKING:
+    from labctl.hdc.keys import HostKey
 
 #: What this host says it is: it speaks as the official server of that version does.
 HOST_VERSION = "Ver: 3.2.0c"
 HOST_FEATURES = f"{HOST_VERSION},TCP,linux,heartbeat"
 #: Below this version (string order, as in the reference) the answer's text is the name alone.
 _TLV_SINCE = "Ver: 3.0.0b"
+#: The board's wish for a signature by RSASSA-PSS; anything else asks for the old scheme.
+_WANTS_PSS = "1"
+#: A token is text (20 hex digits). The old scheme signs it as it is, so nothing else is signed:
+#: a hostile board could have the bytes of another protocol's signature made.
+_TOKEN = re.compile(rb"[!-~]{1,256}")
+_CODE = re.compile(r"\[(E\d{6})\]")
+_PENDING, _DENIED, _BAD_SIGNATURE = "E000002", "E000003", "E000010"
 
-#: Answers a board that demands proof of who we are (``auth_type`` TOKEN to PUBLICKEY) with the
-#: packet to send. May raise NotAuthorised.
-Authenticator = Callable[[SessionHandShake], SessionHandShake]
+#: Makes the key that the board is shown, when it asks for one.
+FindKey = Callable[[], "HostKey"]
+
+
+@dataclass(frozen=True)
+class Consent:
+    """How long (s) to wait until somebody allows this host in the board's dialog.
+
+    ``on_waiting`` is told once what to do where.
+    """
+
+    timeout: float = 0.0
+    on_waiting: Callable[[str], None] = lambda _what: None
 
 
 @dataclass(frozen=True)
@@ -39,93 +71,181 @@ class Greeting:
         return bool(self.features)
 
 
-def shake_hands(
-    sock: socket.socket,
-    decoder: PacketDecoder,
-    label: str,
-    deadline: float,
-    authenticate: Authenticator | None,
-) -> Greeting:
-    """Open the session on a fresh connection before ``deadline`` (monotonic clock, s).
+class Handshake:
+    """The dialog on a fresh connection. ``deadline`` (monotonic clock, s) ends it."""
 
-    Raises NotAuthorised, CommandTimeout, DeviceLost, ProtocolError.
-    """
-    hello = SessionHandShake(
-        session_id=secrets.randbits(31),
-        connect_key=label,
-        buf=encode_tlv({"authtype": "1", "supportfeatures": HOST_FEATURES}),
-        version=HOST_VERSION,
-    )
-    _send(sock, hello)
-    while True:
-        reply = _receive(sock, decoder, label, deadline)
-        if reply.auth_type == AuthType.OK:
-            return _greeting(reply, label)
-        if reply.auth_type not in (AuthType.TOKEN, AuthType.SIGNATURE, AuthType.PUBLICKEY):
-            raise ProtocolError(
-                f"{label} asks for an unknown kind of authentication ({reply.auth_type})"
-            )
-        if authenticate is None:
-            raise NotAuthorised(
-                f"the board at {label} wants a known host key, and labctl has none to show",
-                hint="use a board image without authorisation (const.hdc.secure=0)",
-            )
-        _send(sock, authenticate(reply))
+    def __init__(
+        self,
+        sock: socket.socket,
+        decoder: PacketDecoder,
+        label: str,
+        *,
+        deadline: float,
+        find_key: FindKey,
+        consent: Consent,
+    ):
+        self._socket = sock
+        self._decoder = decoder
+        self._label = label
+        self._deadline = deadline
+        self._find_key = find_key
+        self._consent = consent
+        self._key: HostKey | None = None
+        self._wants_pss = True
+        self._pending: NotAuthorised | None = None
 
-
-def _greeting(reply: SessionHandShake, label: str) -> Greeting:
-    if reply.version < _TLV_SINCE:
-        return Greeting(reply.buf.decode(errors="replace") or None, frozenset())
-    try:
-        entries = decode_tlv(reply.buf)
-    except ProtocolError:  # the official server lives with that too; the name is unknown then
-        return Greeting(None, frozenset())
-    refusal = entries.get("emgmsg", "")
-    # The type is OK for refusals too: the status and the message decide.
-    if refusal or entries.get("daemonauthstatus", "SUCCESS") != "SUCCESS":
-        raise NotAuthorised(
-            f"the board at {label} does not accept this host",
-            hint="look at the board's screen and allow this host in its dialog, then try again",
-            details=refusal.strip() or None,
+    def shake(self) -> Greeting:
+        """Open the session. Raises NotAuthorised, CommandTimeout, DeviceLost, ProtocolError."""
+        hello = SessionHandShake(
+            session_id=secrets.randbits(31),
+            connect_key=self._label,
+            buf=encode_tlv({"authtype": "1", "supportfeatures": HOST_FEATURES}),
+            version=HOST_VERSION,
         )
-    features = frozenset(filter(None, entries.get("supportfeatures", "").split(",")))
-    return Greeting(entries.get("devname") or None, features)
-
-
-def _send(sock: socket.socket, packet: SessionHandShake) -> None:
-    try:
-        sock.sendall(encode_packet(0, Command.HANDSHAKE, packet.encode()))
-    except OSError as error:
-        raise DeviceLost(f"the handshake broke off: {error.strerror or error}") from error
-
-
-def _receive(
-    sock: socket.socket, decoder: PacketDecoder, label: str, deadline: float
-) -> SessionHandShake:
-    while True:
-        for packet in decoder.packets():
-            if packet.command == Command.HANDSHAKE:
-                return SessionHandShake.decode(packet.data)
-        # The clock decides, also against a peer that never stops to say something else.
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise _silent(label)
+        self._send(hello)
         try:
-            sock.settimeout(remaining)
-            count = sock.recv_into(decoder.room())
+            while (greeting := self._react(self._receive())) is None:
+                pass
+        except (CommandTimeout, DeviceLost) as error:
+            if self._pending is None:
+                raise
+            raise self._pending.again() from error  # nobody has allowed it
+        return greeting
+
+    def _react(self, reply: SessionHandShake) -> Greeting | None:
+        if reply.auth_type == AuthType.OK:
+            return self._greeting(reply)
+        if reply.auth_type == AuthType.PUBLICKEY:
+            self._show_key(reply.buf)
+        elif reply.auth_type == AuthType.SIGNATURE:
+            self._sign(reply.buf)
+        else:
+            raise ProtocolError(
+                f"{self._label} asks for an unknown kind of authentication ({reply.auth_type})"
+            )
+        return None
+
+    def _host_key(self) -> "HostKey":
+        if self._key is None:
+            began = time.monotonic()
+            self._key = self._find_key()
+            self._deadline += time.monotonic() - began  # a slow host may make one for seconds
+        return self._key
+
+    def _show_key(self, wish: bytes) -> None:
+        try:
+            self._wants_pss = decode_tlv(wish).get("authtype") == _WANTS_PSS
+        except ProtocolError:
+            self._wants_pss = False
+        text = f"{socket.gethostname()}\x0c{self._host_key().public_pem}"
+        self._answer(AuthType.PUBLICKEY, text.encode())
+
+    def _sign(self, token: bytes) -> None:
+        from labctl.hdc.keys import Scheme
+
+        if _TOKEN.fullmatch(token) is None:
+            raise ProtocolError(f"{self._label} wants something signed that is no token: {token!r}")
+        scheme = Scheme.PSS if self._wants_pss else Scheme.PKCS1
+        self._answer(AuthType.SIGNATURE, self._host_key().sign_token(token, scheme))
+
+    def _greeting(self, reply: SessionHandShake) -> Greeting | None:
+        if reply.version < _TLV_SINCE:
+            return Greeting(reply.buf.decode(errors="replace") or None, frozenset())
+        try:
+            entries = decode_tlv(reply.buf)
+        except ProtocolError:  # the official server lives with that too; the name is unknown then
+            return Greeting(None, frozenset())
+        words = entries.get("emgmsg", "")
+        # The type is OK for refusals too: the status and the message decide.
+        if words or entries.get("daemonauthstatus", "SUCCESS") != "SUCCESS":
+            self._refused(words.strip())
+            return None
+        features = frozenset(filter(None, entries.get("supportfeatures", "").split(",")))
+        return Greeting(entries.get("devname") or None, features)
+
+    def _refused(self, words: str) -> None:
+        """Wait for consent if that is wanted, else raise what the board's refusal means."""
+        code = found[1] if (found := _CODE.match(words)) else None
+        whose = "this host's key" if self._key is None else f"the key {self._key.fingerprint}"
+        what, hint = {
+            _PENDING: (
+                f"the board at {self._label} asks on its screen whether to trust {whose}",
+                "press Allow (for ever) in the dialog on the board's screen, then try again",
+            ),
+            _DENIED: (
+                f"on the board at {self._label} somebody denied access to {whose}",
+                "try again, and press Allow in the dialog that the board's screen shows then",
+            ),
+            _BAD_SIGNATURE: (
+                f"the board at {self._label} did not take the signature of {whose}",
+                "remove this host from those that the board trusts, and allow it again",
+            ),
+        }.get(
+            code or "",
+            (
+                f"the board at {self._label} does not accept {whose}",
+                "look at the board's screen and allow this host in its dialog, then try again",
+            ),
+        )
+        refusal = NotAuthorised(what, hint=hint, details=words or None)
+        if code != _PENDING or self._consent.timeout <= 0:
+            raise refusal
+        if self._pending is None:
+            self._pending = refusal
+            self._deadline = time.monotonic() + self._consent.timeout
+            self._consent.on_waiting(f"{what}: press Allow there")
+
+    def _answer(self, auth_type: AuthType, buf: bytes) -> None:
+        # Session id and key of the board's packets are empty; they are copied, as by the reference.
+        self._send(SessionHandShake(auth_type=auth_type, buf=buf, version=HOST_VERSION))
+
+    def _send(self, packet: SessionHandShake) -> None:
+        self._send_raw(encode_packet(0, Command.HANDSHAKE, packet.encode()))
+
+    def _send_raw(self, raw: bytes) -> None:
+        try:
+            self._socket.settimeout(self._left())
+            self._socket.sendall(raw)
         except TimeoutError:
-            raise _silent(label) from None
+            raise self._silent() from None
         except OSError as error:
-            raise DeviceLost(
-                f"{label} broke off the handshake: {error.strerror or error}"
-            ) from error
-        if count == 0:
-            raise DeviceLost(f"{label} closed the connection during the handshake")
-        decoder.received(count)
+            raise DeviceLost(f"the handshake broke off: {error.strerror or error}") from error
 
+    def _receive(self) -> SessionHandShake:
+        while True:
+            for packet in self._decoder.packets():
+                if packet.command == Command.HANDSHAKE:
+                    return SessionHandShake.decode(packet.data)
+                self._settle(packet.command, bytes(packet.data[:1]))
+            try:
+                self._socket.settimeout(self._left())
+                count = self._socket.recv_into(self._decoder.room())
+            except TimeoutError:
+                raise self._silent() from None
+            except OSError as error:
+                raise DeviceLost(
+                    f"{self._label} broke off the handshake: {error.strerror or error}"
+                ) from error
+            if count == 0:
+                raise DeviceLost(f"{self._label} closed the connection during the handshake")
+            self._decoder.received(count)
 
-def _silent(label: str) -> CommandTimeout:
-    return CommandTimeout(
-        f"{label} accepts connections but does not speak hdc",
-        hint="the board's hdcd may hang; restart it or the board",
-    )
+    def _settle(self, command: int, data: bytes) -> None:
+        """Answer what stands between handshake packets as the reference does."""
+        counter = data[0] if data else 0
+        if command == Command.ECHO or (command == Command.CHANNEL_CLOSE and counter):
+            less = 0 if command == Command.ECHO else counter - 1
+            self._send_raw(encode_packet(0, Command.CHANNEL_CLOSE, bytes([less])))
+
+    def _left(self) -> float:
+        """Seconds until the deadline, which holds also against a peer that never stops to talk."""
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise self._silent()
+        return remaining
+
+    def _silent(self) -> LinkError:
+        return CommandTimeout(
+            f"{self._label} accepts connections but does not speak hdc",
+            hint="the board's hdcd may hang; restart it or the board",
+        )

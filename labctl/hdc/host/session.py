@@ -14,22 +14,34 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError
 from labctl.hdc.dialling import dial
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.host.forwarding import PARTING, forward, reverse
-from labctl.hdc.host.handshake import Authenticator, Greeting, shake_hands
+from labctl.hdc.host.handshake import Consent, FindKey, Greeting, Handshake
 from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, expect, quoted
 from labctl.hdc.messages import Heartbeat
 from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
 
+if TYPE_CHECKING:
+    from labctl.hdc.keys import HostKey
+
 HEARTBEAT_SECONDS = 5.0
 #: How long a channel with a full queue may hold back all others while they wait.
 STALL_SECONDS = 10.0
 _STALL_LOOK_SECONDS = 0.5
+
+
+_NO_WAITING = Consent()
+
+
+def _key_of_this_user() -> "HostKey":
+    from labctl.hdc.keys import HostKey  # its library is slow to load, and seldom needed
+
+    return HostKey.of_this_user()
 
 
 def lost(label: str, reason: str) -> DeviceLost:
@@ -68,9 +80,13 @@ class Session:
         port: int,
         *,
         timeout: float,
-        authenticate: Authenticator | None = None,
+        find_key: FindKey = _key_of_this_user,
+        consent: Consent = _NO_WAITING,
     ) -> Self:
         """Connect to a board's hdcd and shake hands, within ``timeout`` seconds in all.
+
+        ``find_key`` gives the key that a locked board is shown, ``consent`` says whether to wait
+        for somebody who allows it there.
 
         Raises LinkRefused (nothing listens or no route), NotAuthorised, CommandTimeout (accepted,
         but silent), DeviceLost, ProtocolError, ConfigError (no such thing as a host).
@@ -87,7 +103,9 @@ class Session:
         )
         try:
             decoder = PacketDecoder()
-            greeting = shake_hands(sock, decoder, label, deadline, authenticate)
+            greeting = Handshake(
+                sock, decoder, label, deadline=deadline, find_key=find_key, consent=consent
+            ).shake()
             sock.settimeout(None)  # from here on, poll() waits
         except BaseException:
             sock.close()
