@@ -18,7 +18,10 @@ from labctl.errors import ToolMissing
 #: badly.
 Ask = Callable[[Sequence[str]], str | None]
 
-_PROGRAMS = ("gcc", "g++", "ar", "ranlib", "strip")
+#: What one call of the compiler for C files takes ...
+_C_PROGRAMS = ("gcc", "ar", "ranlib", "strip")
+#: ... and what CMake's projects take besides.
+_CXX_PROGRAMS = ("g++",)
 
 
 def find_gcc(
@@ -40,8 +43,9 @@ def find_gcc(
     if needs.zig:
         raise ToolMissing(f"only zig can build this product, and there is none {where}")
     prefix = _prefix(ask, target, on)
+    wanted = _C_PROGRAMS + (_CXX_PROGRAMS if needs.cmake else ())
     missing = [
-        f"{prefix}{name}" for name in _PROGRAMS if ask([f"{prefix}{name}", "--version"]) is None
+        f"{prefix}{name}" for name in wanted if ask([f"{prefix}{name}", "--version"]) is None
     ]
     cmake_version = ninja_version = None
     if needs.cmake:
@@ -56,9 +60,7 @@ def find_gcc(
     if missing:
         raise ToolMissing(
             f"not installed {where}: {', '.join(missing)}",
-            hint=f"Debian, Ubuntu: apt-get install g++-{target.triple} cmake ninja-build"
-            if prefix
-            else "Debian, Ubuntu: apt-get install g++ cmake ninja-build",
+            hint=f"Debian, Ubuntu: apt-get install {_packages(prefix, target, needs)}",
         )
     compiler = f"{prefix}gcc"
     said = (ask([compiler, "--version"]) or "").splitlines()
@@ -83,6 +85,13 @@ def find_gcc(
         ninja=ninja,
         ccache="ccache" if needs.cmake and ask(["ccache", "--version"]) is not None else None,
     )
+
+
+def _packages(prefix: str, target: Target, needs: Needs) -> str:
+    of_target = f"-{target.triple}" if prefix else ""
+    if needs.cmake:
+        return f"g++{of_target} cmake ninja-build"
+    return f"gcc{of_target}" if of_target else "gcc libc6-dev"
 
 
 def gcc_flags(target: Target) -> tuple[str, ...]:
