@@ -22,6 +22,7 @@ from labctl.models import (
     ModelState,
     add_model,
     find_quantizer,
+    parse_entry,
     parse_reference,
     reference,
     resolve,
@@ -54,10 +55,12 @@ def add(invocation: Invocation, name: str, source: str) -> None:
     entry = parse_reference(source)
     if "file" in entry:
         entry = {"file": _from_the_lab(lab, str(entry["file"]))}
-        inspect(lab.root / str(entry["file"]))  # nothing is added that is no model
+    # Fetched first: an entry that cannot be had is not kept.
+    known = load_catalogue(lab.root).models
+    if name not in known:
+        _fetch(lab, {**known, name: parse_entry(name, entry)}, (name,))
     add_model(lab.root, name, entry)
     click.echo(f"{name} is in {lab.root / 'models.yaml'}", err=True)
-    _fetch(lab, load_catalogue(lab.root).models, (name,))
 
 
 @models.command(epilog="Example: labctl models quantize llama Q4_K_M --imatrix calibration.dat")
@@ -87,9 +90,8 @@ def quantize(
         derive["imatrix"] = _from_the_lab(lab, imatrix)
     if requantize:
         derive["requantize"] = True
-    # Made first: an entry that cannot be made is not kept.
-    source = ModelSource.model_validate({"derive": derive})
-    _fetch(lab, {**known, name: source}, (name,))
+    if name not in known:
+        _fetch(lab, {**known, name: parse_entry(name, {"derive": derive})}, (name,))
     add_model(lab.root, name, {"derive": derive})
     click.echo(f"{name} is in {lab.root / 'models.yaml'}", err=True)
 

@@ -1,6 +1,6 @@
 """From what a recipe or the lab says of its models to checked GGUF files on this host."""
 
-from labctl.models.catalogue import add_model
+from labctl.models.catalogue import add_model, parse_entry
 from labctl.models.file import ModelFile
 from labctl.models.lock import LockedModel, ModelsLock
 from labctl.models.progress import Progress
@@ -19,6 +19,7 @@ __all__ = [
     "Quantizer",
     "add_model",
     "find_quantizer",
+    "parse_entry",
     "parse_reference",
     "reference",
     "resolve",

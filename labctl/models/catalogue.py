@@ -18,13 +18,20 @@ models:
 _PATIENCE_SECONDS = 60.0
 
 
-def add_model(lab_root: Path, name: str, entry: dict[str, object]) -> ModelSource:
+def parse_entry(name: str, entry: dict[str, object]) -> ModelSource:
+    """An entry of models.yaml. Raises ConfigError (bad name, no such source)."""
+    if not is_name(name):
+        raise ConfigError(f"not a name for a model: {name!r}", hint=f"a name is {NAME_RULE}")
+    text = yaml.safe_dump(entry, sort_keys=False)
+    return parse(text, ModelSource, f"the model {name!r}")
+
+
+def add_model(lab_root: Path, name: str, entry: dict[str, object]) -> None:
     """Add a model at the end of the lab's models.yaml; comments and order stay.
 
     Raises ConfigError (bad name, name taken, no such source), HostError.
     """
-    if not is_name(name):
-        raise ConfigError(f"not a name for a model: {name!r}", hint=f"a name is {NAME_RULE}")
+    source = parse_entry(name, entry)
     path = lab_root / CATALOGUE_FILE
     with locked(state_dir() / "locks" / "models-file", timeout=_PATIENCE_SECONDS):
         if name in load_catalogue(lab_root).models:
@@ -36,23 +43,19 @@ def add_model(lab_root: Path, name: str, entry: dict[str, object]) -> ModelSourc
         lines = "".join(f"  {line}\n" for line in block.splitlines())
         text = before + ("" if before.endswith("\n") else "\n") + lines
         try:
-            source = parse(text, Catalogue, str(path)).models[name]
-        except (ConfigError, KeyError) as error:
-            raise _refused(path, name, entry, error) from error
+            added = parse(text, Catalogue, str(path)).models.get(name)
+        except ConfigError as error:
+            raise _no_place(path, name, entry, error.message) from error
+        if added != source:
+            raise _no_place(path, name, entry)
         write_atomic(path, text)
-    return source
 
 
-def _refused(path: Path, name: str, entry: dict[str, object], error: Exception) -> ConfigError:
-    try:  # the entry itself, or the place where it would stand?
-        ModelSource.model_validate(entry)
-        parse(yaml.safe_dump({"models": {name: entry}}), Catalogue, name)
-    except ConfigError as wrong:
-        return wrong
-    except ValueError as wrong:
-        return ConfigError(f"not a model: {name}: {wrong}")
+def _no_place(
+    path: Path, name: str, entry: dict[str, object], why: str | None = None
+) -> ConfigError:
     return ConfigError(
         f"{path} does not end with its models, so {name!r} cannot be added at its end",
         hint=f"add it by hand: {name}: {entry}",
-        details=str(error),
+        details=why,
     )

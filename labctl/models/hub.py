@@ -17,10 +17,12 @@ import requests
 from labctl.config.models import HubModel
 from labctl.config.names import did_you_mean
 from labctl.errors import ConfigError, HostError
-from labctl.models.download import PATIENCE_SECONDS, Unreachable, asked, fetch_file, refuse
+from labctl.models.download import Unreachable, asked, fetch_file, refuse
 from labctl.models.progress import Progress
 from labctl.retry import retry_infra
 
+#: How long a hub is asked again that does not answer.
+_LOOK_UP_SECONDS = 10.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -47,7 +49,7 @@ def look_up(key: str, source: HubModel, commit: str | None = None) -> HubFile:
         )
     ask = _hugging_face if source.site == "huggingface" else _modelscope
     return retry_infra(
-        lambda: ask(key, source, commit), on=(Unreachable,), timeout=PATIENCE_SECONDS / 4
+        lambda: ask(key, source, commit), on=(Unreachable,), timeout=_LOOK_UP_SECONDS
     )
 
 

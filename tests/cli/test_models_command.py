@@ -86,6 +86,8 @@ def test_what_is_no_model_is_not_added(lab: Path, models: Models) -> None:
     for source in ("page.gguf", "models/none.gguf", "hf:nobody"):
         refused = models("add", "tiny", str(lab / source) if "hf:" not in source else source)
         assert refused.exit_code == 2, refused.stderr
+    assert models("add", "Tiny!", str(lab / "models" / "tiny-F32.gguf")).exit_code == 2
+    assert models("add", "tiny", "pypi:a b==1/x.gguf#sha256=" + "0" * 64).exit_code == 2
     assert not (lab / "models.yaml").exists()
 
 

@@ -96,7 +96,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("HF_ENDPOINT", server.address)
     monkeypatch.setenv("MODELSCOPE_DOMAIN", server.address)
     monkeypatch.setattr(download, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(hub, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(hub, "_LOOK_UP_SECONDS", 0.2)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "MODELSCOPE_API_TOKEN", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
