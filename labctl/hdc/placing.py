@@ -17,12 +17,12 @@ DIRECTORY_MODE = 0o750
 class Placing:
     """The files of one transfer, which are named one by one, and their place below a destination.
 
-    The destination is looked at once, when the first file is named: later it may exist because
+    ``destination`` is looked at once, when the first file is named: later it may exist because
     the transfer made it.
     """
 
     def __init__(self, destination: str):
-        self._destination = destination
+        self.destination = destination
         self._root: str | None = None
         self._drops_top = False
 
@@ -42,24 +42,24 @@ class Placing:
         """
         components = _components(name)
         if "/" not in name:
-            if os.path.isdir(self._destination):  # noqa: PTH112
-                return _join(self._destination, name)
-            if self._destination.endswith("/") and not os.path.lexists(self._destination):
-                return self._destination + name
-            return self._destination
+            if os.path.isdir(self.destination):  # noqa: PTH112
+                return _join(self.destination, name)
+            if self.destination.endswith("/") and not os.path.lexists(self.destination):
+                return self.destination + name
+            return self.destination
         if self._root is None:
             self._root = self._decide()
         return _join(self._root, *components[self._drops_top :])
 
     def directory(self, name: str) -> str:
         """The path of a directory of a transfer that :attr:`keeps_top`. Raises ProtocolError."""
-        return _join(self._destination, *_components(name))
+        return _join(self.destination, *_components(name))
 
     def _decide(self) -> str:
-        self._drops_top = not os.path.lexists(self._destination)
-        if not self._drops_top and not os.path.isdir(self._destination):  # noqa: PTH112
-            raise NotADirectoryError(self._destination)
-        return self._destination
+        self._drops_top = not os.path.lexists(self.destination)
+        if not self._drops_top and not os.path.isdir(self.destination):  # noqa: PTH112
+            raise NotADirectoryError(self.destination)
+        return self.destination
 
 
 def make_parents(path: str) -> None:

@@ -263,9 +263,10 @@ def test_where_a_file_lands(host: RawPeer, tmp_path: Path, path: str, lands: str
     ("arguments", "says"),
     [
         (b"", b"There is no remote path"),
-        (b"-z /x ./x", b"Unsupport option: -z"),
+        (b"-q /x ./x", b"Unknown file option: -q"),
+        (b"-b com.x /x ./x", b"[E005101] Invalid bundle name: com.x"),
         (b'"/unclosed', b"No closing quotation"),
-        (b"/proc ./x", b"illegal operation on a directory"),
+        (b"/proc/sys/nothing ./x", b"no such file or directory"),
     ],
 )
 def test_what_cannot_be_received_is_said(host: RawPeer, arguments: bytes, says: bytes) -> None:
@@ -281,7 +282,6 @@ def test_what_cannot_be_received_is_said(host: RawPeer, arguments: bytes, says: 
     [
         Command.FORWARD_INIT,
         Command.UNITY_EXECUTE_EX,
-        Command.SHELL_INIT,
         Command.UNITY_RUNMODE,
     ],
 )

@@ -1,6 +1,8 @@
 """The board side of a session."""
 
+from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.daemon import Daemon
+from labctl.hdc.daemon.dialect import Version
 
-__all__ = ["Board", "Daemon"]
+__all__ = ["Authorisation", "Board", "Daemon", "Version"]

@@ -4,18 +4,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from labctl.hdc.daemon.authorisation import Authorisation
+from labctl.hdc.daemon.dialect import DIALECTS, Dialect, Version
 from labctl.hdc.daemon.interference import Interference
 
 
 @dataclass(frozen=True)
 class Board:
-    """What a daemon serves: ``shell`` gets the command text as its last argument."""
+    """What a daemon serves.
+
+    ``shell`` is a program and its ``-c``: a command's text follows. ``version`` is the release of
+    hdcd that the daemon behaves like, its faults included.
+    """
 
     name: str
     directory: Path
     shell: tuple[str, ...] = ("/bin/sh", "-c")
     environment: Mapping[str, str] = field(default_factory=dict)
+    version: Version = "3.2.0c"
+    #: Who may come in: everybody, without a key.
+    authorisation: Authorisation | None = None
     #: Called when a host asks for a reboot, with ``""``, ``"bootloader"`` or ``"shutdown"``.
     on_reboot: Callable[[str], None] | None = None
     #: What stands between the board and its hosts: nothing.
     interference: Interference = field(default_factory=Interference)
+
+    @property
+    def dialect(self) -> Dialect:
+        """What its release does in its own way."""
+        return DIALECTS[self.version]

@@ -1,33 +1,49 @@
 """One host's connection to a daemon: its handshake, heartbeats, and its channels."""
 
 import asyncio
-import contextlib
 import socket
-import struct
 from collections.abc import Coroutine
 
 from labctl.errors import ProtocolError
+from labctl.hdc.daemon.answers import answer
 from labctl.hdc.daemon.board import Board
-from labctl.hdc.daemon.files import FileReceiver, FileSender
+from labctl.hdc.daemon.forward import ForwardTask, ReverseTask
+from labctl.hdc.daemon.greeting import Greeting
 from labctl.hdc.daemon.interference import Line, Storage, Wire
-from labctl.hdc.daemon.shell import ShellTask
+from labctl.hdc.daemon.receiving import FileReceiver
+from labctl.hdc.daemon.sending import FileSender
+from labctl.hdc.daemon.shell import HilogTask, ShellTask
 from labctl.hdc.daemon.task import Link, Task
-from labctl.hdc.messages import (
-    AuthType,
-    EchoLevel,
-    Heartbeat,
-    SessionHandShake,
-    decode_tlv,
-    encode_tlv,
-)
+from labctl.hdc.daemon.terminal import TerminalTask
+from labctl.hdc.messages import EchoLevel, Heartbeat, SessionHandShake
 from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, PacketDecoder
 
 HEARTBEAT_SECONDS = 5.0
-FEATURES = "heartbeat,encrypt_tcp"
 #: Bytes that may wait for the host before whoever writes has to wait.
 _WRITE_BUFFER_BYTES = 1 << 20
-_RECORD = struct.Struct("<II")
+#: With so many, answers to a host that takes none, nothing more is read from it either.
+_FLOOD_BYTES = 32 << 20
+#: Channels that were woken for a transfer or a forward which has not begun.
+_MAX_WOKEN = 1024
+#: How often a connection that is not read is asked whether its host has gone.
+_WATCH_SECONDS = 1.0
+_TCP_CLOSE_WAIT = 8
+
+#: The work that a packet begins, if it is work that takes time.
+_TASKS: dict[int, type[Task]] = {
+    Command.UNITY_EXECUTE: ShellTask,
+    Command.UNITY_HILOG: HilogTask,
+    Command.SHELL_INIT: TerminalTask,
+    Command.FILE_INIT: FileSender,
+    Command.FORWARD_INIT: ReverseTask,
+}
+#: And on channels that were woken for it only.
+_WOKEN_TASKS: dict[int, type[Task]] = {
+    Command.FILE_CHECK: FileReceiver,
+    Command.FILE_MODE: FileReceiver,
+    Command.FORWARD_CHECK: ForwardTask,
+}
 
 
 class Connection(asyncio.BufferedProtocol, Link, Line):
@@ -43,11 +59,13 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._registry = registry
         self._background = background
         self._decoder = PacketDecoder()
-        self._greeted = False
+        self._greeting = Greeting(board, self.send)
         self._tasks: dict[int, Task] = {}
         self._woken: set[int] = set()
         self._may_write = asyncio.Event()
         self._heart: asyncio.Task[None] | None = None
+        self._holders: set[object] = set()
+        self._watch: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
         self._wire = Wire(self)  # until there is a connection to interfere with
 
@@ -74,6 +92,8 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         try:
             for packet in self._decoder.packets():
                 self._wire.incoming(packet.channel, packet.command, packet.data)
+                if self._transport.is_closing():
+                    return
         except ProtocolError:
             self._transport.abort()  # hdcd drops a peer that does not speak its protocol
 
@@ -84,13 +104,17 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
     def resume_writing(self) -> None:
         """The host has taken most of what waited."""
         self._may_write.set()
+        self.hold_back(self._may_write, held=False)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """The host is gone: its commands get their TERM, its files are closed."""
+        """The host is gone: its commands get their TERM, its files and sockets are closed."""
         self._registry.discard(self)
         self._may_write.set()
         if self._heart:
             self._heart.cancel()
+        if self._watch:
+            self._watch.cancel()
+        self._greeting.leave()
         for task in self._tasks.values():
             task.stop()
         self._tasks.clear()
@@ -108,6 +132,21 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         await asyncio.sleep(0)  # a host that always keeps up must not keep the loop for itself
         await self._may_write.wait()
         await self._wire.drained()
+
+    def hold_back(self, holder: object, *, held: bool) -> None:
+        """Stop reading, or go on when the last holder lets go."""
+        before = bool(self._holders)
+        if held:
+            self._holders.add(holder)
+        else:
+            self._holders.discard(holder)
+        if before == bool(self._holders) or self._transport.is_closing():
+            return
+        if self._holders:
+            self._transport.pause_reading()
+            self._watch_host()
+        else:
+            self._transport.resume_reading()
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run ``work`` beside; the daemon ends it when it stops."""
@@ -135,15 +174,15 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
 
     def write(self, raw: Buffer) -> None:
         """Send bytes, unless the host is gone."""
-        if not self._transport.is_closing():
-            self._transport.write(raw)
+        if self._transport.is_closing():
+            return
+        self._transport.write(raw)
+        if self._transport.get_write_buffer_size() > _FLOOD_BYTES:
+            self.hold_back(self._may_write, held=True)
 
     def hold(self, *, held: bool) -> None:
         """Stop reading, or go on."""
-        if held:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        self.hold_back(self._wire, held=held)
 
     # What packets do
 
@@ -151,36 +190,25 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         """Handle one packet. Raises ProtocolError."""
         if command == Command.HANDSHAKE:
             self._greet(SessionHandShake.decode(data))
-        elif not self._greeted:
+        elif not self._greeting.greeted:
             raise ProtocolError("the host did not begin with a handshake")
         elif command == Command.CHANNEL_CLOSE:
             self._close(channel, data[0] if data else 0)
+        elif self._greeting.refusal is not None:
+            self._turn_away(channel, self._greeting.refusal)
         elif command == Command.WAKEUP_SLAVETASK:
             self._woken.add(channel)
+            if len(self._woken) > _MAX_WOKEN:
+                raise ProtocolError("the host wakes channels without end")
         elif task := self._tasks.get(channel):
             task.packet(command, data)
         else:
-            self._begin(channel, command, bytes(data))
+            self._begin(channel, command, data)
 
-    def _greet(self, hello: SessionHandShake) -> None:
-        entries = {
-            "emgmsg": "",
-            "devname": self._board.name,
-            "daemonauthstatus": "SUCCESS",
-            "1200": "enable",
-            "supportfeatures": FEATURES,
-        }
-        # The version field repeats the host's own text: that is what the real daemon does.
-        reply = SessionHandShake(
-            auth_type=AuthType.OK, buf=encode_tlv(entries), version=hello.version
-        )
-        self.send(0, Command.HANDSHAKE, reply.encode())
-        self.send(0, Command.CHANNEL_CLOSE, b"\x01")
-        self._greeted = True
-        with contextlib.suppress(ProtocolError):  # an empty or odd text names no features
-            features = decode_tlv(hello.buf).get("supportfeatures", "").split(",")
-            if "heartbeat" in features and self._heart is None:
-                self._heart = self.spawn(self._beat())
+    def _greet(self, packet: SessionHandShake) -> None:
+        self._greeting.packet(packet)
+        if self._greeting.refusal is None and self._greeting.wants_heartbeats and not self._heart:
+            self._heart = self.spawn(self._beat())
 
     async def _beat(self) -> None:
         count = 0
@@ -189,6 +217,11 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self.send(0, Command.HEARTBEAT, Heartbeat(count).encode())
             count += 1
 
+    def _turn_away(self, channel: int, reason: str) -> None:
+        if channel != 0:  # heartbeats
+            self.send(channel, Command.ECHO, bytes([EchoLevel.FAIL]) + reason.encode())
+            self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
+
     def _close(self, channel: int, counter: int) -> None:
         self._woken.discard(channel)
         if task := self._tasks.pop(channel, None):
@@ -196,62 +229,42 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         if counter:
             self.send(channel, Command.CHANNEL_CLOSE, bytes([counter - 1]))
 
-    def _begin(self, channel: int, command: int, data: bytes) -> None:
-        task: Task
-        match command:
-            case Command.UNITY_EXECUTE:
-                task = ShellTask(self, channel, self._board, data)
-            case Command.UNITY_HILOG:
-                task = ShellTask(self, channel, self._board, b"hilog " + data)
-            case Command.FILE_CHECK | Command.FILE_MODE if channel in self._woken:
-                task = FileReceiver(self, channel, self._board.directory)
-            case Command.FILE_INIT:
-                task = FileSender(self, channel, self._board.directory, data)
-            case _:
-                self._answer(channel, command, data)
-                return
-        self._tasks[channel] = task
+    def _begin(self, channel: int, command: int, data: memoryview) -> None:
+        kind = _TASKS.get(command)
+        if kind is None and channel in self._woken:
+            kind = _WOKEN_TASKS.get(command)
+        if kind is None:
+            self._answer(channel, command, bytes(data))
+            return
+        self._woken.discard(channel)
+        task = self._tasks[channel] = kind(self, channel, self._board, bytes(data))
         task.start()
-        if command in (Command.FILE_CHECK, Command.FILE_MODE):
-            task.packet(command, memoryview(data))
+        if command in _WOKEN_TASKS:  # they begin with what is for the task itself, too
+            task.packet(command, data)
 
     def _answer(self, channel: int, command: int, data: bytes) -> None:
         """Commands that are done with one answer. What is unknown is dropped, as hdcd does."""
-        match command:
-            case Command.UNITY_REMOUNT:
-                self._echo(channel, EchoLevel.FAIL, "Mount failed")
-            case Command.UNITY_JPID:
-                self._echo(channel, EchoLevel.OK, "[Empty]")
-            case Command.UNITY_EXECUTE_EX:
-                bundle = _bundle_name(data).decode(errors="replace")
-                self._echo(channel, EchoLevel.FAIL, f"[E003001] Invalid bundle name: {bundle}")
-            case Command.UNITY_ROOTRUN:  # hdcd restarts itself
-                self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
-                self._transport.close()
-            case Command.SHELL_INIT | Command.UNITY_RUNMODE:
-                self._echo(channel, EchoLevel.FAIL, "[E002105] Unsupport command")
-            case Command.FORWARD_INIT:
-                self.send(channel, Command.WAKEUP_SLAVETASK)
-                self._echo(channel, EchoLevel.FAIL, "Forward parament failed")
-            case Command.FORWARD_CHECK if channel in self._woken:
-                self.send(channel, Command.FORWARD_FREE_CONTEXT, data[:4])
-                self._echo(channel, EchoLevel.FAIL, "Forward parament failed")
-            case Command.UNITY_REBOOT:
-                self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
-                if self._board.on_reboot:
-                    self._board.on_reboot(data.decode(errors="replace"))
-
-    def _echo(self, channel: int, level: EchoLevel, text: str) -> None:
+        if echo := answer(command, data):
+            level, text = echo
+            self.send(channel, Command.ECHO, bytes([level]) + text.encode(errors="surrogateescape"))
+        elif command not in (Command.UNITY_ROOTRUN, Command.UNITY_REBOOT):
+            return
         self._woken.discard(channel)
-        self.send(channel, Command.ECHO, bytes([level]) + text.encode())
         self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
+        if command == Command.UNITY_ROOTRUN:  # hdcd restarts itself
+            self._transport.close()
+        elif command == Command.UNITY_REBOOT and self._board.on_reboot:
+            self._board.on_reboot(data.decode(errors="replace"))
 
-
-def _bundle_name(data: bytes) -> bytes:
-    """The record with tag 1 of an EXECUTE_EX packet: u32 tag, u32 size (little-endian), value."""
-    while len(data) >= _RECORD.size:
-        tag, size = _RECORD.unpack_from(data)
-        if tag == 1:
-            return data[_RECORD.size : _RECORD.size + size]
-        data = data[_RECORD.size + size :]
-    return b""
+    def _watch_host(self) -> None:
+        """Notice that the host is gone while it is not read: the end of its stream is not seen."""
+        if not self._holders or self._transport.is_closing():
+            return
+        sock = self._transport.get_extra_info("socket")
+        if sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE_WAIT:
+            self._transport.abort()
+            return
+        loop = asyncio.get_running_loop()
+        if self._watch:
+            self._watch.cancel()
+        self._watch = loop.call_later(_WATCH_SECONDS, self._watch_host)

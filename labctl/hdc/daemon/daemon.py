@@ -2,8 +2,8 @@
 
 A :class:`Daemon` is one board and its port; many share one event loop. It behaves on the wire as
 the recorded hdcd does: packet order, texts of errors, counters of CHANNEL_CLOSE, silence for
-unknown channels and commands. A board without authorisation, that is: every host may do everything
-that the invoking user may.
+unknown channels and commands. Whoever is let in may do everything that the invoking user may, and
+without an :class:`Authorisation` everybody is.
 """
 
 import asyncio
@@ -50,7 +50,11 @@ class Daemon:
         self.cut()
         if self._server is not None:
             await self._server.wait_closed()
-        while self._connections or self._background:
+        while self._connections:
+            await asyncio.sleep(0)
+        while self._background:
+            await asyncio.sleep(0)  # what is cancelled before it has begun cleans nothing up
             for task in self._background:
                 task.cancel()
-            await asyncio.sleep(0)
+            await asyncio.wait(self._background)
+        await asyncio.sleep(0)  # transports that were aborted close their sockets now

@@ -3,34 +3,14 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import IO
 
 from labctl import process
 from labctl.errors import HostError
+from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.task import Link, Task
-from labctl.hdc.messages import EchoLevel
 from labctl.hdc.wire import Command
-
-#: The largest piece of output that hdcd sends at once.
-PIECE_BYTES = 65_536
-
-
-class ShellHost(Protocol):
-    """Where and how commands run."""
-
-    @property
-    def shell(self) -> tuple[str, ...]:
-        """The program and its options; the command's text follows."""
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The whole environment of a command."""
-
-    @property
-    def directory(self) -> Path:
-        """Where a command starts."""
 
 
 class ShellTask(Task):
@@ -38,9 +18,9 @@ class ShellTask(Task):
     standard input is a pipe that stays open. The end of the output is the end of the command.
     """
 
-    def __init__(self, link: Link, channel: int, host: ShellHost, command: bytes):
-        super().__init__(link, channel)
-        self._host = host
+    def __init__(self, link: Link, channel: int, board: Board, data: bytes):
+        super().__init__(link, channel, board, data)
+        command = data
         # One outer pair of double quotes is the client's, not the user's.
         if len(command) >= 2 and command[:1] == b'"' == command[-1:]:
             command = command[1:-1]
@@ -55,15 +35,14 @@ class ShellTask(Task):
             return
         try:
             self._process = process.start(
-                [*self._host.shell, os.fsdecode(self._command)],
-                cwd=self._host.directory,
-                env=self._host.environment,
+                [*self._board.shell, os.fsdecode(self._command)],
+                cwd=self._board.directory,
+                env=self._board.environment,
                 stdin=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
             )
         except HostError as error:
-            self._echo(EchoLevel.FAIL, error.message)
-            self._finish()
+            self._fail(error.message)
             return
         self._pump = self._link.spawn(self._forward(self._process))
 
@@ -74,9 +53,10 @@ class ShellTask(Task):
         """TERM to ``sh``, to it alone, and no more output."""
         if self._pump is not None and self._pump is not asyncio.current_task():
             self._pump.cancel()
-        if self._process is not None:
+        if self._process is not None and self._pump is not None:
             running, self._process = self._process, None
-            self._link.spawn(_reap(running, self._pump))
+            pipes = [pipe for pipe in (running.stdin, running.stdout) if pipe]
+            self._link.spawn(reap(running, [self._pump], pipes, running.terminate))
 
     async def _forward(self, running: subprocess.Popen[bytes]) -> None:
         assert running.stdout is not None
@@ -84,9 +64,9 @@ class ShellTask(Task):
         os.set_blocking(descriptor, False)
         while True:
             try:
-                piece = os.read(descriptor, PIECE_BYTES)
+                piece = os.read(descriptor, self._board.dialect.output_piece_bytes)
             except BlockingIOError:
-                await _readable(descriptor)
+                await readable(descriptor)
                 continue
             if not piece:
                 break
@@ -95,26 +75,42 @@ class ShellTask(Task):
         self._finish()
 
 
-async def _reap(running: subprocess.Popen[bytes], pump: asyncio.Task[None] | None) -> None:
-    """End ``sh`` politely and wait for it; not politely when the daemon ends before it."""
+class HilogTask(ShellTask):
+    """Runs the board's ``hilog``."""
+
+    def __init__(self, link: Link, channel: int, board: Board, data: bytes):
+        words = data.split(b"\0")[0].strip()
+        command = b"hilog -h" if words == b"h" else b"hilog " + words
+        super().__init__(link, channel, board, command)
+
+
+async def reap(
+    running: subprocess.Popen[bytes],
+    pumps: Sequence[asyncio.Task[None]],
+    pipes: Sequence[IO[bytes]],
+    end: Callable[[], object],
+) -> None:
+    """End ``sh`` by ``end``, politely, and wait for it; kill it when the daemon ends before it.
+
+    ``pumps`` have been cancelled, but still watch the ``pipes``.
+    """
     try:
-        if pump is not None:
-            await asyncio.wait([pump])  # it still watches the pipe
+        await asyncio.wait(pumps)
         watch = os.pidfd_open(running.pid)  # before anything that may collect the process
         try:
-            running.terminate()
-            await _readable(watch)
+            end()
+            await readable(watch)
         finally:
             os.close(watch)
     finally:
-        for pipe in (running.stdin, running.stdout):
-            if pipe:
-                pipe.close()
+        for pipe in pipes:
+            pipe.close()
         running.kill()
         running.wait()
 
 
-async def _readable(descriptor: int) -> None:
+async def readable(descriptor: int) -> None:
+    """Wait until something can be read, or the other end is closed."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)

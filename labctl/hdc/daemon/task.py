@@ -2,11 +2,19 @@
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Coroutine
 
+from labctl.errors import ProtocolError
+from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.interference import Storage
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.wire import Command
+
+#: Bytes from the host that may wait for a task before the connection is not read any more.
+_INBOX_BYTES = 2 << 20
+#: What a packet in an inbox weighs beside its data: many empty ones fill it too.
+_PACKET_WEIGHT_BYTES = 256
 
 
 class Link(ABC):
@@ -25,6 +33,10 @@ class Link(ABC):
         """Wait until the host has taken most of what was queued, or is gone."""
 
     @abstractmethod
+    def hold_back(self, holder: object, *, held: bool) -> None:
+        """Stop reading from the host until every holder has let it go again."""
+
+    @abstractmethod
     def spawn(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         """Run ``work`` beside; it may outlive the connection, but not the daemon."""
 
@@ -32,13 +44,19 @@ class Link(ABC):
     def finish(self, channel: int) -> None:
         """The task of this channel is done: stop it and close the channel."""
 
+    @abstractmethod
+    def abort(self) -> None:
+        """Cut the connection."""
+
 
 class Task(ABC):
-    """The work on one channel."""
+    """The work on one channel. ``data`` is what the packet carried that began it."""
 
-    def __init__(self, link: Link, channel: int):
+    def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         self._link = link
         self._channel = channel
+        self._board = board
+        self._data = data
 
     @abstractmethod
     def start(self) -> None:
@@ -64,3 +82,84 @@ class Task(ABC):
 
     def _finish(self) -> None:
         self._link.finish(self._channel)
+
+    def _fail(self, text: str) -> None:
+        """Say why, and be done."""
+        self._echo(EchoLevel.FAIL, text)
+        self._finish()
+
+
+class Inbox:
+    """Packets that wait for a coroutine. A full one holds the connection back: its other channels
+    too, since the protocol knows no flow control of a channel's own.
+    """
+
+    def __init__(self, link: Link):
+        self._link = link
+        self._packets: deque[tuple[int, bytes]] = deque()
+        self._waiting_bytes = 0
+        self._arrived = asyncio.Event()
+
+    def put(self, command: int, data: bytes) -> None:
+        """Keep a packet for :meth:`get`."""
+        self._packets.append((command, data))
+        self._weigh(len(data) + _PACKET_WEIGHT_BYTES)
+        self._arrived.set()
+
+    async def get(self) -> tuple[int, bytes]:
+        """The next packet: command and data."""
+        while not self._packets:
+            self._arrived.clear()
+            await self._arrived.wait()
+        command, data = self._packets.popleft()
+        self._weigh(-len(data) - _PACKET_WEIGHT_BYTES)
+        return command, data
+
+    def close(self) -> None:
+        """Forget what waits. Nobody may be waiting any more."""
+        self._packets.clear()
+        self._weigh(-self._waiting_bytes)
+
+    def _weigh(self, change: int) -> None:
+        self._waiting_bytes += change
+        self._link.hold_back(self, held=self._waiting_bytes > _INBOX_BYTES)
+
+
+class Dialogue(Task):
+    """A task that is one coroutine, which takes the packets of its channel one by one."""
+
+    def __init__(self, link: Link, channel: int, board: Board, data: bytes):
+        super().__init__(link, channel, board, data)
+        self._inbox = Inbox(link)
+        self._work: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def _run(self) -> None:
+        """The work; it ends with :meth:`_finish`. ProtocolError cuts the connection."""
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._work = self._link.spawn(self._guarded())
+
+    def packet(self, command: int, data: memoryview) -> None:
+        """Keep it until its turn comes."""
+        self._inbox.put(command, bytes(data))
+
+    def stop(self) -> None:
+        """End the work where it stands."""
+        if self._work is not None and self._work is not asyncio.current_task():
+            self._work.cancel()
+        self._inbox.close()
+
+    async def _expect(self, command: Command) -> bytes:
+        """The data of the next packet of a kind; others are dropped, as hdcd does."""
+        while True:
+            found, data = await self._inbox.get()
+            if found == command:
+                return data
+
+    async def _guarded(self) -> None:
+        try:
+            await self._run()
+        except ProtocolError:
+            self._link.abort()

@@ -1,0 +1,67 @@
+"""Which hosts a locked board lets in, and what it does with the others."""
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from labctl.hdc.keys import Scheme, fingerprint
+
+Mode = Literal["accept-known", "accept-all", "refuse", "pending"]
+#: Called with the decision about a host that waits for one.
+Waiter = Callable[[bool], None]
+
+
+class Authorisation:
+    """The lock of one board, and the finger on its screen.
+
+    Hosts prove that they own the key they show in ``scheme``. Those whose public key (PEM) is
+    among ``known`` are always let in. ``mode`` is for the others: ``accept-known`` and ``refuse``
+    deny them (``refuse`` denies the known ones too), ``accept-all`` takes any key, and ``pending``
+    leaves the host waiting, unauthorised, until :meth:`decide`. On the daemon's event loop only.
+    """
+
+    def __init__(
+        self, mode: Mode = "accept-known", known: Iterable[str] = (), scheme: Scheme = Scheme.PSS
+    ):
+        self.mode = mode
+        self.scheme = scheme
+        self._known = {fingerprint(pem) for pem in known}
+        self._waiting: dict[str, list[Waiter]] = {}
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The fingerprints of the keys that wait for :meth:`decide`."""
+        return tuple(self._waiting)
+
+    def decide(self, key: str, *, allow: bool) -> bool:
+        """Allow or deny the hosts that wait with the key of this fingerprint; False: none does.
+
+        A key that is allowed is known from then on.
+        """
+        waiters = self._waiting.pop(key, None)
+        if waiters is None:
+            return False
+        if allow:
+            self._known.add(key)
+        for waiter in waiters:
+            waiter(allow)
+        return True
+
+    def consider(self, key: str) -> bool | None:
+        """Whether the owner of a key is let in; None: that is not decided yet."""
+        if self.mode == "refuse":
+            return False
+        if self.mode == "accept-all" or key in self._known:
+            return True
+        return None if self.mode == "pending" else False
+
+    def wait(self, key: str, waiter: Waiter) -> None:
+        """Have ``waiter`` called with the decision."""
+        self._waiting.setdefault(key, []).append(waiter)
+
+    def withdraw(self, key: str, waiter: Waiter) -> None:
+        """The host does not wait any more. Idempotent."""
+        waiters = self._waiting.get(key, [])
+        if waiter in waiters:
+            waiters.remove(waiter)
+            if not waiters:
+                del self._waiting[key]

@@ -1,0 +1,148 @@
+"""``hdc fport`` and ``hdc rport`` on the board's side.
+
+In ``fport`` the host listens and the board connects, in ``rport`` it is the other way round. Each
+packet begins with the number of the connection it belongs to, which the listening side chose.
+"""
+
+import asyncio
+import secrets
+from abc import abstractmethod
+
+from labctl.errors import ProtocolError
+from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.forwarded import Forwarded, Rule
+from labctl.hdc.daemon.nodes import Node
+from labctl.hdc.daemon.task import Link, Task
+from labctl.hdc.messages import EchoLevel
+from labctl.hdc.wire import Command
+
+_NUMBER_BYTES = 4
+#: Stands between the number and the node, in packets that name one.
+_RESERVED = bytes(8)
+#: Connections of one rule at a time: each takes a file descriptor of this process.
+_MAX_CONNECTIONS = 512
+_BAD_NODE = "Forward parament failed"
+
+
+class _RuleTask(Task, Rule):
+    """What both directions have in common. A rule lives until its channel is closed."""
+
+    def __init__(self, link: Link, channel: int, board: Board, data: bytes):
+        super().__init__(link, channel, board, data)
+        self.link = link
+        self._connections: dict[bytes, Forwarded] = {}
+
+    def send(self, command: Command, *data: bytes) -> None:
+        """Send a packet on the rule's channel."""
+        self._send(command, *data)
+
+    def forget(self, number: bytes) -> None:
+        """A connection is over."""
+        if connection := self._connections.pop(number, None):
+            connection.close()
+
+    def packet(self, command: int, data: memoryview) -> None:
+        """Hand it to its connection. Raises ProtocolError."""
+        if len(data) < _NUMBER_BYTES:
+            raise ProtocolError("a forwarded packet names no connection")
+        number, rest = bytes(data[:_NUMBER_BYTES]), bytes(data[_NUMBER_BYTES:])
+        if connection := self._connections.get(number):
+            connection.packet(command, rest)
+        else:
+            self._other(command, number, rest)
+
+    def stop(self) -> None:
+        """Close everything that belongs to the rule."""
+        for number in list(self._connections):
+            self.forget(number)
+
+    @abstractmethod
+    def _other(self, command: int, number: bytes, rest: bytes) -> None:
+        """A packet that belongs to no connection; what is not known is dropped, as hdcd does."""
+
+    def _add(self, number: bytes) -> Forwarded | None:
+        if len(self._connections) >= _MAX_CONNECTIONS:
+            return None
+        connection = self._connections[number] = Forwarded(self, number)
+        return connection
+
+
+class ForwardTask(_RuleTask):
+    """``fport``: connects to a node of the board for each connection that the host accepts."""
+
+    def start(self) -> None:
+        """Nothing yet: the first packet names the node."""
+
+    def _other(self, command: int, number: bytes, rest: bytes) -> None:
+        if command not in (Command.FORWARD_CHECK, Command.FORWARD_ACTIVE_SLAVE):
+            return
+        text = rest[len(_RESERVED) :].split(b"\0")[0].decode(errors="surrogateescape")
+        node = Node.parse(text, self._board.directory)
+        if command == Command.FORWARD_CHECK:
+            if node is not None:
+                self.send(Command.FORWARD_CHECK_RESULT, number, b"\0")
+                return
+            self.send(Command.FORWARD_FREE_CONTEXT, number)
+            self._fail(_BAD_NODE)
+        elif node is not None and (connection := self._add(number)):
+            connection.connect(node)
+        else:
+            self.send(Command.FORWARD_FREE_CONTEXT, number)
+
+
+class ReverseTask(_RuleTask):
+    """``rport``: listens at a node of the board, and has the host connect at its end."""
+
+    def __init__(self, link: Link, channel: int, board: Board, data: bytes):
+        super().__init__(link, channel, board, data)
+        self._request = data.split(b"\0")[0].decode(errors="surrogateescape")
+        local, _, remote = self._request.partition(" ")
+        self._node = Node.parse(local, board.directory) if remote else None
+        self._target = _RESERVED + remote.encode(errors="surrogateescape") + b"\0"
+        self._check = secrets.token_bytes(_NUMBER_BYTES)
+        self._server: asyncio.Server | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._agreed = False
+
+    def start(self) -> None:
+        """Listen, and ask the host whether it could connect."""
+        self.send(Command.WAKEUP_SLAVETASK)
+        if self._node is None:
+            self._fail(_BAD_NODE)
+        else:
+            self._listening = self.link.spawn(self._listen(self._node))
+
+    def stop(self) -> None:
+        """Listen no more, and close what was accepted."""
+        super().stop()
+        if self._listening is not None and self._listening is not asyncio.current_task():
+            self._listening.cancel()
+        if self._server is not None and self._node is not None:
+            self._server.close()
+            self._node.unlink()
+            self._server = None
+
+    async def _listen(self, node: Node) -> None:
+        try:
+            self._server = await node.bind(self._accept)
+            await self._server.start_serving()
+        except (OSError, ValueError):
+            self._fail(f"TCP Port listen failed at {node.address}")
+            return
+        self.send(Command.FORWARD_CHECK, self._check, self._target)
+
+    def _other(self, command: int, number: bytes, rest: bytes) -> None:  # noqa: ARG002
+        if command == Command.FORWARD_CHECK_RESULT and number == self._check and not self._agreed:
+            self._agreed = True
+            self._echo(EchoLevel.OK, "Forwardport result:OK")
+            done = f"0|{self._request}\0".encode(errors="surrogateescape")
+            self.send(Command.FORWARD_SUCCESS, done)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = secrets.token_bytes(_NUMBER_BYTES)
+        connection = self._add(number) if self._agreed else None
+        if connection is None:
+            writer.transport.abort()
+            return
+        connection.accepted((reader, writer))
+        self.send(Command.FORWARD_ACTIVE_SLAVE, number, self._target)

@@ -1,0 +1,175 @@
+"""The dialog that opens a session, on the board's side: handshake and authorisation.
+
+Recorded conversations of it are in ``tests/fixtures/hdc/session-3.2.0c-auth.jsonl``. What hdcd says
+after a wrong signature follows its source.
+"""
+
+import secrets
+from enum import Enum
+from typing import Protocol
+
+from labctl.errors import ProtocolError
+from labctl.hdc.daemon.authorisation import Authorisation
+from labctl.hdc.daemon.board import Board
+from labctl.hdc.keys import Scheme, fingerprint, verify
+from labctl.hdc.messages import AuthType, EchoLevel, SessionHandShake, decode_tlv, encode_tlv
+from labctl.hdc.wire import Command
+
+NOT_YET = (
+    "[E000002]:The device unauthorized.\r\nThis server's public key is not set.\r\n"
+    "Please check for a confirmation dialog on your device.\r\n"
+    "Otherwise try 'hdc kill' if that seems wrong."
+)
+DENIED = (
+    "[E000003]:The device unauthorized.\r\nThe user denied the access for the device.\r\n"
+    "Please execute 'hdc kill' and redo your command,\r\n"
+    "then check for a confirmation dialog on your device."
+)
+WRONG_SIGNATURE = "[E000010]:Auth failed, cannt login the device."
+
+#: The number of each scheme in a handshake's ``authtype``.
+_SCHEMES = {Scheme.PKCS1: "0", Scheme.PSS: "1"}
+_TOKEN_BYTES = 10
+#: What stands between the host's name and its key.
+_SEPARATOR = "\x0c"
+
+
+class _Step(Enum):
+    """What the host has to send next."""
+
+    HELLO = "its greeting"
+    KEY = "its public key"
+    DECISION = "nothing: somebody has to decide about its key"
+    SIGNATURE = "the signature of the token"
+    NOTHING = "nothing: it is let in, or it is not"
+
+
+class Sender(Protocol):
+    """How packets get to the host."""
+
+    def __call__(self, channel: int, command: Command, *data: bytes) -> None:
+        """Send one packet."""
+
+
+class Greeting:
+    """The dialog with one host.
+
+    ``greeted``: it has begun; ``refusal``: why the host may run nothing now, None when it may.
+    """
+
+    def __init__(self, board: Board, send: Sender):
+        self._board = board
+        self._send = send
+        self._hello = SessionHandShake()
+        self._step = _Step.HELLO
+        self._key = ""  # PEM
+        self._fingerprint = ""
+        self._token = b""
+        self.greeted = False
+        self.refusal: str | None = NOT_YET
+
+    @property
+    def wants_heartbeats(self) -> bool:
+        """Whether both ends send heartbeats."""
+        try:
+            features = decode_tlv(self._hello.buf).get("supportfeatures", "").split(",")
+        except ProtocolError:  # an empty or odd text names no features
+            return False
+        return "heartbeat" in features and "heartbeat" in self._board.dialect.features
+
+    def packet(self, packet: SessionHandShake) -> None:
+        """Go on with the dialog. Raises ProtocolError for what is not due."""
+        authorisation = self._board.authorisation
+        if packet.auth_type == AuthType.NONE:
+            self.leave()
+            self.greeted = True
+            self._hello = packet
+            if authorisation is None:
+                self._let_in()
+            else:
+                self._ask_for_key(authorisation)
+        elif authorisation and packet.auth_type == AuthType.PUBLICKEY and self._step is _Step.KEY:
+            self._take_key(authorisation, packet.buf)
+        elif (
+            authorisation
+            and packet.auth_type == AuthType.SIGNATURE
+            and self._step is _Step.SIGNATURE
+        ):
+            if verify(self._key, self._token, packet.buf.rstrip(b"\0"), authorisation.scheme):
+                self._let_in()
+            else:
+                self._refuse(WRONG_SIGNATURE)
+        else:
+            raise ProtocolError(
+                f"a handshake of type {packet.auth_type} came, and due was {self._step.value}"
+            )
+
+    def leave(self) -> None:
+        """The host is gone, or begins anew. Idempotent."""
+        if self._step is _Step.DECISION and self._board.authorisation:
+            self._board.authorisation.withdraw(self._fingerprint, self._decided)
+        self._step = _Step.HELLO
+        self.refusal = NOT_YET
+
+    def _ask_for_key(self, authorisation: Authorisation) -> None:
+        self._step = _Step.KEY
+        self._say(AuthType.PUBLICKEY, encode_tlv({"authtype": _SCHEMES[authorisation.scheme]}))
+
+    def _take_key(self, authorisation: Authorisation, shown: bytes) -> None:
+        self._key = shown.decode(errors="replace").rpartition(_SEPARATOR)[2].rstrip("\0")
+        try:
+            self._fingerprint = fingerprint(self._key)
+        except ValueError:
+            raise ProtocolError("the host shows no public key") from None
+        decision = authorisation.consider(self._fingerprint)
+        if decision:
+            self._ask_for_signature()
+            return
+        # hdcd asks its user before it denies, and says so at once.
+        self._refuse(NOT_YET)
+        if decision is None:
+            self._step = _Step.DECISION
+            authorisation.wait(self._fingerprint, self._decided)
+        else:
+            self._refuse(DENIED)
+
+    def _decided(self, allowed: bool) -> None:
+        if allowed:
+            self._ask_for_signature()
+        else:
+            self._refuse(DENIED)
+
+    def _ask_for_signature(self) -> None:
+        self._step = _Step.SIGNATURE
+        self._token = secrets.token_hex(_TOKEN_BYTES).encode()
+        self._say(AuthType.SIGNATURE, self._token)
+
+    def _let_in(self) -> None:
+        self._step = _Step.NOTHING
+        self.refusal = None
+        self._say(AuthType.OK, self._about("", "SUCCESS"))
+        self._send(0, Command.CHANNEL_CLOSE, b"\x01")
+
+    def _refuse(self, reason: str) -> None:
+        self._step = _Step.NOTHING
+        self.refusal = reason
+        # The type is OK here too: the message and the status make the difference.
+        self._say(AuthType.OK, self._about(reason, "DAEMON_UNAUTH"))
+        self._send(0, Command.CHANNEL_CLOSE, b"\x01")
+        self._send(0, Command.ECHO, bytes([EchoLevel.FAIL]) + reason.encode())
+
+    def _about(self, message: str, status: str) -> bytes:
+        entries = {
+            "emgmsg": message,
+            "devname": self._board.name,
+            "daemonauthstatus": status,
+            "1200": "enable",
+        }
+        if self._board.dialect.features:
+            entries["supportfeatures"] = self._board.dialect.features
+        return encode_tlv(entries)
+
+    def _say(self, kind: AuthType, buf: bytes) -> None:
+        # The version field repeats the host's own text: that is what the real daemon does.
+        answer = SessionHandShake(auth_type=kind, buf=buf, version=self._hello.version)
+        self._send(0, Command.HANDSHAKE, answer.encode())

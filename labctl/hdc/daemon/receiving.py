@@ -1,0 +1,210 @@
+"""``hdc file send``, on the board's side: files and directories that come."""
+
+import os
+import stat
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from labctl.errors import ProtocolError
+from labctl.hdc.compression import decompress_chunk
+from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.disk import WRITE, DiskFile, cannot_open, in_thread, reason
+from labctl.hdc.daemon.task import Dialogue, Link
+from labctl.hdc.messages import (
+    FILE_FEATURES,
+    EchoLevel,
+    FileMode,
+    TransferConfig,
+    TransferPayload,
+)
+from labctl.hdc.placing import Placing, make_parents
+from labctl.hdc.wire import Command
+
+#: More directories than anybody sends; their modes are kept in memory.
+_MAX_DIRECTORIES = 100_000
+#: How 3.1.0e says that it cannot take a block; the host counts down from there.
+_REJECTED = b"\x07"
+#: hdcd changes the owner behind the mode, by which set-id bits are lost.
+_MODE_BITS = 0o1777
+
+
+class _Refused(Exception):
+    """A file is not taken; the text is for the host."""
+
+
+class FileReceiver(Dialogue):
+    """Files from the host, one after the other. They are truncated first and written in place."""
+
+    def __init__(self, link: Link, channel: int, board: Board, data: bytes):
+        super().__init__(link, channel, board, data)
+        self._dialect = board.dialect
+        self._placing: Placing | None = None
+        self._config = TransferConfig()
+        self._file: DiskFile | None = None
+        self._written = 0
+        self._mode: FileMode | None = None
+        self._directory_modes: list[FileMode] = []
+        self._deaf = False  # what still comes of this file is dropped
+        self._failure: str | None = None
+        self._began = 0.0
+        self._total_bytes = 0
+        self._files = 0
+
+    async def _run(self) -> None:
+        try:
+            while await self._step(*await self._inbox.get()):
+                pass
+        except _Refused as refusal:
+            self._fail(str(refusal))
+        finally:
+            self._close()
+
+    async def _step(self, command: int, data: bytes) -> bool:
+        """Handle one packet; False when the transfer is over."""
+        match command:
+            case Command.FILE_MODE:
+                self._mode = FileMode.decode(data)
+                self._send(Command.FILE_MODE)
+            case Command.DIR_MODE:
+                self._directory_modes.append(FileMode.decode(data))
+                if len(self._directory_modes) > _MAX_DIRECTORIES:
+                    raise ProtocolError("the host names directories without end")
+                self._send(Command.FILE_MODE)
+            case Command.FILE_CHECK if self._file is None:
+                await self._open(TransferConfig.decode(data))
+            case Command.FILE_DATA if self._file is not None and not self._deaf:
+                return await self._take(self._file, data)
+            case Command.FILE_FINISH if self._began:
+                return await self._acknowledge(data[0] if data else 0)
+        return True
+
+    async def _open(self, config: TransferConfig) -> None:
+        if config.bundle_name:
+            raise _Refused(f"[E005101] Invalid bundle name: {config.bundle_name}")
+        if self._placing is None:
+            destination = os.path.join(  # noqa: PTH118 - keeps a final slash
+                self._board.directory, config.path
+            )
+            self._placing = Placing(destination)
+        path = await in_thread(partial(_prepare, self._placing, config))
+        try:
+            self._file = await DiskFile.open(self._storage, path, WRITE)
+        except (OSError, ValueError) as error:
+            raise _Refused(cannot_open(error, path)) from error
+        self._config = config
+        self._written = 0
+        self._deaf = False
+        self._began = self._began or time.monotonic()
+        self._send(Command.FILE_BEGIN, FILE_FEATURES)
+
+    async def _take(self, file: DiskFile, data: bytes) -> bool:
+        payload, packed = TransferPayload.decode_packet(memoryview(data))
+        if payload.offset != self._written:
+            raise ProtocolError(f"the host sent a chunk that is not due: {payload}")
+        body = bytes(packed)
+        if payload.compress_type:
+            if not self._dialect.sound_compression and packed:
+                self._deaf = True
+                self._send(Command.FILE_FINISH, _REJECTED)
+                return True
+            if payload.uncompress_size and not packed:
+                # Lost by a 3.1.0e host; hdcd then waits for it for ever.
+                self._deaf = True
+                return True
+            body = decompress_chunk(packed, payload.uncompress_size)
+        try:
+            await file.write(body, self._written)
+        except OSError as error:
+            return self._stopped(reason(error))
+        self._written += len(body)
+        if self._written >= self._config.file_size:
+            await self._complete(file)
+        return True
+
+    def _stopped(self, why: str) -> bool:
+        self._deaf = True
+        text = f"Transfer Stop at:{self._written}/{self._config.file_size}(Bytes), Reason: {why}"
+        if self._dialect.fails_at_once:
+            self._fail(text)
+        else:
+            self._failure = text
+        # The releases that say it at once send this one too, behind their CLOSE.
+        self._send(Command.FILE_FINISH, b"\x01")
+        return not self._dialect.fails_at_once
+
+    async def _complete(self, file: DiskFile) -> None:
+        await file.change(partial(_keep, config=self._config, mode=self._mode))
+        self._close()
+        self._total_bytes += self._written
+        self._files += 1
+        self._mode = None
+        self._send(Command.FILE_FINISH, b"\x01")
+
+    async def _acknowledge(self, counter: int) -> bool:
+        """Answer a FILE_FINISH; False when it was the last."""
+        if counter:
+            self._send(Command.FILE_FINISH, bytes([counter - 1]))
+            return True
+        if self._failure is not None:
+            raise _Refused(self._failure)
+        if self._placing is not None and self._placing.keeps_top:
+            await in_thread(partial(_keep_directories, self._placing, self._directory_modes))
+        elapsed = max(int((time.monotonic() - self._began) * 1000), 1)
+        self._echo(
+            EchoLevel.OK,
+            f"FileTransfer finish, Size:{self._total_bytes}, File count = {self._files}, "
+            f"time:{elapsed}ms rate:{self._total_bytes / elapsed:.2f}kB/s",
+        )
+        self._finish()
+        return False
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()  # what was written stays, as on a real board
+            self._file = None
+
+
+def _prepare(placing: Placing, config: TransferConfig) -> str:
+    """Where the next file goes; directories above it are made. Raises _Refused."""
+    try:
+        path = placing.place(config.optional_name)
+        if "/" in config.optional_name:
+            make_parents(path)
+    except NotADirectoryError:
+        raise _Refused(f"Not a directory, path:{placing.destination}") from None
+    except ProtocolError as error:
+        raise _Refused(f"Error opening file: invalid argument, path:{config.path}") from error
+    except (OSError, ValueError) as error:
+        raise _Refused(cannot_open(error, placing.destination)) from error
+    if config.update_if_new and not config.mtime_ns and Path(path).exists():
+        raise _Refused(f"Target file is the same date or newer,path: {path}")
+    return path
+
+
+def _keep(descriptor: int, *, config: TransferConfig, mode: FileMode | None) -> None:
+    """Give a finished file its time, mode and owner, as far as the system allows."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return  # /dev/null, say: it belongs to everybody
+    if mode is not None:
+        _change_mode(descriptor, mode)
+    if config.hold_timestamp:
+        # hdcd keeps microseconds. Times that no file system can hold are left out.
+        times = (config.atime_ns // 1000 * 1000, config.mtime_ns // 1000 * 1000)
+        with suppress(OSError, OverflowError):
+            os.utime(descriptor, ns=times)
+
+
+def _keep_directories(placing: Placing, modes: list[FileMode]) -> None:
+    # The deepest first: one that can no longer be entered hides those in it.
+    for mode in sorted(modes, key=lambda mode: mode.full_name.count("/"), reverse=True):
+        with suppress(OSError, ValueError, ProtocolError):  # empty ones were never made
+            _change_mode(placing.directory(mode.full_name), mode)
+
+
+def _change_mode(target: int | str, mode: FileMode) -> None:
+    with suppress(OSError):
+        os.chmod(target, mode.st_mode & _MODE_BITS)  # noqa: PTH101 - a descriptor or a path
+    with suppress(OSError, OverflowError):  # only root gives files away
+        os.chown(target, mode.uid, mode.gid)

@@ -1,0 +1,104 @@
+"""``hdc shell`` without a command: a shell in a terminal."""
+
+import asyncio
+import os
+import subprocess
+from typing import IO
+
+from labctl import process
+from labctl.errors import HostError
+from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.shell import readable, reap
+from labctl.hdc.daemon.task import Inbox, Link, Task
+from labctl.hdc.wire import Command
+
+#: A terminal becomes a session's own when the session's leader opens it. That leader is a shell,
+#: which then becomes the interactive one.
+_TAKE_TERMINAL = 'exec "$0" 0<>"$1" 1>&0 2>&0'
+
+
+class TerminalTask(Task):
+    """Runs an interactive shell; what the host types goes to it, what it shows comes back."""
+
+    def __init__(self, link: Link, channel: int, board: Board, data: bytes):
+        super().__init__(link, channel, board, data)
+        self._typed = Inbox(link)
+        self._running: subprocess.Popen[bytes] | None = None
+        self._terminal: IO[bytes]
+        self._pumps: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start the shell."""
+        board = self._board
+        try:
+            ours, theirs = os.openpty()
+        except OSError as error:
+            self._fail(f"cannot open a terminal: {error.strerror}")
+            return
+        self._terminal = os.fdopen(ours, "r+b", buffering=0)
+        os.set_blocking(ours, False)
+        try:
+            self._running = process.start(
+                [*board.shell, _TAKE_TERMINAL, board.shell[0], os.ttyname(theirs)],
+                cwd=board.directory,
+                env=board.environment,
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+            )
+        except HostError as error:
+            self._terminal.close()
+            self._fail(error.message)
+            return
+        finally:
+            os.close(theirs)
+        self._pumps = [self._link.spawn(self._show(ours)), self._link.spawn(self._type(ours))]
+
+    def packet(self, command: int, data: memoryview) -> None:
+        """What the host types."""
+        if command == Command.SHELL_DATA:
+            self._typed.put(command, bytes(data))
+
+    def stop(self) -> None:
+        """Hang up."""
+        for pump in self._pumps:
+            if pump is not asyncio.current_task():
+                pump.cancel()
+        self._typed.close()
+        if self._running is not None:
+            running, self._running = self._running, None
+            self._link.spawn(reap(running, self._pumps, [self._terminal], self._terminal.close))
+
+    async def _show(self, terminal: int) -> None:
+        while True:
+            try:
+                piece = os.read(terminal, self._board.dialect.output_piece_bytes)
+            except BlockingIOError:
+                await readable(terminal)
+                continue
+            except OSError:  # EIO: nobody has the other end open any more
+                break
+            self._send(Command.ECHO_RAW, piece)
+            await self._link.drained()
+        self._finish()
+
+    async def _type(self, terminal: int) -> None:
+        while True:
+            _, keys = await self._typed.get()
+            while keys:
+                try:
+                    keys = keys[os.write(terminal, keys) :]
+                except BlockingIOError:
+                    await _writable(terminal)
+                except OSError:  # the shell has just ended
+                    return
+
+
+async def _writable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_writer(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_writer(descriptor)
