@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from labctl.build.elf import ElfFacts
+from labctl.build.isa import IsaFacts
 from labctl.build.source import SourceIdentity
 from labctl.build.spec import Definition, find_spec
 from labctl.build.toolchain import ToolchainIdentity
@@ -65,7 +66,14 @@ class ToolRecord(Recorded):
     sha256: str
     size_bytes: int
     elf: ElfFacts
+    isa: IsaFacts | None
+    """Optional instructions in its code; ``None`` for machines whose code is not looked into."""
+    sections: dict[str, int]
+    """Bytes of each section of the file."""
     smoke: SmokeRun
+    """Its first start."""
+    infer: SmokeRun | None
+    """Its run of a tiny model; ``None`` for tools that run none."""
     built: datetime
     """When it was built, UTC."""
 

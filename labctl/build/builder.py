@@ -9,16 +9,19 @@ from pathlib import Path
 from labctl.build.artifact import (
     Artifact,
     Manifest,
+    SmokeRun,
     ToolRecord,
     mark_current,
     publish,
     read_artifact,
 )
-from labctl.build.elf import prove, read_elf
+from labctl.build.elf import prove, read_elf, read_sections
+from labctl.build.functions import read_functions
+from labctl.build.isa import prove_isa
 from labctl.build.job import Job, Made, missing_sources
 from labctl.build.plan import KEY_DIGITS, BuildRequest, Plan, make_plan
 from labctl.build.progress import OnProgress, Progress, Step, ignore
-from labctl.build.smoke import smoke_run
+from labctl.build.smoke import infer, smoke_run
 from labctl.errors import ConfigError, HostTimeout
 from labctl.files import cache_dir, locked, sha256_file
 
@@ -97,10 +100,22 @@ def _examine(plan: Plan, name: str, made: Made, on_progress: OnProgress) -> Tool
     tool, path = plan.spec.tools[name], made.file
     facts = read_elf(path)
     prove(name, facts, tool, plan.target)
+    isa = None
+    if facts.machine == "EM_AARCH64":
+        functions = read_functions(made.symbols or (None if facts.stripped else path))
+        isa = prove_isa(name, path, functions, plan.spec.dispatched, plan.target)
     return ToolRecord(
         sha256=sha256_file(path),
         size_bytes=path.stat().st_size,
         elf=facts,
+        isa=isa,
+        sections=read_sections(path),
         smoke=smoke_run(name, tool, path, plan.target),
+        infer=_infer(plan, name, path),
         built=datetime.now(UTC),
     )
+
+
+def _infer(plan: Plan, name: str, path: Path) -> SmokeRun | None:
+    words = plan.infer.get(name, plan.spec.tools[name].infer)
+    return None if words is None else infer(name, words, path, plan.target)

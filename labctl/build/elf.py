@@ -51,6 +51,16 @@ def read_elf(path: Path) -> ElfFacts:
         raise HostError(f"cannot read {path}: {error.strerror}") from error
 
 
+def read_sections(path: Path) -> dict[str, int]:
+    """Size of each named section in bytes; ``.bss`` and its like take memory only."""
+    with path.open("rb") as file:
+        sizes: dict[str, int] = {}
+        for section in ELFFile(file).iter_sections():
+            if section.name:
+                sizes[section.name] = sizes.get(section.name, 0) + int(section["sh_size"])
+        return sizes
+
+
 def _facts(elf: ELFFile) -> ElfFacts:
     interpreter: str | None = None
     dynamic = False

@@ -71,6 +71,8 @@ class Plan:
     source: Source
     choice: Choice
     key: str
+    infer: Mapping[str, tuple[str, ...]]
+    """How tools run a tiny model, where the version has words of its own for that."""
 
     @property
     def target(self) -> Target:
@@ -142,7 +144,7 @@ def make_plan(request: BuildRequest, on_progress: OnProgress = ignore) -> Plan:
         values={**values, "version": label, "revision": source.identity.revision},
         kit=version.source.kit if isinstance(version.source, KitSource) else None,
     )
-    return Plan(order, label, tools, source, choice, _key(order, source))
+    return Plan(order, label, tools, source, choice, _key(order, source), version.infer)
 
 
 def _definitions(

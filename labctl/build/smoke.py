@@ -3,16 +3,20 @@
 import platform
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from labctl import process
 from labctl.build.artifact import SmokeRun
 from labctl.build.spec import ToolSpec
 from labctl.config.target import Target
-from labctl.errors import ConfigError, LabctlError, ProgramFailed
+from labctl.errors import ConfigError, LabctlError, ProgramFailed, printable
+from labctl.files import scratch
+from labctl.gguf.tiny import write_tiny_gguf
 
 SMOKE_SECONDS = 120.0
 _MOST_LINES = 3
+_MOST_CHARACTERS = 200
 #: A shell's, and QEMU's, way to say that a signal ended the program.
 _BY_SIGNAL = 128
 
@@ -38,6 +42,34 @@ def smoke_run(name: str, tool: ToolSpec, path: Path, target: Target) -> SmokeRun
         argv=(*prefix, name, *tool.smoke),
         exit_status=done.exit_status,
         output="\n".join(line.replace(str(path), name) for line in printed[:_MOST_LINES]),
+    )
+
+
+def infer(name: str, words: Sequence[str], path: Path, target: Target) -> SmokeRun:
+    """Let a tool run a tiny model, to prove that it computes and not only starts.
+
+    Where it cannot be started the record says why. Raises as :func:`smoke_run` does.
+    """
+    prefix = _prefix(target)
+    if isinstance(prefix, str):
+        return SmokeRun(done=False, reason=prefix)
+    with scratch(path.parent, ".infer-") as folder:
+        model = write_tiny_gguf(folder / "tiny.gguf")
+        given = [word.replace("{model}", str(model)) for word in words]
+        argv = (*prefix, str(path), *given)
+        done = process.run(argv, timeout=SMOKE_SECONDS, env={"LC_ALL": "C"})
+    if done.exit_status != 0:
+        raise _failure(name, done, target)
+    if not done.stdout.strip():
+        raise ProgramFailed(
+            f"{name} ran a tiny model and printed nothing", details=done.tail(8) or None
+        )
+    said = done.stdout.decode(errors="replace").strip().replace(str(model), "tiny.gguf")
+    return SmokeRun(
+        done=True,
+        argv=(*prefix, name, *words),
+        exit_status=done.exit_status,
+        output=printable(said)[:_MOST_CHARACTERS],
     )
 
 

@@ -52,6 +52,8 @@ class Version(StrictModel):
     """Machine of its files where it is not that of the target: a kit's for a 32-bit userland."""
     definitions: dict[Word, Definition] = Field(default_factory=dict)
     """CMake definitions of this version alone."""
+    infer: dict[Word, tuple[Line, ...]] = Field(default_factory=dict)
+    """``infer`` of tools, where this version wants other arguments."""
     tools: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
     """The tools that it has, in the order of the summary; without it, all tools of the product."""
 
@@ -83,8 +85,8 @@ class StepSpec(StrictModel):
 class Dispatched(StrictModel):
     """Functions that may use what the target lacks, since they run only where it is there."""
 
-    functions: Line
-    """Name of the functions; ``*`` stands for anything."""
+    functions: Annotated[tuple[Line, ...], Field(min_length=1)]
+    """Names of the functions; ``*`` stands for anything."""
     extensions: Annotated[tuple[Word, ...], Field(min_length=1)]
     """The extensions that they may use, in the words of /proc/cpuinfo."""
     reason: Line
@@ -98,7 +100,7 @@ class ToolSpec(StrictModel):
     """Arguments with which it ends quickly and well; without them it is not started."""
     smoke_status: int = 0
     """The exit status that the smoke run has to have."""
-    smoke_model: tuple[Line, ...] | None = None
+    infer: tuple[Line, ...] | None = None
     """Arguments with which it runs a tiny model, the file ``{model}``, for a few tokens."""
     elf: ElfKind = ElfKind.STATIC_EXECUTABLE
     """What the file has to be."""
@@ -157,6 +159,9 @@ class BuildSpec(StrictModel):
             for index, tool in enumerate(version.tools or ()):
                 if tool not in self.tools:
                     yield ("versions", label, "tools", index), unknown("tool", tool, self.tools)
+            for tool in version.infer:
+                if tool not in self.tools:
+                    yield ("versions", label, "infer", tool), unknown("tool", tool, self.tools)
             if isinstance(version.source, KitSource) and version.source.kit not in self.paths:
                 what = unknown("parameter of kind path", version.source.kit, self.paths)
                 yield ("versions", label, "source", "kit"), what

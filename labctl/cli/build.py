@@ -68,7 +68,7 @@ AGENT = "agent"
 @click.option("--ref", help="Tag, branch or full commit of the git repository.")
 @click.option(
     "--builder",
-    type=click.Choice(["auto", *BuilderKind]),
+    type=click.Choice(["auto", *(kind.value for kind in BuilderKind)]),
     default="auto",
     show_default=True,
     help="Where compilers run; auto: the first that can.",
@@ -76,7 +76,7 @@ AGENT = "agent"
 @click.option("--host", metavar="NAME", help="The build host in devices.yaml, for --builder ssh.")
 @click.option(
     "--compiler",
-    type=click.Choice([CompilerKind.ZIG, CompilerKind.GCC]),
+    type=click.Choice([CompilerKind.ZIG.value, CompilerKind.GCC.value]),
     help="Which compiler; default: the builder's own choice.",
 )
 @click.option(

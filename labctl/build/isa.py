@@ -1,0 +1,215 @@
+"""The proof that a program uses no instruction that its target lacks.
+
+An extension that the target does not have may occur only in functions that run-time dispatch
+guards, and those are named with the reason why they may, in a build spec or here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from pydantic import BaseModel, ConfigDict
+
+from labctl.build import a64
+from labctl.build.functions import Functions
+from labctl.build.spec import Dispatched
+from labctl.config.target import Target
+from labctl.errors import ConfigError
+
+#: Functions of C libraries and compiler runtimes that ask the machine before they use more.
+LIBRARIES = (
+    Dispatched(
+        functions=("__aarch64_*",),
+        extensions=("atomics",),
+        reason="outline atomics of the compiler's runtime: they ask the kernel for LSE first",
+    ),
+    Dispatched(
+        functions=("__arm_*",),
+        extensions=("sme", "sve"),
+        reason="SME support of the compiler's runtime: called only by code that uses SME",
+    ),
+    Dispatched(
+        functions=("__*_sve",),
+        extensions=("sve",),
+        reason="a string function of glibc that its ifunc resolver takes on CPUs with SVE only",
+    ),
+    Dispatched(
+        functions=("__*_a64fx",),
+        extensions=("sve",),
+        reason="a string function of glibc that its ifunc resolver takes on A64FX only",
+    ),
+    Dispatched(
+        functions=("__*_mops",),
+        extensions=("mops",),
+        reason="a string function of glibc that its ifunc resolver takes on CPUs with MOPS only",
+    ),
+    Dispatched(
+        functions=(
+            *("malloc", "calloc", "realloc", "free", "memalign", "*_memalign*", "_int_*"),
+            *("__libc_*", "__malloc_*", "__realloc", "__calloc"),
+        ),
+        extensions=("mte",),
+        reason="memory tagging in glibc's malloc, off unless the kernel offers it and a tunable "
+        "asks for it",
+    ),
+    Dispatched(
+        functions=("uw_*", "_Unwind_*", "execute_stack_op", "init_dwarf_reg_size_table"),
+        extensions=("sve",),
+        reason="GCC's unwinder: it asks for the vector length only in frames that SVE code left",
+    ),
+    Dispatched(
+        functions=("*_*alloc",),
+        extensions=("mte",),
+        reason="memory tagging of glibc's malloc, off unless a tunable asks for it",
+    ),
+    Dispatched(
+        functions=("*_malloc_usable_size",),
+        extensions=("mte",),
+        reason="memory tagging of glibc's malloc, off unless a tunable asks for it",
+    ),
+    Dispatched(
+        functions=("_*_memalign*",),
+        extensions=("mte",),
+        reason="memory tagging of glibc's malloc, off unless a tunable asks for it",
+    ),
+    Dispatched(
+        functions=("free",),
+        extensions=("mte",),
+        reason="memory tagging of glibc's malloc, off unless a tunable asks for it",
+    ),
+    Dispatched(
+        functions=("_Unwind_GetGR",),
+        extensions=("sve",),
+        reason="the unwinder of GCC's runtime: it asks for the vector length of SVE frames only",
+    ),
+    Dispatched(
+        functions=("execute_stack_op",),
+        extensions=("sve",),
+        reason="the unwinder of GCC's runtime: it asks for the vector length of SVE frames only",
+    ),
+    Dispatched(
+        functions=("uw_update_context*",),
+        extensions=("sve",),
+        reason="the unwinder of GCC's runtime: it asks for the vector length of SVE frames only",
+    ),
+)
+
+_MOST_NAMES = 3
+_INSTRUCTION_BYTES = 4
+_UNNAMED = "no function is known there"
+
+
+class DispatchedUse(BaseModel):
+    """Functions that use what the target lacks, behind a guard."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    extensions: tuple[str, ...]
+    functions: tuple[str, ...]
+    reason: str
+
+
+class IsaFacts(BaseModel):
+    """Optional instructions in a program's code."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    used: dict[str, int]
+    """Extension, in the words of /proc/cpuinfo -> number of its instructions."""
+    dispatched: tuple[DispatchedUse, ...] = ()
+    """What of it the target lacks, and why it may be there all the same."""
+    named: bool
+    """Whether the functions were known: otherwise data among the code could not be told apart."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """Instructions of one extension in one function."""
+
+    extension: str
+    function: str
+    address: int
+    count: int
+
+
+def read_isa(path: Path, functions: Functions) -> tuple[IsaFacts, list[Hit]]:
+    """What the code of an A64 program uses, and where."""
+    used: dict[str, int] = {}
+    counts: dict[tuple[str, str], list[int]] = {}
+    with path.open("rb") as file:
+        for section in ELFFile(file).iter_sections():
+            if not section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR or not section["sh_size"]:
+                continue
+            start = int(section["sh_addr"])
+            raw = section.data()
+            words = np.frombuffer(raw[: len(raw) & ~3], dtype="<u4").copy()
+            for first, end in functions.data_ranges(start, start + len(raw)):
+                words[_index(first - start) : _index(end - start + 3)] = 0
+            for extension, positions in a64.find(words):
+                used[extension] = used.get(extension, 0) + len(positions)
+                for position in positions.tolist():
+                    address = start + position * _INSTRUCTION_BYTES
+                    name = functions.name(address) or _UNNAMED
+                    counts.setdefault((extension, name), []).append(address)
+    hits = [Hit(ext, name, at[0], len(at)) for (ext, name), at in sorted(counts.items())]
+    return IsaFacts(used=dict(sorted(used.items())), named=functions.known), hits
+
+
+def _index(offset: int) -> int:
+    return offset // _INSTRUCTION_BYTES
+
+
+def prove_isa(
+    name: str, path: Path, functions: Functions, allowed: Sequence[Dispatched], target: Target
+) -> IsaFacts:
+    """What a program uses; refuse it when the target lacks some of it and nothing guards that.
+
+    Raises ConfigError that names the functions.
+    """
+    facts, hits = read_isa(path, functions)
+    lacking = [hit for hit in hits if hit.extension not in target.features]
+    guarded: dict[Dispatched, list[Hit]] = {}
+    bare: list[Hit] = []
+    for hit in lacking:
+        guard = next((rule for rule in (*allowed, *LIBRARIES) if _covers(rule, hit)), None)
+        if guard is None:
+            bare.append(hit)
+        else:
+            guarded.setdefault(guard, []).append(hit)
+    if bare:
+        raise _refusal(name, bare, target)
+    uses = tuple(
+        DispatchedUse(
+            extensions=tuple(sorted({hit.extension for hit in found})),
+            functions=tuple(sorted({hit.function for hit in found})),
+            reason=rule.reason,
+        )
+        for rule, found in guarded.items()
+    )
+    return facts.model_copy(update={"dispatched": uses})
+
+
+def _covers(rule: Dispatched, hit: Hit) -> bool:
+    return hit.extension in rule.extensions and any(
+        fnmatchcase(hit.function, pattern) for pattern in rule.functions
+    )
+
+
+def _refusal(name: str, bare: Sequence[Hit], target: Target) -> ConfigError:
+    most = sorted(bare, key=lambda hit: -hit.count)
+    shown = "; ".join(
+        f"{hit.extension} in {hit.function} ({hit.count} at {hit.address:#x} and on)"
+        for hit in most[:_MOST_NAMES]
+    )
+    more = f"; and {len(bare) - _MOST_NAMES} more" if len(bare) > _MOST_NAMES else ""
+    lines = [f"{hit.extension:10} {hit.count:6} {hit.address:#10x} {hit.function}" for hit in most]
+    return ConfigError(
+        f"{name} uses instructions that target {target.name} does not have: {shown}{more}",
+        hint="build it with the target's own flags (GGML_NATIVE=OFF for llama.cpp); code that asks "
+        "the CPU first is named under 'dispatched' in the build spec",
+        details="\n".join(lines[:40]),
+    )
