@@ -12,6 +12,7 @@ from labctl.config.lab import (
     find_lab,
 )
 from labctl.files import host_reads
+from labctl.hdc import Consent
 from labctl.transport import Transport, connect
 
 
@@ -29,12 +30,25 @@ def runs_folder(invocation: Invocation, run: str) -> Path:
     return lab_of(invocation).root / "runs"
 
 
-def connect_board(board: Board) -> Transport:
-    """The way to a board; the link is opened by the first operation."""
+def connect_board(
+    board: Board, *, key_file: Path | None = None, consent: Consent | None = None
+) -> Transport:
+    """The way to a board; the link is opened by the first operation.
+
+    ``key_file`` wins over the lab's; ``consent``: see :func:`labctl.transport.connect`.
+    """
     way = board.transport
     match way:
         case HdcTcpTransport():
-            return connect(way.kind, link=way.link, address=way.address)
+            if key_file is None and way.key_file is not None:
+                key_file = Path(way.key_file)
+            return connect(
+                way.kind,
+                link=way.link,
+                address=way.address,
+                key_file=key_file,
+                consent=consent,
+            )
         case HdcServerTransport():
             return connect(way.kind, link=way.link, key=way.key, server=way.server)
         case LocalTransport():

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),
+    "hdc": ("labctl.cli.hdc", "hdc", "Drive a board over hdc, without hdc's own program."),
     "virtual-board": (
         "labctl.cli.virtual_board",
         "virtual_board",
@@ -35,6 +36,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "completion": ("labctl.cli.completion", "completion", "Print a shell completion script."),
 }
 
+#: Commands that pass a remote exit status on, and need one of their own for their failures.
+_PASSING_STATUS = ("shell", "hdc shell")
 BUG_HINT = "not your mistake: please report it with what `labctl --debug ...` prints"
 
 
@@ -45,6 +48,9 @@ class NobodyReads(Exception):
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is used."""
 
+    #: name -> (module, attribute, one line of help), in the order that a new user needs them.
+    lazy = COMMANDS
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; click alone would end with 1, which says that a program failed."""
         try:
@@ -53,14 +59,14 @@ class LazyGroup(click.Group):
             raise NobodyReads from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """The commands in the order a new user needs them."""
-        return list(COMMANDS)
+        """The commands, in order."""
+        return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
-        module, attribute, _ = COMMANDS[cmd_name]
+        module, attribute, _ = self.lazy[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
@@ -73,13 +79,13 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             from labctl.config.names import did_you_mean
 
-            near = did_you_mean(args[0], COMMANDS)
+            near = did_you_mean(args[0], self.lazy)
             raise click.UsageError(f"{error.message.rstrip('.')}{near}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, self.lazy[name][2]) for name in self.list_commands(ctx)])
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -152,7 +158,7 @@ def run_cli(words: list[str]) -> int:
             traceback.print_exc()
         status = _explain(error)
         failed_itself = not isinstance(error, click.exceptions.Exit | click.Abort)
-        if invocation.command == "shell" and failed_itself:
+        if invocation.command in _PASSING_STATUS and failed_itself:
             return ExitStatus.SHELL_FAILURE
         return status
     except KeyboardInterrupt:

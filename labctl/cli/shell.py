@@ -1,11 +1,11 @@
 """``labctl shell``."""
 
-import sys
-
 import click
 
 from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.output import write_output
 from labctl.cli.root import Invocation
+from labctl.errors import ExitStatus
 from labctl.transport import remote_words
 
 
@@ -27,14 +27,12 @@ def shell(invocation: Invocation, board: str, command: tuple[str, ...], timeout:
     """Run a command on a board.
 
     Each word reaches the command as it is; for pipes and variables say sh -c 'TEXT'. Standard input
-    is closed; standard output and error come as one stream. Ends with the command's own exit
-    status, or with 255 when labctl itself failed.
+    is closed; standard output and error come as one stream, as they are made. Ends with the
+    command's own exit status, or with 255 when labctl itself failed.
     """
     words = command[1:] if command[0] == "--" else command
     if not words:
         raise click.UsageError("there is no command after --")
     with connect_board(lab_of(invocation).board(board)) as transport:
-        result = transport.run(remote_words(*words), timeout=timeout)
-    sys.stdout.buffer.write(result.output)
-    sys.stdout.buffer.flush()
-    return result.exit_status
+        invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known
+        return transport.stream(remote_words(*words), timeout=timeout, write=write_output)

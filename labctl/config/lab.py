@@ -53,6 +53,14 @@ class HdcTcpTransport(StrictModel):
     """`tcp`: straight to the board's hdc daemon; no `hdc` program is needed on this host."""
     address: Endpoint
     """Where the board's hdc daemon listens, HOST:PORT."""
+    key_file: HostPath | None = None
+    """The host key to show to a locked board; otherwise ~/.harmony/hdckey, else labctl's own."""
+
+    @field_validator("key_file")
+    @classmethod
+    def _key_file_in_the_lab(cls, key_file: str | None, info: ValidationInfo) -> str | None:
+        root = (info.context or {}).get(LAB_ROOT)
+        return key_file if key_file is None or root is None else str(Path(root) / key_file)
 
     @property
     def host(self) -> str:

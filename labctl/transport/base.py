@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
-from labctl.errors import ConfigError, RemoteExit
+from labctl.errors import ConfigError, LinkError, RemoteExit
 
 Progress = Callable[[int], None]
 #: Takes output as it comes.
@@ -94,6 +94,28 @@ def check_command(command: str) -> bytes:
         raise ConfigError(f"a command holds what is no text: {command!r}") from error
 
 
+class Carried(Protocol):
+    """Connections that are carried between this host and a board."""
+
+    @property
+    def listen(self) -> str:
+        """The node that listens; a port that the system chose stands in it."""
+
+    @property
+    def failure(self) -> LinkError | None:
+        """Why nothing is carried any more; None while that is not known."""
+
+
+class Terminal(Protocol):
+    """An interactive shell on a board."""
+
+    def send(self, data: bytes) -> None:
+        """Give it what was typed. Raises LinkError."""
+
+    def receive(self, timeout: float) -> bytes | None:
+        """What it printed next; None at its end. Raises CommandTimeout, another LinkError."""
+
+
 class Transport(ABC):
     """A live way to one board. Methods may be called from several threads at once."""
 
@@ -119,24 +141,43 @@ class Transport(ABC):
 
     @abstractmethod
     def push(
-        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+        self,
+        local: Path,
+        remote: str,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> None:
         """Copy a local file to the absolute path ``remote`` and prove its hash there.
 
         ``timeout`` bounds each wait for progress, not the whole transfer. ``progress`` gets bytes
-        sent so far. The parent directory must exist. Not atomic: callers push to a temporary name.
+        sent so far. The parent directory must exist. Not atomic: callers push to a temporary name,
+        as :func:`labctl.transport.send` does. ``compress``: where the board is known to do it well.
         Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, ConfigError (unsafe path).
         """
 
     @abstractmethod
     def pull(
-        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+        self,
+        remote: str,
+        local: Path,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> None:
         """Copy a file from the board; ``local`` appears only once its hash is proven."""
 
     @abstractmethod
     def push_directory(
-        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+        self,
+        local: Path,
+        remote: str,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> Copied:
         """Make ``remote`` hold what is in ``local``: all files proven, modes and empty ones kept.
 
@@ -146,7 +187,13 @@ class Transport(ABC):
 
     @abstractmethod
     def pull_directory(
-        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+        self,
+        remote: str,
+        local: Path,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> Copied:
         """Copy a directory from the board; ``local`` appears whole, or not at all.
 
@@ -158,9 +205,16 @@ class Transport(ABC):
     def forward(self, remote_port: int) -> AbstractContextManager[int]:
         """Carry a TCP port of the board to a free port on loopback of this host, while held."""
 
-    def reverse(self, remote_port: int, local_port: int) -> AbstractContextManager[None]:
-        """Carry a TCP port of this host to a port of the board, while held."""
-        raise self._cannot(f"carry port {local_port} to port {remote_port} of the board")
+    def carry(
+        self, listen: str, connect: str, *, reverse: bool = False
+    ) -> AbstractContextManager["Carried"]:
+        """While held, connections to ``listen`` on this host go to ``connect`` on the board.
+
+        With ``reverse`` the board listens, and this host connects. Both are nodes as hdc writes
+        them: ``tcp:PORT``, ``localabstract:NAME``, ``localfilesystem:PATH``.
+        Raises ConfigError (no such node), HostError or BoardError (cannot listen), LinkError.
+        """
+        raise self._cannot(f"carry {connect if reverse else listen}")
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
         """Tell the board to restart; :func:`labctl.transport.reboot` waits until it has."""
@@ -176,6 +230,11 @@ class Transport(ABC):
         """The board's log, as it comes, until ``timeout`` seconds are over or the log ends."""
         del words, timeout, write
         raise self._cannot("give a log: it has no hilog")
+
+    def interact(self, *, timeout: float) -> AbstractContextManager[Terminal]:
+        """An interactive shell on a terminal of the board; ``timeout`` (s) bounds each sending."""
+        del timeout
+        raise self._cannot("be worked on in a terminal of its own")
 
     def _cannot(self, what: str) -> ConfigError:
         return ConfigError(f"{self.label} cannot {what}", hint="boards over hdc can")

@@ -1,12 +1,18 @@
 """From plain configuration values to a transport."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from labctl.errors import ConfigError
-from labctl.hdc import ServerSession, Session
+from labctl.hdc import Consent, HdcServer, ServerSession, Session
 from labctl.hdc.server.keys import check_key
 from labctl.transport.base import Transport
 from labctl.transport.hdc import HdcTransport
 from labctl.transport.local import LocalTransport
 from labctl.transport.serving import running_server
+
+if TYPE_CHECKING:
+    from labctl.hdc.keys import HostKey
 
 
 def connect(
@@ -16,6 +22,8 @@ def connect(
     address: str = "",
     key: str = "",
     server: str = "",
+    key_file: Path | None = None,
+    consent: Consent | None = None,
     connect_timeout: float = 10.0,
 ) -> Transport:
     """The way to a board; the link itself is opened by the first operation, and again when lost.
@@ -23,7 +31,10 @@ def connect(
     ``kind`` is ``local`` (this host) or ``hdc``, that with ``link`` ``tcp`` (to the board's hdcd at
     ``address``, ``HOST:PORT``) or ``server`` (to the board ``key`` of the hdc server at
     ``server``). ``connect_timeout`` (s) bounds each opening; starting a server comes on top.
-    Raises ConfigError.
+
+    A board on TCP that is locked is shown the host key in ``key_file``; without one the user's own
+    (``~/.harmony/hdckey``), else labctl's; a server has a key of its own. ``consent`` says how long
+    to wait on TCP for somebody who allows this host on the board. Raises ConfigError.
     """
     if kind == "local":
         return LocalTransport()
@@ -31,9 +42,21 @@ def connect(
         raise ConfigError(f"unknown transport {kind!r}", hint="known are: hdc, local")
     if link == "tcp":
         host, port = _split(address, "a board")
+
+        def find_key() -> "HostKey":
+            from labctl.hdc.keys import HostKey  # costly to import, and few boards are locked
+
+            return HostKey.of_this_user() if key_file is None else HostKey.load(key_file)
+
         return HdcTransport(
             f"hdc tcp {host}:{port}",
-            lambda: Session.connect(host, port, timeout=connect_timeout),
+            lambda: Session.connect(
+                host,
+                port,
+                timeout=connect_timeout,
+                find_key=find_key,
+                consent=consent or Consent(),
+            ),
         )
     if link != "server":
         raise ConfigError(f"hdc over {link!r} is not available", hint="links are: tcp, server")
@@ -45,6 +68,14 @@ def connect(
             running_server(host, port, timeout=connect_timeout), key, timeout=connect_timeout
         ),
     )
+
+
+def find_server(address: str) -> HdcServer:
+    """The hdc server at ``HOST:PORT``, to be asked what it knows; nothing is started.
+
+    Raises ConfigError.
+    """
+    return HdcServer(*_split(address, "an hdc server"))
 
 
 def _split(address: str, what: str) -> tuple[str, int]:

@@ -5,12 +5,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkError
 from labctl.hdc import HostLink
 from labctl.transport.base import (
+    Carried,
     CommandResult,
     Copied,
     Progress,
@@ -32,6 +34,8 @@ _LOG = logging.getLogger("labctl.transport")
 
 #: hdc's command line takes 61,439 bytes; the same bound here keeps every link equal.
 MAX_COMMAND_BYTES = 60_000
+#: Patience for the start of what then goes on: a forwarded port, a terminal.
+START_SECONDS = 10.0
 #: A command that prints more is stopped: output is held in memory. Larger things are pulled.
 MAX_OUTPUT_BYTES = 64 << 20
 
@@ -71,44 +75,75 @@ class HdcTransport(Transport):
         return self._execute(command, timeout, write)
 
     def push(
-        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+        self,
+        local: Path,
+        remote: str,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> None:
         """Send a file and prove it by its hash on the board, or by reading it back."""
         check_remote_path(remote)
-        copier = self._copier(timeout)
+        copier = self._copier(timeout, compress)
         digest = copier.send(local, remote, running_total(progress))
         copier.on_board(remote, digest).require(digest, f"{local} pushed to {remote}")
 
     def pull(
-        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+        self,
+        remote: str,
+        local: Path,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> None:
         """Receive a file; ``local`` appears only once its hash on the board agrees."""
         check_remote_path(remote)
-        copier = self._copier(timeout)
+        copier = self._copier(timeout, compress)
         with appearing(local) as file:
             digest = copier.fetch(remote, file.write, running_total(progress))
             copier.on_board(remote, digest).require(digest, f"{remote} pulled to {local}")
 
     def push_directory(
-        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+        self,
+        local: Path,
+        remote: str,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> Copied:
         """Send a directory; see :class:`Transport`."""
-        copier = self._copier(timeout)
+        copier = self._copier(timeout, compress)
         return push_tree(self, copier, local, remote, timeout=timeout, progress=progress)
 
     def pull_directory(
-        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+        self,
+        remote: str,
+        local: Path,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> Copied:
         """Receive a directory; see :class:`Transport`."""
-        copier = self._copier(timeout)
+        copier = self._copier(timeout, compress)
         return pull_tree(self, copier, remote, local, timeout=timeout, progress=progress)
 
-    def forward(self, remote_port: int) -> AbstractContextManager[int]:
-        """Not carried over hdc yet. Raises ConfigError."""
-        raise ConfigError(
-            f"{self.label}: ports of the board (here {remote_port}) cannot be forwarded over hdc",
-            hint="run the client on the board, or reach the port over the board's network",
-        )
+    @contextmanager
+    def forward(self, remote_port: int) -> Iterator[int]:
+        """Carry a port of the board; see :class:`Transport`."""
+        with self.carry("tcp:0", f"tcp:{remote_port}") as carried:
+            yield int(carried.listen.removeprefix("tcp:"))
+
+    @contextmanager
+    def carry(self, listen: str, connect: str, *, reverse: bool = False) -> Iterator[Carried]:
+        """Carry connections; see :class:`Transport`."""
+        link = self._connected()
+        start = link.reverse if reverse else link.forward
+        with start(listen, connect, timeout=START_SECONDS) as forwarding:
+            yield _Carried(forwarding.listen, link)
 
     def is_alive(self) -> bool:
         """True when the board runs a command now."""
@@ -187,10 +222,23 @@ class HdcTransport(Transport):
             with suppress(LinkError, BoardError):
                 self.run(f"rm -f {words}", timeout=ASIDE_SECONDS)
 
-    def _copier(self, timeout: float) -> HdcCopier:
+    def _copier(self, timeout: float, compress: bool) -> HdcCopier:
         if self.board_hash is None:
             self.board_hash = find_board_hash(self, timeout)
-        return HdcCopier(self, self.board_hash, self._connected, timeout)
+        return HdcCopier(self, self.board_hash, self._connected, timeout, compress)
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """Connections carried over one link: they do not survive it."""
+
+    listen: str
+    link: HostLink
+
+    @property
+    def failure(self) -> LinkError | None:
+        """Why nothing is carried any more."""
+        return self.link.failure
 
 
 class _Limited:

@@ -29,6 +29,7 @@ class HdcCopier:
     board_hash: BoardHash
     connected: Callable[[], HostLink]
     timeout: float
+    compress: bool
 
     def send(self, local: Path, remote: str, seen: Seen) -> Digest:
         """Send a file; what was sent, hashed."""

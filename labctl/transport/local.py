@@ -60,33 +60,59 @@ class LocalTransport(Transport):
         return _status(status, command)
 
     def push(
-        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+        self,
+        local: Path,
+        remote: str,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> None:
         """Copy a file and read the copy back; a local copy always makes progress."""
-        del timeout
+        del timeout, compress
         digest = _Copier().send(local, check_remote_path(remote), running_total(progress))
         _hash(remote).require(digest, f"{local} pushed to {remote}")
 
     def pull(
-        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+        self,
+        remote: str,
+        local: Path,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> None:
         """Copy a file; ``local`` appears only once it is whole."""
-        del timeout
+        del timeout, compress
         check_remote_path(remote)
         with appearing(local) as target:
             digest = _fetch(remote, target, running_total(progress))
             _hash(remote).require(digest, f"{remote} pulled to {local}")
 
     def push_directory(
-        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+        self,
+        local: Path,
+        remote: str,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> Copied:
         """Copy a directory; see :class:`Transport`."""
+        del compress
         return push_tree(self, _Copier(), local, remote, timeout=timeout, progress=progress)
 
     def pull_directory(
-        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+        self,
+        remote: str,
+        local: Path,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> Copied:
         """Copy a directory; see :class:`Transport`."""
+        del compress
         return pull_tree(self, _Copier(), remote, local, timeout=timeout, progress=progress)
 
     @contextmanager

@@ -4,6 +4,7 @@ hdc itself has transfers of directories, but they lose empty directories, keep t
 only, follow symbolic links wherever they lead, and put things elsewhere when the destination
 exists. Here the directories are made by a command, each file is sent under its full path, and
 modes are set and all hashes asked for at the end: the same on each link and each version of hdcd.
+All of it happens in a directory beside the final one: what is seen there is proven.
 
 Symbolic links: a link to a file is pushed as that file; other links (to directories, to nothing)
 are left out and named in the summary. A pull makes and follows no links at all.
@@ -11,10 +12,11 @@ are left out and named in the summary. A pull makes and follows no links at all.
 
 import os
 import re
+import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -22,7 +24,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Protocol
 
-from labctl.errors import ConfigError, IntegrityError, ProtocolError
+from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, ProtocolError
 from labctl.files import host_writes, sync_directory
 from labctl.transport.answers import require
 from labctl.transport.base import Copied, Progress, Transport, remote_words
@@ -75,19 +77,32 @@ def push_tree(
 ) -> Copied:
     """See :meth:`Transport.push_directory`."""
     tree = _walk(local)
-    places = {name: _place(remote, name) for name in (*tree.directories, *tree.files)}
-    for path in places.values():
-        check_remote_path(path)
-    for batch in _batches([places[name] for name in tree.directories]):
-        made = transport.run(remote_words("mkdir", "-p", *batch), timeout=timeout)
-        require(made, f"{transport.label}: cannot make {remote}")
+    for name in (*tree.directories, *tree.files):
+        check_remote_path(_place(remote, name))
     counter = _Counter(progress)
-    sent = {places[name]: copier.send(local / name, places[name], counter) for name in tree.files}
-    _prove(transport, copier, sent, f"{local} pushed to {remote}", timeout)
-    for mode, names in groupby((*tree.files.items(), *_inner_first(tree)), key=itemgetter(1)):
-        for batch in _batches([places[name] for name, _ in names]):
-            changed = transport.run(remote_words("chmod", f"{mode:o}", *batch), timeout=timeout)
-            require(changed, f"{transport.label}: cannot set modes below {remote}")
+    board = _Board(transport, timeout)
+    staged = f"{remote}.labctl-{secrets.token_hex(8)}"
+    places = {name: _place(staged, name) for name in (*tree.directories, *tree.files)}
+    try:
+        board.each(("mkdir", "-p"), [places[name] for name in tree.directories])
+        sent = {
+            places[name]: copier.send(local / name, places[name], counter) for name in tree.files
+        }
+        _prove(transport, copier, sent, f"{local} pushed to {remote}", timeout)
+        board.chmod((places[name], mode) for name, mode in tree.files.items())
+        if board.is_missing(remote):
+            board.chmod((places[name], mode) for name, mode in _inner_first(tree))
+            board.each(("mv",), [staged, remote])
+        else:
+            board.each(("mkdir", "-p"), [_place(remote, name) for name in tree.directories])
+            for name in tree.files:
+                board.each(("mv", "-f"), [places[name], _place(remote, name)])
+            board.chmod((_place(remote, name), mode) for name, mode in _inner_first(tree))
+            board.each(("rm", "-rf"), [staged])
+    except BaseException:
+        with suppress(LinkError, BoardError):
+            board.each(("rm", "-rf"), [staged])
+        raise
     return Copied(len(sent), counter.done, tuple(tree.skipped))
 
 
@@ -116,6 +131,35 @@ def pull_tree(
         for name, mode in (*tree.files.items(), *_inner_first(tree)):
             (folder / name).chmod(mode)
     return Copied(len(received), counter.done, tuple(tree.skipped))
+
+
+@dataclass(frozen=True)
+class _Board:
+    """Small commands on the board that must succeed. Raises LinkError, BoardError."""
+
+    transport: Transport
+    timeout: float
+
+    def each(self, words: Sequence[str], paths: Sequence[str]) -> None:
+        """A command with all paths; more than one when they are many."""
+        for batch in _batches(paths):
+            done = self.transport.run(remote_words(*words, *batch), timeout=self.timeout)
+            require(done, f"{self.transport.label}: cannot {words[0]}")
+
+    def chmod(self, modes: Iterable[tuple[str, int]]) -> None:
+        """Set modes, in order; neighbours of the same mode share a command."""
+        for mode, group in groupby(modes, key=itemgetter(1)):
+            self.each(("chmod", f"{mode:o}"), [path for path, _ in group])
+
+    def is_missing(self, path: str) -> bool:
+        """Whether nothing has that name yet."""
+        word = remote_words(path)
+        return (
+            self.transport.run(
+                f"[ ! -e {word} ] && [ ! -L {word} ]", timeout=self.timeout
+            ).exit_status
+            == 0
+        )
 
 
 class _Counter:

@@ -31,21 +31,25 @@ class Watched(Transport):
     def stream(self, command, *, timeout, write):  # type: ignore[no-untyped-def]
         return self.inner.stream(command, timeout=timeout, write=write)
 
-    def push(self, local, remote, *, timeout, progress=None):  # type: ignore[no-untyped-def]
+    def push(self, local, remote, *, timeout, progress=None, compress=False):  # type: ignore[no-untyped-def]
         self.pushed.append(remote)
-        self.inner.push(local, remote, timeout=timeout, progress=progress)
+        self.inner.push(local, remote, timeout=timeout, progress=progress, compress=compress)
         self.after_push()
         if self.fail:
             raise self.fail
 
-    def pull(self, remote, local, *, timeout, progress=None):  # type: ignore[no-untyped-def]
-        self.inner.pull(remote, local, timeout=timeout, progress=progress)
+    def pull(self, remote, local, *, timeout, progress=None, compress=False):  # type: ignore[no-untyped-def]
+        self.inner.pull(remote, local, timeout=timeout, progress=progress, compress=compress)
 
-    def push_directory(self, local, remote, *, timeout, progress=None):  # type: ignore[no-untyped-def]
-        return self.inner.push_directory(local, remote, timeout=timeout, progress=progress)
+    def push_directory(self, local, remote, *, timeout, progress=None, compress=False):  # type: ignore[no-untyped-def]
+        return self.inner.push_directory(
+            local, remote, timeout=timeout, progress=progress, compress=compress
+        )
 
-    def pull_directory(self, remote, local, *, timeout, progress=None):  # type: ignore[no-untyped-def]
-        return self.inner.pull_directory(remote, local, timeout=timeout, progress=progress)
+    def pull_directory(self, remote, local, *, timeout, progress=None, compress=False):  # type: ignore[no-untyped-def]
+        return self.inner.pull_directory(
+            remote, local, timeout=timeout, progress=progress, compress=compress
+        )
 
     def forward(self, remote_port):  # type: ignore[no-untyped-def]
         return self.inner.forward(remote_port)

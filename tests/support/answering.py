@@ -38,22 +38,46 @@ class AnsweringTransport(Transport):
         return result.exit_status
 
     def push(
-        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+        self,
+        local: Path,
+        remote: str,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> None:
         raise ConfigError("no transfers here")
 
     def pull(
-        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+        self,
+        remote: str,
+        local: Path,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> None:
         raise ConfigError("no transfers here")
 
     def push_directory(
-        self, local: Path, remote: str, *, timeout: float, progress: Progress | None = None
+        self,
+        local: Path,
+        remote: str,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> Copied:
         raise ConfigError("no transfers here")
 
     def pull_directory(
-        self, remote: str, local: Path, *, timeout: float, progress: Progress | None = None
+        self,
+        remote: str,
+        local: Path,
+        *,
+        timeout: float,
+        progress: Progress | None = None,
+        compress: bool = False,
     ) -> Copied:
         raise ConfigError("no transfers here")
 

@@ -1,0 +1,103 @@
+"""``labctl hdc send`` and ``labctl hdc recv``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from labctl.cli.hdc.target import Choice
+from labctl.cli.progress import ProgressView, Step
+from labctl.report.units import size
+from labctl.transport import Delivered, receive, send
+
+#: Patience for each sign of progress.
+_STALL_SECONDS = 30.0
+
+_compress = click.option(
+    "--compress", "-z", is_flag=True, help="LZ4, where the board is known to handle it well."
+)
+_mode = click.option(
+    "--mode", "-m", is_flag=True, help="Keep a file's permissions; directories always keep theirs."
+)
+_stall = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=_STALL_SECONDS,
+    show_default=True,
+    help="Seconds without any progress after which this fails.",
+)
+
+
+@click.command("send", epilog="Example: labctl hdc -t dayu200 send model.gguf /data/local/tmp/")
+@_compress
+@_mode
+@_stall
+@click.argument("local", type=click.Path(path_type=Path))
+@click.argument("remote")
+@click.pass_obj
+def send_(
+    choice: Choice, *, local: Path, remote: str, compress: bool, mode: bool, timeout: float
+) -> None:
+    """Send a file or a directory, proven by its hash.
+
+    REMOTE is absolute; where it is a directory, LOCAL goes into it. What was there is replaced only
+    when all of the new is proven. A link to a file is sent as that file, other links are left out.
+    """
+    with choice.connected() as transport, _shown(f"sending {local}") as step:
+        done = send(
+            transport,
+            local,
+            remote,
+            timeout=timeout,
+            progress=step.update,
+            compress=compress,
+            keep_mode=mode,
+        )
+    _tell(done)
+
+
+@click.command(epilog="Example: labctl hdc -t dayu200 recv /data/log/hilog logs")
+@_compress
+@_mode
+@_stall
+@click.argument("remote")
+@click.argument("local", type=click.Path(path_type=Path), default=Path())
+@click.pass_obj
+def recv(
+    choice: Choice, *, remote: str, local: Path, compress: bool, mode: bool, timeout: float
+) -> None:
+    """Receive a file or a directory, proven by its hash.
+
+    LOCAL is this directory when left out; where it is a directory, REMOTE goes into it. Nothing
+    appears until all of it is proven. Links in a directory are left out.
+    """
+    with choice.connected() as transport, _shown(f"receiving {remote}") as step:
+        done = receive(
+            transport,
+            remote,
+            local,
+            timeout=timeout,
+            progress=step.update,
+            compress=compress,
+            keep_mode=mode,
+        )
+    _tell(done)
+
+
+@contextmanager
+def _shown(what: str) -> Iterator[Step]:
+    with ProgressView() as view:
+        step = view.open(what)
+        try:
+            yield step
+        finally:
+            step.abandon()
+
+
+def _tell(done: Delivered) -> None:
+    copied = done.copied
+    for name in copied.skipped:
+        click.echo(f"left out: {name} (neither a file nor a directory)", err=True)
+    files = "1 file" if copied.files == 1 else f"{copied.files} files"
+    click.echo(f"{done.path}: {files}, {size(copied.size_bytes)}, proven by hash")

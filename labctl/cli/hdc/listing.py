@@ -1,0 +1,96 @@
+"""``labctl hdc list``."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+
+import click
+
+from labctl.cli.hdc.target import Choice
+from labctl.cli.lab import connect_board
+from labctl.config.lab import HDC_SERVER
+from labctl.errors import InfraError, LinkRefused, NotAuthorised
+from labctl.transport import Transport, boot_id, find_server
+
+_TIMEOUT_SECONDS = 10.0
+_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A board as the list shows it.
+
+    ``target`` is what ``-t`` takes, ``way`` how it is reached: over which link, or (of a server's
+    boards) USB, TCP or UART. ``detail`` is its name, or why it is not there.
+    """
+
+    target: str
+    state: str
+    way: str
+    detail: str = ""
+
+
+@click.command("list", epilog="Example: labctl hdc --server 127.0.0.1:8710 list")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@click.pass_obj
+def list_boards(choice: Choice, as_json: bool) -> None:
+    """List boards and their state.
+
+    The lab's boards on hdc are asked, or the one that -t names. With --server that server's boards
+    are listed as it knows them; without a lab, those of this host's server, if one runs.
+    """
+    lab = choice.lab()
+    if choice.target is not None:
+        found = [_asked(choice.target, choice.connected())]
+    elif choice.server is not None:
+        found = _of_server(choice.server)
+    elif lab is not None:
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+            boards = [b for b in lab.lab.boards.values() if b.transport.kind == "hdc"]
+            found = list(
+                pool.map(
+                    lambda board: _asked(
+                        board.name, connect_board(board, key_file=choice.key_file)
+                    ),
+                    boards,
+                )
+            )
+    else:
+        try:
+            found = _of_server(HDC_SERVER)
+        except LinkRefused:
+            found = []
+            click.echo(
+                f"no lab here, and no hdc server at {HDC_SERVER}: a board on TCP is reached with"
+                " -t HOST:PORT",
+                err=True,
+            )
+    if as_json:
+        click.echo(json.dumps([asdict(listed) for listed in found], indent=2))
+        return
+    width = max((len(listed.target) for listed in found), default=0)
+    for listed in found:
+        line = f"{listed.target:{width}}  {listed.state:12}  {listed.way}  {listed.detail}"
+        click.echo(line.rstrip())
+
+
+def _of_server(server: str) -> list[Listed]:
+    boards = find_server(server).list_targets(timeout=_TIMEOUT_SECONDS)
+    return [Listed(board.key, board.state, board.connection, board.name) for board in boards]
+
+
+def _asked(target: str, way: AbstractContextManager[Transport]) -> Listed:
+    """A board's own answer, in the words that hdc has for states."""
+    state, detail, label = "Connected", "", ""
+    try:
+        with way as transport:
+            label = transport.label
+            boot_id(transport, timeout=_TIMEOUT_SECONDS)
+    except NotAuthorised as error:
+        state, detail = "Unauthorized", error.message
+    except LinkRefused as error:
+        state, detail = "Offline", error.message
+    except InfraError as error:
+        state, detail = "Unknown", error.message
+    return Listed(target, state, label, detail)

@@ -1,0 +1,46 @@
+"""``labctl hdc forward``."""
+
+import click
+
+from labctl.cli.hdc.shell import NO_LIMIT_SECONDS
+from labctl.cli.hdc.target import Choice
+from labctl.errors import DeviceLost
+from labctl.retry import wait_until
+
+#: How often a rule without traffic is looked after.
+_LOOK_SECONDS = 2.0
+
+
+@click.command(epilog="Example: labctl hdc -t dayu200 forward 8080 80")
+@click.option("--reverse", "-r", is_flag=True, help="REMOTE listens on the board, LOCAL answers.")
+@click.argument("local")
+@click.argument("remote")
+@click.pass_obj
+def forward(choice: Choice, local: str, remote: str, reverse: bool) -> None:
+    """Carry a port, until interrupted.
+
+    Connections to LOCAL on this host go to REMOTE on the board; with --reverse those to REMOTE on
+    the board go to LOCAL here. Each is a TCP port (LOCAL may be 0: a free one) or a node as hdc
+    writes it: tcp:8080, localabstract:NAME, localfilesystem:PATH. Only loopback listens.
+    """
+    here, there = _node(local), _node(remote)
+    listen, connect = (there, here) if reverse else (here, there)
+    with (
+        choice.connected() as transport,
+        transport.carry(listen, connect, reverse=reverse) as carried,
+    ):
+        ends = ("the board", "this host") if reverse else ("this host", "the board")
+        click.echo(f"{carried.listen} of {ends[0]} goes to {connect} of {ends[1]}; Ctrl-C ends it")
+        wait_until(
+            lambda: carried.failure is not None or not transport.is_alive(),
+            timeout=NO_LIMIT_SECONDS,
+            interval=_LOOK_SECONDS,
+        )
+        raise carried.failure or DeviceLost(
+            f"{transport.label}: the board does not answer any more, and nothing is carried",
+            hint="is it on, and its cable in place?",
+        )
+
+
+def _node(text: str) -> str:
+    return f"tcp:{text}" if text.isascii() and text.isdigit() else text

@@ -1,0 +1,73 @@
+"""``labctl hdc reboot``, ``hilog`` and ``mount``."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from labctl.cli.hdc.shell import NO_LIMIT_SECONDS
+from labctl.cli.hdc.target import Choice
+from labctl.cli.output import write_output
+from labctl.files import host_writes
+from labctl.transport import Reboot, reboot
+
+_REBOOT_SECONDS = 180.0
+_ANSWER_SECONDS = 30.0
+
+
+@click.command("reboot", epilog="Example: labctl hdc -t dayu200 reboot --wait")
+@click.option("--wait", is_flag=True, help="Wait until another boot answers, or it has gone.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=_REBOOT_SECONDS,
+    show_default=True,
+    help="Seconds for --wait.",
+)
+@click.argument("how", required=False, type=click.Choice(["bootloader", "shutdown"]))
+@click.pass_obj
+def reboot_(choice: Choice, how: str | None, wait: bool, timeout: float) -> None:
+    """Restart a board, into its boot loader or not at all if so told."""
+    kind: Reboot = "bootloader" if how == "bootloader" else "shutdown" if how else ""
+    with choice.connected() as transport:
+        if not wait:
+            transport.request_reboot(kind, timeout=_ANSWER_SECONDS)
+            click.echo(f"{transport.label} was told to; --wait would see it done")
+            return
+        boot = reboot(transport, kind, timeout=timeout)
+    click.echo(f"{transport.label} " + (f"has started again, boot {boot}" if boot else "has gone"))
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="Example: labctl hdc -t dayu200 hilog --output boot.log -- -T Ace",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write to this file instead.",
+)
+@click.option("--timeout", type=click.FloatRange(min=0.1), help="Seconds after which it ends.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.pass_obj
+def hilog(
+    choice: Choice, words: tuple[str, ...], output: Path | None, timeout: float | None
+) -> None:
+    """Print the board's log, until interrupted. WORDS go to hilog on the board."""
+    patience = timeout or NO_LIMIT_SECONDS
+    with choice.connected() as transport:
+        if output is None:
+            transport.hilog(*words, timeout=patience, write=write_output)
+            return
+        with host_writes(output), output.open("wb", buffering=0) as file:
+            transport.hilog(*words, timeout=patience, write=file.write)
+
+
+@click.command(epilog="Example: labctl hdc -t dayu200 mount")
+@click.pass_obj
+def mount(choice: Choice) -> None:
+    """Make system partitions writable."""
+    with choice.connected() as transport:
+        said = transport.remount(timeout=_ANSWER_SECONDS)
+    click.echo(said, file=sys.stdout)

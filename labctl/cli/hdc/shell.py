@@ -1,0 +1,40 @@
+"""``labctl hdc shell``."""
+
+import click
+
+from labctl.cli.hdc.target import Choice
+from labctl.cli.hdc.terminal import converse
+from labctl.cli.output import write_output
+from labctl.errors import ExitStatus
+
+#: What stands for "no time-out": the longest that poll() can be told to wait is 24.8 days.
+NO_LIMIT_SECONDS = 20 * 24 * 3600.0
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="Example: labctl hdc -t dayu200 shell 'ps -ef | grep render'",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    help="Seconds after which the command is stopped, on the board too; default: none.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_obj
+def shell(choice: Choice, command: tuple[str, ...], timeout: float | None) -> int:
+    """Run a command, or work in a shell.
+
+    As with hdc and ssh, the words are joined with spaces and given to the board's shell. Output
+    comes as it is made, both streams as one; standard input is closed. Ends with the command's own
+    exit status, or with 255 when labctl itself failed. Without a command: an interactive shell,
+    which Ctrl-] leaves.
+    """
+    patience = timeout or NO_LIMIT_SECONDS
+    words = command[1:] if command[:1] == ("--",) else command
+    with choice.connected() as transport:
+        if not words:
+            with transport.interact(timeout=patience) as remote:
+                return converse(remote)
+        choice.invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known
+        return transport.stream(" ".join(words), timeout=patience, write=write_output)
