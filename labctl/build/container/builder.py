@@ -87,7 +87,7 @@ class ContainerBuilder(Builder):
                 f"{image.engine} gave a container a network that was started without one",
                 hint="its settings have changed; build again",
             )
-        label = f"labctl.build={site.name}"
+        label = f"labctl.build={site.home}"
         image.engine.remove_labelled(label)
         tree, ccache, control = site.home / "tree", cache_dir() / "ccache", site.home / "container"
         for folder in (tree, ccache):
