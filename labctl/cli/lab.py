@@ -50,6 +50,8 @@ def connect_board(
                 consent=consent,
             )
         case HdcServerTransport():
-            return connect(way.kind, link=way.link, key=way.key, server=way.server)
+            return connect(
+                way.kind, link=way.link, key=way.key, server=way.server, private=way.private
+            )
         case LocalTransport():
             return connect(way.kind)

@@ -86,9 +86,22 @@ class HdcServerTransport(StrictModel):
     link: Literal["server"]
     """`server`: through an hdc server that runs, or that the `hdc` program on PATH starts."""
     key: HdcKey
-    """The board's key, as `hdc list targets` shows it: a serial number, or HOST:PORT."""
+    """The board's key, as `hdc list targets` shows it: a serial number, or IPv4:PORT."""
     server: Endpoint = HDC_SERVER
     """Where the server listens, HOST:PORT."""
+    private: bool = False
+    """Whether labctl runs a server of its own for the board, instead of `server`."""
+
+    @property
+    def is_cabled(self) -> bool:
+        """Whether the board is on a cable: one server of its host has them all."""
+        return ":" not in self.key
+
+    @model_validator(mode="after")
+    def _one_server(self) -> Self:
+        if self.private and "server" in self.model_fields_set:
+            raise refuse("a private server listens where it likes: drop this", "server")
+        return self
 
     @property
     def place(self) -> str:
@@ -256,14 +269,34 @@ class Lab(StrictModel):
             match board.transport:
                 case HdcTcpTransport(address=endpoint):
                     way, told = _way("tcp", endpoint), "address"
-                case HdcServerTransport(key=key, server=endpoint):
-                    way, told = _way(key, endpoint), "key"
+                case HdcServerTransport(key=key, server=endpoint, private=private):
+                    way = (key, "", 0) if private else _way(key, endpoint)
+                    told = "key"
                 case LocalTransport():
                     continue
             if way in seen:
                 what = f"board '{seen[way]}' has this {told} too"
                 raise refuse(what, "boards", name, "transport", told)
             seen[way] = name
+        return self
+
+    @model_validator(mode="after")
+    def _one_server_has_the_cables(self) -> Self:
+        """Two servers of one host would fight over the boards on its cables."""
+        first: tuple[str, tuple[str, int] | None] | None = None
+        for name, board in self.boards.items():
+            way = board.transport
+            if not isinstance(way, HdcServerTransport) or not way.is_cabled:
+                continue
+            host, port = split_endpoint(way.server)
+            if host not in _LOOPBACK:
+                continue
+            server = None if way.private else ("", port)
+            if first is None:
+                first = name, server
+            elif server != first[1]:
+                what = f"board '{first[0]}' is on a cable of this host too, with another server"
+                raise refuse(what, "boards", name, "transport", "key")
         return self
 
     def board(self, name: str | None = None) -> Board:

@@ -86,14 +86,20 @@ Endpoint = Annotated[
 ]
 
 
-_HDC_KEY_PATTERN = r"^(?!any$)[!-~]{1,31}$"
+_OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4_PORT_PATTERN = rf"({_OCTET}\.){{3}}{_OCTET}:{_PORT}"
+_HDC_KEY_PATTERN = rf"^(?!any$)([!-9;-~]{{1,31}}|{_IPV4_PORT_PATTERN})$"
 
 
 def _hdc_key(text: str) -> str:
     if text == "any":
         raise ValueError("'any' is no board's key: to hdc it means whatever board is connected")
-    if not re.fullmatch(_HDC_KEY_PATTERN.removesuffix("$"), text):
+    if not re.fullmatch(r"[!-~]{1,31}", text):
         raise ValueError("must be a key from `hdc list targets`: 1 to 31 characters, no blanks")
+    if ":" in text:
+        if not re.fullmatch(_IPV4_PORT_PATTERN, text):
+            raise ValueError("must be IPv4:PORT such as 192.168.1.20:5555: hdc looks up no names")
+        split_endpoint(text)
     return text
 
 

@@ -85,7 +85,12 @@ class HostKey:
         theirs = Path("~/.harmony/hdckey").expanduser()
         if theirs.exists():
             return cls.load(theirs)
-        own = state_dir() / "hdckey"
+        return cls.of_labctl()
+
+    @classmethod
+    def of_labctl(cls) -> Self:
+        """labctl's own key, made at first use. Raises as :meth:`of_this_user`."""
+        own = own_key_path()
         with locked(own.with_suffix(".lock"), timeout=_LOCK_SECONDS):
             return cls.load(own) if own.exists() else cls.create(own)
 
@@ -115,6 +120,11 @@ class HostKey:
         else:
             signature = self._key.sign(token, padding.PKCS1v15(), utils.NoDigestInfo())
         return base64.b64encode(signature)
+
+
+def own_key_path() -> Path:
+    """Where labctl keeps its own key."""
+    return state_dir() / "hdckey"
 
 
 def fingerprint(public_pem: str) -> str:

@@ -1,5 +1,6 @@
 """From plain configuration values to a transport."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from labctl.hdc.server.keys import check_key
 from labctl.transport.base import Transport
 from labctl.transport.hdc import HdcTransport
 from labctl.transport.local import LocalTransport
-from labctl.transport.serving import running_server
+from labctl.transport.serving import private_server, running_server
 
 if TYPE_CHECKING:
     from labctl.hdc.keys import HostKey
@@ -22,6 +23,7 @@ def connect(
     address: str = "",
     key: str = "",
     server: str = "",
+    private: bool = False,
     key_file: Path | None = None,
     consent: Consent | None = None,
     connect_timeout: float = 10.0,
@@ -30,7 +32,8 @@ def connect(
 
     ``kind`` is ``local`` (this host) or ``hdc``, that with ``link`` ``tcp`` (to the board's hdcd at
     ``address``, ``HOST:PORT``) or ``server`` (to the board ``key`` of the hdc server at
-    ``server``). ``connect_timeout`` (s) bounds each opening; starting a server comes on top.
+    ``server``, or of a ``private`` one that labctl runs). ``connect_timeout`` (s) bounds each
+    opening; starting a server comes on top.
 
     A board on TCP that is locked is shown the host key in ``key_file``; without one the user's own
     (``~/.harmony/hdckey``), else labctl's; a server has a key of its own. ``consent`` says how long
@@ -61,12 +64,10 @@ def connect(
     if link != "server":
         raise ConfigError(f"hdc over {link!r} is not available", hint="links are: tcp, server")
     check_key(key)
-    host, port = _split(server, "an hdc server")
+    server_of, name = _server(server, key, connect_timeout, private=private)
     return HdcTransport(
-        f"hdc server {host}:{port} {key}",
-        lambda: ServerSession.connect(
-            running_server(host, port, timeout=connect_timeout), key, timeout=connect_timeout
-        ),
+        f"hdc {name} {key}",
+        lambda: ServerSession.connect(server_of(), key, timeout=connect_timeout),
     )
 
 
@@ -76,6 +77,16 @@ def find_server(address: str) -> HdcServer:
     Raises ConfigError.
     """
     return HdcServer(*_split(address, "an hdc server"))
+
+
+def _server(
+    address: str, key: str, timeout: float, *, private: bool
+) -> tuple[Callable[[], HdcServer], str]:
+    """What finds a board's server, or starts it, and its name."""
+    if private:
+        return lambda: private_server(key, timeout=timeout), "private server"
+    host, port = _split(address, "an hdc server")
+    return lambda: running_server(host, port, timeout=timeout), f"server {host}:{port}"
 
 
 def _split(address: str, what: str) -> tuple[str, int]:

@@ -1,35 +1,60 @@
-"""The hdc server that a board is behind: one that runs, else started by the ``hdc`` on PATH."""
+"""The hdc server that a board is behind: a shared one, or one of our own.
 
+A server is shared with everybody on the host (DevEco Studio, the user's own ``hdc``): two of them
+would fight over the boards on cables. So one that runs is used; else ``hdc -m`` is run, as a child
+that is started again when it dies, and left running at the end, as ``hdc`` itself leaves the server
+that it starts: others may have begun to use it, and labctl cannot know.
+"""
+
+import atexit
 import os
-import shutil
-import subprocess
+import threading
 from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
 
-from labctl import process
-from labctl.errors import HostError, LinkError, LinkRefused
+from labctl.errors import LinkError, LinkRefused
+from labctl.files import locked, state_dir
 from labctl.hdc import HdcServer, Target
 from labctl.retry import wait_until
+from labctl.transport import hdc_program
+from labctl.transport.hdc_program import Restarting, start_server
+from labctl.transport.private_servers import ServerPool
 
-_LOOPBACK = ("localhost", "127.0.0.1")
-#: ``hdc start`` returns within a second or two; the server listens a moment later.
-_START_SECONDS = 15.0
+_LOOPBACK = ("localhost", hdc_program.LOOPBACK)
+#: Another labctl has its server up within this time.
+_LOCK_SECONDS = 60.0
+#: A new server finds the boards on cables a moment after its start, if there are any.
+_DISCOVERY_SECONDS = 2.0
 _INTERVAL_SECONDS = 0.1
+
+_shared: dict[int, Restarting] = {}
+_shared_lock = threading.Lock()
 
 
 def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
-    """The server at an address; one of this host is started when none listens and ``hdc`` is there.
+    """The shared server at an address; one of this host is run when none listens.
 
-    It is left running for all users of this host's boards, as ``hdc`` itself leaves it.
-    Raises LinkRefused, another LinkError (something else listens), HostError (it does not start).
+    ``timeout`` (s) bounds the question whether it runs; a start has its own bound.
+    Raises LinkRefused (it does not run, and is elsewhere or there is no hdc), another LinkError
+    (something else listens), HostError (it cannot be run).
     """
     server = HdcServer(host, port)
     try:
         server.version(timeout=timeout)
     except LinkRefused:
-        if host not in _LOOPBACK or shutil.which("hdc") is None:
+        if host not in _LOOPBACK or not hdc_program.is_installed():
             raise
-        _start(server)
+        _run_shared(server, timeout)
     return server
+
+
+def private_server(key: str, *, timeout: float) -> HdcServer:
+    """The server of our own for a board; all of them end with this process.
+
+    Raises ToolMissing (no hdc), HostError.
+    """
+    return _private_pool().server_for(key, timeout=timeout)
 
 
 def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
@@ -44,30 +69,31 @@ def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
     return server.list_targets(timeout=timeout)
 
 
-def _start(server: HdcServer) -> None:
-    # Its exit status says nothing, and the server it leaves behind would keep a pipe open.
-    starting = process.start(
-        ["hdc", "start"],
-        env={**os.environ, "OHOS_HDC_SERVER_PORT": str(server.port)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        starting.wait(timeout=_START_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.stop(starting)
-        raise HostError(
-            f"`hdc start` did not end within {_START_SECONDS:g} s", hint="try it in a terminal"
-        ) from None
+@cache
+def _private_pool() -> ServerPool:
+    pool = ServerPool()
+    atexit.register(pool.close)
+    return pool
 
-    def answers() -> bool:
+
+def _run_shared(server: HdcServer, timeout: float) -> None:
+    folder = state_dir() / "hdc"
+    with locked(folder / f"{server.port}.lock", timeout=_LOCK_SECONDS):
         with suppress(LinkError):
-            return bool(server.version(timeout=_START_SECONDS))
-        return False
-
-    if not wait_until(answers, timeout=_START_SECONDS, interval=_INTERVAL_SECONDS):
-        raise HostError(
-            f"`hdc start` has left no server that answers at {server.host}:{server.port}",
-            hint="another user's server or a stale $TMPDIR/.HDCServer.pid may hold it up: try"
-            " `hdc kill`, then `hdc list targets`",
+            server.version(timeout=timeout)
+            return  # another labctl, or another thread of this one, was faster
+        start = partial(
+            start_server,
+            server.port,
+            tmpdir=Path(os.environ.get("TMPDIR") or "/tmp"),  # noqa: S108 - where hdc looks
+            log=folder / f"{server.port}.log",
+            extra_env={},
         )
+        with _shared_lock:
+            restarting = _shared.setdefault(server.port, Restarting(start))
+        restarting.start()
+
+        def finds_boards() -> bool:
+            return bool(server.list_targets(timeout=timeout))
+
+        wait_until(finds_boards, timeout=_DISCOVERY_SECONDS, interval=_INTERVAL_SECONDS)

@@ -75,6 +75,10 @@ def test_boards_behind_a_server() -> None:
     assert (served.key, served.server) == ("aaa", "127.0.0.1:8710")
     elsewhere = SERVED_BOARDS.replace("bbb", 'aaa, server: "lab2:8710"')
     assert lab(elsewhere).board("rk2").transport.place == "aaa"  # another server's board
+    on_tcp = SERVED_BOARDS.replace("bbb", "'10.0.0.1:5555', private: true")
+    own = lab(on_tcp).board("rk2").transport
+    assert isinstance(own, HdcServerTransport)
+    assert own.private
 
 
 def test_an_ipv6_address() -> None:
@@ -136,7 +140,10 @@ BAD_LABS = {
     ),
     "address through a server": (
         board(transport="{kind: hdc, link: server, key: x, address: 'x:1'}"),
-        "4:50: boards.rk1.transport.address: unknown key; known here: key, kind, link, server",
+        (
+            "4:50: boards.rk1.transport.address: unknown key; known here: key, kind, link, private,"
+            " server"
+        ),
     ),
     "key of digits": (
         board(transport="{kind: hdc, link: server, key: 700100}"),
@@ -154,6 +161,38 @@ BAD_LABS = {
         (
             "4:47: boards.rk1.transport.key: 'any' is no board's key: to hdc it means whatever"
             " board is connected"
+        ),
+    ),
+    "key with a host's name": (
+        board(transport="{kind: hdc, link: server, key: 'lab2:5555'}"),
+        (
+            "4:47: boards.rk1.transport.key: must be IPv4:PORT such as 192.168.1.20:5555: hdc looks"
+            " up no names, not 'lab2:5555'"
+        ),
+    ),
+    "key with no port": (
+        board(transport="{kind: hdc, link: server, key: '10.0.0.1:99999'}"),
+        (
+            "4:47: boards.rk1.transport.key: must be HOST:PORT such as 192.168.1.20:5555, not"
+            " '10.0.0.1:99999'"
+        ),
+    ),
+    "private server at an address": (
+        board(transport="{kind: hdc, link: server, key: x, private: true, server: 'x:1'}"),
+        ("4:73: boards.rk1.transport.server: a private server listens where it likes: drop this"),
+    ),
+    "cables of one host on two servers": (
+        SERVED_BOARDS.replace("bbb", 'bbb, server: "localhost:8711"'),
+        (
+            "7:47: boards.rk2.transport.key: board 'rk1' is on a cable of this host too, with"
+            " another server"
+        ),
+    ),
+    "cables of one host on a private server": (
+        SERVED_BOARDS.replace("bbb", "bbb, private: true"),
+        (
+            "7:47: boards.rk2.transport.key: board 'rk1' is on a cable of this host too, with"
+            " another server"
         ),
     ),
     "same key": (

@@ -4,14 +4,15 @@ It says and keeps silent as the recorded server (3.2.0c) does: no status at the 
 lost board is an end like any other, boards on TCP stay Offline until somebody says ``tconn``.
 """
 
+import ipaddress
 import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from labctl.errors import LabctlError, LinkError
+from labctl.errors import BoardError, ConfigError, HostError, LabctlError, LinkError
 from labctl.hdc import Session
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.wire import Command
@@ -19,6 +20,8 @@ from labctl.hdc.wire import Command
 BANNER = b"OHOS HDC\0\0\0H"
 TASKS = {13, 3000, 3001, 3002, 3003, 3004, 3006, 3007}
 PREFIXES = {0: b"[Fail]", 1: b"[Info]"}
+EMPTY = b"[Empty]\r\n"
+MAX_TARGETS = 128
 NO_MATCH = "[Fail]Not match target founded, check connect-key please\r\n"
 NEED_KEY = "[Fail]ExecuteCommand need connect-key? please confirm a device by help info\r\n"
 NOT_CONNECTED = "[Fail][E001005] Device not found or connected\r\n"
@@ -38,6 +41,11 @@ class Board:
     state: str | None = None  # None: as the session is
     name: str = "localhost"
     session: Session | None = None
+    #: The server believes that it is connected, but nothing comes back: a cable was cut, say.
+    is_dead: bool = False
+    #: It accepts connections and says nothing; the server waits for it without an end.
+    hangs: bool = False
+    rules: dict[tuple[str, str, str], ExitStack] = field(default_factory=dict)
 
     def listed(self) -> str:
         if self.state is not None:
@@ -47,18 +55,28 @@ class Board:
 
     def connect(self) -> bool:
         host, _, port = self.address.rpartition(":")
-        if self.session is not None:
-            self.session.close()
+        self.drop()
         with suppress(LinkError):
             self.session = Session.connect(host, int(port), timeout=5)
             return True
         return False
+
+    def drop(self) -> None:
+        """Lose the connection, and the rules with it."""
+        self.is_dead = False
+        if self.session is not None:
+            self.session.close()
+        for key in list(self.rules):
+            with suppress(LabctlError):
+                self.rules.pop(key).close()
 
 
 @dataclass
 class StandInServer:
     boards: dict[str, Board]
     hello_bytes: int = 44
+    #: Where the boards of all keys are, when not where their keys say.
+    dial: str | None = None
     port: int = 0
     #: Each command that came, with the key it came with.
     commands: list[tuple[str, str]] = field(default_factory=list)
@@ -70,6 +88,18 @@ class StandInServer:
         for client in list(self._clients):
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
+
+    def restart(self) -> None:
+        """As `hdc kill -r`: boards on TCP are forgotten."""
+        self.drop_clients()
+        for key, board in list(self.boards.items()):
+            if board.connection == "TCP":
+                board.drop()
+                del self.boards[key]
+
+    def said(self, command: str) -> int:
+        """How often a client has said it."""
+        return [known for _, known in self.commands].count(command)
 
     def serve(self, client: socket.socket) -> None:
         self._clients.add(client)
@@ -94,36 +124,102 @@ class StandInServer:
         command = raw.decode(errors="surrogateescape")
         self.commands.append((key, command))
         if key:
-            self._for_board(client, self.boards[key], command, raw)
+            self._for_board(client, key, command, raw)
         else:
             self._globally(client, command)
 
     def _globally(self, client: socket.socket, command: str) -> None:
-        if command == "checkserver":
-            write(client, b"\x0d\0Ver: 3.2.0c")
-        elif command == "list targets -v":
-            lines = [
-                f"{key}\t\t{board.connection}\t{board.listed()}\t{board.name}\n"
-                for key, board in self.boards.items()
-            ]
-            write(client, ("".join(lines) or "[Empty]\r\n").encode())
-        elif command.startswith("tconn "):
-            key = command.removeprefix("tconn ")
-            board = self.boards.setdefault(key, Board(key, "TCP"))
-            if board.listed() == "Connected":
-                write(client, b"[Info]Target is connected, repeat operation\r\n")
-            else:
-                write(client, b"Connect OK\r\n" if board.connect() else b"[Fail]Connect failed\r\n")
-        elif command.split(maxsplit=1)[0] in ("shell", "file"):
-            write(client, NEED_KEY.encode())
-        else:
-            write(client, b"[Fail]Unknown command...\n")
+        if command == "alive":
+            while True:
+                again = read(client).removesuffix(b"\0").decode()
+                write(client, self._answer(again, client) or b"")
+        answer = self._answer(command, client)
+        if answer is not None:
+            write(client, answer)
 
-    def _for_board(self, client: socket.socket, board: Board, command: str, raw: bytes) -> None:
+    def _answer(self, command: str, client: socket.socket) -> bytes | None:
+        verb, _, rest = command.partition(" ")
+        if verb == "tconn":
+            key, _, remove = rest.partition(" ")
+            return self._remove(key) if remove else self._connect(key, client)
+        if verb == "fport":
+            return self._list_or_remove(*rest.split())
+        if verb in ("shell", "file"):
+            return NEED_KEY.encode()
+        fixed = {
+            "checkserver": b"\x0d\0Ver: 3.2.0c",
+            "version": b"Ver: 3.2.0c\n",
+            "list targets": self._listed(),
+            "list targets -v": self._listed_with_states(),
+        }
+        return fixed.get(command, b"[Fail]Unknown command...\n")
+
+    def _listed(self) -> bytes:
+        ends = {"Connected": "\n", "Unauthorized": "\tUnauthorized\n"}
+        shown = [(key, ends.get(board.listed())) for key, board in self.boards.items()]
+        return "".join(key + end for key, end in shown if end).encode() or EMPTY
+
+    def _listed_with_states(self) -> bytes:
+        lines = [
+            f"{key}\t\t{board.connection}\t{board.listed()}\t{board.name}\n"
+            for key, board in self.boards.items()
+        ]
+        return "".join(lines).encode() or EMPTY
+
+    def _remove(self, key: str) -> bytes | None:
+        if key not in self.boards:
+            return b"[Fail]No target available\r\n"
+        self.boards[key].drop()
+        if self.boards[key].state == "Unknown":
+            self.boards[key].state = "Offline"
+        return None
+
+    def _connect(self, key: str, client: socket.socket) -> bytes | None:
+        host, colon, _ = key.rpartition(":")
+        if not colon:
+            return b"[Fail]No target available\r\n"
+        if not is_ipv4(host):
+            return b"[Fail][E001104]:IP address incorrect\n"
+        if key not in self.boards and len(self.boards) < MAX_TARGETS:
+            self.boards[key] = Board(self.dial or key, "TCP", name="unknown...")
+        board = self.boards.get(key)
+        if board is not None and board.listed() == "Connected":
+            return b"[Info]Target is connected, repeat operation\r\n"
+        if board is not None and board.hangs:
+            board.state = "Unknown"
+            client.recv(1)  # until the client has enough
+            return None
+        if board is not None and board.state in ("Offline", "Unknown"):
+            board.state = None
+        is_connected = board is not None and board.connect()
+        return b"Connect OK\r\n" if is_connected else b"[Fail]Connect failed\r\n"
+
+    def _list_or_remove(self, what: str = "", listen: str = "", connect: str = "") -> bytes:
+        if what == "ls":
+            lines = [
+                f"{key}    {listen} {connect}    [{kind}]\n"
+                for key, board in self.boards.items()
+                for listen, connect, kind in list(board.rules)
+            ]
+            return "".join(lines).encode() or EMPTY
+        for board in self.boards.values():
+            for rule in list(board.rules):
+                if rule[:2] == (listen, connect):
+                    board.rules.pop(rule).close()
+                    return f"Remove forward ruler success, ruler:{listen} {connect}\r\n".encode()
+        words = f"Remove forward ruler failed, ruler is not exist {listen} {connect}"
+        return f"[Fail]{words}\r\n".encode()
+
+    def _for_board(self, client: socket.socket, key: str, command: str, raw: bytes) -> None:
+        board = self.boards[key]
         if board.listed() == "Unauthorized":
             write(client, UNAUTHORISED.encode())
         elif board.listed() != "Connected":
             write(client, NOT_CONNECTED.encode())
+        elif board.is_dead:
+            client.recv(1)  # nothing ever comes
+        elif command.startswith(("fport ", "rport ")):
+            write(client, forward(board, *command.split()))
         else:
             assert board.session is not None
             with suppress(LabctlError), board.session.channel(timeout=60) as channel:
@@ -131,16 +227,27 @@ class StandInServer:
 
     def _relay(self, client: socket.socket, channel: Channel, command: str, raw: bytes) -> None:
         is_file = command.startswith("file ")
-        if command.startswith("shell "):
+        if command == "shell":
+            channel.send(Command.SHELL_INIT)
+        elif command.startswith("shell "):
             channel.send(Command.UNITY_EXECUTE, raw.removeprefix(b"shell "))
         elif command.startswith("file send remote "):
             task(client, Command.FILE_INIT, raw.removeprefix(b"file send remote "))
         elif command.startswith("file recv remote "):
             channel.send(Command.FILE_INIT, raw.removeprefix(b"file recv remote "))
+        elif command == "target mount":
+            channel.send(Command.UNITY_REMOUNT)
+        elif command.startswith("target boot"):
+            how = raw.removeprefix(b"target boot").strip().removeprefix(b"-")
+            channel.send(Command.UNITY_REBOOT, how)
+        elif command == "hilog" or command.startswith("hilog "):
+            channel.send(Command.UNITY_HILOG, raw.removeprefix(b"hilog").strip())
         else:
             write(client, b"[Fail]Unknown command...\n")
             return
-        upwards = threading.Thread(target=self._from_client, args=(client, channel, is_file))
+        upwards = threading.Thread(
+            target=self._from_client, args=(client, channel, is_file, command == "shell")
+        )
         upwards.start()
         try:
             self._to_client(client, channel, is_file)
@@ -149,15 +256,19 @@ class StandInServer:
                 client.shutdown(socket.SHUT_RDWR)
             upwards.join()
 
-    def _from_client(self, client: socket.socket, channel: Channel, is_file: bool) -> None:
+    def _from_client(
+        self, client: socket.socket, channel: Channel, is_file: bool, is_shell: bool
+    ) -> None:
         """Whatever a client in file mode sends goes to the board; its end ends the channel."""
         with suppress(OSError, EOFError, LinkError):
             while True:
                 frame = read(client)
                 if is_file and (number := int.from_bytes(frame[:2], "little")):
                     channel.send(number, frame[2:])  # type: ignore[arg-type]
+                elif is_shell:
+                    channel.send(Command.SHELL_DATA, frame)
         channel.close()
-        channel.deliver(Command.CHANNEL_CLOSE, b"")
+        channel.deliver(Command.CHANNEL_CLOSE, b"", timeout=5)
 
     def _to_client(self, client: socket.socket, channel: Channel, is_file: bool) -> None:
         while True:
@@ -171,6 +282,34 @@ class StandInServer:
                 write(client, text if text.endswith(b"\n") else text + b"\r\n")
             elif is_file and command in TASKS:
                 task(client, command, data)
+
+
+def is_ipv4(host: str) -> bool:
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def forward(board: Board, kind: str, *nodes: str) -> bytes:
+    """What a server says to `fport` and `rport`; the rule stays with the board."""
+    if len(nodes) != 2:
+        return b"[Fail]Incorrect forward command\n"
+    assert board.session is not None
+    listen, connect = nodes
+    begin = board.session.forward if kind == "fport" else board.session.reverse
+    rule = ExitStack()
+    try:
+        rule.enter_context(begin(listen, connect, timeout=5))
+    except HostError:
+        return f"[Fail]TCP Port listen failed at {listen.partition(':')[2]}\r\n".encode()
+    except BoardError as error:
+        return f"[Fail]{error.message.partition(': ')[2]}\r\n".encode()
+    except ConfigError:
+        return b"[Fail]Forward parament failed\r\n"
+    board.rules[(listen, connect, "Forward" if kind == "fport" else "Reverse")] = rule
+    return b"Forwardport result:OK\r\n"
 
 
 def read(sock: socket.socket) -> bytes:
@@ -196,9 +335,11 @@ def task(sock: socket.socket, command: int, data: bytes) -> None:
 
 
 @contextmanager
-def stand_in_server(boards: dict[str, Board], hello_bytes: int = 44) -> Iterator[StandInServer]:
+def stand_in_server(
+    boards: dict[str, Board], hello_bytes: int = 44, *, port: int = 0, dial: str | None = None
+) -> Iterator[StandInServer]:
     """Serve on loopback; boards on USB are connected at once, as a server does."""
-    server = StandInServer(boards, hello_bytes)
+    server = StandInServer(boards, hello_bytes, dial)
     for board in boards.values():
         if board.connection == "USB" and board.state is None:
             board.connect()
@@ -211,7 +352,7 @@ def stand_in_server(boards: dict[str, Board], hello_bytes: int = 44) -> Iterator
                 players.append(threading.Thread(target=server.serve, args=(client,)))
                 players[-1].start()
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", port)) as listener:
         server.port = listener.getsockname()[1]
         acceptor = threading.Thread(target=accept, args=(listener,))
         acceptor.start()
@@ -224,5 +365,4 @@ def stand_in_server(boards: dict[str, Board], hello_bytes: int = 44) -> Iterator
             for player in players:
                 player.join()
             for board in server.boards.values():
-                if board.session is not None:
-                    board.session.close()
+                board.drop()

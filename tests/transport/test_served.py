@@ -2,8 +2,6 @@
 
 import os
 import socket
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,16 +14,13 @@ from hdc_server import Board, StandInServer, stand_in_server
 
 from labctl.errors import (
     CommandTimeout,
-    ConfigError,
     DeviceLost,
-    HostError,
     LinkRefused,
     NotAuthorised,
     ProtocolError,
 )
-from labctl.hdc import Target
 from labctl.transport import Transport, connect
-from labctl.transport.serving import attached_boards, running_server
+from labctl.transport.serving import running_server
 from labctl.virtual import VirtualBoard, serving
 
 KEY = "7001005458323933328a01ce1"
@@ -255,97 +250,8 @@ def test_commands_in_parallel(address: str) -> None:
         assert said == {n: b"%d\n" % n + rest for n in range(16)}
 
 
-# The server itself
-
-
-@pytest.fixture
-def hdc_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """A program ``hdc`` on PATH; its ``start`` leaves a process that runs the given Python."""
-
-    def install(server: str) -> Path:
-        folder = tmp_path / "bin"
-        folder.mkdir()
-        (folder / "server.py").write_text(textwrap.dedent(server))
-        log = folder / "log"
-        program = folder / "hdc"
-        program.write_text(
-            f'#!/bin/sh\necho "$* $OHOS_HDC_SERVER_PORT" >>{log}\n'
-            f'{sys.executable} {folder}/server.py "$OHOS_HDC_SERVER_PORT" &\nexit 0\n'
-        )
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-        return log
-
-    return install
-
-
-ONE_ANSWER = """\
-    import socket, struct, sys, time
-    time.sleep(0.3)
-    with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
-        server.settimeout(10)
-        for answer in (b"\\x0d\\0Ver: 3.2.0c", b"key1\\t\\tUSB\\tConnected\\tlocalhost\\n"):
-            client, _ = server.accept()
-            for frame in (b"OHOS HDC\\0\\0\\0H" + bytes(32), answer):
-                client.sendall(struct.pack(">I", len(frame)) + frame)
-            client.shutdown(socket.SHUT_WR)
-            while client.recv(100):
-                pass
-            client.close()
-"""
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
-
-
-def test_hdc_on_path_starts_a_server(hdc_starts: Callable[[str], Path], free_port: int) -> None:
-    log = hdc_starts(ONE_ANSWER)
-    assert attached_boards("127.0.0.1", free_port, timeout=5) == [
-        Target("key1", "USB", "Connected", "localhost")
-    ]
-    assert log.read_text() == f"start {free_port}\n"
-
-
-def test_a_server_that_does_not_come_up(
-    hdc_starts: Callable[[str], Path], free_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("labctl.transport.serving._START_SECONDS", 0.5)
-    hdc_starts("pass")
-    with pytest.raises(HostError, match="has left no server that answers"):
-        running_server("127.0.0.1", free_port, timeout=5)
-
-
-def test_no_server_is_started_on_another_host(hdc_starts: Callable[[str], Path]) -> None:
-    log = hdc_starts(ONE_ANSWER)
-    with pytest.raises(LinkRefused):
-        running_server("127.1.2.3", 9, timeout=2)
-    assert not log.exists()
-
-
-def test_a_server_that_runs_is_used(address: str, hdc_starts: Callable[[str], Path]) -> None:
-    log = hdc_starts(ONE_ANSWER)
-    with served(address) as (server, link):
-        assert link.run("echo here", timeout=5).output == b"here\n"
-        assert [t.key for t in attached_boards("127.0.0.1", server.port, timeout=5)] == [KEY]
-    assert not log.exists()
-
-
-def test_no_hdc_no_boards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_port: int) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert attached_boards("127.0.0.1", free_port, timeout=5) == []
-
-
 def test_something_else_on_the_servers_port(address: str) -> None:
     """A board's own hdcd waits for its host to speak first."""
     host, _, port = address.rpartition(":")
     with pytest.raises((CommandTimeout, ProtocolError)):
         running_server(host, int(port), timeout=0.5)
-
-
-def test_forwarding_is_refused_as_on_the_other_link(address: str) -> None:
-    with served(address) as (_, link), pytest.raises(ConfigError), link.forward(80):
-        pass

@@ -5,13 +5,13 @@ The server itself listens (or connects, in a reverse rule), on the host that it 
 
 import errno
 import logging
-import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from labctl.errors import BoardError, ConfigError, HostError, LinkError, ProtocolError
 from labctl.hdc.host.link import Forwarding, raise_echo
+from labctl.hdc.host.nodes import check_local_node, port_of
 from labctl.hdc.server.channel import ServerChannel
 from labctl.hdc.server.server import HdcServer, Rule
 from labctl.hdc.wire import Command
@@ -20,7 +20,6 @@ from labctl.retry import retry_infra, wait_until
 _SYSTEM_CHOOSES = "tcp:0"
 _LOOPBACK = "127.0.0.1"
 _MADE = b"Forwardport result:OK"
-_NODE = re.compile(r"[a-z]+:[!-~]+")
 #: A server drops a rule's listener a moment (45 ms) after it has said so.
 _ENDING_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.05
@@ -46,10 +45,6 @@ def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> I
     _check(server, wanted, timeout)
     if wanted.listen != _SYSTEM_CHOOSES:
         rule = _make(server, say, wanted, timeout)
-    elif wanted.is_reverse:
-        raise ConfigError(
-            "an hdc server does not tell which port a board has chosen", hint="name the port"
-        )
     else:
         rule = retry_infra(
             lambda: _make(server, say, _with_free_port(wanted), timeout),
@@ -64,11 +59,12 @@ def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> I
 
 
 def _check(server: HdcServer, wanted: Rule, timeout: float) -> None:
-    for node in (wanted.listen, wanted.connect):
-        if _NODE.fullmatch(node) is None:
-            raise ConfigError(
-                f"not a node of hdc: {node!r}", hint="write tcp:PORT or localabstract:NAME"
-            )
+    here, there = wanted.listen, wanted.connect
+    if wanted.is_reverse:
+        here, there = there, here
+    check_local_node(here)
+    if port_of(there) == 0:
+        raise ConfigError(f"not a port of a board: {there}", hint="name the port")
     if server.is_here is None:
         server.version(timeout=timeout)
     if not server.is_here:
@@ -131,12 +127,12 @@ def _refuse(rule: Rule, data: bytes) -> None:
 
 def _listens_here(rule: Rule) -> bool:
     """Whether the rule's port is taken on this host: a tunnel may hide where the server is."""
-    kind, _, port = rule.listen.partition(":")
-    if kind != "tcp":
+    port = port_of(rule.listen)
+    if port is None:
         return True
     try:
         with socket.socket() as sock:
-            sock.bind((_LOOPBACK, int(port)))
+            sock.bind((_LOOPBACK, port))
     except OSError as error:
         return error.errno == errno.EADDRINUSE
     return False

@@ -126,6 +126,8 @@ class _Reaching:
                 hint="it accepts connections but does not speak hdc, or packets to it get lost;"
                 " restart its hdcd or the board",
             ) from error
+        if self._look() is None:  # it lists even those that it does not reach: it will not have it
+            return None
         return self._settled()
 
     def _dial_again(self) -> Target | None:

@@ -142,7 +142,8 @@ class HdcServer:
             self.port,
             timeout=timeout,
             peer="hdc server",
-            hint="start it with `hdc start`; hdc is part of the OpenHarmony SDK's toolchains",
+            hint="start it with `hdc start`; hdc is part of the OpenHarmony SDK's toolchains (for"
+            " x86_64). A board on TCP needs neither: `link: tcp`",
         )
         with ExitStack() as undo:
             undo.callback(sock.close)

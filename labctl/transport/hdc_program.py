@@ -1,0 +1,232 @@
+"""The official ``hdc`` program of this host, run as a server.
+
+``hdc -m -s IP:PORT`` is a server in the foreground: it is watched, and ends on SIGTERM. There is
+one for each ``$TMPDIR``, whose file ``.HDCServer.pid`` it locks and writes its process number into.
+"""
+
+import errno
+import fcntl
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from labctl import process
+from labctl.errors import HostError, LinkError, ToolMissing
+from labctl.files import host_writes
+from labctl.hdc import HdcServer
+from labctl.retry import wait_until
+
+LOOPBACK = "127.0.0.1"
+PID_FILE = ".HDCServer.pid"
+#: A server takes this many descriptors for each of its boards, and some for itself.
+DESCRIPTORS_EACH = 12
+DESCRIPTORS_OWN = 256
+_DESCRIPTORS = 2048
+
+_START_SECONDS = 15.0
+_INTERVAL_SECONDS = 0.1
+#: A server that dies more often than this is not started again.
+_STARTS = 4
+_STARTS_SECONDS = 60.0
+_LOG_TAIL_BYTES = 2000
+
+_NO_HDC_NEEDED = "boards on TCP need no hdc on this host: write `link: tcp` and their address"
+
+
+class ServerProcess:
+    """An hdc server that this labctl runs."""
+
+    def __init__(self, server: HdcServer, child: "subprocess.Popen[bytes]", log: Path):
+        self.server = server
+        self._child = child
+        self._log = log
+
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._child.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._child.poll() is None
+
+    def stop(self) -> None:
+        """End it, and it only. Idempotent. Raises HostError when it does not end."""
+        if self.is_running:
+            process.stop(self._child)
+
+    def last_words(self) -> str | None:
+        """The end of what it has printed."""
+        with suppress(OSError):
+            return self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace") or None
+        return None
+
+
+class Restarting:
+    """Runs a server, and runs it again after its death, within reason. Not thread-safe."""
+
+    def __init__(self, start: Callable[[], ServerProcess]):
+        self._start = start
+        self._starts: deque[float] = deque(maxlen=_STARTS)
+        self.current: ServerProcess | None = None
+
+    def start(self) -> HdcServer:
+        """A new one, once it answers, in place of the last.
+
+        Raises ToolMissing, HostError (it does not come up, or has died too often of late).
+        """
+        now = time.monotonic()
+        if len(self._starts) == _STARTS and now - self._starts[0] < _STARTS_SECONDS:
+            last = self.current
+            raise HostError(
+                f"the hdc server on this host has ended {_STARTS} times within"
+                f" {_STARTS_SECONDS:g} s",
+                hint="try `hdc -m` in a terminal",
+                details=last.last_words() if last else None,
+            )
+        self._starts.append(now)
+        self.stop()
+        self.current = self._start()
+        return self.current.server
+
+    def stop(self) -> None:
+        """End what runs, if anything does."""
+        if self.current is not None:
+            self.current.stop()
+
+
+def is_installed() -> bool:
+    """Whether there is a program ``hdc`` on PATH; perhaps for another machine."""
+    return shutil.which("hdc") is not None
+
+
+def start_server(
+    port: int, *, tmpdir: Path, log: Path, extra_env: Mapping[str, str]
+) -> ServerProcess:
+    """Run a server on loopback; return once one answers there.
+
+    The caller has made sure that nothing listens at the port. ``log`` gets what it prints.
+    Raises ToolMissing (no hdc), HostError (not for this machine; another server has the
+    ``tmpdir``; it does not come up).
+    """
+    _remove_stale(tmpdir / PID_FILE)
+    env = {
+        **os.environ,
+        "OHOS_HDC_SERVER_PORT": str(port),
+        "TMPDIR": str(tmpdir),
+        **extra_env,
+    }
+    with host_writes(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        output = log.open("wb")
+    with output:
+        child = _run(["hdc", "-m", "-s", f"{LOOPBACK}:{port}"], env, output.fileno())
+    running = ServerProcess(HdcServer(LOOPBACK, port), child, log)
+    try:
+        _allow_descriptors(running.pid)
+        _await(running, tmpdir)
+    except BaseException:
+        running.stop()
+        raise
+    return running
+
+
+def _run(argv: list[str], env: Mapping[str, str], output: int) -> "subprocess.Popen[bytes]":
+    try:
+        return process.start(argv, env=env, stdout=output, stderr=output)
+    except HostError as error:
+        path = shutil.which(argv[0])
+        if path is None:
+            raise ToolMissing(
+                "there is no program hdc on this host",
+                hint=f"it is part of the OpenHarmony SDK's toolchains; {_NO_HDC_NEEDED}",
+            ) from error
+        # Its loader is missing, or its format is unknown: both mean another machine's program.
+        if isinstance(error, ToolMissing) or _errno(error) == errno.ENOEXEC:
+            raise HostError(
+                f"{path} is not for this machine ({platform.machine()})",
+                hint=f"the official hdc for Linux is for x86_64; {_NO_HDC_NEEDED}",
+            ) from error
+        raise
+
+
+def _errno(error: HostError) -> int | None:
+    return error.__cause__.errno if isinstance(error.__cause__, OSError) else None
+
+
+def _await(running: ServerProcess, tmpdir: Path) -> None:
+    server = running.server
+
+    def settled() -> bool:
+        with suppress(LinkError):
+            return bool(server.version(timeout=_START_SECONDS))
+        return not running.is_running
+
+    came = wait_until(settled, timeout=_START_SECONDS, interval=_INTERVAL_SECONDS)
+    if came and running.is_running:
+        return
+    with suppress(LinkError):  # another one was faster: good as well
+        server.version(timeout=_START_SECONDS)
+        return
+    holder = _holder(tmpdir / PID_FILE)
+    if holder not in (None, running.pid):
+        raise HostError(
+            f"another hdc server (process {holder}) runs with {tmpdir}, and not at {LOOPBACK}:"
+            f"{server.port}; there is one for each TMPDIR",
+            hint="name its port (`server:`), end it with `hdc kill`, or use `private: true`",
+            details=running.last_words(),
+        )
+    how = "does not answer" if running.is_running else "has ended at once"
+    raise HostError(
+        f"`hdc -m -s {LOOPBACK}:{server.port}` {how}",
+        hint="try it in a terminal",
+        details=running.last_words(),
+    )
+
+
+def _allow_descriptors(pid: int) -> None:
+    """Let a server have as many open files as its boards take, as far as this host allows."""
+    with suppress(ProcessLookupError):  # it has ended already: told elsewhere
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft < _DESCRIPTORS:
+            wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a pid file that no server holds: it would keep a new one from starting."""
+    try:
+        file = path.open("r+")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise HostError(
+            f"cannot use {path}: {error.strerror}; another user's hdc server may have left it",
+            hint="set TMPDIR to a folder of your own, or use `private: true`",
+        ) from error
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # a server holds it, or is about to
+            return
+        if _holder(path) is None:
+            with suppress(FileNotFoundError):
+                path.unlink()
+
+
+def _holder(path: Path) -> int | None:
+    """The hdc server that a pid file names, if it runs."""
+    with suppress(OSError, ValueError):
+        pid = int(path.read_text())
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if any(word.rpartition(b"/")[2] == b"hdc" for word in words):
+            return pid
+    return None

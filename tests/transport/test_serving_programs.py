@@ -1,0 +1,363 @@
+"""Servers that labctl runs, shared and private ones, with a stand-in for the program `hdc`."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fake_hdc import PID_FILE, FakeHdc, install
+
+from labctl.errors import HostError, InfraError, LinkRefused
+from labctl.hdc import HdcServer, ServerSession, Target, shell
+from labctl.hdc.keys import HostKey
+from labctl.retry import wait_until
+from labctl.transport import hdc_program, private_servers, serving
+from labctl.transport.private_servers import ServerPool
+from labctl.transport.serving import attached_boards, running_server
+from labctl.virtual import VirtualBoard
+from labctl.virtual import serving as serving_boards
+
+pytestmark = pytest.mark.usefixtures("private_state")
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    with serving_boards(VirtualBoard("b", tmp_path / "board")) as (board,):
+        yield board.address
+
+
+@pytest.fixture
+def hdc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHdc]:
+    monkeypatch.setattr(serving, "_shared", {})
+    monkeypatch.setattr(serving, "_DISCOVERY_SECONDS", 0.1)
+    yield install(tmp_path, monkeypatch)
+    for restarting in serving._shared.values():
+        restarting.stop()
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ends(pid: int) -> bool:
+    return wait_until(lambda: not is_running(pid), timeout=10, interval=0.05)
+
+
+def echo(server: HdcServer, key: str) -> bytes:
+    session = ServerSession.connect(server, key, timeout=10)
+    return b"".join(shell(session, "echo here", timeout=10))
+
+
+# A shared server
+
+
+def test_a_server_is_run_when_none_listens(hdc: FakeHdc, address: str, free_port: int) -> None:
+    hdc.does(boards={"key1": address})
+    assert attached_boards("127.0.0.1", free_port, timeout=5) == [
+        Target("key1", "USB", "Connected", "localhost")
+    ]
+    pid = hdc.server_pid()
+    assert echo(running_server("localhost", free_port, timeout=5), "key1") == b"here\n"
+    assert hdc.server_pid() == pid  # the same one
+    assert os.getsid(pid) == pid  # Ctrl-C here is not for it
+
+
+def test_a_server_that_died_is_run_again(hdc: FakeHdc, address: str, free_port: int) -> None:
+    server = running_server("127.0.0.1", free_port, timeout=5)
+    assert echo(server, address) == b"here\n"
+    first = hdc.server_pid()
+    os.kill(first, signal.SIGKILL)  # its pid file stays
+    assert ends(first)
+    with pytest.raises(LinkRefused):
+        echo(server, address)
+    server = running_server("127.0.0.1", free_port, timeout=5)
+    assert hdc.server_pid() != first
+    assert echo(server, address) == b"here\n"  # it has forgotten the board, and is told again
+
+
+def test_it_is_not_run_again_without_an_end(hdc: FakeHdc, free_port: int) -> None:
+    hdc.does(dies=True)
+    for _ in range(4):
+        with pytest.raises(HostError, match="has ended at once") as caught:
+            running_server("127.0.0.1", free_port, timeout=5)
+        assert "cannot open the bus" in (caught.value.details or "")
+    with pytest.raises(HostError, match="ended 4 times within"):
+        running_server("127.0.0.1", free_port, timeout=5)
+
+
+def test_a_server_that_does_not_come_up(
+    hdc: FakeHdc, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hdc_program, "_START_SECONDS", 1.0)
+    hdc.does(silent=True)
+    with pytest.raises(HostError, match="does not answer"):
+        running_server("127.0.0.1", free_port, timeout=5)
+    assert ends(hdc.server_pid())
+
+
+def test_several_that_start_at_once_start_one(hdc: FakeHdc, free_port: int) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        found = list(
+            threads.map(lambda _: running_server("127.0.0.1", free_port, timeout=5), range(8))
+        )
+    assert {server.version(timeout=5) for server in found} == {"Ver: 3.2.0c"}
+    assert len(serving._shared) == 1
+    assert is_running(hdc.server_pid())
+
+
+def test_several_processes_start_one(hdc: FakeHdc, free_port: int, tmp_path: Path) -> None:
+    """And it outlives them: others may use it."""
+    code = (
+        "from labctl.transport.serving import running_server\n"
+        f"print(running_server('127.0.0.1', {free_port}, timeout=5).version(timeout=5))\n"
+    )
+    starters = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(3)
+    ]
+    said = [starter.communicate(timeout=60)[0] for starter in starters]
+    assert said == [b"Ver: 3.2.0c\n"] * 3
+    pid = hdc.server_pid()
+    try:
+        assert HdcServer("127.0.0.1", free_port).version(timeout=5) == "Ver: 3.2.0c"
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        assert ends(pid)
+
+
+@pytest.mark.parametrize("left", ["", "999999999", "1", "no number"])
+def test_a_stale_pid_file_is_removed(hdc: FakeHdc, free_port: int, left: str) -> None:
+    (hdc.tmpdir / PID_FILE).write_text(left)
+    running_server("127.0.0.1", free_port, timeout=5)
+    assert is_running(hdc.server_pid())
+
+
+def test_a_server_of_the_same_tmpdir_at_another_port(hdc: FakeHdc, free_port: int) -> None:
+    running_server("127.0.0.1", free_port, timeout=5)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        other = taken.getsockname()[1]
+    with pytest.raises(HostError, match=f"process {hdc.server_pid()}") as caught:
+        running_server("127.0.0.1", other, timeout=5)
+    assert "private: true" in (caught.value.hint or "")
+
+
+def test_descriptors_for_all_its_boards(hdc: FakeHdc, free_port: int) -> None:
+    running_server("127.0.0.1", free_port, timeout=5)
+    limits = Path(f"/proc/{hdc.server_pid()}/limits").read_text()
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    soft, hard = line.split()[3:5]
+    assert int(soft) >= min(2048, int(hard))
+
+
+def test_no_server_is_run_on_another_host(hdc: FakeHdc) -> None:
+    with pytest.raises(LinkRefused):
+        running_server("127.1.2.3", 9, timeout=2)
+    assert not serving._shared
+
+
+def test_without_hdc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_port: int) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert attached_boards("127.0.0.1", free_port, timeout=5) == []
+    with pytest.raises(LinkRefused) as caught:
+        running_server("127.0.0.1", free_port, timeout=5)
+    assert "link: tcp" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"\x7fELF\x02\x01\x01" + bytes(57),  # no program of this machine
+        b"#!/no/such/loader\n",
+    ],
+)
+def test_hdc_of_another_machine(hdc: FakeHdc, free_port: int, program: bytes) -> None:
+    path = hdc.tmpdir.parent / "bin" / "hdc"
+    path.write_bytes(program)
+    with pytest.raises(HostError, match="is not for this machine") as caught:
+        running_server("127.0.0.1", free_port, timeout=5)
+    assert "link: tcp" in (caught.value.hint or "")
+
+
+# Private servers
+
+
+@pytest.fixture
+def pool() -> Iterator[ServerPool]:
+    pool = ServerPool(boards_per_server=2)
+    yield pool
+    pool.close()
+
+
+def environment(pid: int) -> dict[str, str]:
+    entries = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def pids(state: Path) -> list[int]:
+    files = sorted((state / "hdc" / "private").glob(f"*/*/{PID_FILE}"))
+    return [int(file.read_text()) for file in files]
+
+
+def test_a_private_server_touches_nothing_of_the_users(
+    hdc: FakeHdc, pool: ServerPool, address: str, private_state: Path
+) -> None:
+    server = pool.server_for(address, timeout=5)
+    assert echo(server, address) == b"here\n"
+    (pid,) = pids(private_state)
+    its = environment(pid)
+    assert Path(its["TMPDIR"]).is_relative_to(private_state)
+    assert Path(its["HOME"]).is_relative_to(private_state)
+    assert int(its["OHOS_HDC_SERVER_PORT"]) == server.port != 8710
+    assert list(hdc.tmpdir.iterdir()) == []
+    keys = Path(its["HOME"]) / ".harmony"
+    assert HostKey.load(keys / "hdckey").public_pem == (keys / "hdckey.pub").read_text()
+    assert stat.S_IMODE((keys / "hdckey").stat().st_mode) == 0o600
+    pool.close()
+    assert ends(pid)
+    assert not Path(its["TMPDIR"]).exists()
+    assert Path(its["HOME"]).exists()  # boards have allowed its key
+
+
+def test_boards_are_spread_and_stay(hdc: FakeHdc, pool: ServerPool) -> None:
+    keys = [f"10.0.0.{number}:5555" for number in range(5)]
+    with ThreadPoolExecutor(5) as threads:
+        first = list(threads.map(lambda key: pool.server_for(key, timeout=5).port, keys))
+    assert len(pool) == 3
+    assert max(first.count(port) for port in first) == 2
+    assert [pool.server_for(key, timeout=5).port for key in keys] == first
+
+
+def test_more_boards_than_one_server_takes(hdc: FakeHdc, address: str, private_state: Path) -> None:
+    """130 boards on TCP, each of which answers through its server."""
+    hdc.does(dial=address)
+    keys = [f"10.0.{n // 100}.{n % 100}:5555" for n in range(130)]
+    pool = ServerPool()
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            said = list(threads.map(lambda key: echo(pool.server_for(key, timeout=20), key), keys))
+        assert said == [b"here\n"] * 130
+        assert len(pool) == 2
+        used = {pool.server_for(key, timeout=5).port for key in keys}
+        counts = [
+            len(HdcServer("127.0.0.1", port).list_targets(timeout=5)) for port in sorted(used)
+        ]
+        assert sorted(counts) == [10, 120]
+    finally:
+        pool.close()
+    assert pids(private_state) == []
+
+
+def test_a_full_server_says_so(hdc: FakeHdc, address: str) -> None:
+    hdc.does(dial=address, boards={f"cable{n}": address for n in range(128)})
+    pool = ServerPool()
+    try:
+        with pytest.raises(LinkRefused, match="knows no board") as caught:
+            echo(pool.server_for("10.0.0.1:1", timeout=5), "10.0.0.1:1")
+        assert "no more than 128" in (caught.value.hint or "")
+    finally:
+        pool.close()
+
+
+def test_a_private_server_is_run_again(
+    hdc: FakeHdc, pool: ServerPool, address: str, private_state: Path
+) -> None:
+    assert echo(pool.server_for(address, timeout=5), address) == b"here\n"
+    (first,) = pids(private_state)
+    os.kill(first, signal.SIGKILL)
+    assert ends(first)
+    assert echo(pool.server_for(address, timeout=5), address) == b"here\n"
+    (second,) = pids(private_state)
+    os.kill(second, signal.SIGSTOP)  # it hangs: ours, so it is replaced
+    assert echo(pool.server_for(address, timeout=0.5), address) == b"here\n"
+    assert ends(second)
+
+
+def test_boards_on_cables_share_the_first_server(
+    hdc: FakeHdc, pool: ServerPool, address: str, monkeypatch: pytest.MonkeyPatch, free_port: int
+) -> None:
+    monkeypatch.setattr(private_servers, "USERS_PORT", free_port)
+    hdc.does(boards={f"cable{n}": address for n in range(4)})
+    first = pool.server_for("10.0.0.1:1", timeout=5).port
+    assert {pool.server_for(f"cable{n}", timeout=5).port for n in range(4)} == {first}
+    assert pool.server_for("10.0.0.2:1", timeout=5).port != first  # that one is full
+
+
+def test_the_users_server_keeps_the_cables(
+    hdc: FakeHdc, pool: ServerPool, monkeypatch: pytest.MonkeyPatch, free_port: int
+) -> None:
+    running_server("127.0.0.1", free_port, timeout=5)
+    monkeypatch.setattr(private_servers, "USERS_PORT", free_port)
+    with pytest.raises(HostError, match="two servers fight") as caught:
+        pool.server_for("cable1", timeout=5)
+    assert "private" in (caught.value.hint or "")
+
+
+def test_what_a_killed_labctl_left_is_ended(
+    hdc: FakeHdc, pool: ServerPool, private_state: Path, address: str
+) -> None:
+    code = (
+        "import os, signal\n"
+        "from labctl.transport.serving import private_server\n"
+        f"private_server({address!r}, timeout=5)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    (left,) = pids(private_state)
+    assert is_running(left)
+    pool.server_for("10.0.0.1:1", timeout=5)
+    assert ends(left)
+    (ours,) = pids(private_state)
+    assert is_running(ours)
+    ServerPool(boards_per_server=1).close()
+    other = ServerPool(boards_per_server=1)
+    other.server_for("10.0.0.1:1", timeout=5)
+    assert is_running(ours)  # its owner lives
+    other.close()
+
+
+def test_private_servers_end_with_labctl(hdc: FakeHdc, private_state: Path, address: str) -> None:
+    code = (
+        "from labctl.transport import connect\n"
+        f"with connect('hdc', link='server', key={address!r}, private=True) as board:\n"
+        "    print(board.run('echo here', timeout=10).text, end='')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", code], timeout=60, check=True, capture_output=True
+    )
+    assert (done.stdout, done.stderr) == (b"here\n", b"")
+    assert pids(private_state) == []
+    assert list((private_state / "hdc" / "private").glob("*/owner")) == []
+
+
+def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 256))
+    with pytest.raises(HostError, match="too few"):
+        ServerPool()
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 1024))
+    assert ServerPool()._room == 64
+
+
+def test_the_message_without_hdc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    pool = ServerPool()
+    try:
+        with pytest.raises(InfraError, match="no program hdc") as caught:
+            pool.server_for("10.0.0.1:5555", timeout=5)
+        assert "link: tcp" in (caught.value.hint or "")
+    finally:
+        pool.close()
