@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from labctl.build.elf import ElfFacts
 from labctl.build.isa import IsaFacts
+from labctl.build.materials import Material
 from labctl.build.source import SourceIdentity
 from labctl.build.spec import Definition, find_spec
 from labctl.build.toolchain import ToolchainIdentity
@@ -94,6 +95,10 @@ class Manifest(Recorded):
     """CMake definitions."""
     flags: tuple[str, ...]
     """Flags of every call of the compiler."""
+    materials: tuple[Material, ...]
+    """What went into it, with versions, hashes and licences where they are known."""
+    why_builder: str
+    """Why it was built where it was."""
     labctl_version: str
     tools: dict[str, ToolRecord]
 

@@ -19,6 +19,7 @@ from labctl.build.elf import prove, read_elf, read_sections
 from labctl.build.functions import read_functions
 from labctl.build.isa import prove_isa
 from labctl.build.job import Job, Made, missing_sources
+from labctl.build.materials import materials
 from labctl.build.plan import KEY_DIGITS, BuildRequest, Plan, make_plan
 from labctl.build.progress import OnProgress, Progress, Step, ignore
 from labctl.build.smoke import infer, smoke_run
@@ -81,6 +82,8 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
         toolchain=plan.order.toolchain.identity,
         definitions=dict(plan.order.definitions),
         flags=plan.order.flags,
+        materials=materials(plan.order, plan.source.identity),
+        why_builder=plan.choice.why,
         labctl_version=installed_version("labctl"),
         tools={**known, **records},
     )

@@ -21,6 +21,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "doctor": ("labctl.cli.doctor", "doctor", "Say what is missing on this host."),
     "build": ("labctl.cli.build", "build", "Build tools for a target."),
     "models": ("labctl.cli.models", "models", "Manage the lab's models."),
+    "artifacts": (
+        "labctl.cli.artifacts",
+        "artifacts",
+        "List, prove, compare and remove what was built.",
+    ),
     "deploy": ("labctl.cli.deploy", "deploy", "Bring tools and models to a board."),
     "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),

@@ -1,0 +1,163 @@
+"""``labctl artifacts``."""
+
+import json
+from datetime import timedelta
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from labctl.build import shelf
+from labctl.build.artifact import Artifact, list_artifacts
+from labctl.config.quantities import parse_duration
+from labctl.errors import ConfigError, IntegrityError
+from labctl.report.units import size
+from labctl.report.whole import print_whole
+
+#: In the table of differences; JSON has all of it.
+_WIDEST_CELL = 48
+
+
+@click.group(epilog="Example: labctl artifacts diff rk3568/llama.cpp-new 3f2a91")
+def artifacts() -> None:
+    """List, prove, compare and remove what was built.
+
+    An artifact is named TARGET/PRODUCT-VERSION (the one built last) or by the first digits of its
+    key.
+    """
+
+
+@artifacts.command("list")
+@click.option("--target", help="Only those for this target.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_command(target: str | None, *, as_json: bool) -> None:
+    """List all artifacts; a star marks the one that a version means now."""
+    found = [a for a in list_artifacts() if target in (None, a.manifest.target)]
+    current = shelf.current_paths()
+    if as_json:
+        rows = [{"current": a.path.resolve() in current, **_as_json(a)} for a in found]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = _table(
+        "", "target", "product", "version", "key", "source", "toolchain", "size", "built"
+    )
+    for artifact in found:
+        manifest = artifact.manifest
+        table.add_row(
+            "*" if artifact.path.resolve() in current else "",
+            manifest.target,
+            manifest.product,
+            manifest.version,
+            manifest.key[: shelf.KEY_DIGITS],
+            manifest.source.revision,
+            str(manifest.toolchain),
+            size(shelf.size_bytes(artifact)),
+            f"{shelf.built(artifact):%Y-%m-%d %H:%M}",
+        )
+    print_whole(Console(), table)
+
+
+@artifacts.command()
+@click.argument("name")
+def show(name: str) -> None:
+    """Print an artifact's manifest as JSON."""
+    click.echo(json.dumps(_as_json(shelf.resolve_artifact(name)), indent=2))
+
+
+@artifacts.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+def verify(names: tuple[str, ...]) -> None:
+    """Hash the tools again, of all artifacts when none is named."""
+    found = [shelf.resolve_artifact(name) for name in names] if names else list_artifacts()
+    damaged: list[str] = []
+    for artifact in found:
+        try:
+            artifact.verify()
+        except IntegrityError as error:
+            damaged.append(error.message)
+        else:
+            tools = len(artifact.manifest.tools)
+            click.echo(f"good  {artifact.path}  {tools} tool{'s' if tools != 1 else ''}")
+    if damaged:
+        raise IntegrityError(
+            f"{len(damaged)} of {len(found)} artifacts are not what was built",
+            hint="labctl build makes their tools again",
+            details="\n".join(damaged),
+        )
+
+
+@artifacts.command()
+@click.argument("names", metavar="NAME NAME [NAME]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def diff(names: tuple[str, ...], *, as_json: bool) -> None:
+    """Compare artifacts: what differs in their manifests, and the sizes of their sections."""
+    if len(names) < 2:
+        raise ConfigError("two artifacts or more have to be named", hint="labctl artifacts list")
+    found = [shelf.resolve_artifact(name) for name in names]
+    fields, tables = shelf.differences(found), shelf.section_sizes(found)
+    if as_json:
+        said = {
+            "artifacts": [str(artifact.path) for artifact in found],
+            "fields": {one.field: one.values for one in fields},
+            "sections": {
+                tool: {row.field: row.values for row in rows} for tool, rows in tables.items()
+            },
+        }
+        click.echo(json.dumps(said, indent=2))
+        return
+    heads = [f"{a.manifest.target}/{a.manifest.key[: shelf.KEY_DIGITS]}" for a in found]
+    console = Console()
+    if not fields:
+        click.echo("the manifests say the same")
+    else:
+        table = _table("field", *heads)
+        for one in fields:
+            table.add_row(one.field, *map(_shown, one.values))
+        print_whole(console, table)
+    for tool, rows in tables.items():
+        click.echo()
+        table = _table(f"{tool}: bytes", *heads, right=True)
+        for row in rows:
+            table.add_row(row.field, *("-" if v is None else f"{v:,}" for v in row.values))
+        print_whole(console, table)
+
+
+@artifacts.command()
+@click.option(
+    "--older", default="30d", show_default=True, metavar="DURATION", help="Built longer ago."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+def prune(older: str, *, dry_run: bool) -> None:
+    """Remove old artifacts and their build trees; the last one of each version stays."""
+    try:
+        age = timedelta(seconds=parse_duration(older))
+    except ValueError as error:
+        raise ConfigError(f"--older {older}: {error}") from error
+    removed = shelf.prune(age, dry_run=dry_run)
+    for artifact in removed:
+        click.echo(f"{'would remove' if dry_run else 'removed'}  {artifact.path}")
+    total = size(sum(map(shelf.size_bytes, removed)))
+    click.echo(f"{len(removed)} artifacts, {total} of tools", err=True)
+
+
+def _as_json(artifact: Artifact) -> dict[str, object]:
+    return {"path": str(artifact.path), **artifact.manifest.model_dump(mode="json")}
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case list() | tuple():
+            text = " ".join(map(str, value)) or "none"
+        case _:
+            text = str(value)
+    return text if len(text) <= _WIDEST_CELL else f"{text[: _WIDEST_CELL - 1]}…"
+
+
+def _table(*headings: str, right: bool = False) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2))
+    for index, heading in enumerate(headings):
+        numbers = (right and index > 0) or heading == "size"
+        table.add_column(heading, justify="right" if numbers else "left")
+    return table
