@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import platformdirs
 
@@ -79,6 +80,31 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def appearing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+    """A file to write that takes its name ``path`` only if the block ends without an error.
+
+    Its directory is made, and what was at ``path`` is replaced. Raises HostError when this host
+    cannot write.
+    """
+    with host_writes(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:200]}.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.chmod(mode)
+            temporary.replace(path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+            raise
+        sync_directory(path.parent)
 
 
 @contextmanager

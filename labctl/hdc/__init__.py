@@ -1,8 +1,19 @@
 """The hdc protocols, a library of its own: both ends of a session, and the client of a server."""
 
+from labctl.hdc.host.directories import TransferSummary, receive_directory, send_directory
 from labctl.hdc.host.handshake import Consent
 from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, HostLink
-from labctl.hdc.host.operations import receive_file, send_file, shell
+from labctl.hdc.host.operations import (
+    InteractiveShell,
+    RebootTarget,
+    hilog,
+    interactive_shell,
+    reboot,
+    remount,
+    shell,
+)
+from labctl.hdc.host.receiving import ReceivedFile, receive_file
+from labctl.hdc.host.sending import send_file
 from labctl.hdc.host.session import Session
 from labctl.hdc.server.server import HdcServer, Target
 from labctl.hdc.server.session import ServerSession
@@ -14,10 +25,20 @@ __all__ = [
     "Forwarding",
     "HdcServer",
     "HostLink",
+    "InteractiveShell",
+    "RebootTarget",
+    "ReceivedFile",
     "ServerSession",
     "Session",
     "Target",
+    "TransferSummary",
+    "hilog",
+    "interactive_shell",
+    "reboot",
+    "receive_directory",
     "receive_file",
+    "remount",
+    "send_directory",
     "send_file",
     "shell",
 ]

@@ -3,12 +3,14 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from labctl.errors import ConfigError
-from labctl.files import host_writes, sync_directory
+from labctl.files import appearing, host_writes
+
+__all__ = ["appearing", "new_file", "open_source", "set_aside"]
 
 
 @contextmanager
@@ -42,27 +44,3 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         os.fsync(file.fileno())
-
-
-@contextmanager
-def appearing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes its name ``path`` only if the block ends without an error.
-
-    Its directory is made. Raises HostError when this host cannot write.
-    """
-    with host_writes(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                temporary.unlink()
-            raise
-        sync_directory(path.parent)

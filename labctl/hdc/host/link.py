@@ -150,11 +150,18 @@ class HostLink(Protocol):
         """End it, and what goes on over it. Idempotent."""
 
 
+def check_path(path: str) -> str:
+    """``path`` itself, if hdc can carry it. Raises ConfigError."""
+    if any(character in path for character in '"%\0'):
+        raise ConfigError(
+            f"hdc cannot name a path with a double quote, a percent sign or a NUL byte: {path!r}"
+        )
+    return path
+
+
 def quoted(path: str) -> str:
     """A path as one word of hdc's own command lines. Raises ConfigError."""
-    if any(character in path for character in '"\0'):
-        raise ConfigError(f"hdc cannot name a path with a double quote or a NUL byte: {path!r}")
-    return f'"{path}"'
+    return f'"{check_path(path)}"'
 
 
 def expect(

@@ -1,0 +1,190 @@
+"""Files from this host to a board, over any link."""
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from typing import BinaryIO
+
+from labctl.errors import HostError, IntegrityError
+from labctl.hdc.compression import LZ4, STORED, compress_chunk
+from labctl.hdc.host.link import (
+    PLAIN_FILES,
+    FileOptions,
+    HostChannel,
+    HostLink,
+    check_path,
+    expect,
+    raise_echo,
+    refuse,
+)
+from labctl.hdc.messages import (
+    LARGE_CHUNK_BYTES,
+    SMALL_CHUNK_BYTES,
+    FileMode,
+    TransferConfig,
+    TransferPayload,
+)
+from labctl.hdc.wire import Command
+
+OnChunk = Callable[[memoryview], None]
+
+#: Where a file is looked at to tell whether LZ4 makes it smaller, and how much of it.
+_SAMPLES = (0.0, 0.5)
+_SAMPLE_BYTES = 128 << 10
+#: LZ4 must save this part of the samples: it costs both ends time.
+_WORTHWHILE = 0.1
+
+
+def send_file(
+    link: HostLink,
+    source: BinaryIO,
+    remote: str,
+    *,
+    timeout: float,
+    on_chunk: OnChunk,
+    name: str | None = None,
+    options: FileOptions = PLAIN_FILES,
+) -> int:
+    """Send an open file to the path ``remote`` (truncated first, made 0644); its size in bytes.
+
+    Where ``remote`` is a directory, the file gets ``name`` there (default: the last part of
+    ``remote``). ``timeout`` (s) bounds each wait for progress. ``on_chunk`` sees the bytes, in
+    order, as they are sent. The board checks nothing but the count: prove the content afterwards.
+    Raises LinkError, BoardError, HostError, IntegrityError.
+    """
+    called = remote.rpartition("/")[2] if name is None else name
+    with link.open_send(remote, timeout=timeout, options=options) as channel:
+        sending = Sending(channel, remote, options, can_compress=link.can_compress)
+        sending.send(source, called, on_chunk)
+        sending.finish()
+    return sending.sent_bytes
+
+
+class Sending:
+    """One transfer: files, one after another over one channel, and its end."""
+
+    def __init__(
+        self, channel: HostChannel, remote: str, options: FileOptions, *, can_compress: bool
+    ):
+        self.files = 0
+        self.sent_bytes = 0
+        self._channel = channel
+        self._remote = check_path(remote)  # hdcd takes it for a format of printf
+        self._options = options
+        self._compresses = options.compress and can_compress
+        self._counter = b""
+
+    def send(
+        self,
+        source: BinaryIO,
+        name: str,
+        on_chunk: OnChunk,
+        *,
+        modes_of: Iterable[tuple[str, os.stat_result]] = (),
+    ) -> None:
+        """Send one file under ``name``; in front of the first one go directories' modes."""
+        if self._counter > b"\x01":  # 3.1.0e counts down from 7 when it could not take a file
+            self._stopped(self._counter)
+        status = os.fstat(source.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise HostError(f"not a file: {name}")
+        if self._options.keep_mode:
+            self._send_mode(Command.FILE_MODE, status)
+            for directory, its_status in modes_of:
+                self._send_mode(Command.DIR_MODE, its_status, directory)
+        size = status.st_size
+        compresses = self._compresses and _is_worthwhile(source, size)
+        config = TransferConfig(
+            file_size=size,
+            atime_ns=status.st_atime_ns if self._options.keep_times else 0,
+            mtime_ns=status.st_mtime_ns if self._options.keep_times else 0,
+            path=self._remote,
+            optional_name=check_path(name),
+            compress_type=LZ4 if compresses else STORED,
+            hold_timestamp=int(self._options.keep_times),
+        )
+        self._channel.send(Command.FILE_CHECK, config.encode())
+        features = expect(self._channel, Command.FILE_BEGIN)
+        large = bool(features) and bool(features[0] & 1)
+        chunk_bytes = LARGE_CHUNK_BYTES if large else SMALL_CHUNK_BYTES
+        self._send_chunks(source, size, chunk_bytes, on_chunk, compresses=compresses)
+        self._counter = expect(self._channel, Command.FILE_FINISH)
+        self.files += 1
+        self.sent_bytes += size
+
+    def finish(self) -> None:
+        """There are no more files: have the board's summary, which must agree with ours."""
+        self._settle(self._counter)
+        data = expect(self._channel, Command.ECHO)
+        raise_echo(data)
+        text = data[1:].decode(errors="replace")
+        due = f"FileTransfer finish, Size:{self.sent_bytes}, File count = {self.files}"
+        if not f"{text},".startswith(f"{due},"):
+            raise IntegrityError(
+                f"sent {self.sent_bytes} bytes in {self.files} files, but the board reports: {text}"
+            )
+        expect(self._channel, Command.CHANNEL_CLOSE)
+
+    def _send_mode(self, kind: Command, status: os.stat_result, name: str = "") -> None:
+        """FILE_MODE or DIR_MODE: mode and owner of what comes; the board acknowledges each.
+
+        The security context is this host's own affair.
+        """
+        mode = FileMode(status.st_mode, status.st_uid, status.st_gid, full_name=name)
+        self._channel.send(kind, mode.encode())
+        expect(self._channel, Command.FILE_MODE)
+
+    def _send_chunks(
+        self, source: BinaryIO, size: int, chunk_bytes: int, on_chunk: OnChunk, *, compresses: bool
+    ) -> None:
+        buffer = memoryview(bytearray(min(chunk_bytes, max(size, 1))))
+        done = 0
+        while True:
+            chunk = buffer[: min(chunk_bytes, size - done)]
+            if _read_exactly(source, chunk) != len(chunk):
+                raise HostError("the file became shorter while it was being sent")
+            packed = compress_chunk(chunk) if compresses else None
+            body = chunk if packed is None else packed
+            kind = STORED if packed is None else LZ4
+            area = TransferPayload(done, kind, len(body), len(chunk)).encode_area()
+            self._channel.send(Command.FILE_DATA, area, body)
+            on_chunk(chunk)
+            done += len(chunk)
+            if done == size:
+                return
+            while self._channel.pending():  # nothing is acknowledged: mostly bad news
+                command, data = self._channel.receive()
+                if command == Command.FILE_FINISH:  # 3.1.0e gives up first and says why then
+                    self._stopped(data)
+                refuse(command, data, "nothing")
+
+    def _stopped(self, counter: bytes) -> None:
+        self._settle(counter)
+        raise_echo(expect(self._channel, Command.ECHO))
+        raise IntegrityError("the board ended the transfer before it had everything")
+
+    def _settle(self, counter: bytes) -> None:
+        """Answer a FILE_FINISH: n with n - 1, until it is 0."""
+        while counter and counter[0]:
+            self._channel.send(Command.FILE_FINISH, bytes([counter[0] - 1]))
+            if counter[0] == 1:
+                return
+            counter = expect(self._channel, Command.FILE_FINISH)
+
+
+def _read_exactly(source: BinaryIO, chunk: memoryview) -> int:
+    done = 0
+    while done < len(chunk) and (count := os.readv(source.fileno(), [chunk[done:]])):
+        done += count
+    return done
+
+
+def _is_worthwhile(source: BinaryIO, size: int) -> bool:
+    """Whether LZ4 makes samples of a file smaller by enough."""
+    plain = packed = 0
+    for place in _SAMPLES:
+        sample = os.pread(source.fileno(), _SAMPLE_BYTES, int(size * place))
+        block = compress_chunk(sample) if sample else None
+        plain += len(sample)
+        packed += len(sample) if block is None else len(block)
+    return packed < plain * (1 - _WORTHWHILE)
