@@ -29,6 +29,9 @@ def recorded(name: str) -> list[Recorded]:
     for line in (FIXTURES / name).read_text().splitlines():
         entry = json.loads(line)
         raw = bytes.fromhex(entry["hex"])
+        if "fill" in entry:  # the rest was one byte over and over, or noise
+            byte, count = entry["fill"]
+            raw += bytes.fromhex(byte) * count
         ((channel, command, data),) = PacketDecoder().feed(raw)
         packets.append(Recorded(entry["conn"], entry["from"], raw, channel, command, data))
     return packets

@@ -1,0 +1,54 @@
+"""Daemons that answer from a thread of the test."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from labctl.hdc.daemon import Board, Daemon
+
+
+def board(directory: Path, **options: object) -> Board:
+    """A board named as the recorded one."""
+    environment = {"PATH": os.environ["PATH"], "PS1": "# "}
+    return Board("vm", directory, environment=environment, **options)  # type: ignore[arg-type]
+
+
+@contextmanager
+def daemons(*boards: Board) -> Iterator[list[str]]:
+    """One daemon a board, all on one event loop; their addresses."""
+    ready = threading.Event()
+    addresses: list[str] = []
+    stopped = asyncio.Event()
+
+    async def serve() -> None:
+        served = [Daemon(board) for board in boards]
+        addresses.extend([f"127.0.0.1:{await one.start()}" for one in served])
+        ready.set()
+        await stopped.wait()
+        for one in served:
+            await one.stop()
+
+    loop = asyncio.new_event_loop()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(serve())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield addresses
+    finally:
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join()
+
+
+@contextmanager
+def daemon(directory: Path, **options: object) -> Iterator[str]:
+    """One daemon; its address."""
+    with daemons(board(directory, **options)) as (address,):
+        yield address
