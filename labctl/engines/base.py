@@ -45,6 +45,30 @@ class Settled(Generic[P]):
 
 
 @dataclass(frozen=True)
+class MemoryNeed:
+    """What a run takes of the board's memory, in bytes; ``None`` where the model does not say.
+
+    Mapped weights are pages of the file: the kernel may drop them and must read them again.
+    Everything else is anonymous memory, without which the program fails.
+    """
+
+    mapped_bytes: int
+    repacked_bytes: int
+    kv_bytes: int | None
+    compute_bytes: int | None
+
+    @property
+    def anonymous_bytes(self) -> int:
+        """What cannot be dropped, as far as it is known."""
+        return self.repacked_bytes + (self.kv_bytes or 0) + (self.compute_bytes or 0)
+
+    @property
+    def total_bytes(self) -> int:
+        """What must be in memory for no weight to be read twice, as far as it is known."""
+        return self.mapped_bytes + self.anonymous_bytes
+
+
+@dataclass(frozen=True)
 class RawOutput:
     """What a job left in its directory."""
 
@@ -92,6 +116,10 @@ class Engine(ABC, Generic[P]):
     @abstractmethod
     def settle(self, parameters: P, facts: BoardFacts, model: ModelIdentity) -> Settled[P]:
         """Decide what the recipe left open from what the board and the model are."""
+
+    @abstractmethod
+    def memory(self, parameters: P, model: ModelIdentity) -> MemoryNeed:
+        """What a run with settled parameters takes of the board's memory."""
 
     @abstractmethod
     def wanted_tools(self, intent: str) -> tuple[str, ...]:

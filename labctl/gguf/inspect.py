@@ -34,6 +34,7 @@ class GgufInfo:
     tensor_bytes: int
     bytes_per_token: int
     context_length: int | None
+    embedding_length: int | None
     #: Bytes of an f16 KV cache for each position of the context; an upper bound where the model has
     #: sliding windows, ``None`` where it does not say (recurrent or compressed caches).
     kv_bytes_per_position: int | None
@@ -83,6 +84,7 @@ def inspect(path: Path) -> GgufInfo:
         tensor_bytes=sum(tensor.size_bytes for tensor in header.tensors),
         bytes_per_token=_bytes_per_token(header, architecture),
         context_length=_whole(header.values.get(f"{architecture}.context_length")),
+        embedding_length=_whole(header.values.get(f"{architecture}.embedding_length")),
         kv_bytes_per_position=_kv_bytes(header, architecture),
         tensors=mix,
         tokenizer=tokenizer if isinstance(tokenizer, str) else None,
@@ -122,6 +124,8 @@ def identify(
         bytes_per_token=info.bytes_per_token,
         kv_bytes_per_position=info.kv_bytes_per_position,
         context_length=info.context_length,
+        embedding_length=info.embedding_length,
+        vocabulary=info.vocabulary,
         tensors=info.tensors,
         requantized_from=requantized_from,
     )

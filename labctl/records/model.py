@@ -33,6 +33,8 @@ class ModelIdentity(Record):
         None, description="f16 KV cache for each position of the context"
     )
     context_length: int | None = None
+    embedding_length: int | None = Field(None, description="width of the hidden state")
+    vocabulary: int | None = Field(None, description="number of tokens the tokenizer knows")
     tensors: tuple[TensorMix, ...] = ()
     requantized_from: str | None = Field(
         None, description="quantisation it was derived from, when not from full precision"

@@ -14,8 +14,9 @@ from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
 from labctl.deploy import deploy, plan
+from labctl.engines import MemoryNeed
 from labctl.errors import HostError
-from labctl.records import ArtifactIdentity, BoardFacts, RunRecord
+from labctl.records import ArtifactIdentity, BoardFacts, ModelIdentity, RunRecord
 from labctl.runs.deploying import program_object, sending, wanted_objects
 from labctl.runs.directory import RunDirectory, index_of, new_run_id
 from labctl.runs.execute import Bench, DeployedModel
@@ -128,7 +129,7 @@ def _plan(
 ) -> Plan:
     recipe = prepared.recipe
     predicted = predictions(
-        {key: file.identity for key, file in prepared.models.items()},
+        {variant.slug: _need(prepared, variant) for variant in variants},
         session.facts,
         session.target.expectations,
         prepared.prompt,
@@ -146,6 +147,13 @@ def _plan(
         min_tokens=recipe.min_tokens,
         predict=trial_predictor(predicted),
     )
+
+
+def _need(prepared: Prepared, variant: Variant) -> tuple[ModelIdentity, MemoryNeed]:
+    """A variant's model, and the memory that it takes."""
+    model = prepared.models[variant.model_key].identity
+    parameters = prepared.engine.parameters(variant.parameters)
+    return model, prepared.engine.memory(parameters, model)
 
 
 def _run_record(

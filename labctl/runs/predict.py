@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from labctl.config.target import Expectations
 from labctl.config.variants import Variant
+from labctl.engines import MemoryNeed
 from labctl.records import BoardFacts, Execution, ModelIdentity
 from labctl.runs.plan import WARM_UP_PASS, PredictTrial
 from labctl.stats import Prediction, predict
@@ -16,12 +17,12 @@ PROMPT_BYTES_PER_TOKEN = 2
 
 
 def predictions(
-    models: Mapping[str, ModelIdentity],
+    runs: Mapping[str, tuple[ModelIdentity, MemoryNeed]],
     facts: BoardFacts,
     expectations: Expectations | None,
     prompt: str,
 ) -> dict[str, Prediction]:
-    """The prediction for each model, by key; empty when there is nothing to predict from."""
+    """The prediction for each variant, by slug; empty when there is nothing to predict from."""
     memory = facts.memory_available_bytes or facts.memory_total_bytes
     if facts.execution is not Execution.BOARD or expectations is None or not memory:
         return {}
@@ -32,23 +33,23 @@ def predictions(
     if dram is None or storage is None:
         return {}
     return {
-        key: predict(
+        slug: predict(
             bytes_per_token=model.bytes_per_token,
-            resident_bytes=model.tensor_bytes,
+            resident_bytes=need.total_bytes,
             memory_bytes=memory,
             dram_bytes_per_second=dram,
             storage_bytes_per_second=storage,
             prompt_tokens=1 + len(prompt.encode()) // PROMPT_BYTES_PER_TOKEN,
         )
-        for key, model in models.items()
+        for slug, (model, need) in runs.items()
     }
 
 
 def trial_predictor(predicted: Mapping[str, Prediction]) -> PredictTrial:
-    """Seconds of one trial, or None where the model has no prediction."""
+    """Seconds of one trial, or None where the variant has no prediction."""
 
     def seconds(variant: Variant, tokens: int, warm_up_pass: bool) -> float | None:
-        prediction = predicted.get(variant.model_key)
+        prediction = predicted.get(variant.slug)
         if prediction is None:
             return None
         warm_up = warm_up_pass and variant.parameters.get(WARM_UP_PASS) is not False

@@ -4,9 +4,11 @@ from collections.abc import Collection
 
 from pydantic import JsonValue
 
-from labctl.engines.base import Engine, RawOutput, Settled, Tool
+from labctl.engines.base import Engine, MemoryNeed, RawOutput, Settled, Tool
 from labctl.engines.llama_cpp import failures, programs, timing
-from labctl.engines.llama_cpp.parameters import LlamaCppParameters, settle
+from labctl.engines.llama_cpp.memory import memory_need
+from labctl.engines.llama_cpp.parameters import LlamaCppParameters
+from labctl.engines.llama_cpp.settling import settle
 from labctl.errors import LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 
@@ -24,6 +26,10 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     ) -> Settled[LlamaCppParameters]:
         """One thread for each core; warm-up and repacking only where the weights fit."""
         return settle(parameters, facts, model)
+
+    def memory(self, parameters: LlamaCppParameters, model: ModelIdentity) -> MemoryNeed:
+        """Mapped and repacked weights, key-value cache, compute buffer."""
+        return memory_need(parameters, model)
 
     def wanted_tools(self, intent: str) -> tuple[str, ...]:
         """``llama-completion``, before build 7348 ``llama-cli``."""

@@ -4,8 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from labctl.engines.base import EngineParameters, Settled
-from labctl.records import BoardFacts, ModelIdentity
+from labctl.engines.base import EngineParameters
 
 #: llama.cpp takes this seed as "choose one".
 _RANDOM_SEED = 2**32 - 1
@@ -13,10 +12,6 @@ _RANDOM_SEED = 2**32 - 1
 _LEAST_CONTEXT = 8
 #: The prompt must leave this many positions of the context free, or llama.cpp refuses it.
 _CONTEXT_MARGIN = 4
-
-#: Weights of these types are copied to anonymous memory in an order that the CPU likes better.
-#: Source: ``ggml/src/ggml-cpu/repack.cpp``, checked with the log's ``buffer size`` lines.
-REPACKED_TYPES = frozenset({"Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"})
 
 
 class LlamaCppParameters(EngineParameters):
@@ -65,31 +60,3 @@ class LlamaCppParameters(EngineParameters):
                 f" raise context above {self.tokens + _CONTEXT_MARGIN}"
             )
         return self
-
-
-def settle(
-    parameters: LlamaCppParameters, facts: BoardFacts, model: ModelIdentity
-) -> Settled[LlamaCppParameters]:
-    """Replace every ``None``; what cannot be decided stays with llama.cpp and is told."""
-    decided: dict[str, object] = {}
-    notes = []
-    if parameters.threads is None:
-        if facts.cores:
-            decided["threads"] = facts.cores
-        else:
-            notes.append("the board does not tell its cores: llama.cpp chooses the threads")
-    available = facts.memory_available_bytes
-    copied = sum(mix.bytes for mix in model.tensors if mix.type in REPACKED_TYPES)
-    if available is None and None in (parameters.warmup, parameters.repack):
-        notes.append("the board does not tell its free memory: weights are taken to fit")
-    if parameters.repack is None:
-        fits = available is None or model.tensor_bytes + copied <= available
-        decided["repack"] = fits
-        if not fits:
-            notes.append(f"{model.key}: no repacking, the copied weights would not fit in memory")
-    if parameters.warmup is None:
-        fits = available is None or model.tensor_bytes <= available
-        decided["warmup"] = fits
-        if not fits:
-            notes.append(f"{model.key}: no warm-up pass, the weights do not fit in memory")
-    return Settled(parameters.model_copy(update=decided), tuple(notes))

@@ -1,0 +1,35 @@
+"""What labctl decides for llama.cpp where the recipe does not."""
+
+from labctl.engines.base import Settled
+from labctl.engines.llama_cpp.memory import memory_need
+from labctl.engines.llama_cpp.parameters import LlamaCppParameters
+from labctl.records import BoardFacts, ModelIdentity
+
+
+def settle(
+    parameters: LlamaCppParameters, facts: BoardFacts, model: ModelIdentity
+) -> Settled[LlamaCppParameters]:
+    """Replace every ``None``; what cannot be decided stays with llama.cpp and is told."""
+    decided: dict[str, object] = {}
+    notes = []
+    if parameters.threads is None:
+        if facts.cores:
+            decided["threads"] = facts.cores
+        else:
+            notes.append("the board does not tell its cores: llama.cpp chooses the threads")
+    available = facts.memory_available_bytes
+    if available is None and None in (parameters.warmup, parameters.repack):
+        notes.append("the board does not tell its free memory: weights are taken to fit")
+    if parameters.repack is None:
+        with_copies = memory_need(parameters.model_copy(update={"repack": True}), model)
+        fits = available is None or with_copies.total_bytes <= available
+        decided["repack"] = fits
+        if not fits:
+            notes.append(f"{model.key}: no repacking, the copied weights would not fit in memory")
+    if parameters.warmup is None:
+        need = memory_need(parameters.model_copy(update={"repack": False}), model)
+        fits = available is None or need.total_bytes <= available
+        decided["warmup"] = fits
+        if not fits:
+            notes.append(f"{model.key}: no warm-up pass, the weights do not fit in memory")
+    return Settled(parameters.model_copy(update=decided), tuple(notes))
