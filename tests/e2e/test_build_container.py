@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
@@ -92,6 +93,10 @@ class Containerised:
     def cache(self) -> Path:
         return Path(self.environment["LABCTL_CACHE"])
 
+    def own_containerfile(self, line: str) -> None:
+        path = self.root / "toolchains" / "rk3568" / "Containerfile"
+        path.write_text(f"ARG BASE=unused\nFROM ${{BASE}}\n{line}\n")
+
     def manifest(self, *words: str) -> dict[str, Any]:
         done = self.build("good", "--json", *words)
         assert done.exit_status == 0, done.tail()
@@ -110,6 +115,16 @@ class Containerised:
 
     def is_empty(self) -> bool:
         return not self.containers()
+
+
+def processes_naming(path: Path) -> list[str]:
+    """Processes of this host with a path among their words."""
+    found: list[str] = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has just ended
+            if os.fsencode(path) in cmdline.read_bytes():
+                found.append(cmdline.parent.name)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +269,19 @@ def test_a_killed_labctl_whose_engine_was_killed_too_leaves_no_container(
     assert lab.manifest()["tools"].keys() == {"good"}
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_labctl_stopped_while_its_image_is_built_leaves_no_process(
+    lab: Containerised, number: signal.Signals
+) -> None:
+    lab.own_containerfile(f"RUN echo {lab.root} && sleep 600")
+    running = process.start(lab.words("good"), cwd=lab.root, env={**os.environ, **lab.environment})
+    begun = wait_until(lambda: len(processes_naming(lab.root)) > 1, timeout=60, interval=0.2)
+    running.send_signal(number)
+    running.communicate(timeout=30)
+    assert begun
+    assert wait_until(lambda: not processes_naming(lab.root), timeout=20, interval=0.2)
+
+
 def test_a_container_that_is_killed_is_no_result_of_the_source(lab: Containerised) -> None:
     running = lab.start("slow")
     (container,) = lab.containers()
@@ -292,8 +320,7 @@ def test_a_base_image_that_cannot_be_had(lab: Containerised) -> None:
 def test_a_wrong_containerfile_of_the_labs_own(
     lab: Containerised, line: str, status: int, message: str
 ) -> None:
-    path = lab.root / "toolchains" / "rk3568" / "Containerfile"
-    path.write_text(f"ARG BASE=unused\nFROM ${{BASE}}\n{line}\n")
+    lab.own_containerfile(line)
     done = lab.build("good")
     assert done.exit_status == status
     assert message in " ".join(done.stderr.decode().split())

@@ -4,7 +4,10 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +28,10 @@ IMAGE_SECONDS = 1800.0
 _TAG_DIGITS = 16
 _BASE = re.compile(r"^ARG +BASE=(\S+) *$", re.MULTILINE)
 _WRONG_FILE = re.compile(r"unknown instruction|parse error|no FROM statement", re.IGNORECASE)
+#: Waits for a lock that labctl holds as long as it lives.
+_GUARDED = '''"$@" & program=$!
+{ flock "$0" true; kill -KILL 0; } </dev/null >/dev/null 2>&1 &
+wait "$program"'''
 _STEP = re.compile(r"(?:STEP |#\d+ \[)(\d+)/(\d+)")
 
 
@@ -123,11 +130,18 @@ class _Wanted:
             log.write_bytes(b"")
         words = [self.engine.program, "build", "--build-arg", f"BASE={self.base}"]
         words += ["--file", str(self.path), "--tag", self.tag]
+        if self.engine.program == "podman":
+            # The steps are then children of podman's, in its process group, and end with it.
+            words += ["--isolation", "chroot"]
         # The context is empty: what the image is made of is then what its name says.
-        with tempfile.TemporaryDirectory(prefix="labctl-image-") as empty:
+        with tempfile.TemporaryDirectory(prefix="labctl-image-") as empty, _guard() as guard:
             try:
                 done = process.run_streaming(
-                    [*words, empty], timeout=IMAGE_SECONDS, on_line=see, log=log, keep_open=(lock,)
+                    [*guard, *words, empty],
+                    timeout=IMAGE_SECONDS,
+                    on_line=see,
+                    log=log,
+                    keep_open=(lock,),
                 )
             except HostTimeout as error:
                 raise HostTimeout(
@@ -141,3 +155,16 @@ class _Wanted:
         if _WRONG_FILE.search(done.text):
             raise ConfigError(f"{self.path} is wrong", hint=hint, details=done.tail(8))
         raise HostError(f"the {what} cannot be built", hint=hint, details=done.tail(12))
+
+
+@contextmanager
+def _guard() -> Iterator[list[str]]:
+    """Words before a command that end it, with its process group, when labctl is killed."""
+    if shutil.which("flock") is None:
+        yield []
+        return
+    with (
+        tempfile.NamedTemporaryFile(prefix="labctl-alive-") as alive,
+        locked(Path(alive.name), timeout=0),
+    ):
+        yield ["sh", "-c", _GUARDED, alive.name]
