@@ -3,11 +3,14 @@
 # make soak    the long counts
 # make bench   the measurements that the documents quote
 
-.PHONY: setup demo check test soak bench clean
+.PHONY: setup setup-tests demo check test soak bench clean
 PYTEST = .venv/bin/python -m pytest
 
 setup:
 	scripts/setup
+
+setup-tests:
+	scripts/setup tests
 
 demo: setup
 	scripts/demo
@@ -18,13 +21,13 @@ check: setup
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-test: check
+test: setup-tests check
 	$(PYTEST) -m "not soak and not bench"
 
-soak: setup
+soak: setup-tests
 	$(PYTEST) -m soak -s --timeout 7200
 
-bench: setup
+bench: setup-tests
 	$(PYTEST) -m bench -s --timeout 7200
 
 clean:
