@@ -13,7 +13,7 @@ from typing import Any
 
 from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import host_writes, locked
-from labctl.hdc.daemon import Board, Daemon
+from labctl.hdc.daemon import Authorisation, Board, Daemon, Version, allow_boards
 from labctl.virtual.control import ControlSocket
 from labctl.virtual.faults import FaultScript
 from labctl.virtual.injection import Faults
@@ -27,8 +27,9 @@ class VirtualBoard:
     """What a virtual board is to be. ``port`` 0 lets the system choose.
 
     ``emulator`` and ``preload`` make ARM64 programs run (see :func:`labctl.virtual.sandbox.boot`),
-    ``faults`` are what goes wrong on it. Commands run as the invoking user: this is a test
-    double, not a jail.
+    ``faults`` are what goes wrong on it, ``version`` is the release of hdcd that it behaves like,
+    and ``authorisation`` says which hosts it lets in; without, all.
+    Commands run as the invoking user: this is a test double, not a jail.
     """
 
     name: str
@@ -38,6 +39,8 @@ class VirtualBoard:
     emulator: tuple[str, ...] = ()
     preload: Path | None = None
     faults: FaultScript | None = None
+    version: Version = "3.2.0c"
+    authorisation: Authorisation | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class _Running:
         self._sandbox: Sandbox
         self._daemon: Daemon
         self._faults = Faults(plan.faults)
-        self._control = ControlSocket(self._directory, self._faults)
+        self._control = ControlSocket(self._directory, self._faults, plan.authorisation)
         self._work: set[asyncio.Task[None]] = set()
         self._restarting: asyncio.Task[None] | None = None
         self._failures: list[BaseException] = []
@@ -184,6 +187,8 @@ class _Running:
                 environment=self._sandbox.environment,
                 on_reboot=lambda how: self.spawn(self.restart(how)),
                 interference=self._faults,
+                version=plan.version,
+                authorisation=plan.authorisation,
             )
         )
         try:
@@ -230,6 +235,7 @@ async def serve_until(
     stopped: asyncio.Event,
 ) -> None:
     """Serve boards until ``stopped`` is set; ``ready`` is called once, when all answer."""
+    allow_boards(len(boards))
     running: list[_Running] = []
     try:
         served = []

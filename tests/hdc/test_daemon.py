@@ -3,17 +3,17 @@
 import asyncio
 import os
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from daemons import daemon
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
-from labctl.hdc.daemon import Board, Daemon
+from labctl.hdc.daemon import Board
 from labctl.hdc.daemon import connection as connection_module
 from labctl.hdc.daemon.connection import Connection
 from labctl.hdc.messages import (
@@ -27,34 +27,6 @@ from labctl.hdc.messages import (
 from labctl.hdc.wire import Command
 
 CLOSE = Command.CHANNEL_CLOSE
-
-
-@contextmanager
-def daemon(directory: Path) -> Iterator[str]:
-    """A daemon in a thread; its address."""
-    ready = threading.Event()
-    address: list[str] = []
-    stop: list[asyncio.Event] = []
-    loop = asyncio.new_event_loop()
-
-    async def serve() -> None:
-        board = Board("vm", directory, environment={"PATH": os.environ["PATH"]})
-        served = Daemon(board)
-        stop.append(asyncio.Event())
-        address.append(f"127.0.0.1:{await served.start()}")
-        ready.set()
-        await stop[0].wait()
-        await served.stop()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert ready.wait(10)
-    try:
-        yield address[0]
-    finally:
-        loop.call_soon_threadsafe(stop[0].set)
-        thread.join()
-        loop.close()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from labctl.hdc.daemon import Board, Daemon
 
@@ -16,9 +17,16 @@ def board(directory: Path, **options: object) -> Board:
     return Board("vm", directory, environment=environment, **options)  # type: ignore[arg-type]
 
 
+class Serving(NamedTuple):
+    """Daemons that answer now, and the event loop that they are on."""
+
+    addresses: list[str]
+    loop: asyncio.AbstractEventLoop
+
+
 @contextmanager
-def daemons(*boards: Board) -> Iterator[list[str]]:
-    """One daemon a board, all on one event loop; their addresses."""
+def daemons(*boards: Board) -> Iterator[Serving]:
+    """One daemon a board, all on one event loop."""
     ready = threading.Event()
     addresses: list[str] = []
     stopped = asyncio.Event()
@@ -41,7 +49,7 @@ def daemons(*boards: Board) -> Iterator[list[str]]:
     thread.start()
     assert ready.wait(10)
     try:
-        yield addresses
+        yield Serving(addresses, loop)
     finally:
         loop.call_soon_threadsafe(stopped.set)
         thread.join()
@@ -50,5 +58,5 @@ def daemons(*boards: Board) -> Iterator[list[str]]:
 @contextmanager
 def daemon(directory: Path, **options: object) -> Iterator[str]:
     """One daemon; its address."""
-    with daemons(board(directory, **options)) as (address,):
-        yield address
+    with daemons(board(directory, **options)) as serving:
+        yield serving.addresses[0]

@@ -1,0 +1,165 @@
+"""Many boards in one process, and one that is in trouble beside them."""
+
+import asyncio
+import resource
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from daemons import board
+
+from labctl.errors import HostError
+from labctl.hdc.daemon import Daemon, allow_boards
+from labctl.hdc.daemon.interference import Interference, Line, Storage, Wire
+from labctl.hdc.messages import SessionHandShake, TransferConfig, TransferPayload
+from labctl.hdc.wire import Command, PacketDecoder, encode_packet
+
+
+class AsyncHost:
+    """A hand-driven host on the daemons' own event loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self._reader, self._writer = reader, writer
+        self._decoder = PacketDecoder()
+        self._waiting: list[tuple[int, int, bytes]] = []
+
+    @classmethod
+    async def connect(cls, port: int) -> "AsyncHost":
+        host = cls(*await asyncio.open_connection("127.0.0.1", port))
+        host.send(0, Command.HANDSHAKE, SessionHandShake().encode())
+        await host.receive(), await host.receive()
+        return host
+
+    def send(self, channel: int, command: int, data: bytes = b"") -> None:
+        self._writer.write(encode_packet(channel, command, data))
+
+    async def receive(self) -> tuple[int, int, bytes]:
+        while not self._waiting:
+            piece = await self._reader.read(1 << 16)
+            if not piece:
+                raise EOFError
+            self._waiting += self._decoder.feed(piece)
+        return self._waiting.pop(0)
+
+    async def run(self, command: str) -> bytes:
+        self.send(1, Command.UNITY_EXECUTE, command.encode())
+        said = b""
+        while (packet := await self.receive())[1] != Command.CHANNEL_CLOSE:
+            said += packet[2]
+        return said
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_200_boards_answer_at_once_and_leave_nothing(tmp_path: Path) -> None:
+    allow_boards(2 * 200)  # the hosts are here, too
+
+    async def scene() -> list[bytes]:
+        served = []
+        for number in range(200):
+            directory = tmp_path / str(number)
+            directory.mkdir()
+            served.append(Daemon(board(directory)))
+        ports = [await one.start() for one in served]
+        hosts = await asyncio.gather(*(AsyncHost.connect(port) for port in ports))
+        said = await asyncio.gather(*(host.run("pwd; cat /dev/null") for host in hosts))
+        assert threading.active_count() <= threads + 1
+        for host in hosts:
+            await host.close()
+        for one in served:
+            await one.stop()
+        return said
+
+    threads = threading.active_count()
+    before = descriptors()
+    said = asyncio.run(scene())
+    assert said == [f"{tmp_path}/{number}\n".encode() for number in range(200)]
+    assert descriptors() == before
+    assert threading.active_count() == threads
+
+
+class SlowDisk(Interference):
+    """A disk that takes half a second for each call."""
+
+    def wire(self, line: Line) -> Wire:
+        class Slow(Storage):
+            def write(self, descriptor: int, data: bytes, offset: int) -> int:  # type: ignore[override]
+                time.sleep(0.5)
+                return super().write(descriptor, data, offset)
+
+        class SlowWire(Wire):
+            _storage = Slow()
+
+        return SlowWire(line)
+
+
+def test_a_slow_disk_slows_its_own_transfer_only(tmp_path: Path) -> None:
+    async def scene() -> float:
+        slow, quick = (
+            Daemon(board(tmp_path, interference=SlowDisk())),
+            Daemon(board(tmp_path)),
+        )
+        sender = await AsyncHost.connect(await slow.start())
+        other = await AsyncHost.connect(await quick.start())
+        config = TransferConfig(file_size=2000, path="big", optional_name="big")
+        sender.send(1, Command.WAKEUP_SLAVETASK)
+        sender.send(1, Command.FILE_CHECK, config.encode())
+        assert (await sender.receive())[1] == Command.FILE_BEGIN
+        for offset in (0, 1000):
+            area = TransferPayload(offset, 0, 1000, 1000).encode_area()
+            sender.send(1, Command.FILE_DATA, area + bytes(1000))
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        assert await other.run("echo quick") == b"quick\n"
+        answered = time.monotonic() - began
+        assert (await sender.receive())[1] == Command.FILE_FINISH
+        assert time.monotonic() - began > 0.8
+        for host in (sender, other):
+            await host.close()
+        for one in (slow, quick):
+            await one.stop()
+        return answered
+
+    assert asyncio.run(scene()) < 0.4
+    assert (tmp_path / "big").read_bytes() == bytes(2000)
+
+
+def test_a_host_that_leaves_while_the_disk_is_busy_leaves_no_file_open(tmp_path: Path) -> None:
+    async def scene() -> None:
+        served = Daemon(board(tmp_path, interference=SlowDisk()))
+        sender = await AsyncHost.connect(await served.start())
+        config = TransferConfig(file_size=2000, path="big", optional_name="big")
+        sender.send(1, Command.WAKEUP_SLAVETASK)
+        sender.send(1, Command.FILE_CHECK, config.encode())
+        assert (await sender.receive())[1] == Command.FILE_BEGIN
+        area = TransferPayload(0, 0, 1000, 1000).encode_area()
+        sender.send(1, Command.FILE_DATA, area + bytes(1000))
+        await asyncio.sleep(0.1)
+        await sender.close()
+        await served.stop()
+
+    before = descriptors()
+    asyncio.run(scene())
+    assert descriptors() == before
+    assert (tmp_path / "big").stat().st_size == 1000
+
+
+def test_too_few_descriptors_are_said_before_boards_are_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
+    allow_boards(10)
+    assert raised == []
+    allow_boards(100)
+    assert raised == [(128 + 100 * 24, 4096)]
+    with pytest.raises(HostError, match="allows 4096"):
+        allow_boards(200)
