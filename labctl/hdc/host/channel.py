@@ -135,8 +135,14 @@ class Channel:
             self._closed = True
             self._changed.notify_all()
         self._session.forget(self)
-        if not self._ended_by_board:
+        if self._ended_by_board:
+            return
+        # An end of the board's that nobody has looked at (after its refusal, say) is answered.
+        unseen = [data for command, data in self._arrived if command == Command.CHANNEL_CLOSE]
+        if not unseen:
             self._send_close(self._parting)
+        elif unseen[0] and unseen[0][0]:
+            self._send_close(unseen[0][0] - 1)
 
     def _send_close(self, counter: int) -> None:
         # A link that is gone has ended the channel already, and what arrived before stays true.

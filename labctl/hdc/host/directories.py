@@ -122,8 +122,8 @@ def receive_directory(
             if files or _EMPTY not in error.message:
                 raise
             return TransferSummary(0, 0, tuple(receiving.skipped), (".",))
-        for name in receiving.directories:
-            _place(placing, f"{name}/.")
+        for name in receiving.directories:  # those without files as well
+            _place(placing, f"{name}/any")
     return TransferSummary(files, received, tuple(receiving.skipped))
 
 

@@ -117,13 +117,13 @@ class Sending:
         self._settle(self._counter)
         data = expect(self._channel, Command.ECHO)
         raise_echo(data)
+        expect(self._channel, Command.CHANNEL_CLOSE)
         text = data[1:].decode(errors="replace")
         due = f"FileTransfer finish, Size:{self.sent_bytes}, File count = {self.files}"
         if not f"{text},".startswith(f"{due},"):
             raise IntegrityError(
                 f"sent {self.sent_bytes} bytes in {self.files} files, but the board reports: {text}"
             )
-        expect(self._channel, Command.CHANNEL_CLOSE)
 
     def _send_mode(self, kind: Command, status: os.stat_result, name: str = "") -> None:
         """FILE_MODE or DIR_MODE: mode and owner of what comes; the board acknowledges each.

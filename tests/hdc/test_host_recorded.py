@@ -1,0 +1,478 @@
+"""Every recorded session again, with our host in place of the official one.
+
+Each conversation of a recording is asked for anew; a board plays the recorded daemon's packets and
+sees that the host's are those recorded, byte for byte. What differs is named here: channel numbers
+and contexts (random), who runs the test (owner of files), the official client's working directory
+and local paths, further CHANNEL_CLOSE that the official server repeats, and how LZ4 packed a block.
+"""
+
+import dataclasses
+import os
+import queue
+import shlex
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+from raw_hdc import RECORDINGS, RawPeer, Recorded, recorded, scripted_board
+
+from labctl.errors import BoardError, IntegrityError, LabctlError
+from labctl.hdc import (
+    FileOptions,
+    Session,
+    hilog,
+    interactive_shell,
+    reboot,
+    receive_directory,
+    receive_file,
+    remount,
+    send_directory,
+    send_file,
+    shell,
+)
+from labctl.hdc.compression import decompress_chunk
+from labctl.hdc.host import directories, sending
+from labctl.hdc.host.nodes import Listener
+from labctl.hdc.messages import (
+    EchoLevel,
+    FileMode,
+    TransferConfig,
+    TransferPayload,
+)
+from labctl.hdc.wire import Command
+
+CLOSE = Command.CHANNEL_CLOSE
+FORWARDED = range(Command.FORWARD_CHECK, Command.FORWARD_FREE_CONTEXT + 1)
+
+
+class Conversation(list[Recorded]):
+    """The packets of one channel, in order."""
+
+    @classmethod
+    def all_of(cls, name: str) -> "list[Conversation]":
+        found: dict[tuple[int, int], Conversation] = {}
+        for packet in recorded(name):
+            if packet.channel:
+                found.setdefault((packet.connection, packet.channel), cls()).append(packet)
+        return list(found.values())
+
+    def said(self, sender: str, command: int) -> list[bytes]:
+        return [p.data for p in self if (p.sender, p.command) == (sender, command)]
+
+    def configs(self) -> list[TransferConfig]:
+        return [TransferConfig.decode(p.data) for p in self if p.command == Command.FILE_CHECK]
+
+    def contents(self) -> dict[str, bytes]:
+        """The files that were transferred, by name."""
+        found: dict[str, bytes] = {}
+        name = ""
+        for packet in self:
+            if packet.command == Command.FILE_CHECK:
+                name = TransferConfig.decode(packet.data).optional_name
+                found[name] = b""
+            elif packet.command == Command.FILE_DATA:
+                payload, body = TransferPayload.decode_packet(memoryview(packet.data))
+                found[name] += unpacked(payload, bytes(body))
+        return found
+
+    def words(self, level: EchoLevel) -> list[bytes]:
+        said = self.said("board", Command.ECHO)
+        return [data[1:] for data in said if data[0] == level]
+
+
+def unpacked(payload: TransferPayload, body: bytes) -> bytes:
+    return decompress_chunk(body, payload.uncompress_size) if payload.compress_type else body
+
+
+def comparable(packet: Recorded, *, exact: bool) -> tuple[int, object]:
+    """What two packets of a host must have in common."""
+    command, data = packet.command, packet.data
+    if command == Command.FILE_INIT:
+        words = shlex.split(data.decode())
+        if words[0] == "-cwd":
+            words = words[2:]
+        return command, words[:-1]
+    if command == Command.FORWARD_INIT:
+        return command, data.split()[0]  # the other is a port of the test's
+    if command == Command.FILE_CHECK and not exact:
+        return command, dataclasses.replace(TransferConfig.decode(data), client_cwd="").encode()
+    if command in (Command.FILE_MODE, Command.DIR_MODE) and data:
+        return command, dataclasses.replace(FileMode.decode(data), uid=0, gid=0).encode()
+    if command == Command.FILE_DATA:
+        payload, body = TransferPayload.decode_packet(memoryview(data))
+        if payload.compress_type:
+            kind = dataclasses.replace(payload, compress_size=0)
+            return command, (kind, unpacked(payload, bytes(body)))
+    return command, data
+
+
+class Player:
+    """Plays the recorded board of one conversation, and compares the host."""
+
+    def __init__(self, conversation: Conversation, features: str, *, exact: bool):
+        self._conversation = conversation
+        self._heard: queue.Queue[int] = queue.Queue()
+        self._failure: AssertionError | None = None
+        self._features = features
+        self._exact = exact
+        self._stream = b""
+        self._contexts: dict[bytes, bytes] = {}  # recorded to ours
+
+    def __call__(self, peer: RawPeer) -> None:
+        try:
+            self._play(peer)
+        except AssertionError as error:
+            self._failure = error
+            raise
+        finally:
+            self._heard.put(len(self._conversation))
+
+    def _play(self, peer: RawPeer) -> None:
+        peer.accept_hands(**({"supportfeatures": self._features} if self._features else {}))
+        channel = 0
+        has_closed = False
+        for place, packet in enumerate(self._conversation):
+            if packet.sender == "board":
+                peer.send(channel, packet.command, self._ours(packet))
+            elif packet.command == Command.FORWARD_DATA:
+                self._take_stream(peer, packet)
+            elif packet.command != CLOSE or not has_closed:
+                has_closed = has_closed or packet.command == CLOSE
+                number, command, data = peer.receive()
+                channel = channel or number
+                assert number == channel
+                self._compare(packet, packet._replace(command=command, data=data))
+            self._heard.put(place)
+
+    def _take_stream(self, peer: RawPeer, packet: Recorded) -> None:
+        """Bytes of a connection, which TCP may have cut elsewhere."""
+        context = self._ours(packet)[:4]
+        while len(self._stream) < len(packet.data) - 4:
+            _, command, data = peer.receive()
+            assert (command, data[:4]) == (Command.FORWARD_DATA, context)
+            assert len(data) <= 4 + 65_535
+            self._stream += data[4:]
+        size = len(packet.data) - 4
+        assert self._stream[:size] == packet.data[4:]
+        self._stream = self._stream[size:]
+
+    def wait_for(self, place: int) -> None:
+        """Until the board is past a packet of the conversation."""
+        while self._heard.get(timeout=10) < place:
+            pass
+        self.check()
+
+    def check(self) -> None:
+        """Raise what the board found wrong."""
+        if self._failure is not None:
+            raise self._failure
+
+    def wait_for_end(self) -> None:
+        self.wait_for(len(self._conversation) - 1)
+
+    def _compare(self, theirs: Recorded, ours: Recorded) -> None:
+        if theirs.command == ours.command == CLOSE and refusal_of(self._conversation):
+            return  # after a refusal, the board's own end may come too late for us to answer it
+        if theirs.command in FORWARDED:
+            self._contexts.setdefault(theirs.data[:4], ours.data[:4])
+            theirs = theirs._replace(data=self._ours(theirs))
+        assert comparable(ours, exact=self._exact) == comparable(theirs, exact=self._exact)
+
+    def _ours(self, packet: Recorded) -> bytes:
+        if packet.command not in FORWARDED:
+            return packet.data
+        context = packet.data[:4]
+        return self._contexts.get(context, context) + packet.data[4:]
+
+
+@contextmanager
+def session_with(player: Player) -> Iterator[Session]:
+    with (
+        scripted_board(player) as port,
+        Session.connect("127.0.0.1", port, timeout=5) as session,
+    ):
+        try:
+            yield session
+        except LabctlError:
+            player.check()
+            raise
+        # The board must have seen all that was due before it is left alone.
+        player.wait_for_end()
+
+
+def options_of(conversation: Conversation) -> FileOptions:
+    configs, asked = conversation.configs(), conversation.said("host", Command.FILE_INIT)
+    words = shlex.split(asked[0].decode()) if asked else []
+    return FileOptions(
+        compress=any(config.compress_type for config in configs) or "-z" in words,
+        keep_mode=any(p.command == Command.FILE_MODE for p in conversation) or "-m" in words,
+        keep_times=any(config.hold_timestamp for config in configs) or "-a" in words,
+    )
+
+
+def refusal_of(conversation: Conversation) -> str | None:
+    """Why the board did not do it; None when it did, whatever it said meanwhile."""
+    words = conversation.words(EchoLevel.FAIL)
+    ended_well = conversation.words(EchoLevel.OK) or b"\0" in conversation.said(
+        "board", Command.FILE_FINISH
+    )
+    return words[0].decode() if words and not ended_well else None
+
+
+@contextmanager
+def ending_as_recorded(conversation: Conversation) -> Iterator[None]:
+    refusal = refusal_of(conversation)
+    if refusal is None:
+        yield
+    else:
+        with pytest.raises(BoardError) as refused:
+            yield
+        assert refusal in refused.value.message
+
+
+def ask_shell(session: Session, conversation: Conversation, _: Path) -> None:
+    command = conversation[0].data.decode()
+    output = b"".join(shell(session, command, timeout=5))
+    assert output == b"".join(conversation.said("board", Command.ECHO_RAW))
+
+
+def ask_hilog(session: Session, conversation: Conversation, _: Path) -> None:
+    output = b"".join(hilog(session, timeout=5))
+    assert output == b"".join(conversation.said("board", Command.ECHO_RAW))
+
+
+def ask_reboot(session: Session, conversation: Conversation, _: Path) -> None:
+    reboot(session, conversation[0].data.decode(), timeout=5)  # type: ignore[arg-type]
+
+
+def ask_remount(session: Session, conversation: Conversation, _: Path) -> None:
+    with ending_as_recorded(conversation):
+        remount(session, timeout=5)
+
+
+def ask_interactive(session: Session, conversation: Conversation, _: Path) -> None:
+    with interactive_shell(session, timeout=5) as typing:
+        for packet in conversation[1:]:
+            if packet.command == Command.SHELL_DATA:
+                typing.send(packet.data)
+            elif packet.command == Command.ECHO_RAW:
+                assert typing.receive(5) == packet.data
+        assert typing.receive(5) is None
+
+
+def ask_other(session: Session, conversation: Conversation, _: Path) -> None:
+    """Tasks that have no function of their own."""
+    with session.open_task(
+        Command(conversation[0].command), conversation[0].data, text="", timeout=5
+    ) as channel:
+        for packet in conversation[1:]:
+            if packet.sender == "board":
+                assert channel.receive() == (packet.command, packet.data)
+
+
+def ask_send(
+    session: Session, conversation: Conversation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents, options = conversation.contents(), options_of(conversation)
+    modes = [FileMode.decode(data) for data in conversation.said("host", Command.FILE_MODE)]
+    folders = [FileMode.decode(data) for data in conversation.said("host", Command.DIR_MODE)]
+    configs = conversation.configs()
+    for config in configs:
+        path = tmp_path / config.optional_name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents[config.optional_name] or bytes(config.file_size))
+        if modes:
+            path.chmod(modes.pop(0).st_mode & 0o7777)
+        os.utime(path, ns=(config.atime_ns, config.mtime_ns))
+    for folder in folders:
+        (tmp_path / folder.full_name).mkdir(exist_ok=True)
+        (tmp_path / folder.full_name).chmod(folder.st_mode & 0o7777)
+    # The official host compresses whatever it is told to.
+    monkeypatch.setattr(sending, "_is_worthwhile", lambda _source, _size: True)
+    remote = configs[0].path
+    counted: list[int] = []
+    rejected = b"\x07" in conversation.said("board", Command.FILE_FINISH)  # 3.1.0e and LZ4
+    if "/" in configs[0].optional_name:
+        top = configs[0].optional_name.split("/")[0]
+        order = [config.optional_name.removeprefix(f"{top}/") for config in configs]
+        inner = [folder.full_name.removeprefix(top).lstrip("/") or "." for folder in folders]
+        tree = directories._Tree(files=order, directories=inner)
+        monkeypatch.setattr(directories, "_walk", lambda _local: tree)
+        summary = send_directory(
+            session, tmp_path / top, remote, timeout=5, options=options, progress=counted.append
+        )
+        assert summary.files == len(configs)
+        assert summary.bytes == counted[-1] == sum(map(len, contents.values()))
+        return
+    (name,) = contents
+    with (
+        pytest.raises(IntegrityError) if rejected else ending_as_recorded(conversation),
+        (tmp_path / name).open("rb") as file,
+    ):
+        send_file(
+            session,
+            file,
+            remote,
+            timeout=5,
+            on_chunk=lambda chunk: counted.append(len(chunk)),
+            name=name,
+            options=options,
+        )
+        assert sum(counted) == len(contents[name])
+
+
+def ask_receive(session: Session, conversation: Conversation, tmp_path: Path) -> None:
+    *_, remote, _ = shlex.split(conversation[0].data.decode())
+    contents, options = conversation.contents(), options_of(conversation)
+    configs = conversation.configs()
+    has_begun = bool(conversation.said("host", Command.FILE_BEGIN))
+    if configs and not has_begun:  # the official host could not write; ours wants something else
+        with pytest.raises(BoardError, match="not a directory"):
+            receive_directory(session, remote, tmp_path / "x", timeout=5, options=options)
+        return
+    modes = [FileMode.decode(d).st_mode & 0o777 for d in conversation.said("board", 3006) if d]
+    if configs and "/" in configs[0].optional_name:
+        summary = receive_directory(session, remote, tmp_path, timeout=5, options=options)
+        assert summary.files == len(configs)
+        assert len(summary.skipped) == len(conversation.words(EchoLevel.FAIL))
+        paths = [tmp_path / config.optional_name for config in configs]
+        assert [path.read_bytes() for path in paths] == list(contents.values())
+        if options.keep_mode:
+            assert [path.stat().st_mode & 0o777 for path in paths] == modes
+            for data in conversation.said("board", Command.DIR_MODE):
+                assert (tmp_path / FileMode.decode(data).full_name).is_dir()
+        if options.keep_times:
+            assert [path.stat().st_mtime_ns for path in paths] == [c.mtime_ns for c in configs]
+        return
+    if any(b"folder is empty" in words for words in conversation.words(EchoLevel.FAIL)):
+        summary = receive_directory(session, remote, tmp_path / "x", timeout=5, options=options)
+        assert (summary.files, summary.empty_directories) == (0, (".",))
+        return
+    got = bytearray()
+    with ending_as_recorded(conversation):
+        came = receive_file(session, remote, timeout=5, write=got.extend, options=options)
+        assert came.mtime_ns == (configs[0].mtime_ns if options.keep_times else None)
+        assert [bytes(got)] == list(contents.values())
+
+
+def ask_forward(session: Session, conversation: Conversation, player: Player) -> None:
+    with ending_as_recorded(conversation), ExitStack() as held:
+        if conversation[0].command == Command.FORWARD_INIT:
+            service = held.enter_context(closing(Listener("tcp:0")))
+            listen = conversation[0].data.decode().split(" ")[0]
+            held.enter_context(session.reverse(listen, service.node, timeout=5))
+            carry(conversation, player, service.accept, close=service.close)
+        else:
+            node = conversation[1].data[12:-1].decode()
+            rule = held.enter_context(session.forward("tcp:0", node, timeout=5))
+            address = ("127.0.0.1", rule.port)
+            carry(conversation, player, lambda: socket.create_connection(address, timeout=5))
+
+
+def carry(
+    conversation: Conversation,
+    player: Player,
+    connect: Callable[[], socket.socket | None],
+    close: Callable[[], None] = lambda: None,
+) -> None:
+    """Each recorded connection again; whoever ended it then ends it now."""
+    opened = {p.data[:4] for p in conversation if p.command == Command.FORWARD_ACTIVE_MASTER}
+    refused_here = {
+        p.data[:4]
+        for p in conversation
+        if (p.sender, p.command) == ("host", Command.FORWARD_FREE_CONTEXT)
+    } - opened
+    sock: socket.socket | None = None
+    for place, packet in enumerate(conversation):
+        context = packet.data[:4]
+        if packet.command == Command.FORWARD_ACTIVE_SLAVE and context not in refused_here:
+            sock = connect()
+            assert sock is not None
+            opened.discard(context)
+            if not opened:
+                close()  # further ones were refused
+        elif packet.command == Command.FORWARD_DATA and sock is not None:
+            if packet.sender == "host":
+                sock.sendall(packet.data[4:])
+                player.wait_for(place)
+            else:
+                assert take(sock, len(packet.data) - 4) == packet.data[4:]
+        elif packet.command == Command.FORWARD_FREE_CONTEXT:
+            if context not in refused_here:
+                assert sock is not None
+                with sock:
+                    if packet.sender == "board":
+                        assert ended(sock)
+            player.wait_for(place)
+
+
+def ended(sock: socket.socket) -> bool:
+    """Whether the other end is closed, in good order or, if it never was open, with a reset."""
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def take(sock: socket.socket, size: int) -> bytes:
+    got = b""
+    while len(got) < size:
+        piece = sock.recv(size - len(got))
+        assert piece
+        got += piece
+    return got
+
+
+Ask = Callable[[Session, Conversation, Path], None]
+PLAIN: dict[int, Ask] = {
+    Command.UNITY_EXECUTE: ask_shell,
+    Command.UNITY_HILOG: ask_hilog,
+    Command.UNITY_REBOOT: ask_reboot,
+    Command.UNITY_REMOUNT: ask_remount,
+    Command.SHELL_INIT: ask_interactive,
+    Command.FILE_INIT: ask_receive,
+}
+
+
+def is_asked(conversation: Conversation) -> bool:
+    """Whether our host has a reason to open a conversation: its arguments were good."""
+    if any(config.bundle_name for config in conversation.configs()):
+        return False  # files of applications
+    commands = [packet.command for packet in conversation if packet.sender == "host"]
+    return any(command not in (CLOSE, Command.WAKEUP_SLAVETASK) for command in commands)
+
+
+CASES = [
+    pytest.param(name, conversation, id=f"{name.removeprefix('session-')[:-6]}-{place}")
+    for name in RECORDINGS
+    for place, conversation in enumerate(Conversation.all_of(name))
+    if is_asked(conversation)
+]
+
+
+@pytest.mark.parametrize(("name", "conversation"), CASES)
+def test_the_board_sees_what_it_saw(
+    name: str, conversation: Conversation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "3.1.0e" in name:  # the official host of that age compresses all the same
+        monkeypatch.setattr(Session, "can_compress", True)
+    features = "" if "3.1.0e" in name else "heartbeat,encrypt_tcp"
+    player = Player(conversation, features, exact="-raw" in name)
+    with session_with(player) as session:
+        first, second = conversation[0].command, conversation[1].command
+        if first in PLAIN:
+            PLAIN[first](session, conversation, tmp_path)
+        elif second == Command.FORWARD_CHECK or first == Command.FORWARD_INIT:
+            ask_forward(session, conversation, player)
+        elif first == Command.WAKEUP_SLAVETASK:
+            ask_send(session, conversation, tmp_path, monkeypatch)
+        else:
+            ask_other(session, conversation, tmp_path)
+
+
+def test_nearly_all_of_each_recording_is_replayed() -> None:
+    replayed = {case.values[0] for case in CASES}
+    assert replayed == set(RECORDINGS)
+    assert len(CASES) > 100
