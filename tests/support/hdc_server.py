@@ -8,6 +8,7 @@ import ipaddress
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -43,9 +44,14 @@ class Board:
     session: Session | None = None
     #: The server believes that it is connected, but nothing comes back: a cable was cut, say.
     is_dead: bool = False
+    #: It answers a command only after this time (s).
+    delay: float = 0
     #: It accepts connections and says nothing; the server waits for it without an end.
     hangs: bool = False
+    #: Somebody has allowed the server's key since it was refused.
+    is_allowed: bool = False
     rules: dict[tuple[str, str, str], ExitStack] = field(default_factory=dict)
+    connecting: threading.Lock = field(default_factory=threading.Lock)
 
     def listed(self) -> str:
         if self.state is not None:
@@ -55,10 +61,13 @@ class Board:
 
     def connect(self) -> bool:
         host, _, port = self.address.rpartition(":")
-        self.drop()
-        with suppress(LinkError):
-            self.session = Session.connect(host, int(port), timeout=5)
-            return True
+        with self.connecting:
+            if self.listed() == "Connected":
+                return True  # somebody else was faster
+            self.drop()
+            with suppress(LinkError):
+                self.session = Session.connect(host, int(port), timeout=5)
+                return True
         return False
 
     def drop(self) -> None:
@@ -169,9 +178,10 @@ class StandInServer:
     def _remove(self, key: str) -> bytes | None:
         if key not in self.boards:
             return b"[Fail]No target available\r\n"
-        self.boards[key].drop()
-        if self.boards[key].state == "Unknown":
-            self.boards[key].state = "Offline"
+        board = self.boards[key]
+        board.drop()
+        if board.state == "Unknown" or (board.state == "Unauthorized" and board.is_allowed):
+            board.state = "Offline"
         return None
 
     def _connect(self, key: str, client: socket.socket) -> bytes | None:
@@ -222,6 +232,7 @@ class StandInServer:
             write(client, forward(board, *command.split()))
         else:
             assert board.session is not None
+            time.sleep(board.delay)
             with suppress(LabctlError), board.session.channel(timeout=60) as channel:
                 self._relay(client, channel, command, raw)
 

@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum, auto
 from types import TracebackType
 from typing import Self
 
@@ -56,13 +57,23 @@ _NO_BOARD = (
 )
 
 
+class Carries(Enum):
+    """What the frames of a conversation are; they do not tell by themselves."""
+
+    #: Output of a command, and its input.
+    OUTPUT = auto()
+    #: What server and board say themselves.
+    WORDS = auto()
+    #: Tasks, both ways, and words.
+    FILES = auto()
+
+
 class ServerChannel:
     """A conversation with a board behind an hdc server, as the packets that a session would give.
 
-    ``timeout`` (s) bounds each single wait. ``carries_files``: tasks go both ways. ``on_refusal``
-    is told when the server says that the board is not there or does not want us. Frames are turned
-    into ECHO_RAW (output of a command), ECHO (what server and board say themselves) and, at the end
-    of the connection, CHANNEL_CLOSE.
+    ``timeout`` (s) bounds each single wait. ``on_refusal`` is told when the server says that the
+    board is not there or does not want us. Frames are turned into ECHO_RAW (output), ECHO (words),
+    tasks and, at the end of the connection, CHANNEL_CLOSE.
 
     The server refuses a command with a text that begins with ``[Fail]`` in place of output; output
     that begins so itself is not told from it. Print something else first, as a sentinel does.
@@ -73,13 +84,13 @@ class ServerChannel:
         frames: Frames,
         *,
         timeout: float,
-        carries_files: bool,
+        carries: Carries,
         large_buffers: bool,
         on_refusal: Callable[[LinkError], None],
     ):
         self.timeout = timeout
         self._frames = frames
-        self._carries_files = carries_files
+        self._carries = carries
         self._large_buffers = large_buffers
         self._on_refusal = on_refusal
         self._has_spoken = False
@@ -90,7 +101,7 @@ class ServerChannel:
 
         Raises LinkError.
         """
-        head = (_TASK.pack(command),) if self._carries_files else ()
+        head = (_TASK.pack(command),) if self._carries is Carries.FILES else ()
         self._frames.send(*head, *data, timeout=self.timeout)
 
     def pending(self) -> bool:
@@ -104,11 +115,9 @@ class ServerChannel:
             self._ended = True
             return Command.CHANNEL_CLOSE, b""
         is_first, self._has_spoken = not self._has_spoken, True
-        if not self._carries_files:
-            if is_first and frame.startswith(b"[Fail]"):
-                return self._words(frame)
+        if self._carries is Carries.OUTPUT and not (is_first and frame.startswith(b"[Fail]")):
             return Command.ECHO_RAW, frame
-        if len(frame) >= _TASK.size:
+        if self._carries is Carries.FILES and len(frame) >= _TASK.size:
             (command,) = _TASK.unpack_from(frame)
             if command in _TASKS:
                 small = command == Command.FILE_BEGIN and not self._large_buffers
@@ -132,7 +141,7 @@ class ServerChannel:
 
     def close(self) -> None:
         """End the conversation; on the board, a running ``sh`` gets its TERM. Idempotent."""
-        if self._carries_files and not self._ended and self._frames.is_whole:
+        if self._carries is Carries.FILES and not self._ended and self._frames.is_whole:
             # A server that is gone has ended it already, and what arrived before stays true.
             with suppress(LinkError):
                 self._frames.send(

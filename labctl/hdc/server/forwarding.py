@@ -9,9 +9,17 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from labctl.errors import BoardError, ConfigError, HostError, LinkError, ProtocolError
-from labctl.hdc.host.link import Forwarding, raise_echo
+from labctl.errors import (
+    BoardError,
+    ConfigError,
+    HostError,
+    LabctlError,
+    LinkError,
+    ProtocolError,
+)
+from labctl.hdc.host.link import Forwarding
 from labctl.hdc.host.nodes import check_local_node, port_of
+from labctl.hdc.messages import EchoLevel
 from labctl.hdc.server.channel import ServerChannel
 from labctl.hdc.server.server import HdcServer, Rule
 from labctl.hdc.wire import Command
@@ -19,7 +27,7 @@ from labctl.retry import retry_infra, wait_until
 
 _SYSTEM_CHOOSES = "tcp:0"
 _LOOPBACK = "127.0.0.1"
-_MADE = b"Forwardport result:OK"
+_MADE = "Forwardport result:OK"
 #: A server drops a rule's listener a moment (45 ms) after it has said so.
 _ENDING_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.05
@@ -94,10 +102,11 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
             )
     with say(f"{'rport' if rule.is_reverse else 'fport'} {rule.listen} {rule.connect}") as channel:
         command, data = channel.receive()
-    if command == Command.ECHO:
-        _refuse(rule, data)
-    if command != Command.ECHO_RAW or not data.startswith(_MADE):
-        raise ProtocolError(f"{server.label} answers to a forwarding: {data[:80]!r}")
+    words = data[1:].decode(errors="replace")
+    if command == Command.ECHO and data[0] == EchoLevel.FAIL:
+        raise _refusal(rule, words)
+    if words != _MADE:
+        raise ProtocolError(f"{server.label} answers to a forwarding: {words[:80]!r}")
 
     def listed() -> bool:
         return rule in server.rules(timeout=timeout)
@@ -111,18 +120,17 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
     return rule
 
 
-def _refuse(rule: Rule, data: bytes) -> None:
-    words = data[1:].decode(errors="replace")
+def _refusal(rule: Rule, words: str) -> LabctlError:
     if "listen failed" in words:
         if rule.is_reverse:
-            raise BoardError(f"the board cannot listen at {rule.listen}: {words}")
-        raise _PortTaken(
+            return BoardError(f"the board cannot listen at {rule.listen}: {words}")
+        return _PortTaken(
             f"the hdc server cannot listen at {rule.listen}: {words}",
             hint="another program listens there: take another port",
         )
     if "parament" in words or "Incorrect forward command" in words:
-        raise ConfigError(f"hdc cannot forward {rule.listen} to {rule.connect}: {words}")
-    raise_echo(data)
+        return ConfigError(f"hdc cannot forward {rule.listen} to {rule.connect}: {words}")
+    return BoardError(f"the board answers: {words}")
 
 
 def _listens_here(rule: Rule) -> bool:

@@ -3,16 +3,20 @@
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Self
 
 from labctl.errors import ConfigError, DeviceLost, LinkError
 from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, expect, quoted
-from labctl.hdc.server.channel import ServerChannel
+from labctl.hdc.server.channel import Carries, ServerChannel
 from labctl.hdc.server.forwarding import forwarded
 from labctl.hdc.server.keys import check_key
 from labctl.hdc.server.reaching import reach
 from labctl.hdc.server.server import HdcServer, Rule
 from labctl.hdc.wire import Command
+
+#: Commands that are answered in words, not with output.
+_SPEAKING = (Command.UNITY_REMOUNT, Command.UNITY_RUNMODE)
 
 
 class ServerSession:
@@ -60,7 +64,8 @@ class ServerSession:
         """See :class:`HostLink`: a server takes the text."""
         if command == Command.UNITY_EXECUTE:
             text = _without_options(text)
-        with self._open(text, timeout, carries_files=False) as channel:
+        carries = Carries.WORDS if command in _SPEAKING else Carries.OUTPUT
+        with self._open(text, timeout, carries) as channel:
             yield channel
 
     @contextmanager
@@ -69,8 +74,8 @@ class ServerSession:
     ) -> Iterator[ServerChannel]:
         """See :class:`HostLink`."""
         name = quoted(remote.rpartition("/")[2])
-        request = f'file send remote -cwd "/" {options.words()}{name} {quoted(remote)}'
-        with self._open(request, timeout, carries_files=True) as channel:
+        request = f'file send remote -cwd "/" {_words(options)}{name} {quoted(remote)}'
+        with self._open(request, timeout, Carries.FILES) as channel:
             expect(channel, Command.FILE_INIT)  # the server's sign to begin
             channel.send(Command.WAKEUP_SLAVETASK)
             yield channel
@@ -80,8 +85,8 @@ class ServerSession:
         self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
     ) -> Iterator[ServerChannel]:
         """See :class:`HostLink`."""
-        request = f'file recv remote -cwd "/" {options.words()}{quoted(remote)} file'
-        with self._open(request, timeout, carries_files=True) as channel:
+        request = f'file recv remote -cwd "/" {_words(options)}{quoted(remote)} file'
+        with self._open(request, timeout, Carries.FILES) as channel:
             yield channel
 
     def forward(
@@ -98,14 +103,12 @@ class ServerSession:
 
     def _forwarded(self, rule: Rule, timeout: float) -> AbstractContextManager[Forwarding]:
         def say(text: str) -> AbstractContextManager[ServerChannel]:
-            return self._open(text, timeout, carries_files=False)
+            return self._open(text, timeout, Carries.WORDS)
 
         return forwarded(self._server, say, rule, timeout=timeout)
 
     @contextmanager
-    def _open(
-        self, command: str, timeout: float, *, carries_files: bool
-    ) -> Iterator[ServerChannel]:
+    def _open(self, command: str, timeout: float, carries: Carries) -> Iterator[ServerChannel]:
         if "\0" in command:
             raise ConfigError("hdc cannot carry a command with a NUL byte")
         frames, large_buffers = self._server.open(
@@ -117,7 +120,7 @@ class ServerSession:
         channel = ServerChannel(
             frames,
             timeout=timeout,
-            carries_files=carries_files,
+            carries=carries,
             large_buffers=large_buffers,
             on_refusal=self._fail,
         )
@@ -149,3 +152,8 @@ def _without_options(text: str) -> str:
     """A shell command that the server does not take for its own options: the board unquotes it."""
     command = text.removeprefix("shell ")
     return f'shell "{command}"' if command.startswith("-") else text
+
+
+def _words(options: FileOptions) -> str:
+    """Options for a server; never of compression, see ``can_compress``."""
+    return replace(options, compress=False).words()

@@ -1,0 +1,173 @@
+"""A board behind a server is used only when it answers: what a server says of it is no proof."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hdc_server import Board, StandInServer, stand_in_server
+
+from labctl.errors import CommandTimeout, ConfigError, LinkRefused, NotAuthorised
+from labctl.hdc import HdcServer, ServerSession, shell
+from labctl.hdc.server import reaching
+from labctl.hdc.server.keys import address_of, check_key
+from labctl.virtual import VirtualBoard, serving
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaching, "_PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(reaching, "_SETTLE_SECONDS", 1.0)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
+        yield board.address
+
+
+def reach(server: StandInServer, key: str, timeout: float = 5) -> ServerSession:
+    return ServerSession.connect(HdcServer("127.0.0.1", server.port), key, timeout=timeout)
+
+
+def echo(session: ServerSession) -> bytes:
+    return b"".join(shell(session, "echo here", timeout=5))
+
+
+@contextmanager
+def connected(address: str) -> Iterator[tuple[StandInServer, Board]]:
+    """A server that has the board on TCP."""
+    board = Board(address, "TCP")
+    board.connect()
+    with stand_in_server({address: board}) as server:
+        yield server, board
+
+
+def test_a_board_that_answers_is_left_as_it_is(address: str) -> None:
+    with connected(address) as (server, board):
+        before = board.session
+        assert echo(reach(server, address)) == b"here\n"
+        assert board.session is before
+        assert server.said(f"tconn {address}") == 0
+
+
+def test_a_dead_connection_is_replaced(address: str) -> None:
+    with connected(address) as (server, board):
+        board.is_dead = True
+        assert echo(reach(server, address)) == b"here\n"
+        said = [command for _, command in server.commands if command.startswith("tconn")]
+        assert said == [f"tconn {address} -remove", f"tconn {address}"]
+
+
+def test_a_board_that_is_off_behind_a_dead_connection(tmp_path: Path) -> None:
+    """Nothing shows that it would answer another one: what others do over this one may go on."""
+    with serving(VirtualBoard("b", tmp_path / "board")) as (served,):
+        board = Board(served.address, "TCP")
+        board.connect()
+    board.is_dead, board.state = True, "Connected"
+    with stand_in_server({served.address: board}) as server:
+        with pytest.raises(CommandTimeout, match="but it does not answer") as caught:
+            reach(server, served.address)
+        assert f"tconn {served.address} -remove" in (caught.value.hint or "")
+        assert server.said(f"tconn {served.address} -remove") == 0
+
+
+def test_a_slow_board_keeps_its_connection(address: str) -> None:
+    with connected(address) as (server, board):
+        before = board.session
+        board.delay = 1.2
+        with pytest.raises(CommandTimeout, match="does not answer"):
+            reach(server, address)
+        board.delay = 0
+        assert board.session is before
+        assert echo(reach(server, address)) == b"here\n"
+
+
+def test_a_connection_that_the_server_finds_lost_when_asked(address: str) -> None:
+    with connected(address) as (server, board):
+        board.delay = 0.2
+        timer = threading.Timer(0.1, board.drop)
+        timer.start()
+        assert echo(reach(server, address)) == b"here\n"
+        timer.join()
+        assert server.said(f"tconn {address}") == 1
+
+
+def test_a_server_that_was_started_again_has_forgotten_the_board(address: str) -> None:
+    with stand_in_server({}) as server:
+        assert echo(reach(server, address)) == b"here\n"
+        server.restart()
+        assert echo(reach(server, address)) == b"here\n"
+
+
+def test_connect_ok_is_no_permission(address: str) -> None:
+    with stand_in_server({address: Board(address, "TCP", state="Unauthorized")}) as server:
+        with pytest.raises(NotAuthorised, match="does not accept the key of") as caught:
+            reach(server, address)
+        assert "look at the board's screen" in (caught.value.hint or "")
+
+
+def test_a_permission_given_since_is_noticed(address: str) -> None:
+    """The server itself would never ask the board again."""
+    board = Board(address, "TCP", state="Unauthorized", is_allowed=True)
+    with stand_in_server({address: board}) as server:
+        assert echo(reach(server, address)) == b"here\n"
+
+
+def test_a_board_that_accepts_and_stays_silent(address: str) -> None:
+    board = Board(address, "TCP", hangs=True)
+    with stand_in_server({address: board}) as server:
+        began = time.monotonic()
+        with pytest.raises(CommandTimeout, match="gets no answer from the board"):
+            reach(server, address, timeout=1)
+        assert time.monotonic() - began < 6
+        assert server.said(f"tconn {address} -remove") == 1  # not left waiting
+        assert board.state == "Offline"
+
+
+def test_a_connection_that_never_gets_ready_is_begun_anew(address: str) -> None:
+    with stand_in_server({address: Board(address, "TCP", state="Unknown")}) as server:
+        assert echo(reach(server, address)) == b"here\n"
+        assert server.said(f"tconn {address} -remove") == 1
+
+
+def test_what_the_server_said_is_told(address: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        key = f"127.0.0.1:{taken.getsockname()[1]}"
+    with stand_in_server({}) as server:
+        with pytest.raises(LinkRefused, match="is offline") as caught:
+            reach(server, key)
+        assert caught.value.details == "[Fail]Connect failed"
+
+
+def test_two_at_once_share_a_connection(address: str) -> None:
+    with stand_in_server({}) as server:
+        said: list[bytes] = []
+        threads = [
+            threading.Thread(target=lambda: said.append(echo(reach(server, address))))
+            for _ in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(said) > 0
+        assert set(said) == {b"here\n"}
+
+
+@pytest.mark.parametrize(
+    "key", ["", "a b", "any", "x" * 32, "board.lan:5555", "::1:5555", "1.2.3:5", "1.2.3.4:0"]
+)
+def test_what_is_no_key(key: str) -> None:
+    with pytest.raises(ConfigError, match="not the key of a board"):
+        check_key(key)
+
+
+def test_keys() -> None:
+    assert check_key("7001005458323933328a01ce1") == "7001005458323933328a01ce1"
+    assert address_of(check_key("192.168.1.20:5555")) == ("192.168.1.20", 5555)
+    with pytest.raises(ConfigError):
+        address_of("7001005458")

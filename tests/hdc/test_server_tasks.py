@@ -1,0 +1,291 @@
+"""Forwarded ports, directories, a shell, a reboot: everything over a server as over a session."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hdc_server import Board, StandInServer, stand_in_server
+
+from labctl.errors import BoardError, ConfigError, DeviceLost, HostError
+from labctl.hdc import (
+    FileOptions,
+    HdcServer,
+    RebootTarget,
+    ServerSession,
+    hilog,
+    interactive_shell,
+    reboot,
+    receive_directory,
+    receive_file,
+    remount,
+    send_directory,
+    send_file,
+    shell,
+)
+from labctl.hdc.server.server import Rule
+from labctl.virtual import VirtualBoard, serving
+
+KEY = "7001005458323933328a01ce1"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StandInServer]:
+    with (
+        serving(VirtualBoard("b", tmp_path / "board")) as (board,),
+        stand_in_server({KEY: Board(board.address)}) as server,
+    ):
+        yield server
+
+
+@pytest.fixture
+def link(server: StandInServer) -> Iterator[ServerSession]:
+    session = ServerSession.connect(HdcServer("127.0.0.1", server.port), KEY, timeout=5)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def upper() -> Iterator[int]:
+    """Says everything again in capitals; its port. One connection at a time."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    while data := client.recv(65536):
+                        client.sendall(data.upper())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def ask(port: int, words: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+        sock.sendall(words)
+        answer = b""
+        while len(answer) < len(words):
+            piece = sock.recv(65536)
+            assert piece
+            answer += piece
+        return answer
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+# Ports
+
+
+def test_a_port_of_the_board(link: ServerSession, server: StandInServer, upper: int) -> None:
+    hdc = HdcServer("127.0.0.1", server.port)
+    with link.forward("tcp:0", f"tcp:{upper}", timeout=5) as forwarding:
+        assert ask(forwarding.port, b"over there\0" * 10_000) == b"OVER THERE\0" * 10_000
+        assert ask(forwarding.port, b"again") == b"AGAIN"
+        rule = Rule(KEY, forwarding.listen, f"tcp:{upper}", is_reverse=False)
+        assert hdc.rules(timeout=5) == [rule]
+    assert hdc.rules(timeout=5) == []
+    with pytest.raises(ConnectionRefusedError):
+        ask(forwarding.port, b"gone")
+
+
+def test_a_port_for_the_board(link: ServerSession, server: StandInServer, upper: int) -> None:
+    port = free_port()
+    with link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=5) as forwarding:
+        assert forwarding.port == port
+        assert ask(port, b"over here") == b"OVER HERE"
+        assert HdcServer("127.0.0.1", server.port).rules(timeout=5)[0].is_reverse
+    assert server.boards[KEY].rules == {}
+
+
+def test_a_port_that_is_taken(link: ServerSession, server: StandInServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(HostError, match="cannot listen at"),
+            link.forward(f"tcp:{port}", "tcp:1", timeout=5),
+        ):
+            pass
+        with (
+            pytest.raises(BoardError, match="the board cannot listen at"),
+            link.reverse(f"tcp:{port}", "tcp:1", timeout=5),
+        ):
+            pass
+    assert server.boards[KEY].rules == {}
+
+
+def test_the_same_rule_twice(link: ServerSession, server: StandInServer, upper: int) -> None:
+    """Another board's rule must not be ended in place of ours."""
+    port = free_port()
+    with link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=5):
+        with (
+            pytest.raises(HostError, match=f"already, for {KEY}"),
+            link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=5),
+        ):
+            pass
+        assert ask(port, b"still") == b"STILL"
+
+
+@pytest.mark.parametrize(
+    ("listen", "connect"),
+    [("5000", "tcp:1"), ("tcp:1", "tcp:2 x"), ("tcp:99999", "tcp:1"), ("jdwp:1", "tcp:1")],
+)
+def test_what_is_no_node(
+    link: ServerSession, server: StandInServer, listen: str, connect: str
+) -> None:
+    with pytest.raises(ConfigError), link.forward(listen, connect, timeout=5):
+        pass
+    assert not [command for _, command in server.commands if command.startswith("fport tcp")]
+
+
+def test_no_ports_through_a_server_elsewhere(link: ServerSession) -> None:
+    link._server.is_here = False  # what its address would show
+    for begin in (link.forward, link.reverse):
+        with (
+            pytest.raises(ConfigError, match="on another host") as caught,
+            begin("tcp:5000", "tcp:1", timeout=5),
+        ):
+            pass
+        assert "link: tcp" in (caught.value.hint or "")
+
+
+def test_the_other_end_of_a_tunnel_is_found_out(
+    link: ServerSession, server: StandInServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It seems to be here, but nothing listens here."""
+
+    def elsewhere(board: Board, kind: str, listen: str, connect: str) -> bytes:
+        board.rules[(listen, connect, "Forward")] = ExitStack()
+        return b"Forwardport result:OK\r\n"
+
+    monkeypatch.setattr("hdc_server.forward", elsewhere)
+    with (
+        pytest.raises(ConfigError, match="on another host"),
+        link.forward("tcp:0", "tcp:1", timeout=5),
+    ):
+        pass
+    assert server.boards[KEY].rules == {}
+
+
+def test_rules_go_with_the_board(link: ServerSession, server: StandInServer, upper: int) -> None:
+    with link.forward("tcp:0", f"tcp:{upper}", timeout=5):
+        server.boards[KEY].drop()
+    assert server.boards[KEY].rules == {}
+
+
+# Files
+
+
+@pytest.mark.parametrize("options", [FileOptions(), FileOptions(True, True, True)])
+def test_directories_go_there_and_back(
+    link: ServerSession, server: StandInServer, tmp_path: Path, options: FileOptions
+) -> None:
+    here, there, back = tmp_path / "here", tmp_path / "there", tmp_path / "back"
+    (here / "sub").mkdir(parents=True)
+    contents = {"one": b"1\n", "empty": b"", "sub/two words": os.urandom(900_000)}
+    for name, content in contents.items():
+        (here / name).write_bytes(content)
+    (here / "one").chmod(0o600)
+    os.utime(here / "one", ns=(10**18, 10**18))
+    summary = send_directory(link, here, str(there), timeout=10, options=options)
+    assert (summary.files, summary.bytes) == (3, 900_002)
+    summary = receive_directory(link, str(there), back, timeout=10, options=options)
+    assert (summary.files, summary.skipped) == (3, ())
+    for name, content in contents.items():
+        assert (back / name).read_bytes() == content
+    assert ((back / "one").stat().st_mode & 0o777 == 0o600) == options.keep_mode
+    assert (abs((back / "one").stat().st_mtime_ns - 10**18) < 10**4) == options.keep_times
+    words = "-m -a " if options.keep_mode else ""
+    assert server.said(f'file recv remote -cwd "/" {words}"{there}" file') == 1
+
+
+def test_an_empty_directory(link: ServerSession, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    summary = receive_directory(link, str(tmp_path / "empty"), tmp_path / "back", timeout=5)
+    assert summary.files == 0
+
+
+@pytest.mark.parametrize("path", ["/data/100%", "/data/%s%s%s%s"])
+def test_paths_that_crash_hdcd(
+    link: ServerSession, server: StandInServer, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "x").write_bytes(b"x")
+    with (tmp_path / "x").open("rb", buffering=0) as file, pytest.raises(ConfigError, match="%"):
+        send_file(link, file, path, timeout=5, on_chunk=lambda _: None)
+    with pytest.raises(ConfigError, match="%"):
+        receive_file(link, path, timeout=5, write=lambda _: None)
+    assert not [command for _, command in server.commands if path in command]
+
+
+# Commands
+
+
+def test_long_commands(link: ServerSession) -> None:
+    words = "x" * 120_000
+    assert b"".join(shell(link, f": {words}; echo ${{#0}} done", timeout=5)).endswith(b"done\n")
+    with pytest.raises(ConfigError, match="NUL"):
+        b"".join(shell(link, "echo a\0b", timeout=5))
+
+
+def test_bytes_that_are_no_text(link: ServerSession) -> None:
+    assert b"".join(shell(link, "printf '\udcff\\0z' | od -An -tx1", timeout=5)) == (b" ff 00 7a\n")
+
+
+def test_a_command_that_looks_like_an_option(link: ServerSession, server: StandInServer) -> None:
+    assert b"".join(shell(link, "-x", timeout=5))  # the board's own shell complains of it
+    assert server.commands[-1] == (KEY, 'shell "-x"')
+
+
+def test_a_shell_to_type_into(link: ServerSession) -> None:
+    heard = b""
+    with interactive_shell(link, timeout=5) as terminal:
+        terminal.send(b"echo $((6 * 7))\n")
+        while b"42" not in heard:
+            piece = terminal.receive(5)
+            assert piece
+            heard += piece
+        terminal.send(b"exit\n")
+        while terminal.receive(5) is not None:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("", "target boot"),
+        ("bootloader", "target boot -bootloader"),
+        ("shutdown", "target boot shutdown"),
+    ],
+)
+def test_reboot(link: ServerSession, server: StandInServer, how: RebootTarget, text: str) -> None:
+    reboot(link, how, timeout=5)
+    assert server.commands[-1] == (KEY, text)
+
+
+def test_words_of_the_board(link: ServerSession, server: StandInServer) -> None:
+    try:
+        said = remount(link, timeout=5)
+    except BoardError as error:
+        said = error.message
+    assert said
+    log = hilog(link, timeout=5)
+    try:
+        next(log, None)
+    except (BoardError, DeviceLost):
+        pass
+    finally:
+        log.close()
+    assert server.said("hilog") == 1
