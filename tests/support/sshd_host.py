@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ import pytest
 from labctl import process
 from labctl.retry import wait_until
 
+#: As Debian's sshd has it.
+PATH = "/usr/local/bin:/usr/bin:/bin"
 _STAT_PARENT = 1  # of what follows the name in proc(5)'s stat: state, ppid, ...
 
 
@@ -30,17 +31,16 @@ class SshHost:
     known_hosts: Path
     workdir: Path
 
-    def entry(self, **more: object) -> str:
-        """The host as devices.yaml says it, for ``build_hosts: {NAME: ...}``."""
-        fields = {
+    def entry(self, **more: object) -> dict[str, object]:
+        """The host as one of ``build_hosts`` in devices.yaml."""
+        return {
             "address": f"127.0.0.1:{self.port}",
             "user": getpass.getuser(),
-            "key": self.key,
-            "known_hosts": self.known_hosts,
-            "workdir": self.workdir,
+            "key": str(self.key),
+            "known_hosts": str(self.known_hosts),
+            "workdir": str(self.workdir),
             **more,
         }
-        return f"{{{', '.join(f'{name}: {value}' for name, value in fields.items())}}}"
 
     def working(self) -> list[str]:
         """Command lines of all processes that have to do with the workdir: labctl's and builds'."""
@@ -61,8 +61,13 @@ class SshHost:
 
 
 @contextmanager
-def ssh_host(folder: Path, *, workdir: Path | None = None, config: str = "") -> Iterator[SshHost]:
-    """An sshd with keys of its own; ``config`` are further lines of sshd_config(5)."""
+def ssh_host(
+    folder: Path, *, workdir: Path | None = None, path: str = PATH, config: str = ""
+) -> Iterator[SshHost]:
+    """An sshd with keys of its own, whose sessions look for programs in ``path``.
+
+    ``config`` are further lines of sshd_config(5).
+    """
     sshd = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin")
     if sshd is None:
         pytest.skip("sshd is not installed (Debian: openssh-server)")
@@ -84,6 +89,8 @@ def ssh_host(folder: Path, *, workdir: Path | None = None, config: str = "") -> 
         "PermitRootLogin prohibit-password\n"
         "PasswordAuthentication no\n"
         "KbdInteractiveAuthentication no\n"
+        # bash reads ~/.bashrc when ssh starts it, but not as a shell within shells.
+        f"SetEnv SHLVL=5 PATH={path}\n"
         f"{config}"
     )
     kind, key = (folder / "host_key.pub").read_text().split()[:2]
@@ -178,9 +185,3 @@ def _listens(port: int) -> bool:
     with closing(socket.socket()) as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def run_labctl(root: Path, *words: str, timeout: float = 280, **env: str) -> process.Completed:
-    """``labctl WORDS`` in a lab, as a user types it."""
-    argv = [sys.executable, "-m", "labctl", *words]
-    return process.run(argv, timeout=timeout, cwd=root, env={**os.environ, **env})

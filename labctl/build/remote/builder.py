@@ -11,8 +11,9 @@ from labctl.build.place import Builder, Folders, Place, Site
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.remote.archive import known_digest, make_archive
 from labctl.build.remote.command import PIECE_BYTES, call, refused
-from labctl.build.remote.connection import Link, connected
+from labctl.build.remote.connection import connected
 from labctl.build.remote.keeper import kept
+from labctl.build.remote.link import Link
 from labctl.build.remote.place import RemotePlace
 from labctl.build.toolchain import BuilderKind, CompilerKind, Machine, Needs, Toolchain
 from labctl.config.lab import BuildHost

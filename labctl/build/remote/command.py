@@ -14,7 +14,7 @@ from typing import Self
 
 from paramiko.ssh_exception import SSHException
 
-from labctl.build.remote.connection import Link
+from labctl.build.remote.link import Link
 from labctl.errors import HostError, HostTimeout
 from labctl.transport import remote_words
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from labctl.build.remote.command import SCRIPTS, Channel
-from labctl.build.remote.connection import Link
+from labctl.build.remote.link import Link
 from labctl.errors import HostError, ToolMissing
 
 #: Without a sign of life from labctl for this long, a host ends the build and clears up.
@@ -32,18 +32,25 @@ class Keeper:
         with suppress(HostError):  # whoever waits for it finds out
             self._channel.send(b".\n")
 
+    def check(self) -> None:
+        """Raise HostError unless the build is still held: otherwise its programs were ended."""
+        self._order("here", "here")
+
     def end(self, job: str) -> None:
         """End a job and all that it started; when this returns they are gone. Raises HostError."""
-        with self._orders:
-            self._channel.limit(CLEAR_SECONDS)
-            self._channel.send(f"end {job}\n".encode())
-            self.expect(f"ended {job}")
+        self._order(f"end {job}", f"ended {job}")
 
     def leave(self) -> None:
         """Have all of the build ended and removed; when this returns it is so. Raises HostError."""
         self._channel.limit(CLEAR_SECONDS)
         self._channel.end_input()
         self.expect("clean")
+
+    def _order(self, order: str, answer: str) -> None:
+        with self._orders:
+            self._channel.limit(CLEAR_SECONDS)
+            self._channel.send(f"{order}\n".encode())
+            self.expect(answer)
 
     def expect(self, answer: str, *, on_other: Callable[[str], None] | None = None) -> None:
         """Wait for an answer; others go to ``on_other``, or are an error. Raises HostError."""

@@ -10,8 +10,8 @@ from posixpath import join
 
 from labctl.build.place import Folders, Place
 from labctl.build.remote.command import PIECE_BYTES, SCRIPTS, Channel, call, refused
-from labctl.build.remote.connection import Link
 from labctl.build.remote.keeper import Keeper
+from labctl.build.remote.link import Link
 from labctl.errors import HostError, HostTimeout, IntegrityError, ToolMissing, printable
 from labctl.files import host_writes, publish, scratch
 from labctl.process import TAIL_LINES, Completed
@@ -74,6 +74,8 @@ class RemotePlace(Place):
                     details=output.tail or None,
                 ) from error
         output.end()
+        if status != 0:
+            self._keeper.check()
         if status == 127 and f"labctl: no program {words[0]}" in channel.errors:
             raise ToolMissing(f"not installed on build host {self._link.name!r}: {words[0]}")
         if status == 125 and channel.errors:

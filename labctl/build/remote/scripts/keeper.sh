@@ -2,9 +2,10 @@
 #
 #   $1 workdir   $2 the build's name, with one /   $3 seconds of patience   $4 1: keep the tree
 #
-# Takes orders from standard input, one a line: "." (still here), "end N" (end job N and all that
-# it started). Without a line for the time of patience, or at the end of input, labctl is gone.
-# Answers: "missing ...", "foreign", "busy", "ready", "ended N", and at the end "clean".
+# Takes orders from standard input, one a line: "." (labctl is still here), "here" (are you?),
+# "end N" (end job N and all that it started). Without a line for the time of patience, or at the end
+# of input, labctl is gone.
+# Answers: "missing ...", "foreign", "busy", "ready", "here", "ended N", and at the end "clean".
 set -u
 workdir=$1 site=$1/builds/$2 patience=$3 keep=$4
 
@@ -70,6 +71,7 @@ mkdir -p "$site/tmp" "$site/source" "$site/tree" || leave
 echo ready
 while listen; do
     case $order in
+    here) echo here ;;
     "end "*) end_marked "$site/${order#end }/"; echo "ended ${order#end }" ;;
     esac
 done

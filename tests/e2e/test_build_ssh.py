@@ -1,0 +1,204 @@
+"""Builds on other hosts: a real sshd on loopback, as x86_64 and as ARM64 machine."""
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sshd_arm64 import arm64_host
+from sshd_host import SshHost, ssh_host
+from sshd_lab import SshLab, run_in
+
+from labctl.build import Step
+from labctl.build.remote import keeper, link
+from labctl.errors import CompileError, HostError, HostTimeout
+from labctl.files import cache_dir
+from labctl.retry import wait_until
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def x86(tmp_path: Path) -> Iterator[SshHost]:
+    with ssh_host(tmp_path / "x86") as host:
+        yield host
+
+
+@pytest.fixture
+def lab(tmp_path: Path, x86: SshHost, monkeypatch: pytest.MonkeyPatch) -> SshLab:
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    return SshLab(tmp_path / "lab", x86=x86.entry())
+
+
+def test_a_build_leaves_an_artifact_here_and_nothing_there(lab: SshLab, x86: SshHost) -> None:
+    artifact = lab.build()
+    artifact.verify()
+    made = artifact.manifest
+    assert made.tools["one"].smoke.done
+    assert made.toolchain.on.host == "x86"
+    assert made.toolchain.on.machine == "x86_64"
+    assert made.toolchain.version
+    assert made.toolchain.cmake
+    assert lab.steps[:3] == [Step.SEND, Step.CONFIGURE, Step.COMPILE]
+    assert [path.name for path in x86.workdir.iterdir()] == ["sources"]
+    assert x86.workdir.stat().st_mode & 0o777 == 0o700
+    assert x86.working() == []
+
+
+def test_a_source_is_sent_once(lab: SshLab, x86: SshHost) -> None:
+    lab.build("one")
+    assert Step.SEND in lab.steps
+    lab.events.clear()
+    lab.build("two")
+    assert Step.COMPILE in lab.steps
+    assert Step.SEND not in lab.steps
+    (archive,) = (x86.workdir / "sources").iterdir()
+    archive.write_bytes(archive.read_bytes()[:-1])
+    shutil.rmtree(cache_dir() / "artifacts")
+    lab.events.clear()
+    lab.build("two")  # what is there is not what was sent
+    assert Step.SEND in lab.steps
+
+
+def test_archives_of_old_sources_go(lab: SshLab, x86: SshHost) -> None:
+    sources = x86.workdir / "sources"
+    sources.mkdir(parents=True)
+    for number in range(6):
+        (sources / f"{number}.tar.gz").touch()
+        os.utime(sources / f"{number}.tar.gz", (number, number))
+    lab.build()
+    (new,) = [path.name for path in sources.iterdir() if len(path.name) > 60]
+    assert {path.name for path in sources.iterdir()} == {new} | {
+        f"{number}.tar.gz" for number in (3, 4, 5)
+    }
+
+
+def test_a_tree_stays_when_asked_for(lab: SshLab, x86: SshHost) -> None:
+    lab.write_hosts(x86=x86.entry(keep_trees=True))
+    lab.build("one")
+    (tree,) = (x86.workdir / "builds" / "host-x86_64").iterdir()
+    assert (tree / "tree" / "bin" / "one").is_file()
+    lab.build("two")
+    assert x86.working() == []
+
+
+def test_a_compile_error_is_the_sources(lab: SshLab, x86: SshHost) -> None:
+    (lab.source / "main.c").write_text("int main(void) { return wrong; }\n")
+    with pytest.raises(CompileError) as caught:
+        lab.build()
+    assert "'wrong' undeclared" in (caught.value.details or "")
+    assert [path.name for path in x86.workdir.iterdir()] == ["sources"]
+    assert x86.working() == []
+
+
+def test_two_builds_of_the_same_take_turns(
+    lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "KEEPALIVE_SECONDS", 0.1)  # a wait is looked after with it
+    turns: list[str] = []
+
+    def second() -> None:
+        with lab.place():
+            turns.append("second")
+
+    with ThreadPoolExecutor(1) as pool:
+        with lab.place() as place:
+            other = pool.submit(second)
+            assert wait_until(lambda: Step.WAIT in lab.steps, timeout=20, interval=0.05)
+            run_in(place, ["true"])
+            turns.append("first")
+        other.result(timeout=30)
+    assert turns == ["first", "second"]
+
+
+def test_a_program_gets_its_words_and_environment_as_they_are(lab: SshLab, x86: SshHost) -> None:
+    words = ["a b", "", "it's", "$HOME", "`id`", "*", "\\", "two\nlines", "ü", "!x", "-n"]
+    with lab.place() as place:
+        place.write("print.sh", 'for word; do printf "<%s>\\n" "$word"; done; env')
+        done = run_in(place, ["sh", "print.sh", *words])
+        lines = done.text.splitlines()
+        assert "\n".join(lines).startswith("\n".join(f"<{word}>" for word in words))
+        assert "LC_ALL=C" in lines
+        assert not any(line.startswith(("SSH_", "SHLVL=5")) for line in lines)
+        assert place.read("print.sh") is not None
+        assert place.read("nothing") is None
+        assert place.exists("print.sh")
+        place.clear()
+        assert not place.exists("print.sh")
+
+
+def test_a_program_that_takes_too_long_is_ended_with_all_it_started(
+    lab: SshLab, x86: SshHost
+) -> None:
+    script = "sleep 301 | sleep 302 & setsid sleep 303 & trap '' TERM; sleep 304"
+    with lab.place() as place:
+        with pytest.raises(HostTimeout, match="sh on build host 'x86' did not end within 2 s"):
+            run_in(place, ["sh", "-c", script], timeout=2)
+        assert not [line for line in x86.working() if "sleep 30" in line]
+        assert run_in(place, ["echo", "still here"]).text == "still here"
+
+
+def test_without_a_sign_of_labctl_a_host_clears_up(
+    lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 1)
+    running = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        # No pulse within the host's patience: to it, the network is dead.
+        lost = pool.submit(_lose, lab, running)
+        assert running.wait(30)
+        assert wait_until(lambda: x86.working() == [], timeout=30, interval=0.1)
+        assert not (x86.workdir / "builds").exists()
+        with pytest.raises(HostError, match="build host 'x86' has let go of the build"):
+            lost.result(timeout=30)
+
+
+def _lose(lab: SshLab, running: threading.Event) -> None:
+    with lab.place() as place:
+        run_in(place, ["sh", "-c", "echo go; sleep 305"], on_line=lambda _line: running.set())
+
+
+def test_the_agent_is_built_from_the_command_line(lab: SshLab, x86: SshHost) -> None:
+    words = ("build", "--target", "rk3568", "--product", "agent", "--builder", "ssh", "--json")
+    done = lab.labctl(*words)
+    assert done.exit_status == 0, done.tail()
+    manifest = json.loads(done.stdout)
+    assert manifest["tools"]["agent"]["elf"]["machine"] == "EM_AARCH64"
+    assert manifest["tools"]["agent"]["smoke"]["exit_status"] == 0
+    assert manifest["toolchain"]["on"]["host"] == "x86"
+    assert x86.working() == []
+
+
+def test_an_arm64_host_builds_the_agent_with_its_own_gcc(lab: SshLab, tmp_path: Path) -> None:
+    with arm64_host(tmp_path / "arm") as arm:
+        lab.write_hosts(arm=arm.entry())
+        words = ("build", "--target", "rk3568", "--product", "agent", "--host", "arm", "--json")
+        done = lab.labctl(*words)
+    assert done.exit_status == 0, done.tail()
+    manifest = json.loads(done.stdout)
+    on = manifest["toolchain"]["on"]
+    assert (on["builder"], on["machine"], on["host"]) == ("ssh", "aarch64", "arm")
+    assert manifest["toolchain"]["cmake"] is None
+    assert "-march=armv8.2-a+dotprod+fp16" in manifest["flags"]
+    tool = manifest["tools"]["agent"]
+    assert (tool["elf"]["machine"], tool["elf"]["interpreter"]) == ("EM_AARCH64", None)
+    assert tool["smoke"]["exit_status"] == 0
+    left = [path.name for path in (tmp_path / "arm" / "work" / "labctl").iterdir()]
+    assert left == ["sources"]
+
+
+@pytest.mark.soak
+def test_llama_cpp_is_built_whole(tmp_path: Path, x86: SshHost) -> None:
+    lab = SshLab(tmp_path / "lab", x86=x86.entry())
+    words = ("build", "--target", "rk3568", "--builder", "ssh", "--json")
+    done = lab.labctl(*words, timeout=7000)
+    assert done.exit_status == 0, done.tail()
+    manifest = json.loads(done.stdout)
+    for name, tool in manifest["tools"].items():
+        assert tool["smoke"]["exit_status"] == 0, name
+    assert x86.working() == []

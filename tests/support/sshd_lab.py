@@ -1,0 +1,123 @@
+"""A lab with build hosts, and a product that compiles there in a second."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sshd_host import SshHost
+
+from labctl import process
+from labctl.build import Artifact, BuildRequest, Progress, Step, build
+from labctl.build.place import Place, Site
+from labctl.build.remote import SshBuilder
+from labctl.build.toolchain import BuilderKind
+from labctl.config.lab import find_lab
+
+_SPEC = """\
+product: tiny
+description: Two small programs
+builder: cmake
+default_version: first
+versions:
+  first:
+    source: {folder: ../../tiny}
+definitions:
+  CMAKE_BUILD_TYPE: Release
+tools:
+  one: {smoke: [--version]}
+  two: {smoke: [--version]}
+"""
+_CMAKE = """\
+cmake_minimum_required(VERSION 3.14)
+project(tiny C)
+foreach(tool one two)
+  add_executable(${tool} main.c)
+endforeach()
+"""
+_PROGRAM = """\
+int main(void) { return 0; }
+"""
+#: Makes a build last until something ends it.
+_LASTING = "add_custom_target(lasting COMMAND sleep 297)\nadd_dependencies(one lasting)\n"
+LASTING = "sleep 297"
+
+
+class SshLab:
+    """A lab in a folder of the test's own."""
+
+    def __init__(self, root: Path, **hosts: dict[str, object]):
+        self.root = root
+        self.source = root / "tiny"
+        self.source.mkdir(parents=True)
+        spec = root / "toolchains" / "host-x86_64" / "tiny.yaml"
+        spec.parent.mkdir(parents=True)
+        spec.write_text(_SPEC)
+        (self.source / "CMakeLists.txt").write_text(_CMAKE)
+        (self.source / "main.c").write_text(_PROGRAM)
+        self.write_hosts(**hosts)
+        #: What builds have said about themselves.
+        self.events: list[Progress] = []
+
+    def write_hosts(self, **hosts: dict[str, object]) -> None:
+        # JSON is YAML.
+        document = {"boards": {}, "build_hosts": hosts}
+        (self.root / "devices.yaml").write_text(json.dumps(document))
+
+    def let_builds_last(self) -> None:
+        with (self.source / "CMakeLists.txt").open("a") as file:
+            file.write(_LASTING)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps that builds went through."""
+        return list(dict.fromkeys(event.step for event in self.events))
+
+    def build(self, *tools: str, host: str = "x86") -> Artifact:
+        """Build tools of the product, in this process."""
+        request = BuildRequest(
+            target="host-x86_64",
+            product="tiny",
+            tools=tools or ("one",),
+            builder=BuilderKind.SSH,
+            host=host,
+            lab_root=self.root,
+        )
+        return build(request, on_progress=self.events.append)
+
+    def builder(self, host: str = "x86") -> SshBuilder:
+        lab = find_lab(self.root)
+        return SshBuilder(host, lab.lab.build_hosts, lab.root)
+
+    def site(self, name: str = "host-x86_64/tiny-first-0123456789ab") -> Site:
+        return Site(name, self.source, "0" * 64, self.root / "home")
+
+    @contextmanager
+    def place(self, host: str = "x86") -> Iterator[Place]:
+        """A place for a build, and nothing built yet."""
+        with self.builder(host).open(self.site(), lock=0, on_progress=self.events.append) as place:
+            yield place
+
+    def labctl(self, *words: str, timeout: float = 280) -> process.Completed:
+        """``labctl WORDS`` as a user types it."""
+        argv = [sys.executable, "-m", "labctl", *words]
+        return process.run(argv, timeout=timeout, cwd=self.root, env=os.environ)
+
+
+def run_in(
+    place: Place,
+    words: Sequence[str],
+    *,
+    timeout: float = 60,
+    on_line: Callable[[str], None] = lambda _line: None,
+) -> process.Completed:
+    """Run a program on a place."""
+    log = Path(os.environ["LABCTL_CACHE"]) / "log"
+    return place.run(words, timeout=timeout, on_line=on_line, log=log, env={"LC_ALL": "C"})
+
+
+def is_lasting(host: SshHost) -> bool:
+    """Whether a build that lasts has come to the point where it does."""
+    return any(line.rstrip().endswith(LASTING) for line in host.working())
