@@ -74,9 +74,9 @@ def _toolchain(order: Order) -> list[Material]:
         name, _, version = identity.libc.partition(" ")
         known = {"musl": "MIT", "glibc": "LGPL-2.1-or-later"}.get(name)
         found.append(_library(name, version.removeprefix("of ") or None, known))
-    for name, version in (("cmake", identity.cmake), ("ninja", identity.ninja)):
-        if version is not None:
-            found.append(Material(kind="build-tool", name=name, version=version, linked=False))
+    for tool, number in (("cmake", identity.cmake), ("ninja", identity.ninja)):
+        if number is not None:
+            found.append(Material(kind="build-tool", name=tool, version=number, linked=False))
     if identity.on.image is not None:
         digest = identity.on.image.rpartition(":")[2]
         found.append(Material(kind="image", name=identity.on.image, sha256=digest, linked=False))

@@ -101,7 +101,9 @@ def _flat(artifact: Artifact) -> Flat:
     for tool in manifest["tools"].values():
         del tool["sections"], tool["built"]
         for use in (tool["isa"] or {}).pop("dispatched", ()):
-            tool["isa"][f"guarded.{'+'.join(use['extensions'])}"] = len(use["functions"])
+            guarded = tool["isa"].setdefault("guarded", {})
+            for extension in use["extensions"]:
+                guarded[extension] = guarded.get(extension, 0) + len(use["functions"])
     return dict(_leaves(manifest, ""))
 
 
