@@ -113,7 +113,10 @@ class Terminal(Protocol):
         """Give it what was typed. Raises LinkError."""
 
     def receive(self, timeout: float) -> bytes | None:
-        """What it printed next; None at its end. Raises CommandTimeout, another LinkError."""
+        """What it printed next: nothing within ``timeout`` seconds, None at its end.
+
+        Raises LinkError.
+        """
 
 
 class Transport(ABC):

@@ -5,17 +5,20 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from labctl.errors import BoardError, ConfigError, LinkError
+from labctl import hdc
+from labctl.errors import BoardError, CommandTimeout, ConfigError, LinkError
 from labctl.hdc import HostLink
 from labctl.transport.base import (
     Carried,
     CommandResult,
     Copied,
     Progress,
+    Reboot,
+    Terminal,
     Transport,
     Write,
     brief,
@@ -144,6 +147,33 @@ class HdcTransport(Transport):
         start = link.reverse if reverse else link.forward
         with start(listen, connect, timeout=START_SECONDS) as forwarding:
             yield _Carried(forwarding.listen, link)
+
+    def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
+        """Tell the board to restart; the link is given up, as the board will."""
+        hdc.reboot(self._connected(), how, timeout=timeout)
+        self.close()
+
+    def remount(self, *, timeout: float) -> str:
+        """Make the board's system partitions writable; see :class:`Transport`."""
+        return hdc.remount(self._connected(), timeout=timeout)
+
+    def hilog(self, *words: str, timeout: float, write: Write) -> None:
+        """The board's log; see :class:`Transport`. With ``words`` its program is run with them."""
+        with suppress(CommandTimeout):
+            if words:
+                command = remote_words("hilog", *words)
+                status = self.stream(command, timeout=timeout, write=write)
+                CommandResult(command, status, b"", 0).check()
+                return
+            with closing(hdc.hilog(self._connected(), timeout=timeout)) as pieces:
+                for piece in pieces:
+                    write(piece)
+
+    @contextmanager
+    def interact(self, *, timeout: float) -> Iterator[Terminal]:
+        """An interactive shell; see :class:`Transport`."""
+        with hdc.interactive_shell(self._connected(), timeout=timeout) as terminal:
+            yield terminal
 
     def is_alive(self) -> bool:
         """True when the board runs a command now."""

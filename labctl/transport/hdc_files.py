@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.errors import DeviceLost
-from labctl.hdc import HostLink, receive_file, send_file
+from labctl.hdc import FileOptions, HostLink, receive_file, send_file
 from labctl.retry import retry_infra
 from labctl.transport.base import Transport
 from labctl.transport.digests import BoardHash, Digest
@@ -40,7 +40,14 @@ class HdcCopier:
             seen(len(chunk))
 
         with open_source(local) as source:
-            send_file(self.connected(), source, remote, timeout=self.timeout, on_chunk=sent)
+            send_file(
+                self.connected(),
+                source,
+                remote,
+                timeout=self.timeout,
+                on_chunk=sent,
+                options=FileOptions(compress=self.compress),
+            )
         return digest
 
     def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
@@ -62,7 +69,13 @@ class HdcCopier:
             write(chunk)
             seen(len(chunk))
 
-        receive_file(self.connected(), remote, timeout=self.timeout, write=came)
+        receive_file(
+            self.connected(),
+            remote,
+            timeout=self.timeout,
+            write=came,
+            options=FileOptions(compress=self.compress),
+        )
         return digest
 
     def on_board(self, remote: str, expected: Digest) -> Digest:

@@ -12,12 +12,12 @@ import termios
 import threading
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import click
 
 from labctl.cli.output import write_output
-from labctl.errors import CommandTimeout, ExitStatus, LinkError
+from labctl.errors import ExitStatus, LabctlError
 from labctl.transport import Terminal
 
 #: Ctrl-], as of telnet: the only key that does not reach the board.
@@ -25,7 +25,7 @@ LEAVE = b"\x1d"
 #: Ctrl-D: the end of the input, as a terminal is told.
 _END = b"\x04"
 _PIECE_BYTES = 4096
-#: How long the pump waits for output before it looks whether it is still wanted.
+#: How long the pump waits for output before it looks whether it is still wanted (and so on).
 _LOOK_SECONDS = 0.5
 
 
@@ -46,10 +46,20 @@ def converse(remote: Terminal) -> int:
             if is_terminal and LEAVE in typed:
                 remote.send(typed[: typed.index(LEAVE)])
                 return ExitStatus.SHELL_FAILURE
-            remote.send(typed or _END)
             if not typed:
-                select.select([ended], [], [])
-                return ExitStatus.OK
+                return _end(remote, ended)
+            remote.send(typed)
+
+
+def _end(remote: Terminal, ended: int) -> int:
+    """Tell the shell that the input is over until it ends.
+
+    Said once it can be lost: a shell that just sets its terminal up drops what marks an end.
+    """
+    while True:
+        remote.send(_END)
+        if select.select([ended], [], [], _LOOK_SECONDS)[0]:
+            return ExitStatus.OK
 
 
 @contextmanager
@@ -80,12 +90,12 @@ def _printing(remote: Terminal) -> Iterator[int]:
     def pump() -> None:
         try:
             while wanted.is_set():
-                with suppress(CommandTimeout):
-                    piece = remote.receive(_LOOK_SECONDS)
-                    if piece is None:
-                        return
+                piece = remote.receive(_LOOK_SECONDS)
+                if piece is None:
+                    return
+                if piece:
                     write_output(piece)
-        except (LinkError, OSError) as error:
+        except (LabctlError, OSError) as error:
             failures.append(error)
         finally:
             os.close(writing)
