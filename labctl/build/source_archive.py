@@ -98,6 +98,7 @@ def download(address: str, to: Path, on_progress: OnProgress) -> None:
                 if time.monotonic() > deadline:
                     raise HostTimeout(f"{address} did not arrive within {FETCH_SECONDS:g} s")
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code in (404, 410):
             raise ConfigError(f"there is nothing at {address}") from error
         raise HostError(f"cannot fetch {address}: the server says {error.code}") from error
