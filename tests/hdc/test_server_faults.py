@@ -5,11 +5,12 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hdc_server import BANNER, read, task, write
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_hdc import RawPeer, scripted_board
 
@@ -437,3 +438,46 @@ def test_a_version_that_is_none() -> None:
         pytest.raises(ProtocolError, match="checkserver"),
     ):
         HdcServer("127.0.0.1", port).version(timeout=5)
+
+
+class Saying(HdcServer):
+    """A server that answers every question alike."""
+
+    def __init__(self, answer: bytes):
+        super().__init__("127.0.0.1", 8710)
+        self._answer = answer
+
+    def _ask(self, command: str, timeout: float) -> bytes:
+        return self._answer
+
+
+@given(
+    st.binary(max_size=200)
+    | st.from_regex(
+        rb"\A(\S+ {4}\S+ \S+ {4}\[(Forward|Reverse)\]\n?|\[Empty\]|\w\t\t\w\t\w\t\w\n)*\Z"
+    )
+)
+def test_no_answer_does_more_than_a_typed_error(answer: bytes) -> None:
+    server = Saying(answer)
+    with suppress(ProtocolError):
+        for target in server.list_targets(timeout=1):
+            assert "\n" not in target.key
+    with suppress(ProtocolError):
+        for rule in server.rules(timeout=1):
+            assert rule.listen
+    with suppress(ProtocolError):
+        assert isinstance(server.version(timeout=1), str)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=300))
+def test_no_greeting_does_more_than_a_typed_error(data: bytes) -> None:
+    def script(peer: RawPeer) -> None:
+        with suppress(OSError):
+            peer.socket.sendall(data)
+            peer.socket.shutdown(socket.SHUT_WR)
+            while peer.socket.recv(1000):
+                pass
+
+    with scripted_board(script) as port, suppress(LinkError):
+        assert HdcServer("127.0.0.1", port).list_targets(timeout=5) == []
