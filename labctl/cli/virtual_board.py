@@ -4,6 +4,7 @@ import json
 import platform
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -11,22 +12,31 @@ from labctl.build import BuildRequest
 from labctl.cli.build import BuildView
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
+from labctl.cli.virtual_faults import allow, inject
 from labctl.cli.virtual_faults import faults as faults_command
-from labctl.cli.virtual_faults import inject
+from labctl.config.document import read_text
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.target import load_target
 from labctl.config.templates import VIRTUAL_BOARD_ADDRESS
 from labctl.errors import ConfigError, ToolMissing
+from labctl.hdc.daemon import Authorisation, Version
+from labctl.hdc.daemon.authorisation import Mode
 from labctl.virtual import Served, VirtualBoard, load_script, serve
 
 _LAST_PORT = 65535
+_MODES: dict[str, Mode] = {
+    "accept": "accept-all",
+    "known": "accept-known",
+    "refuse": "refuse",
+    "pending": "pending",
+}
 SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 
 
 @click.group(
     "virtual-board",
     invoke_without_command=True,
-    subcommand_metavar="[inject|faults]",
+    subcommand_metavar="[inject|faults|allow]",
     epilog="Example: labctl virtual-board --target rk3568 --dir /tmp/board",
 )
 @click.option("--name", default="virtual", show_default=True, help="The board's name.")
@@ -55,6 +65,26 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 )
 @click.option("--emulator", help="Run ARM64 programs with this emulator (its words in one string).")
 @click.option(
+    "--hdc-version",
+    type=click.Choice(get_args(Version)),
+    default="3.2.0c",
+    show_default=True,
+    help="The release of hdcd to behave like.",
+)
+@click.option(
+    "--auth",
+    type=click.Choice(list(_MODES)),
+    help="Demand a key of hosts, and accept any, only known ones (--known-key), none, or those "
+    "that `labctl virtual-board allow` lets in; default: demand none.",
+)
+@click.option(
+    "--known-key",
+    "known_keys",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    help="A host's public key (hdckey.pub, PEM) that is let in; implies --auth known.",
+)
+@click.option(
     "--faults",
     "script",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -72,6 +102,9 @@ def virtual_board(
     count: int,
     target: str | None,
     emulator: str | None,
+    hdc_version: Version,
+    auth: str | None,
+    known_keys: tuple[Path, ...],
     script: Path | None,
     seed: int | None,
     as_json: bool,
@@ -104,6 +137,8 @@ def virtual_board(
             emulator=words,
             preload=shim,
             faults=faults,
+            version=hdc_version,
+            authorisation=_authorisation(auth, known_keys),
         )
         for index in range(count)
     ]
@@ -125,6 +160,7 @@ def virtual_board(
 
 virtual_board.add_command(inject)
 virtual_board.add_command(faults_command)
+virtual_board.add_command(allow)
 
 
 def _lab(invocation: Invocation) -> LabFile | None:
@@ -134,6 +170,19 @@ def _lab(invocation: Invocation) -> LabFile | None:
         if invocation.lab is not None:
             raise
         return None  # a board needs no lab
+
+
+def _authorisation(auth: str | None, known_keys: tuple[Path, ...]) -> Authorisation | None:
+    if auth is None and not known_keys:
+        return None
+    keys = [read_text(path) for path in known_keys]
+    try:
+        return Authorisation(_MODES[auth or "known"], keys)
+    except ValueError as error:
+        raise ConfigError(
+            f"not a public key in PEM form: {', '.join(map(str, known_keys))}",
+            hint="a host keeps its own in ~/.harmony/hdckey.pub",
+        ) from error
 
 
 def _own_parts(*, needs_shim: bool) -> tuple[list[str], Path | None]:

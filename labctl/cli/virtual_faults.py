@@ -1,4 +1,4 @@
-"""``labctl virtual-board inject`` and ``faults``: what goes wrong on a board that is served."""
+"""What is done to a virtual board that is served: ``inject``, ``faults`` and ``allow``."""
 
 from pathlib import Path
 
@@ -61,6 +61,18 @@ def faults(directory: Path, *, thaw: bool, clear: bool) -> None:
             f"{state.number:3} {state.name:17} operations {state.matched}, struck {state.fired}"
             f"  {settings}".rstrip()
         )
+
+
+@click.command(epilog="Example: labctl virtual-board allow /tmp/board")
+@_FOLDER
+@click.option("--deny", is_flag=True, help="Turn them away.")
+def allow(directory: Path, *, deny: bool) -> None:
+    """Let in the hosts that wait for it at a virtual board served from DIR with --auth pending."""
+    keys = Control(directory).decide(allow=not deny)
+    for key in keys:
+        click.echo(f"{'denied' if deny else 'allowed'} {key}")
+    if not keys:
+        click.echo("no host waits")
 
 
 def _wanted(name: str, settings: tuple[str, ...]) -> Fault:

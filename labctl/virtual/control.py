@@ -6,6 +6,7 @@ gets one back:
     {"do": "add", "fault": {"fault": "drop", "on": "send"}}  -> {"number": 3}
     {"do": "list"} -> {"faults": [{"number": 3, "name": "drop", "fault": {…}, "matched": 1, …}]}
     {"do": "clear"}, {"do": "thaw"}                          -> {}
+    {"do": "decide", "allow": true} -> {"keys": [fingerprints of the hosts that waited for it]}
 
 ``{"error": TEXT}`` is what a request gets that is none.
 """
@@ -24,6 +25,7 @@ from pydantic import ValidationError
 
 from labctl.errors import ConfigError, HostError
 from labctl.files import host_writes
+from labctl.hdc.daemon import Authorisation
 from labctl.virtual.faults import ANY_FAULT, Fault
 from labctl.virtual.injected import FaultState
 from labctl.virtual.injection import Faults
@@ -36,9 +38,10 @@ _PATIENCE_SECONDS = 10.0
 class ControlSocket:
     """The board's end."""
 
-    def __init__(self, directory: Path, faults: Faults):
+    def __init__(self, directory: Path, faults: Faults, authorisation: Authorisation | None):
         self._directory = directory
         self._faults = faults
+        self._authorisation = authorisation
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -90,6 +93,10 @@ class ControlSocket:
                     self._faults.clear()
                 case {"do": "thaw"}:
                     self._faults.thaw()
+                case {"do": "decide", "allow": bool(allow)}:
+                    lock = self._authorisation
+                    waiting = lock.pending if lock else ()
+                    return {"keys": [k for k in waiting if lock and lock.decide(k, allow=allow)]}
                 case _:
                     return {"error": "no such request"}
         except (ValueError, RecursionError, ValidationError) as error:
@@ -124,6 +131,10 @@ class Control:
     def thaw(self) -> None:
         """End a freeze."""
         self._ask({"do": "thaw"})
+
+    def decide(self, *, allow: bool) -> list[str]:
+        """Let in the hosts that wait for it, or turn them away; the fingerprints of their keys."""
+        return list(self._ask({"do": "decide", "allow": allow})["keys"])
 
     def _ask(self, request: dict[str, object]) -> dict[str, Any]:
         try:
