@@ -56,5 +56,5 @@ class Daemon:
             await asyncio.sleep(0)  # what is cancelled before it has begun cleans nothing up
             for task in self._background:
                 task.cancel()
-            await asyncio.wait(self._background)
+            await asyncio.gather(*self._background, return_exceptions=True)
         await asyncio.sleep(0)  # transports that were aborted close their sockets now

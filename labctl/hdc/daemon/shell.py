@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import IO
 
 from labctl import process
@@ -89,8 +90,10 @@ async def reap(
     pumps: Sequence[asyncio.Task[None]],
     pipes: Sequence[IO[bytes]],
     end: Callable[[], object],
+    grace: float | None = None,
 ) -> None:
-    """End ``sh`` by ``end``, politely, and wait for it; kill it when the daemon ends before it.
+    """End ``sh`` by ``end``, politely, and wait for it; kill it after ``grace`` seconds, or when
+    the daemon ends before it.
 
     ``pumps`` have been cancelled, but still watch the ``pipes``.
     """
@@ -99,7 +102,9 @@ async def reap(
         watch = os.pidfd_open(running.pid)  # before anything that may collect the process
         try:
             end()
-            await readable(watch)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await readable(watch)
         finally:
             os.close(watch)
     finally:

@@ -12,6 +12,7 @@ from labctl.hdc.daemon.shell import readable, reap
 from labctl.hdc.daemon.task import Inbox, Link, Task
 from labctl.hdc.wire import Command
 
+_GRACE_SECONDS = 2.0
 #: A terminal becomes a session's own when the session's leader opens it. That leader is a shell,
 #: which then becomes the interactive one.
 _TAKE_TERMINAL = 'exec "$0" 0<>"$1" 1>&0 2>&0'
@@ -67,7 +68,9 @@ class TerminalTask(Task):
         self._typed.close()
         if self._running is not None:
             running, self._running = self._running, None
-            self._link.spawn(reap(running, self._pumps, [self._terminal], self._terminal.close))
+            hang_up = self._terminal.close
+            # A shell that has just started a job may wait for it, hung up or not.
+            self._link.spawn(reap(running, self._pumps, [self._terminal], hang_up, _GRACE_SECONDS))
 
     async def _show(self, terminal: int) -> None:
         while True:
