@@ -33,7 +33,7 @@ LIBRARIES = (
         reason="SME support of the compiler's runtime: called only by code that uses SME",
     ),
     Dispatched(
-        functions=("__*_sve",),
+        functions=("__*_sve", "__*_sve_zva64"),
         extensions=("sve",),
         reason="a string function of glibc that its ifunc resolver takes on CPUs with SVE only",
     ),
@@ -50,51 +50,22 @@ LIBRARIES = (
     Dispatched(
         functions=(
             *("malloc", "calloc", "realloc", "free", "memalign", "*_memalign*", "_int_*"),
-            *("__libc_*", "__malloc_*", "__realloc", "__calloc"),
+            *("__libc_*", "__malloc*", "__realloc", "__calloc", "__free", "malloc_usable_size"),
         ),
         extensions=("mte",),
         reason="memory tagging in glibc's malloc, off unless the kernel offers it and a tunable "
         "asks for it",
     ),
     Dispatched(
+        functions=("libunwind::*", "__libunwind_*"),
+        extensions=("sve", "sme", "mte"),
+        reason="LLVM's unwinder: it asks for the state of SVE, SME and tags only where code that "
+        "uses them left some",
+    ),
+    Dispatched(
         functions=("uw_*", "_Unwind_*", "execute_stack_op", "init_dwarf_reg_size_table"),
         extensions=("sve",),
         reason="GCC's unwinder: it asks for the vector length only in frames that SVE code left",
-    ),
-    Dispatched(
-        functions=("*_*alloc",),
-        extensions=("mte",),
-        reason="memory tagging of glibc's malloc, off unless a tunable asks for it",
-    ),
-    Dispatched(
-        functions=("*_malloc_usable_size",),
-        extensions=("mte",),
-        reason="memory tagging of glibc's malloc, off unless a tunable asks for it",
-    ),
-    Dispatched(
-        functions=("_*_memalign*",),
-        extensions=("mte",),
-        reason="memory tagging of glibc's malloc, off unless a tunable asks for it",
-    ),
-    Dispatched(
-        functions=("free",),
-        extensions=("mte",),
-        reason="memory tagging of glibc's malloc, off unless a tunable asks for it",
-    ),
-    Dispatched(
-        functions=("_Unwind_GetGR",),
-        extensions=("sve",),
-        reason="the unwinder of GCC's runtime: it asks for the vector length of SVE frames only",
-    ),
-    Dispatched(
-        functions=("execute_stack_op",),
-        extensions=("sve",),
-        reason="the unwinder of GCC's runtime: it asks for the vector length of SVE frames only",
-    ),
-    Dispatched(
-        functions=("uw_update_context*",),
-        extensions=("sve",),
-        reason="the unwinder of GCC's runtime: it asks for the vector length of SVE frames only",
     ),
 )
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sshd_arm64 import arm64_host
+from sshd_arm64 import arm64_host, userland
 from sshd_host import SshHost, ssh_host
 from sshd_lab import SshLab, run_in
 
@@ -26,6 +26,11 @@ pytestmark = pytest.mark.e2e
 def x86(tmp_path: Path) -> Iterator[SshHost]:
     with ssh_host(tmp_path / "x86") as host:
         yield host
+
+
+@pytest.fixture(scope="session")
+def arm64_userland() -> Path:
+    return userland()
 
 
 @pytest.fixture
@@ -174,8 +179,10 @@ def test_the_agent_is_built_from_the_command_line(lab: SshLab, x86: SshHost) -> 
     assert x86.working() == []
 
 
-def test_an_arm64_host_builds_the_agent_with_its_own_gcc(lab: SshLab, tmp_path: Path) -> None:
-    with arm64_host(tmp_path / "arm") as arm:
+def test_an_arm64_host_builds_the_agent_with_its_own_gcc(
+    arm64_userland: Path, lab: SshLab, tmp_path: Path
+) -> None:
+    with arm64_host(tmp_path / "arm", arm64_userland) as arm:
         lab.write_hosts(arm=arm.entry())
         words = ("build", "--target", "rk3568", "--product", "agent", "--host", "arm", "--json")
         done = lab.labctl(*words)

@@ -42,12 +42,11 @@ exec chroot {root} /bin/sh -c "$SSH_ORIGINAL_COMMAND"
 
 
 @contextmanager
-def arm64_host(folder: Path) -> Iterator[SshHost]:
-    """A build host whose every program is an ARM64 program."""
+def arm64_host(folder: Path, root: Path) -> Iterator[SshHost]:
+    """A build host whose every program is an ARM64 program of the userland at ``root``."""
     emulator = shutil.which(EMULATOR)
     if emulator is None:
         pytest.skip(f"{EMULATOR} is not installed: no ARM64 program runs here")
-    root = userland()
     there = folder / "work"
     there.mkdir(parents=True)
     enter, command = folder / "enter.sh", folder / "command.sh"
