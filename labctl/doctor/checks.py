@@ -71,6 +71,7 @@ def _programs() -> Iterator[Finding]:
     foreign = platform.machine() != "aarch64"
     table = [
         ("git", "sources given as --git, and the lab's revision in run.json", "git"),
+        ("podman", "builds in containers (docker does too)", "podman"),
         ("mksh", "the shell of a virtual board (without it: this host's sh)", "mksh"),
         ("toybox", "the commands of a virtual board (without it: this host's)", "toybox"),
     ]

@@ -12,6 +12,7 @@ from subprocess import Popen
 from typing import Any
 
 import pytest
+from ggml_tool import PRODUCT, TOOL, ggml_lab
 from podman import containers_of, podman_environment
 from small_disk import small_disk
 
@@ -19,6 +20,7 @@ from labctl import process
 from labctl.build import Artifact, BuildRequest, build
 from labctl.build.container.image import BASE_VARIABLE
 from labctl.build.toolchain import BuilderKind
+from labctl.config.target import load_target
 from labctl.retry import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -161,16 +163,17 @@ def lab(tmp_path: Path, podman: dict[str, str], cache: Path) -> Iterator[Contain
         log.unlink()
 
 
-def in_container(product: str, *tools: str, version: str | None = None) -> Artifact:
-    return build(
-        BuildRequest(
-            target="rk3568",
-            product=product,
-            version=version,
-            tools=tools or None,
-            builder=BuilderKind.CONTAINER,
-        )
+def in_container(
+    product: str, *, version: str | None = None, lab_root: Path | None = None
+) -> Artifact:
+    request = BuildRequest(
+        target="rk3568",
+        product=product,
+        version=version,
+        builder=BuilderKind.CONTAINER,
+        lab_root=lab_root,
     )
+    return build(request)
 
 
 @pytest.mark.usefixtures("in_podman")
@@ -189,6 +192,22 @@ def test_the_agent_is_built_and_the_manifest_says_how() -> None:
     assert (agent.elf.machine, agent.elf.dynamic) == ("EM_AARCH64", False)
     assert agent.smoke.exit_status == 0
     assert agent.smoke.output.startswith("labctl-agent ")
+
+
+@pytest.mark.usefixtures("in_podman")
+def test_a_tool_of_ggml_reads_under_the_emulator_what_it_has_written(tmp_path: Path) -> None:
+    artifact = in_container(PRODUCT, lab_root=ggml_lab(tmp_path / "lab"))
+    artifact.verify()
+    toolchain = artifact.manifest.toolchain
+    assert (toolchain.cmake, toolchain.ninja) != (None, None)
+    assert artifact.manifest.tools[TOOL].smoke.exit_status == 255
+    target = load_target("rk3568")
+    emulator = [] if target.runs_here or target.emulator is None else target.emulator.argv
+    file = tmp_path / "some.gguf"
+    for mode, said in (("w", "wrote file"), ("r", "gguf_ex_read_1")):
+        done = process.run([*emulator, artifact.tool(TOOL), file, mode], timeout=60)
+        assert done.exit_status == 0, done.tail()
+        assert said in done.tail()
 
 
 @pytest.mark.soak

@@ -64,10 +64,9 @@ class ContainerBuilder(Builder):
         )
         return find_gcc(image.ask, target, needs, on=on) if needs.compiler else kit_toolchain(on)
 
-    def folders(self, site: Site) -> Folders:
-        """Fixed ones; a kit that is built in its own tree has the path that it has here."""
-        own_tree = str(site.source) in site.kits
-        return Folders(source=str(site.source) if own_tree else SOURCE, tree=TREE)
+    def folders(self, site: Site) -> Folders:  # noqa: ARG002 - it has the same for all
+        """The same for all builds. Kits have the paths in a container that they have here."""
+        return Folders(source=SOURCE, tree=TREE)
 
     @contextmanager
     def open(
@@ -94,15 +93,13 @@ class ContainerBuilder(Builder):
             with host_writes(folder):
                 folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(control, ignore_errors=True)
-        folders = self.folders(site)
         mounts = [Mount(tree, TREE, writable=True), Mount(ccache, CCACHE, writable=True)]
-        if folders.source == SOURCE:
-            mounts.append(Mount(site.source.resolve(), SOURCE))
+        mounts.append(Mount(site.source.resolve(), SOURCE))
         mounts += [Mount(Path(kit), kit, writable=True) for kit in site.kits]
         containers = Containers(
             image.engine, image.id, label, control, not image.isolated, tuple(mounts)
         )
-        yield ContainerPlace(folders, tree, containers, lock)
+        yield ContainerPlace(self.folders(site), tree, containers, lock)
 
 
 class ContainerPlace(Place):
