@@ -31,6 +31,7 @@ DESCRIPTORS_OWN = 256
 _DESCRIPTORS = 2048
 
 _START_SECONDS = 15.0
+_QUESTION_SECONDS = 2.0
 _INTERVAL_SECONDS = 0.1
 #: A server that dies more often than this is not started again.
 _STARTS = 4
@@ -167,14 +168,14 @@ def _await(running: ServerProcess, tmpdir: Path) -> None:
 
     def settled() -> bool:
         with suppress(LinkError):
-            return bool(server.version(timeout=_START_SECONDS))
+            return bool(server.version(timeout=_QUESTION_SECONDS))
         return not running.is_running
 
     came = wait_until(settled, timeout=_START_SECONDS, interval=_INTERVAL_SECONDS)
     if came and running.is_running:
         return
     with suppress(LinkError):  # another one was faster: good as well
-        server.version(timeout=_START_SECONDS)
+        server.version(timeout=_QUESTION_SECONDS)
         return
     holder = _holder(tmpdir / PID_FILE)
     if holder not in (None, running.pid):

@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from labctl.errors import HostError, HostTimeout, LinkError
-from labctl.files import host_writes, locked, state_dir
+from labctl.files import host_writes, locked, state_dir, write_atomic
 from labctl.hdc import HdcServer
 from labctl.hdc.server.keys import is_tcp_key
 from labctl.transport.hdc_program import (
@@ -163,11 +163,14 @@ def _home() -> Path:
     home = state_dir() / "hdc" / "home"
     keys = home / ".harmony"
     key = HostKey.of_labctl()
+    link, target = keys / "hdckey", own_key_path().absolute()
     with host_writes(keys):
         keys.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with suppress(FileExistsError):
-            (keys / "hdckey").symlink_to(own_key_path().absolute())
-        (keys / "hdckey.pub").write_text(key.public_pem)
+        if not link.is_symlink() or link.readlink() != target:
+            new = keys / secrets.token_hex(8)
+            new.symlink_to(target)
+            new.replace(link)
+    write_atomic(keys / "hdckey.pub", key.public_pem)
     return home
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hdc_server import Board, StandInServer, stand_in_server
 
-from labctl.errors import BoardError, ConfigError, DeviceLost, HostError
+from labctl.errors import BoardError, ConfigError, DeviceLost, HostError, LinkRefused, ProtocolError
 from labctl.hdc import (
     FileOptions,
     HdcServer,
@@ -178,6 +178,36 @@ def test_the_other_end_of_a_tunnel_is_found_out(
     ):
         pass
     assert server.boards[KEY].rules == {}
+
+
+def test_a_rule_that_is_not_listed_does_not_stand(
+    link: ServerSession, server: StandInServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labctl.hdc.server.forwarding._ENDING_SECONDS", 0.2)
+    monkeypatch.setattr("hdc_server.forward", lambda *_: b"Forwardport result:OK\r\n")
+    with (
+        pytest.raises(ProtocolError, match="does not list it"),
+        link.forward("tcp:0", "tcp:1", timeout=5),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (b"[Fail]Forward parament failed\r\n", ConfigError),
+        (b"[Fail]Something else\r\n", BoardError),
+        (b"[Fail][E001005] Device not found or connected\r\n", LinkRefused),
+        (b"[Fail]Device not founded or connected\r\n", LinkRefused),  # 3.1.0e
+        (b"Forwardport result:?\r\n", ProtocolError),
+    ],
+)
+def test_words_instead_of_a_rule(
+    link: ServerSession, monkeypatch: pytest.MonkeyPatch, words: bytes, error: type[Exception]
+) -> None:
+    monkeypatch.setattr("hdc_server.forward", lambda *_: words)
+    with pytest.raises(error), link.forward("tcp:0", "tcp:1", timeout=5):
+        pass
 
 
 def test_rules_go_with_the_board(link: ServerSession, server: StandInServer, upper: int) -> None:

@@ -3,7 +3,6 @@
 The server itself listens (or connects, in a reverse rule), on the host that it is on.
 """
 
-import errno
 import logging
 import socket
 from collections.abc import Callable, Iterator
@@ -38,10 +37,6 @@ Say = Callable[[str], AbstractContextManager[ServerChannel]]
 _log = logging.getLogger("labctl.hdc")
 
 
-class _PortTaken(HostError):
-    """The port that was free a moment ago is not any more."""
-
-
 @contextmanager
 def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> Iterator[Forwarding]:
     """While inside, the server keeps the rule ``wanted``.
@@ -56,7 +51,7 @@ def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> I
     else:
         rule = retry_infra(
             lambda: _make(server, say, _with_free_port(wanted), timeout),
-            on=(_PortTaken,),
+            on=(HostError,),  # the port that was free a moment ago is not any more
             timeout=timeout,
             interval=_INTERVAL_SECONDS,
         )
@@ -96,7 +91,7 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
     # `fport rm` names no board: of two equal rules, another board's might be ended.
     for known in server.rules(timeout=timeout):
         if (known.listen, known.connect) == (rule.listen, rule.connect):
-            raise _PortTaken(
+            raise HostError(
                 f"{server.label} forwards {rule.listen} to {rule.connect} already, for {known.key}",
                 hint=f"take another port, or end it: `hdc fport rm {rule.listen} {rule.connect}`",
             )
@@ -108,6 +103,15 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
     if words != _MADE:
         raise ProtocolError(f"{server.label} answers to a forwarding: {words[:80]!r}")
 
+    try:
+        _verify(server, rule, timeout)
+    except BaseException:
+        _end(server, rule, timeout)
+        raise
+    return rule
+
+
+def _verify(server: HdcServer, rule: Rule, timeout: float) -> None:
     def listed() -> bool:
         return rule in server.rules(timeout=timeout)
 
@@ -115,16 +119,14 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
     if not wait_until(listed, timeout=_ENDING_SECONDS, interval=_INTERVAL_SECONDS):
         raise ProtocolError(f"{server.label} says it forwards {rule.listen}, but does not list it")
     if not rule.is_reverse and not _listens_here(rule):
-        _end(server, rule, timeout)
         raise _elsewhere(server)
-    return rule
 
 
 def _refusal(rule: Rule, words: str) -> LabctlError:
     if "listen failed" in words:
         if rule.is_reverse:
             return BoardError(f"the board cannot listen at {rule.listen}: {words}")
-        return _PortTaken(
+        return HostError(
             f"the hdc server cannot listen at {rule.listen}: {words}",
             hint="another program listens there: take another port",
         )
@@ -141,8 +143,8 @@ def _listens_here(rule: Rule) -> bool:
     try:
         with socket.socket() as sock:
             sock.bind((_LOOPBACK, port))
-    except OSError as error:
-        return error.errno == errno.EADDRINUSE
+    except OSError:  # taken, or a port that only root may try
+        return True
     return False
 
 
