@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl import hdc
-from labctl.errors import BoardError, CommandTimeout, ConfigError, LinkError
+from labctl.errors import BoardError, CommandTimeout, ConfigError, DeviceLost, LinkError
 from labctl.hdc import HostLink
+from labctl.retry import retry_infra
 from labctl.transport.base import (
     Carried,
     CommandResult,
@@ -39,6 +40,9 @@ _LOG = logging.getLogger("labctl.transport")
 MAX_COMMAND_BYTES = 60_000
 #: Patience for the start of what then goes on: a forwarded port, a terminal.
 START_SECONDS = 10.0
+#: How long a link that breaks in its opening is opened again, and after which pause first.
+_OPENING_SECONDS = 2.0
+_OPENING_INTERVAL_SECONDS = 0.1
 #: A command that prints more is stopped: output is held in memory. Larger things are pulled.
 MAX_OUTPUT_BYTES = 64 << 20
 
@@ -204,7 +208,14 @@ class HdcTransport(Transport):
 
     def _open(self) -> HostLink:
         try:
-            return self._open_link()
+            # A daemon that just starts again accepts and drops; nothing was asked of it yet.
+            return retry_infra(
+                self._open_link,
+                on=(DeviceLost,),
+                timeout=_OPENING_SECONDS,
+                interval=_OPENING_INTERVAL_SECONDS,
+                on_retry=lambda error: _LOG.warning("%s: opening it again: %s", self.label, error),
+            )
         except LinkError as error:
             self._refusal, self._refused = error, time.monotonic()
             raise

@@ -1,19 +1,25 @@
+import filecmp
+import itertools
 import os
+import re
 import socket
 import subprocess
-import threading
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from interleaved import medians, show
+from virtual_process import virtual_board_process
 
-from labctl.hdc import Session, receive_file, send_file, shell
-from labctl.transport import connect
+from labctl.hdc import Session, receive_file, send_directory, send_file, shell
+from labctl.transport import Transport, connect
 from labctl.virtual import VirtualBoard, serving
 
 pytestmark = pytest.mark.bench
 
-FILE_BYTES = 300 << 20
+FILE_BYTES = 1 << 30
 
 
 def test_shell_round_trip(tmp_path: Path) -> None:
@@ -33,46 +39,131 @@ def test_shell_round_trip(tmp_path: Path) -> None:
         )
         session.close()
     show("shell round trip", found, "fork and exec")
+    more = (found["with exit status"] - found["fork and exec"]) * 1e3
+    print(f"  a command over hdc costs {more:.1f} ms more than its fork and exec")
     assert found["fork and exec"] < found["hdc shell"] < found["with exit status"]
 
 
 def test_send_and_receive(tmp_path: Path) -> None:
-    local = tmp_path / "file"
+    local, back = tmp_path / "file", tmp_path / "back"
     with local.open("wb") as file:
         for _ in range(FILE_BYTES >> 20):
             file.write(os.urandom(1 << 20))
-    with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
-        session = Session.connect(board.host, board.port, timeout=10)
-        remote = str(board.directory / "copy")
+    with (
+        virtual_board_process(tmp_path / "board") as board,
+        connect("hdc", address=board.address) as transport,
+    ):
+        host, _, port = board.address.rpartition(":")
+        session = Session.connect(host, int(port), timeout=10)
+        remote = f"{board.workdir}/copy"
 
-        def push() -> None:
+        def send() -> None:
             with local.open("rb") as source:
                 send_file(session, source, remote, timeout=60, on_chunk=lambda _chunk: None)
 
-        def pull() -> None:
-            with (tmp_path / "back").open("wb") as back:
-                receive_file(session, remote, timeout=60, write=back.write)
+        def receive() -> None:
+            with back.open("wb") as file:
+                receive_file(session, remote, timeout=60, write=file.write)
 
         found = medians(
-            5, {"sendfile": lambda: _sendfile(local, tmp_path), "send": push, "receive": pull}
+            3,
+            {
+                "sendfile": lambda: _sendfile(local, tmp_path / "sent"),
+                "send": send,
+                "receive": receive,
+                "push (proven)": lambda: transport.push(local, remote, timeout=60),
+                "pull (proven)": lambda: transport.pull(remote, back, timeout=60),
+            },
         )
         session.close()
-    assert (tmp_path / "back").read_bytes() == local.read_bytes()
-    show(f"{FILE_BYTES >> 20} MiB over loopback, without hashing", found, "sendfile")
+        peaks = {"host": _peak_bytes(os.getpid()), "board": _peak_bytes(board.process.pid)}
+    assert filecmp.cmp(back, local, shallow=False)
+    show(f"{FILE_BYTES >> 20} MiB over loopback", found, "sendfile")
+    for name, seconds in found.items():
+        print(f"  {name:32} {found['sendfile'] / seconds:6.2f} of the speed of sendfile")
+    for name, peak in peaks.items():
+        print(f"  peak memory of the {name}: {peak >> 20} MiB")
+    assert max(peaks.values()) < FILE_BYTES / 4
 
 
-def _sendfile(source: Path, folder: Path) -> None:
-    """The least that a copy over TCP costs: the kernel sends, another thread writes a file."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+def _peak_bytes(pid: int) -> int:
+    """The most memory that a process has had (proc(5), VmHWM)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert match is not None
+    return int(match[1]) * 1024
 
-        def receive() -> None:
-            connection, _ = server.accept()
-            with connection, (folder / "sent").open("wb") as file:
-                while block := connection.recv(1 << 20):
-                    file.write(block)
 
-        receiver = threading.Thread(target=receive)
-        receiver.start()
-        with socket.create_connection(server.getsockname()) as sender, source.open("rb") as file:
+_RECEIVER = """
+import socket, sys
+with socket.create_server(("127.0.0.1", 0)) as server, open(sys.argv[1], "wb") as file:
+    print(server.getsockname()[1], flush=True)
+    connection, _ = server.accept()
+    with connection:
+        while block := connection.recv(1 << 20):
+            file.write(block)
+"""
+
+
+def _sendfile(source: Path, target: Path) -> None:
+    """The least that a copy over TCP costs: the kernel sends, another process writes a file."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _RECEIVER, target], stdout=subprocess.PIPE
+    ) as receiver:
+        assert receiver.stdout is not None
+        address = ("127.0.0.1", int(receiver.stdout.readline()))
+        with socket.create_connection(address) as sender, source.open("rb") as file:
             sender.sendfile(file)
-        receiver.join()
+    assert receiver.returncode == 0
+
+
+def test_directories(tmp_path: Path) -> None:
+    """Why directories go file by file: it costs little more than hdc's own way, and keeps all."""
+    here = tmp_path / "here"
+    here.mkdir()
+    for number in range(500):
+        (here / f"file-{number}").write_bytes(os.urandom(2000))
+    with (
+        virtual_board_process(tmp_path / "board") as board,
+        connect("hdc", address=board.address) as transport,
+    ):
+        host, _, port = board.address.rpartition(":")
+        session = Session.connect(host, int(port), timeout=10)
+        counter = itertools.count()
+        found = medians(
+            3,
+            {
+                "hdc's own (nothing proven)": lambda: send_directory(
+                    session, here, f"{board.workdir}/a-{next(counter)}", timeout=60
+                ),
+                "file by file, proven": lambda: transport.push_directory(
+                    here, f"{board.workdir}/b-{next(counter)}", timeout=60
+                ),
+            },
+        )
+        session.close()
+    show("500 files of 2 kB", found, "hdc's own (nothing proven)")
+
+
+def test_many_boards_at_once(tmp_path: Path) -> None:
+    plans = [VirtualBoard(f"b{number}", tmp_path / f"b{number}") for number in range(200)]
+    with ExitStack() as stack:
+        boards = stack.enter_context(serving(*plans))
+        transports = [stack.enter_context(connect("hdc", address=b.address)) for b in boards]
+        pool = stack.enter_context(ThreadPoolExecutor(len(boards)))
+
+        def ask(transport: Transport) -> str:
+            return transport.run("echo $LABCTL_SANDBOX", timeout=60).text.strip()
+
+        def all_at_once() -> None:
+            assert list(pool.map(ask, transports)) == [board.boot_id for board in boards]
+
+        all_at_once()  # opens the links
+        found = medians(
+            3,
+            {
+                "one after another": lambda: [ask(transport) for transport in transports],
+                "all at once": all_at_once,
+            },
+        )
+    show("200 boards with one command each", found, "one after another")

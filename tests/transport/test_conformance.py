@@ -2,7 +2,9 @@
 
 import os
 import secrets
+import socket
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -227,3 +229,30 @@ def test_it_is_alive_and_close_can_be_called_twice(transport: Transport) -> None
     transport.close()
     transport.close()
     assert transport.is_alive()  # a link is opened again when it is needed
+
+
+def test_compressed_files_arrive_whole(transport: Transport, folder: str, tmp_path: Path) -> None:
+    here, back = tmp_path / "here", tmp_path / "back"
+    here.write_bytes(b"the same again, " * 100_000 + os.urandom(500_000))
+    transport.push(here, f"{folder}/x", timeout=10, compress=True)
+    transport.pull(f"{folder}/x", back, timeout=10, compress=True)
+    assert back.read_bytes() == here.read_bytes() == Path(f"{folder}/x").read_bytes()
+
+
+def test_ports_of_the_board_are_reached(transport: Transport) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+
+        def answer() -> None:
+            connection, _ = service.accept()
+            with connection:
+                connection.sendall(connection.recv(100).upper())
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with (
+            transport.forward(service.getsockname()[1]) as port,
+            socket.create_connection(("127.0.0.1", port), timeout=10) as client,
+        ):
+            client.sendall(b"hello")
+            assert client.recv(100) == b"HELLO"
+        answering.join()

@@ -9,7 +9,7 @@ import pytest
 from raw_hdc import RawPeer, scripted_board
 
 from labctl import process
-from labctl.errors import BoardError, CommandTimeout, ConfigError, LabctlError
+from labctl.errors import BoardError, CommandTimeout, ConfigError, DeviceLost, LabctlError
 from labctl.hdc import Session, shell
 from labctl.hdc.wire import Command
 from labctl.transport import Transport, connect
@@ -103,3 +103,47 @@ def test_without_room_for_standard_error_the_board_is_to_blame(tmp_path: Path) -
         with pytest.raises(BoardError, match="no place for the standard error"):
             transport.run("true", timeout=10, separate_stderr=True)
         assert transport.run("true", timeout=10).exit_status == 0
+
+
+def test_a_link_that_breaks_in_its_opening_is_opened_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    connections: list[int] = []
+
+    def board(peer: RawPeer) -> None:
+        connections.append(1)
+        if len(connections) < 3:
+            peer.receive()
+            return  # hdcd starts again, say
+        peer.accept_hands()
+        channel, _, script = peer.receive()
+        nonce = re.match(rb"echo (labctl-\w+):", script)
+        assert nonce is not None
+        peer.send(channel, Command.ECHO_RAW, b"%s:7\n\x1e%s:5\n" % (nonce[1], nonce[1]))
+        peer.send(channel, Command.CHANNEL_CLOSE, b"\x01")
+        peer.receive()
+
+    with scripted_board(board) as port, connect("hdc", address=f"127.0.0.1:{port}") as transport:
+        assert transport.run("true", timeout=5).exit_status == 5
+    assert len(connections) == 3
+    assert caplog.text.count("opening it again") == 2
+
+
+def test_a_command_is_never_run_twice() -> None:
+    asked: list[bytes] = []
+
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        while True:
+            _, command, data = peer.receive()
+            if command == Command.UNITY_EXECUTE:
+                asked.append(data)
+                return  # lost in mid-command
+
+    with (
+        scripted_board(board) as port,
+        connect("hdc", address=f"127.0.0.1:{port}") as transport,
+        pytest.raises(DeviceLost),
+    ):
+        transport.run("true", timeout=5)
+    assert len(asked) == 1
