@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from sshd_arm64 import arm64_host, userland
 from sshd_host import SshHost, ssh_host
-from sshd_lab import SshLab, run_in
+from sshd_lab import TARGET, SshLab, run_in
 
 from labctl.build import Step
 from labctl.build.remote import keeper, link
@@ -46,7 +47,7 @@ def test_a_build_leaves_an_artifact_here_and_nothing_there(lab: SshLab, x86: Ssh
     made = artifact.manifest
     assert made.tools["one"].smoke.done
     assert made.toolchain.on.host == "x86"
-    assert made.toolchain.on.machine == "x86_64"
+    assert made.toolchain.on.machine == platform.machine()
     assert made.toolchain.version
     assert made.toolchain.cmake
     assert lab.steps[:3] == [Step.SEND, Step.CONFIGURE, Step.COMPILE]
@@ -86,7 +87,7 @@ def test_archives_of_old_sources_go(lab: SshLab, x86: SshHost) -> None:
 def test_a_tree_stays_when_asked_for(lab: SshLab, x86: SshHost) -> None:
     lab.write_hosts(x86=x86.entry(keep_trees=True))
     lab.build("one")
-    (tree,) = (x86.workdir / "builds" / "host-x86_64").iterdir()
+    (tree,) = (x86.workdir / "builds" / TARGET).iterdir()
     assert (tree / "tree" / "bin" / "one").is_file()
     lab.build("two")
     assert x86.working() == []

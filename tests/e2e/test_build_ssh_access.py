@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from labs import blamed
 from sshd_host import SshHost, make_key, ssh_host
-from sshd_lab import SshLab, run_in
+from sshd_lab import TARGET, SshLab, run_in
 
 from labctl import process
 from labctl.build.remote import connection
@@ -53,7 +53,7 @@ def fingerprint(key: Path) -> str:
 
 def test_an_unknown_host_is_shown_and_not_added(lab: SshLab, x86: SshHost) -> None:
     x86.known_hosts.write_text("")
-    words = ("build", "--target", "host-x86_64", "--product", "tiny", "--host", "x86")
+    words = ("build", "--target", TARGET, "--product", "tiny", "--host", "x86")
     done = lab.labctl(*words)
     shown = fingerprint(x86.folder / "host_key.pub")
     blamed(

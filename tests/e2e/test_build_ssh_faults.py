@@ -1,6 +1,7 @@
 """Build hosts that fail in the middle of a build, lie, or lack something."""
 
 import os
+import platform
 import re
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from small_disk import fill, small_disk
 from sshd_host import PATH, SshHost, ssh_host
-from sshd_lab import SshLab, is_lasting, run_in
+from sshd_lab import TARGET, SshLab, is_lasting, run_in
 
 from labctl import process
 from labctl.build import Artifact
@@ -98,7 +99,7 @@ def test_nothing_goes_on_there_when_labctl_ends(
     lab: SshLab, number: signal.Signals, status: int
 ) -> None:
     lab.let_builds_last()
-    words = ["build", "--target", "host-x86_64", "--product", "tiny", "--host", "x86"]
+    words = ["build", "--target", TARGET, "--product", "tiny", "--host", "x86"]
     with host_of(lab) as host:
         labctl = process.start(
             [sys.executable, "-m", "labctl", *words], cwd=lab.root, env=os.environ
@@ -191,7 +192,7 @@ def test_what_a_shell_prints_at_its_start_is_passed_over(lab: SshLab) -> None:
     )
     noise.chmod(0o755)
     with host_of(lab, config=f"ForceCommand {noise}\n"):
-        assert lab.build().manifest.toolchain.on.machine == "x86_64"
+        assert lab.build().manifest.toolchain.on.machine == platform.machine()
 
 
 def test_a_host_that_runs_nothing_is_told(lab: SshLab) -> None:

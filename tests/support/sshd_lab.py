@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from labctl.build.remote import SshBuilder
 from labctl.build.toolchain import BuilderKind
 from labctl.config.lab import find_lab
 
+#: This machine's own kind: what is built starts here.
+TARGET = f"host-{platform.machine()}"
 _SPEC = """\
 product: tiny
 description: Two small programs
@@ -52,7 +55,7 @@ class SshLab:
         self.root = root
         self.source = root / "tiny"
         self.source.mkdir(parents=True)
-        spec = root / "toolchains" / "host-x86_64" / "tiny.yaml"
+        spec = root / "toolchains" / TARGET / "tiny.yaml"
         spec.parent.mkdir(parents=True)
         spec.write_text(_SPEC)
         (self.source / "CMakeLists.txt").write_text(_CMAKE)
@@ -78,7 +81,7 @@ class SshLab:
     def build(self, *tools: str, host: str = "x86") -> Artifact:
         """Build tools of the product, in this process."""
         request = BuildRequest(
-            target="host-x86_64",
+            target=TARGET,
             product="tiny",
             tools=tools or ("one",),
             builder=BuilderKind.SSH,
@@ -91,7 +94,7 @@ class SshLab:
         lab = find_lab(self.root)
         return SshBuilder(host, lab.lab.build_hosts, lab.root)
 
-    def site(self, name: str = "host-x86_64/tiny-first-0123456789ab") -> Site:
+    def site(self, name: str = f"{TARGET}/tiny-first-0123456789ab") -> Site:
         return Site(name, self.source, "0" * 64, self.root / "home")
 
     @contextmanager
