@@ -1,6 +1,9 @@
 """TCP connections to boards and servers, which notice when the other end is gone."""
 
+import queue
 import socket
+import threading
+import time
 
 from labctl.errors import ConfigError, LinkRefused
 
@@ -16,14 +19,19 @@ _KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 
+_Address = tuple[
+    socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+]
+
 
 def dial(host: str, port: int, *, timeout: float, peer: str, hint: str) -> socket.socket:
     """Connect within ``timeout`` seconds; ``peer`` says in messages who should be there.
 
     Raises LinkRefused with ``hint`` (nothing listens, no route), ConfigError (no name of a host).
     """
+    deadline = time.monotonic() + timeout
     try:
-        sock = socket.create_connection((host, port), timeout=max(timeout, 0.001))
+        sock = _connect(_addresses(host, port, timeout), deadline)
     except OSError as error:
         reason = error.strerror or str(error)
         raise LinkRefused(f"no {peer} answers at {host}:{port}: {reason}", hint=hint) from error
@@ -32,3 +40,58 @@ def dial(host: str, port: int, *, timeout: float, peer: str, hint: str) -> socke
     for option in _KEEPALIVE:
         sock.setsockopt(*option)
     return sock
+
+
+def _connect(addresses: list[_Address], deadline: float) -> socket.socket:
+    """A connection to the first of some addresses that answers, each in its share of the time."""
+    failure = OSError("its name stands for no address")
+    for place, (family, address) in enumerate(addresses):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        share = (deadline - time.monotonic()) / (len(addresses) - place)
+        try:
+            sock.settimeout(max(share, 0.001))
+            sock.connect(address)
+        except OSError as error:
+            failure = error
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
+
+
+def _addresses(host: str, port: int, timeout: float) -> list[_Address]:
+    """What a name stands for. Raises OSError, UnicodeError.
+
+    The resolver cannot be told how long to look. It looks on a thread of its own, which is left to
+    the resolver's own time-outs (some seconds) when it takes longer than ``timeout``.
+    """
+    try:
+        return _look_up(host, port, socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        pass  # it is a name
+    found: queue.SimpleQueue[list[_Address] | Exception] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            found.put(_look_up(host, port, 0))
+        except (OSError, UnicodeError) as error:
+            found.put(error)
+
+    thread = threading.Thread(target=look_up, name="hdc resolver", daemon=True)
+    thread.start()
+    try:
+        answer = found.get(timeout=max(timeout, 0.001))
+    except queue.Empty:
+        raise TimeoutError(f"its name was not resolved within {timeout:g} s") from None
+    thread.join()
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _look_up(host: str, port: int, flags: int) -> list[_Address]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return [(family, address) for family, _, _, _, address in found]

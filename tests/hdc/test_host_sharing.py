@@ -1,0 +1,128 @@
+"""Many conversations over one session, with users who keep up and users who do not."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from daemons import daemon
+from raw_hdc import RawPeer, scripted_board
+
+from labctl.errors import HostError
+from labctl.hdc import Session, interactive_shell, receive_file, send_file, shell
+from labctl.hdc.host import channel as channel_module
+from labctl.hdc.host import session as session_module
+from labctl.hdc.wire import Command
+
+
+def connect(address: str | int) -> Session:
+    host, _, port = str(address).rpartition(":")
+    return Session.connect(host or "127.0.0.1", int(port), timeout=5)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    before = set(threading.enumerate())
+    yield
+    assert {t for t in threading.enumerate() if t not in before and t.is_alive()} == set()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "QUEUE_BYTES", 1 << 20)
+    monkeypatch.setattr(session_module, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(session_module, "HEARTBEAT_SECONDS", 0.1)
+
+
+def test_output_that_nobody_takes_does_not_stop_the_others_for_long(
+    tmp_path: Path, impatient: None
+) -> None:
+    with daemon(tmp_path) as address, connect(address) as session:
+        lazy = shell(session, "head -c 30000000 /dev/zero", timeout=30)
+        taken = len(next(lazy))
+        began = time.monotonic()
+        assert b"".join(shell(session, "echo hi", timeout=10)) == b"hi\n"
+        assert time.monotonic() - began < 5
+        rest: list[int] = []
+        with pytest.raises(HostError, match="was not taken for"):
+            rest.extend(map(len, lazy))  # what had come is still there
+        taken += sum(rest)
+        assert 1 << 20 <= taken < 30_000_000
+        assert b"".join(shell(session, "echo again", timeout=10)) == b"again\n"
+
+
+def test_output_that_waits_alone_waits_and_the_board_hears_from_us(impatient: None) -> None:
+    beats: list[bytes] = []
+
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands(supportfeatures="heartbeat")
+        channel = 0
+        while not channel:
+            channel = peer.receive()[0]
+        writer = threading.Thread(
+            target=lambda: [peer.send(channel, Command.ECHO_RAW, bytes(60_000)) for _ in range(200)]
+        )
+        writer.start()
+        while len(beats) < 2:  # while it cannot write
+            number, _, data = peer.receive()
+            if not number:
+                beats.append(data)
+        writer.join()
+        peer.send(channel, Command.CHANNEL_CLOSE, b"\1")
+        peer.receive()
+
+    with scripted_board(board) as port, connect(port) as session:
+        output = shell(session, "x", timeout=30)
+        taken = len(next(output))
+        time.sleep(1.2)  # longer than STALL_SECONDS
+        assert len(beats) >= 2
+        assert taken + sum(map(len, output)) == 200 * 60_000
+
+
+def test_small_questions_are_answered_while_files_travel(tmp_path: Path) -> None:
+    content = bytes(40_000_000)
+    (tmp_path / "big").write_bytes(content)
+    (tmp_path / "board").mkdir()
+    answers: list[float] = []
+    with daemon(tmp_path / "board") as address, connect(address) as session:
+        done = threading.Event()
+
+        def travel() -> None:
+            try:
+                for _ in range(3):
+                    with (tmp_path / "big").open("rb", buffering=0) as file:
+                        send_file(session, file, "big", timeout=10, on_chunk=len)
+                    got = bytearray()
+                    receive_file(session, "big", timeout=10, write=got.extend)
+                    assert got == content
+            finally:
+                done.set()
+
+        traveller = threading.Thread(target=travel)
+        traveller.start()
+        while not done.is_set():
+            began = time.monotonic()
+            assert b"".join(shell(session, "echo hi", timeout=10)) == b"hi\n"
+            answers.append(time.monotonic() - began)
+        traveller.join()
+    assert len(answers) > 3
+    assert max(answers) < 5
+
+
+def test_a_shell_is_typed_into(tmp_path: Path) -> None:
+    with daemon(tmp_path) as address, connect(address) as session:
+        with interactive_shell(session, timeout=5) as typing:
+            typing.send(b"echo interactive-$((6*7))\n")
+            said = b""
+            while b"interactive-42" not in said:
+                piece = typing.receive(5)
+                assert piece
+                said += piece
+            assert typing.receive(0.05) in (b"", b"# ")
+            typing.send(b"exit\n")
+            while typing.receive(5) is not None:
+                pass
+        # One that is left in the middle ends on the board too.
+        with interactive_shell(session, timeout=5) as typing:
+            typing.send(b"sleep 1000\n")
+        assert b"".join(shell(session, "echo hi", timeout=5)) == b"hi\n"
