@@ -90,3 +90,37 @@ def test_a_compile_error_is_exit_1_with_the_compilers_words(
     assert "error (job): tiny for rk3568 does not compile" in said
     assert "use of undeclared identifier 'x'" in said
     assert "build.log" in said
+
+
+def test_explain_prints_every_command_and_runs_none(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert labctl(lab, "--explain", "--tool", "hello") == 0
+    said = capsys.readouterr().out
+    assert "# tiny for rk3568: first, folder-" in said
+    assert "local (this host, " in said
+    assert f" {lab}/tiny/hello.c " in said
+    assert "-O2" in said
+    assert "other" not in said
+    assert not (lab.parent / "cache" / "build").exists()
+    assert not (lab.parent / "cache" / "artifacts").exists()
+    assert labctl(lab, "--explain", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [command["step"] for command in plan["commands"]] == ["compile", "compile"]
+    assert plan["environment"]["SOURCE_DATE_EPOCH"].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--param", "sdk"], "--param sdk: must be NAME=VALUE"),
+        (["--param", "a=1", "--param", "a=2"], "--param a is given twice"),
+        (["--param", "a=1"], "no parameter of tiny 'a'"),
+        (["--builder", "local", "--host", "pi"], "the local builder has none"),
+    ],
+)
+def test_what_cannot_be_asked_for(
+    lab: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert labctl(lab, *words) == 2
+    assert message in capsys.readouterr().err
