@@ -41,13 +41,15 @@ class Framed:
     @property
     def script(self) -> str:
         """What the board's shell gets."""
-        # The newlines let the command end in a comment.
-        start, nonce = f"echo {self.nonce}:$$;(\n{self.command}\n)</dev/null", self.nonce
+        # The newlines let the command end in a comment. `echo` is in every shell itself; `printf`
+        # is a program to boards' shells, and would cost more than all the rest.
+        start = f"echo {self.nonce}:$$;(\n{self.command}\n)</dev/null"
+        mark = f"{_SEPARATOR.decode()}{self.nonce}"
         if not self.separate_stderr:
-            return f"{start};printf '\\036{nonce}:%d\\n' $?"
+            return f'{start};echo "{mark}:$?"'
         return (
-            f"{_KEPT_APART % nonce}{start} 2>&8 8>&- 9<&-;_s=$?;"
-            f"printf '\\036{nonce}:err\\n';cat <&9;printf '\\036{nonce}:%d\\n' $_s"
+            f"{_KEPT_APART % self.nonce}{start} 2>&8 8>&- 9<&-;_s=$?;"
+            f'echo "{mark}:err";cat <&9;echo "{mark}:$_s"'
         )
 
     def killing(self, process_id: int) -> str:
