@@ -26,7 +26,6 @@ class Choice:
 
 def make(
     kind: BuilderKind,
-    target: Target,  # noqa: ARG001
     host: str | None,
     lab_root: Path | None,
     on_progress: OnProgress,
@@ -64,12 +63,12 @@ def choose(
     if kind is None and host is not None:
         kind = BuilderKind.SSH
     if kind is not None:
-        builder = make(kind, target, host, lab_root, on_progress)
+        builder = make(kind, host, lab_root, on_progress)
         return Choice(builder, builder.offer(target, needs), "asked for")
     refused: list[HostError | ConfigError] = []
     for candidate in AUTO:
         try:
-            builder = make(candidate, target, None, lab_root, on_progress)
+            builder = make(candidate, None, lab_root, on_progress)
             toolchain = builder.offer(target, needs)
         except (HostError, ConfigError) as error:
             refused.append(error)

@@ -257,10 +257,11 @@ def _print_summary(artifact: Artifact, only: tuple[str, ...]) -> None:
     click.echo(f"  toolchain {manifest.toolchain}")
     click.echo(f"  flags     {' '.join(manifest.flags)}")
     table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2))
-    for heading in ("  tool", "size", "file", "first start"):
+    for heading in ("  tool", "size", "file", "first start", "tiny model"):
         table.add_column(heading, justify="right" if heading == "size" else "left")
     for name, tool in manifest.tools.items():
         if only and name not in only:
             continue
-        table.add_row(f"  {name}", size(tool.size_bytes), str(tool.elf), str(tool.smoke))
+        ran = "-" if tool.infer is None else str(tool.infer)
+        table.add_row(f"  {name}", size(tool.size_bytes), str(tool.elf), str(tool.smoke), ran)
     print_whole(console, table)
