@@ -120,6 +120,11 @@ class PacketDecoder:
             self._start, self._end = 0, len(rest)
         return memoryview(self._buffer)[self._end :]
 
+    @property
+    def missing_bytes(self) -> int:
+        """What the packet under way still lacks, as far as is known; 0 between packets."""
+        return max(self._needed - (self._end - self._start), 0)
+
     def received(self, count: int) -> None:
         """``count`` bytes were written into :meth:`room`."""
         self._end += count

@@ -142,7 +142,8 @@ def test_a_host_that_asks_and_takes_nothing_is_not_listened_to(
 ) -> None:
     monkeypatch.setattr(connection, "_FLOOD_BYTES", 3 << 20)
     before = resident_bytes()
-    ask = encode_packet(9, Command.CHANNEL_CLOSE, b"\x02") * 1000
+    text = b"\1\0\0\0\0\x10\0\0" + b"x" * 4096  # the answer repeats it
+    ask = encode_packet(9, Command.UNITY_EXECUTE_EX, text)
     with raw_host(address) as peer:
         peer.shake_hands()
         peer.socket.settimeout(1)

@@ -20,6 +20,8 @@ from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, PacketDecoder
 
 HEARTBEAT_SECONDS = 5.0
+#: Taken from one host at a time, if no packet is larger: other boards wait meanwhile.
+_READ_BYTES = 64 << 10
 #: Bytes that may wait for the host before whoever writes has to wait.
 _WRITE_BUFFER_BYTES = 1 << 20
 #: With so many, answers to a host that takes none, nothing more is read from it either.
@@ -84,7 +86,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         """Where the next bytes belong."""
-        return self._decoder.room()
+        return self._decoder.room()[: max(_READ_BYTES, self._decoder.missing_bytes)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived there."""
