@@ -19,7 +19,6 @@ from labctl.errors import HostError
 #: A symbol's line in the map of LLVM's linker (lld/ELF/MapFile.cpp): address, load address, size,
 #: alignment, then the name behind the columns of sections.
 _MAP_SYMBOL = re.compile(r" *([0-9a-f]+) +[0-9a-f]+ +([0-9a-f]+) +\d+ {17}(\S.*)")
-_MAP_HEAD = "VMA"
 
 
 @dataclass(frozen=True)

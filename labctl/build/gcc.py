@@ -42,6 +42,8 @@ def find_gcc(
     where = f"on {on.host}" if on.host else "in the container" if on.image else "on this host"
     if needs.zig:
         raise ToolMissing(f"only zig can build this product, and there is none {where}")
+    if needs.asked is CompilerKind.ZIG:
+        raise ToolMissing(f"there is no zig {where}: it is a compiler of the local builder")
     prefix = _prefix(ask, target, on)
     wanted = _C_PROGRAMS + (_CXX_PROGRAMS if needs.cmake else ())
     missing = [

@@ -138,7 +138,7 @@ class Job:
         self.place.fetch(output.path, folder / name)
         with host_writes(folder):
             (folder / name).chmod(0o755)
-        if output.symbols is None:
+        if output.symbols is None or not self.place.exists(output.symbols):
             return Made(folder / name, None)
         symbols = folder / f"{name}.symbols"
         self.place.fetch(output.symbols, symbols)
