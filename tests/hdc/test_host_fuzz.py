@@ -203,7 +203,7 @@ def is_value_or_typed_error(work: Callable[[], object]) -> None:
         work()
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(PACKETS)
 def test_tasks(packets: list[tuple[int, bytes]]) -> None:
     for ask in (
@@ -219,7 +219,9 @@ def test_tasks(packets: list[tuple[int, bytes]]) -> None:
 OPTIONS = st.builds(FileOptions, st.booleans(), st.booleans(), st.booleans())
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(PACKETS, OPTIONS)
 def test_sending(source: Path, packets: list[tuple[int, bytes]], options: FileOptions) -> None:
     def one() -> None:
@@ -235,7 +237,7 @@ def test_sending(source: Path, packets: list[tuple[int, bytes]], options: FileOp
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(PACKETS, OPTIONS)
 def test_receiving(packets: list[tuple[int, bytes]], options: FileOptions) -> None:
     got = bytearray()

@@ -13,6 +13,7 @@ from labctl.hdc import Session, interactive_shell, receive_file, send_file, shel
 from labctl.hdc.host import channel as channel_module
 from labctl.hdc.host import session as session_module
 from labctl.hdc.wire import Command
+from labctl.retry import wait_until
 
 
 def connect(address: str | int) -> Session:
@@ -40,6 +41,7 @@ def test_output_that_nobody_takes_does_not_stop_the_others_for_long(
     with daemon(tmp_path) as address, connect(address) as session:
         lazy = shell(session, "head -c 30000000 /dev/zero", timeout=30)
         taken = len(next(lazy))
+        time.sleep(0.3)  # until all that can be buffered is full
         began = time.monotonic()
         assert b"".join(shell(session, "echo hi", timeout=10)) == b"hi\n"
         assert time.monotonic() - began < 5
@@ -75,7 +77,7 @@ def test_output_that_waits_alone_waits_and_the_board_hears_from_us(impatient: No
         output = shell(session, "x", timeout=30)
         taken = len(next(output))
         time.sleep(1.2)  # longer than STALL_SECONDS
-        assert len(beats) >= 2
+        assert wait_until(lambda: len(beats) >= 2, timeout=10, interval=0.01)
         assert taken + sum(map(len, output)) == 200 * 60_000
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_hdc import recorded
 
@@ -114,6 +114,7 @@ def test_files_that_are_no_keys(tmp_path: Path) -> None:
         HostKey.load(path)
 
 
+@settings(deadline=None)
 @given(st.text(), st.binary(), st.binary(), st.sampled_from(Scheme))
 def test_a_stranger_can_say_what_it_likes(
     pem: str, token: bytes, signature: bytes, scheme: Scheme
