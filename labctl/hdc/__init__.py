@@ -13,7 +13,7 @@ from labctl.hdc.host.operations import (
     shell,
 )
 from labctl.hdc.host.receiving import ReceivedFile, receive_file
-from labctl.hdc.host.sending import send_file
+from labctl.hdc.host.sending import Sending, send_file
 from labctl.hdc.host.session import Session
 from labctl.hdc.server.server import HdcServer, Target
 from labctl.hdc.server.session import ServerSession
@@ -28,6 +28,7 @@ __all__ = [
     "InteractiveShell",
     "RebootTarget",
     "ReceivedFile",
+    "Sending",
     "ServerSession",
     "Session",
     "Target",

@@ -1,12 +1,12 @@
 """Single files over hdc, hashed on the way."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.errors import DeviceLost
-from labctl.hdc import FileOptions, HostLink, receive_file, send_file
+from labctl.hdc import FileOptions, HostLink, Sending, receive_file, send_file
 from labctl.retry import retry_infra
 from labctl.transport.base import Transport
 from labctl.transport.digests import BoardHash, Digest
@@ -34,11 +34,7 @@ class HdcCopier:
     def send(self, local: Path, remote: str, seen: Seen) -> Digest:
         """Send a file; what was sent, hashed."""
         digest = Digest(self.board_hash.algorithm)
-
-        def sent(chunk: memoryview) -> None:
-            digest.update(chunk)
-            seen(len(chunk))
-
+        sent = _both(digest, seen)
         with open_source(local) as source:
             send_file(
                 self.connected(),
@@ -49,6 +45,23 @@ class HdcCopier:
                 options=FileOptions(compress=self.compress),
             )
         return digest
+
+    def send_all(
+        self, local: Path, names: Iterable[str], folder: str, seen: Seen
+    ) -> dict[str, Digest]:
+        """Send files of a directory over one channel into the directory ``folder`` on the board."""
+        parent, _, top = folder.rpartition("/")
+        options = FileOptions(compress=self.compress)
+        link = self.connected()
+        digests: dict[str, Digest] = {}
+        with link.open_send(parent or "/", timeout=self.timeout, options=options) as channel:
+            sending = Sending(channel, parent or "/", options, can_compress=link.can_compress)
+            for name in names:
+                digests[name] = Digest(self.board_hash.algorithm)
+                with open_source(local / name) as source:
+                    sending.send(source, f"{top}/{name}", _both(digests[name], seen))
+            sending.finish()
+        return digests
 
     def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
         """Receive a file as ``local``, which does not exist yet; what came, hashed."""
@@ -92,3 +105,13 @@ class HdcCopier:
             )
         # No program on the board can hash: the bytes come back and are compared here.
         return self.fetch(remote, lambda _chunk: None, lambda _count: None)
+
+
+def _both(digest: Digest, seen: Seen) -> Callable[[memoryview], None]:
+    """What takes a chunk into a hash and tells its size."""
+
+    def take(chunk: memoryview) -> None:
+        digest.update(chunk)
+        seen(len(chunk))
+
+    return take

@@ -1,7 +1,7 @@
 """This host as its own board, for native runs."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -173,6 +173,11 @@ class _Copier:
                 digest.update(block)
                 seen(len(block))
         return digest
+
+    def send_all(
+        self, local: Path, names: Iterable[str], folder: str, seen: Seen
+    ) -> dict[str, Digest]:
+        return {name: self.send(local / name, f"{folder}/{name}", seen) for name in names}
 
     def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
         with new_file(local) as target:

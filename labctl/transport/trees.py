@@ -1,10 +1,11 @@
-"""Directories to and from a board: file by file over one link, proven by one command at the end.
+"""Directories to and from a board: files over one link, proven by one command at the end.
 
 hdc itself has transfers of directories, but they lose empty directories, keep the modes of some
 only, follow symbolic links wherever they lead, and put things elsewhere when the destination
-exists. Here the directories are made by a command, each file is sent under its full path, and
-modes are set and all hashes asked for at the end: the same on each link and each version of hdcd.
-All of it happens in a directory beside the final one: what is seen there is proven.
+exists. Here a command makes the directories, all files are sent over one channel, and modes are set
+and all hashes asked for at the end: the same on each link and each version of hdcd. All of it
+happens in a directory beside the final one: what is seen there is proven. Receiving goes file by
+file, as hdcd itself would follow every link.
 
 Symbolic links: a link to a file is pushed as that file; other links (to directories, to nothing)
 are left out and named in the summary. A pull makes and follows no links at all.
@@ -46,8 +47,10 @@ Seen = Callable[[int], None]
 class Copier(Protocol):
     """How a transport moves single files, without proof."""
 
-    def send(self, local: Path, remote: str, seen: Seen) -> Digest:
-        """Send a file; ``seen`` gets the count of each piece. What was sent, hashed."""
+    def send_all(
+        self, local: Path, names: Iterable[str], folder: str, seen: Seen
+    ) -> dict[str, Digest]:
+        """Send those files of ``local`` into ``folder``; what was sent, hashed, by name."""
 
     def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
         """Receive a file as ``local``, which does not exist yet."""
@@ -83,11 +86,12 @@ def push_tree(
     board = _Board(transport, timeout)
     staged = f"{remote}.labctl-{secrets.token_hex(8)}"
     places = {name: _place(staged, name) for name in (*tree.directories, *tree.files)}
+    sent: dict[str, Digest] = {}
     try:
         board.each(("mkdir", "-p"), [places[name] for name in tree.directories])
-        sent = {
-            places[name]: copier.send(local / name, places[name], counter) for name in tree.files
-        }
+        if tree.files:
+            digests = copier.send_all(local, tree.files, staged, counter)
+            sent = {places[name]: digest for name, digest in digests.items()}
         _prove(transport, copier, sent, f"{local} pushed to {remote}", timeout)
         board.chmod((places[name], mode) for name, mode in tree.files.items())
         if board.is_missing(remote):

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,9 @@ class Lying:
 
     board_hash = BoardHash("sha256", ("sha256sum",))
 
-    def send(self, local: Path, remote: str, seen: Seen) -> Digest:
+    def send_all(
+        self, local: Path, names: Iterable[str], folder: str, seen: Seen
+    ) -> dict[str, Digest]:
         raise AssertionError
 
     def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
