@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from sshd_arm64 import arm64_host, userland
 from sshd_host import SshHost, ssh_host
 from sshd_lab import TARGET, SshLab, run_in
 
-from labctl.build import Step
+from labctl.build import BuildRequest, Step, build
 from labctl.build.remote import keeper, link
+from labctl.build.toolchain import BuilderKind
 from labctl.errors import CompileError, HostError, HostTimeout
 from labctl.files import cache_dir
 from labctl.retry import wait_until
@@ -37,6 +39,8 @@ def arm64_userland() -> Path:
 @pytest.fixture
 def lab(tmp_path: Path, x86: SshHost, monkeypatch: pytest.MonkeyPatch) -> SshLab:
     (tmp_path / "cache").mkdir()
+    (cache_dir() / "sources").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cache" / "sources").symlink_to((cache_dir() / "sources").resolve())
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
     return SshLab(tmp_path / "lab", x86=x86.entry())
 
@@ -170,6 +174,7 @@ def _lose(lab: SshLab, running: threading.Event) -> None:
 
 
 def test_the_agent_is_built_from_the_command_line(lab: SshLab, x86: SshHost) -> None:
+    lab.copy_agent()
     words = ("build", "--target", "rk3568", "--product", "agent", "--builder", "ssh", "--json")
     done = lab.labctl(*words)
     assert done.exit_status == 0, done.tail()
@@ -180,11 +185,24 @@ def test_the_agent_is_built_from_the_command_line(lab: SshLab, x86: SshHost) -> 
     assert x86.working() == []
 
 
+@pytest.mark.timeout(900)
+def test_a_small_tool_of_ggml_is_built(lab: SshLab, x86: SshHost) -> None:
+    request = BuildRequest(target="rk3568", product="gguf-tools", lab_root=lab.root)
+    there = build(replace(request, builder=BuilderKind.SSH, host="x86"))
+    assert x86.working() == []
+    assert there.manifest.toolchain.on.host == "x86"
+    for name, tool in there.manifest.tools.items():
+        assert tool.smoke.done, name
+        assert str(x86.workdir).encode() not in there.tool(name).read_bytes()
+
+
+@pytest.mark.timeout(900)
 def test_an_arm64_host_builds_the_agent_with_its_own_gcc(
     arm64_userland: Path, lab: SshLab, tmp_path: Path
 ) -> None:
     with arm64_host(tmp_path / "arm", arm64_userland) as arm:
         lab.write_hosts(arm=arm.entry())
+        lab.copy_agent()
         words = ("build", "--target", "rk3568", "--product", "agent", "--host", "arm", "--json")
         done = lab.labctl(*words)
     assert done.exit_status == 0, done.tail()

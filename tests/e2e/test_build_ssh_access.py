@@ -200,6 +200,23 @@ def test_a_proxy_jump_of_sshs_configuration_has_to_be_known_too(
         assert works(lab)
 
 
+def test_a_proxy_command_of_sshs_configuration(lab: SshLab, x86: SshHost, tmp_path: Path) -> None:
+    relay = tmp_path / "relay"
+    relay.write_text(
+        f"#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/{x86.port}\ncat <&3 &\nexec cat >&3\n"
+    )
+    relay.chmod(0o755)
+    home = tmp_path / "home" / ".ssh"
+    (home / "config").write_text(f"Host builder\n  ProxyCommand {relay}\n")
+    (home / "known_hosts").write_text(
+        x86.known_hosts.read_text().replace("[127.0.0.1]", "[builder]")
+    )
+    lab.write_hosts(
+        x86=x86.entry(address=f"builder:{x86.port}", known_hosts=str(home / "known_hosts"))
+    )
+    assert works(lab)
+
+
 def test_a_host_behind_the_jump_host_that_is_not_there(
     lab: SshLab, x86: SshHost, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from labctl.build.place import Place, Site
 from labctl.build.remote import SshBuilder
 from labctl.build.toolchain import BuilderKind
 from labctl.config.lab import find_lab
+from labctl.shipped import TOOLCHAINS
 
 #: This machine's own kind: what is built starts here.
 TARGET = f"host-{platform.machine()}"
@@ -68,6 +70,13 @@ class SshLab:
         # JSON is YAML.
         document = {"boards": {}, "build_hosts": hosts}
         (self.root / "devices.yaml").write_text(json.dumps(document))
+
+    def copy_agent(self) -> None:
+        """Make the agent a product of this lab, whose source is at rest."""
+        shutil.copytree(TOOLCHAINS / "agent", self.root / "toolchains" / "agent")
+        products = self.root / "toolchains" / "products"
+        products.mkdir()
+        shutil.copy(TOOLCHAINS / "products" / "agent.yaml", products)
 
     def let_builds_last(self) -> None:
         with (self.source / "CMakeLists.txt").open("a") as file:

@@ -5,9 +5,11 @@ host's key has to be in ``known_hosts``, for each host on the way, and is never 
 """
 
 import logging
+import shlex
 import socket
+import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from paramiko.ssh_exception import (
     SSHException,
 )
 
+from labctl import process
 from labctl.build.remote.link import Link
 from labctl.config.lab import BuildHost
 from labctl.config.types import split_endpoint
@@ -73,18 +76,36 @@ def connected(name: str, hosts: Mapping[str, BuildHost], root: Path) -> Iterator
     a key or configuration of ssh that cannot be read.
     """
     way = _way(name, hosts, root)
-    try:
+    with ExitStack() as stack:
         for hop in way:
+            stack.callback(hop.connection.client.close)
+            _start_proxy_command(hop.connection, stack)
             with _explained(hop):
                 hop.connection.open()
         link = Link(name, way[-1].connection.transport)
-        try:
-            yield link
-        finally:
-            link.close()
-    finally:
-        for hop in reversed(way):
-            hop.connection.client.close()
+        stack.callback(link.close)
+        yield link
+
+
+def _start_proxy_command(connection: Connection, stack: ExitStack) -> None:
+    """Talk to a host through a program, where ssh's configuration says so.
+
+    Fabric would start it too, but not end it.
+    """
+    if not isinstance(connection.gateway, str):
+        return
+    ours, theirs = socket.socketpair()
+    stack.callback(ours.close)
+    with theirs:
+        program = process.start(
+            shlex.split(connection.gateway),
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.DEVNULL,
+        )
+    stack.callback(process.stop, program, grace=1.0)
+    connection.gateway = None
+    connection.connect_kwargs["sock"] = ours
 
 
 def _way(name: str, hosts: Mapping[str, BuildHost], root: Path) -> list[_Hop]:
@@ -108,16 +129,12 @@ def _way(name: str, hosts: Mapping[str, BuildHost], root: Path) -> list[_Hop]:
 
 def _connection(name: str, host: BuildHost, root: Path, gateway: Connection | None) -> Connection:
     address, port = _address(host)
-    options: dict[str, Any] = {
-        "banner_timeout": CONNECT_SECONDS,
-        "auth_timeout": CONNECT_SECONDS,
-        "channel_timeout": CONNECT_SECONDS,
-    }
+    options: dict[str, Any] = {}
     if host.key is not None:
         key = root / host.key
         if not key.is_file():
             raise ConfigError(f"build host {name!r}: no key file {key}")
-        options |= {"key_filename": [str(key)], "look_for_keys": False}
+        options = {"key_filename": [str(key)], "look_for_keys": False}
     try:
         # Only ssh's own configuration counts: `lazy` keeps fabric.yaml and FABRIC_* out.
         config = Config(lazy=True)
@@ -128,7 +145,6 @@ def _connection(name: str, host: BuildHost, root: Path, gateway: Connection | No
             port=port,
             config=config,
             gateway=gateway,
-            connect_timeout=max(1, int(CONNECT_SECONDS)),
             connect_kwargs=options,
         )
     except (ConfigParseError, UnicodeDecodeError) as error:
@@ -136,7 +152,14 @@ def _connection(name: str, host: BuildHost, root: Path, gateway: Connection | No
     for hop in (connection, *_through(connection)):
         # ssh passes over key files of its configuration that are not there.
         keys = hop.connect_kwargs.get("key_filename", [])
-        hop.connect_kwargs["key_filename"] = [file for file in keys if Path(file).is_file()]
+        hop.connect_kwargs = {
+            **hop.connect_kwargs,
+            "key_filename": [file for file in keys if Path(file).is_file()],
+            "banner_timeout": CONNECT_SECONDS,
+            "auth_timeout": CONNECT_SECONDS,
+            "channel_timeout": CONNECT_SECONDS,
+        }
+        hop.connect_timeout = CONNECT_SECONDS
     return connection
 
 
