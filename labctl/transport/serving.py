@@ -13,10 +13,10 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
-from labctl.errors import LinkError, LinkRefused
+from labctl.errors import DeviceLost, LinkError, LinkRefused
 from labctl.files import locked, state_dir
 from labctl.hdc import HdcServer, Target
-from labctl.retry import wait_until
+from labctl.retry import retry_infra, wait_until
 from labctl.transport import hdc_program
 from labctl.transport.hdc_program import Restarting, start_server
 from labctl.transport.private_servers import ServerPool
@@ -27,6 +27,8 @@ _LOCK_SECONDS = 60.0
 #: A new server finds the boards on cables a moment after its start, if there are any.
 _DISCOVERY_SECONDS = 2.0
 _INTERVAL_SECONDS = 0.1
+#: A server that ends hangs up on its last clients for so long.
+_ENDING_SECONDS = 1.0
 
 _shared: dict[int, Restarting] = {}
 _shared_lock = threading.Lock()
@@ -41,7 +43,12 @@ def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
     """
     server = HdcServer(host, port)
     try:
-        server.version(timeout=timeout)
+        retry_infra(
+            lambda: server.version(timeout=timeout),
+            on=(DeviceLost,),  # it is just ending
+            timeout=_ENDING_SECONDS,
+            interval=_INTERVAL_SECONDS,
+        )
     except LinkRefused:
         if host not in _LOOPBACK or not hdc_program.is_installed():
             raise

@@ -1,49 +1,15 @@
-"""A program `hdc` for tests: `hdc -m -s IP:PORT` runs the stand-in server, as the official does.
+"""The program `hdc` of tests (see fake_hdc_program.py), put on PATH."""
 
-One for each TMPDIR, whose pid file it locks; SIGTERM ends it; everything else it refuses.
-`FAKE_HDC` in its environment (JSON) says what it does.
-"""
-
-import fcntl
 import json
 import os
-import signal
 import sys
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hdc_server import Board, stand_in_server
+from fake_hdc_program import PID_FILE
 
-PID_FILE = ".HDCServer.pid"
-
-
-def main() -> None:
-    assert sys.argv[1:3] == ["-m", "-s"], sys.argv
-    host, _, port = sys.argv[3].rpartition(":")
-    assert host == "127.0.0.1"
-    assert os.environ["OHOS_HDC_SERVER_PORT"] == port
-    wishes = json.loads(os.environ.get("FAKE_HDC", "{}"))
-    sys.stdout.write("hdc server begins\n")
-    sys.stdout.flush()
-    if wishes.get("dies"):
-        sys.exit("cannot open the bus")
-    with (Path(os.environ["TMPDIR"]) / PID_FILE).open("a+") as pid_file:
-        try:
-            fcntl.lockf(pid_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            sys.exit("another server runs")
-        pid_file.truncate(0)
-        pid_file.write(str(os.getpid()))
-        pid_file.flush()
-        over = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: over.set())
-        boards = {key: Board(address) for key, address in wishes.get("boards", {}).items()}
-        if wishes.get("silent"):
-            over.wait()
-        with stand_in_server(boards, port=int(port), dial=wishes.get("dial")):
-            over.wait()
+__all__ = ["PID_FILE", "FakeHdc", "install"]
 
 
 @dataclass
@@ -69,7 +35,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHdc:
     program.parent.mkdir()
     program.write_text(
         f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from fake_hdc import main\nmain()\n"
+        "from fake_hdc_program import main\nmain()\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
