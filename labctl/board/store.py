@@ -4,6 +4,7 @@
     <workdir>/store/<sha256>.stamp    size, inode and times, as ``stat`` had them when
                                       the content was last proven
     <workdir>/store/.push-<token>     a transfer under way, or what is left of one
+    <workdir>/store/.part-<sha256>    what has come so far of a large file, and its .journal
 
 A file whose ``stat`` still agrees with its stamp is believed without reading it again; any other is
 hashed on the board before it is used.
@@ -15,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from labctl.board.chunks import ChunkedFile
+from labctl.board.delivery import CHUNKED_BYTES, PARTIAL, DeliveryOptions, Place, deliver
 from labctl.board.pushes import PREFIX, abandoned, pushing
 from labctl.errors import BoardError, ConfigError, InfraError, IntegrityError
 from labctl.files import sha256_file
@@ -29,6 +32,8 @@ _TIMEOUT_SECONDS = 30.0
 _HASH_BYTES_PER_SECOND = 5_000_000
 #: Leftovers of other hosts are removed when they have not grown for this long.
 _FOREIGN_DAYS = 1
+#: Large files that nobody has gone on with for so long are given up.
+_PARTIAL_DAYS = 14
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class BoardStore:
     """The store below a board's workdir.
 
     ``hash_command`` are the words that hash files on the board and print a line for each that
-    begins with the hash: ``sha256sum``, or the agent's path and ``hash``.
+    begins with the hash: ``sha256sum``, or the agent's path and ``hash``. With ``agent``, the
+    agent's path, large files are brought in chunks that survive a lost link.
     """
 
     def __init__(
@@ -52,9 +58,11 @@ class BoardStore:
         workdir: str,
         *,
         hash_command: Sequence[str] = ("sha256sum",),
+        agent: str | None = None,
     ):
         self._transport = transport
         self._hash_command = tuple(hash_command)
+        self._agent = agent
         self.directory = f"{workdir}/store"
 
     def path(self, sha256: str) -> str:
@@ -75,6 +83,8 @@ class BoardStore:
         for item in wanted:
             now, stamp = stats.get(item.sha256, ("", ""))
             sized = now.split(" ")[0] == str(item.size_bytes)
+            if now and not sized:
+                self.remove(item.sha256)  # torn: its name must not keep the whole one out
             if not sized or (now != stamp and not self._prove(item)):
                 absent.append(item)
         return absent
@@ -101,16 +111,63 @@ class BoardStore:
         Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, and ConfigError when the
         local file is not (or no longer) what ``item`` says.
         """
+        with ChunkedFile(local, item.sha256, item.size_bytes) as source:
+            return self.receive(
+                source,
+                item,
+                executable=executable,
+                options=DeliveryOptions(stall_timeout=stall_timeout, progress=progress or _unseen),
+            )
+
+    def receive(
+        self,
+        source: ChunkedFile,
+        item: StoredObject,
+        *,
+        executable: bool = False,
+        options: DeliveryOptions,
+    ) -> str:
+        """As :meth:`publish`, from a file that several boards may be reading from."""
         target = self.path(item.sha256)
+        self._sweep()
+        if self._agent is None or item.size_bytes < CHUNKED_BYTES:
+            self._push_whole(source, item, target, executable=executable, options=options)
+            return target
+        ours = deliver(
+            self._transport,
+            self._agent,
+            source,
+            Place(f"{self.directory}/{PARTIAL}{item.sha256}", target, executable),
+            options,
+        )
+        if ours:  # each chunk was hashed on the board, and nobody else could write meanwhile
+            stamp = f"{STAT} {remote_words(target)} >{remote_words(target)}.stamp"
+            self._run(stamp, f"cannot write the stamp of {target}")
+        elif self.missing([item]):
+            raise IntegrityError(f"{target} on the board is not what its name says")
+        return target
+
+    def _push_whole(
+        self,
+        source: ChunkedFile,
+        item: StoredObject,
+        target: str,
+        *,
+        executable: bool,
+        options: DeliveryOptions,
+    ) -> None:
+        """One transfer of hdc's own: for the agent itself, and what is small."""
+        local = source.path
         before = _identity(local)
         # The transport proves what it read; that it read the right bytes is proven here.
         if before[0] != item.size_bytes or sha256_file(local) != item.sha256:
             raise _changed(local)
-        self._sweep()
         with pushing() as push:
             temporary = f"{self.directory}/{PREFIX}{push.token}"
             try:
-                self._transport.push(local, temporary, timeout=stall_timeout, progress=progress)
+                self._transport.push(
+                    local, temporary, timeout=options.stall_timeout, progress=options.progress
+                )
                 if _identity(local) != before:
                     raise _changed(local)
                 self._finish(temporary, target, executable=executable)
@@ -120,7 +177,6 @@ class BoardStore:
                     self._run(f"rm -f {remote_words(temporary)}", "cannot remove a transfer")
                     push.forget()
                 raise
-        return target
 
     def used_bytes(self) -> int:
         """What the store holds now, as ``du`` counts it. Raises LinkError, BoardError."""
@@ -191,9 +247,12 @@ class BoardStore:
     def _sweep(self) -> None:
         """Make the store's directory and remove what dead transfers left in it."""
         folder = remote_words(self.directory)
-        old = f"find {folder} -name {remote_words(PREFIX + '*')} -mtime +{_FOREIGN_DAYS}"
+        old = " ; ".join(
+            f"find {folder} -name {remote_words(prefix + '*')} -mtime +{days} -exec rm -f {{}} \\;"
+            for prefix, days in ((PREFIX, _FOREIGN_DAYS), (PARTIAL, _PARTIAL_DAYS))
+        )
         text = self._run(
-            f"umask 022; mkdir -p {folder} && {old} -exec rm -f {{}} \\; ; ls -a {folder}",
+            f"umask 022; mkdir -p {folder} && {{ {old} ; ls -a {folder}; }}",
             f"cannot make {self.directory} on the board",
         )
         names = [name for name in text.split() if name.startswith(PREFIX)]
@@ -204,6 +263,10 @@ class BoardStore:
 
     def _run(self, script: str, what: str, *, timeout: float = _TIMEOUT_SECONDS) -> str:
         return require(self._transport.run(script, timeout=timeout), what).text
+
+
+def _unseen(_sent_bytes: int) -> None:
+    """Nobody looks at the progress."""
 
 
 def _identity(local: Path) -> tuple[int, int, int]:

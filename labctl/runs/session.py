@@ -81,7 +81,9 @@ def hold_board(
             board,
             target,
             facts,
-            BoardStore(transport, board.workdir, hash_command=(agent.path, "hash")),
+            BoardStore(
+                transport, board.workdir, hash_command=(agent.path, "hash"), agent=agent.path
+            ),
             agent,
             BoardLease(transport, board.workdir),
             state.with_suffix(".epoch"),

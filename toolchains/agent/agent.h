@@ -12,7 +12,10 @@ enum {
     EXIT_USAGE = 2,
     EXIT_SYSTEM = 71,      /* the kernel refuses: fork, pipe, memory */
     EXIT_DIRECTORY = 73,   /* the job's directory cannot be written, or holds a job */
+    EXIT_NO_SPACE = 74,    /* the board's storage is full */
     EXIT_STALE_EPOCH = 75, /* another controller has taken the board */
+    EXIT_BUSY = 76,        /* another transfer fills the same file */
+    EXIT_PUBLISHED = 77,   /* the file is there already */
     EXIT_NOT_EXECUTABLE = 126,
     EXIT_NOT_FOUND = 127,
 };
@@ -34,11 +37,18 @@ struct run_options {
     char **argv;
 };
 
+struct receive_options {
+    const char *file, *target;
+    uint64_t size, chunk_bytes, mode;
+    int64_t idle_ns;
+};
+
 int command_run(const struct run_options *options);
 int command_wait(const char *dir, int64_t ns);
 int command_stop(const char *dir, int64_t ns);
 int command_facts(void);
 int command_hash(char **files, uint64_t chunk_bytes);
 int command_exec(char **argv);
+int command_receive(const struct receive_options *options);
 
 #endif

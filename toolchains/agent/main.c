@@ -6,6 +6,8 @@
  *     agent stop --dir D [--seconds S]
  *     agent facts
  *     agent hash [--chunk BYTES] FILE...
+ *     agent receive --file FILE --target FILE --size BYTES --chunk BYTES
+ *                   [--executable 0|1] [--idle S]
  *     agent exec -- program argument...
  *     agent version
  *
@@ -30,6 +32,10 @@ extern char **environ;
 #define DEFAULT_SAMPLE_MS 1000
 #define DEFAULT_MAX_OUTPUT_BYTES (64LL << 20)
 #define DEFAULT_STOP_NS (15 * NS_PER_SECOND)
+#define DEFAULT_IDLE_NS (60 * NS_PER_SECOND)
+#define MAX_IDLE_NS (3600 * NS_PER_SECOND)
+/* Held in memory whole. */
+#define MAX_CHUNK_BYTES (64 << 20)
 /* About thirty years; it keeps sums of times within an int64_t. */
 #define MAX_SECONDS_NS (1000000000LL * NS_PER_SECOND)
 
@@ -62,9 +68,9 @@ int fail(int status, const char *kind, const char *format, ...)
 
 /* The options of one command. An option is known to a command when its pointer is set. */
 struct options {
-    const char **dir, **lease;
-    int64_t *timeout_ns, *wait_ns;
-    uint64_t *epoch, *sample_ms, *max_output_bytes, *chunk_bytes;
+    const char **dir, **lease, **file, **target;
+    int64_t *timeout_ns, *wait_ns, *idle_ns;
+    uint64_t *epoch, *sample_ms, *max_output_bytes, *chunk_bytes, *size, *executable;
 };
 
 static bool take_number(const char *text, uint64_t most, uint64_t *value)
@@ -98,6 +104,16 @@ static bool take_option(const struct options *known, const char *name, const cha
         *good = take_number(value, INT64_MAX, known->max_output_bytes);
     else if (known->chunk_bytes && strcmp(name, "--chunk") == 0)
         *good = take_number(value, INT64_MAX, known->chunk_bytes) && *known->chunk_bytes > 0;
+    else if (known->file && strcmp(name, "--file") == 0)
+        *known->file = value;
+    else if (known->target && strcmp(name, "--target") == 0)
+        *known->target = value;
+    else if (known->executable && strcmp(name, "--executable") == 0)
+        *good = take_number(value, 1, known->executable);
+    else if (known->size && strcmp(name, "--size") == 0)
+        *good = take_number(value, INT64_MAX, known->size);
+    else if (known->idle_ns && strcmp(name, "--idle") == 0)
+        *good = take_seconds(value, known->idle_ns) && *known->idle_ns <= MAX_IDLE_NS;
     else
         return false;
     return true;
@@ -175,6 +191,28 @@ static int parse_hash(char **words)
     return command_hash(words, chunk_bytes);
 }
 
+static int parse_receive(char **words)
+{
+    struct receive_options receive = { .size = UINT64_MAX, .idle_ns = DEFAULT_IDLE_NS };
+    uint64_t executable = 0;
+    words = parse(words, &(struct options){ .file = &receive.file,
+                                            .target = &receive.target,
+                                            .executable = &executable,
+                                            .size = &receive.size,
+                                            .chunk_bytes = &receive.chunk_bytes,
+                                            .idle_ns = &receive.idle_ns });
+    if (!words)
+        return EXIT_USAGE;
+    if (!receive.file || !receive.target || receive.size == UINT64_MAX || !receive.chunk_bytes ||
+        *words)
+        return fail(EXIT_USAGE, "usage", "receive needs --file, --target, --size and --chunk");
+    if (receive.chunk_bytes > MAX_CHUNK_BYTES || receive.size / receive.chunk_bytes >= UINT32_MAX)
+        return fail(EXIT_USAGE, "usage", "chunks of at most %d bytes, and fewer than 2^32",
+                    MAX_CHUNK_BYTES);
+    receive.mode = executable ? 0755 : 0644;
+    return command_receive(&receive);
+}
+
 int command_exec(char **argv)
 {
     char path[PATH_MAX];
@@ -207,6 +245,8 @@ int main(int argc, char **argv)
         return parse_watch(words, DEFAULT_STOP_NS, command_stop);
     if (strcmp(command, "hash") == 0)
         return parse_hash(words);
+    if (strcmp(command, "receive") == 0)
+        return parse_receive(words);
     if (strcmp(command, "exec") == 0)
         return parse_exec(words);
     if (strcmp(command, "facts") == 0 && !*words)
@@ -216,5 +256,5 @@ int main(int argc, char **argv)
         return 0;
     }
     return fail(EXIT_USAGE, "usage",
-                "agent run|wait|stop|facts|hash|exec|version, not '%s'", command);
+                "agent run|wait|stop|facts|hash|receive|exec|version, not '%s'", command);
 }

@@ -8,6 +8,9 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 const uint32_t sha256_constants[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -54,8 +57,23 @@ static void blocks_portable(uint32_t state[8], const unsigned char *data, size_t
 
 typedef void (*blocks_function)(uint32_t state[8], const unsigned char *data, size_t blocks);
 
+#ifdef __x86_64__
+/* Intel SDM volume 2, CPUID: leaf 1 has SSSE3 and SSE4.1, leaf 7 has SHA. */
+static int has_sha(void)
+{
+    unsigned int a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_SSSE3) || !(c & bit_SSE4_1))
+        return 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && b & 1u << 29;
+}
+#endif
+
 static blocks_function best_blocks(void)
 {
+#ifdef __x86_64__
+    if (has_sha())
+        return sha256_blocks_x86;
+#endif
 #ifdef __aarch64__
     if (getauxval(AT_HWCAP) & HWCAP_SHA2)
         return sha256_blocks_armv8;
@@ -65,7 +83,11 @@ static blocks_function best_blocks(void)
 
 const char *sha256_implementation(void)
 {
+#ifdef __x86_64__
+    return best_blocks() == blocks_portable ? "portable" : "x86";
+#else
     return best_blocks() == blocks_portable ? "portable" : "armv8";
+#endif
 }
 
 void sha256_start(struct sha256 *sha)
@@ -96,7 +118,7 @@ void sha256_add(struct sha256 *sha, const void *data, size_t length)
     memcpy(sha->block, next + length / 64 * 64, length % 64);
 }
 
-void sha256_hex(struct sha256 *sha, char hex[65])
+void sha256_end(struct sha256 *sha, unsigned char digest[32])
 {
     static const unsigned char padding[64] = { 0x80 };
     uint64_t bits = sha->length * 8;
@@ -105,6 +127,14 @@ void sha256_hex(struct sha256 *sha, char hex[65])
         tail[i] = (unsigned char)(bits >> (56 - 8 * i));
     sha256_add(sha, padding, 1 + (119 - sha->length % 64) % 64);
     sha256_add(sha, tail, sizeof tail);
-    for (int i = 0; i < 8; i++)
-        snprintf(hex + 8 * i, 9, "%08x", sha->state[i]);
+    for (int i = 0; i < 32; i++)
+        digest[i] = (unsigned char)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void sha256_hex(struct sha256 *sha, char hex[65])
+{
+    unsigned char digest[32];
+    sha256_end(sha, digest);
+    for (int i = 0; i < 32; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
 }

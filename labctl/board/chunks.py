@@ -1,0 +1,113 @@
+"""A large file of this host in chunks, read once for any number of boards."""
+
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from labctl.errors import ConfigError, IntegrityError
+
+#: Large enough that a chunk's own cost vanishes, small enough to be sent twice without regret.
+CHUNK_BYTES = 4 << 20
+#: Chunks that boards may be apart before the slower one has to read for itself.
+_KEPT = 8
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One chunk and the SHA-256 of it."""
+
+    index: int
+    data: bytes
+    digest: bytes
+
+
+class ChunkedFile:
+    """A file whose SHA-256 is known. Safe to use from several threads.
+
+    Each reads the chunks in order. The first to need one reads it for all; what a slow one reads
+    again is compared with what the first one had. Memory is bounded, whatever the file's size.
+    """
+
+    def __init__(self, path: Path, sha256: str, size_bytes: int, chunk_bytes: int = CHUNK_BYTES):
+        self.path = path
+        self.size_bytes = size_bytes
+        self.chunk_bytes = chunk_bytes
+        self.count = -(-size_bytes // chunk_bytes)
+        self._sha256 = sha256
+        self._whole = hashlib.sha256()
+        self._digests: list[bytes] = []
+        self._kept: OrderedDict[int, Chunk] = OrderedDict()
+        self._reading = threading.Lock()
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        if os.fstat(self._descriptor).st_size != size_bytes:
+            self.close()
+            raise self._changed()
+
+    def length(self, index: int) -> int:
+        """The bytes of a chunk: all but the last have the same number."""
+        return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
+
+    def chunk(self, index: int) -> Chunk:
+        """One chunk. Raises ConfigError when the file is not what it was."""
+        with self._reading:
+            if index in self._kept:
+                return self._kept[index]
+            chunk = self._read(index)
+            self._kept[index] = chunk
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+            return chunk
+
+    def prove(self) -> None:
+        """All that was read is the file with the SHA-256 that was promised. Raises ConfigError."""
+        with self._reading:
+            if len(self._digests) != self.count:
+                raise IntegrityError(f"{self.path} was not read to its end")
+            if self._whole.hexdigest() != self._sha256:
+                raise self._changed()
+
+    def close(self) -> None:
+        """Give the file back. Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _read(self, index: int) -> Chunk:
+        try:
+            data = os.pread(self._descriptor, self.length(index), index * self.chunk_bytes)
+        except OSError as error:
+            raise ConfigError(f"cannot read {self.path}: {error.strerror}") from error
+        if len(data) != self.length(index):
+            raise self._changed()
+        digest = hashlib.sha256(data).digest()
+        if index == len(self._digests):
+            self._digests.append(digest)
+            self._whole.update(data)
+        elif index > len(self._digests) or self._digests[index] != digest:
+            raise self._changed()
+        return Chunk(index, data, digest)
+
+    def _changed(self) -> ConfigError:
+        return ConfigError(
+            f"{self.path} is not the file that was hashed before: it changed",
+            hint="let nothing write to it during a deploy, and run it again",
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

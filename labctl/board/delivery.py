@@ -1,0 +1,186 @@
+"""A large file to a board, whatever happens on the way: each byte once, its name at the end.
+
+The agent on the board writes ``.part-<sha256>`` and its journal; both stay when the link, labctl,
+the host or the board go down, and whoever wants the same content next goes on with them.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from labctl.board.chunks import ChunkedFile
+from labctl.board.receiver import Receiver, Tally, send_chunks
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    CommandTimeout,
+    DeviceLost,
+    InfraError,
+    LinkRefused,
+    ProtocolError,
+)
+from labctl.retry import retry_infra, wait_until
+from labctl.transport import Transport, board_error, remote_words
+
+#: From this size on files come in chunks. Below, a transfer of hdc's own is quicker.
+CHUNKED_BYTES = 8 << 20
+#: On the board, a file that is not whole yet is this and its SHA-256.
+PARTIAL = ".part-"
+
+#: What the end of an ``agent receive`` means, see ``agent.h``.
+_NO_SPACE, _BUSY, _PUBLISHED = 74, 76, 77
+#: The agent gives up a silent peer after this; then another attempt can take its place.
+IDLE_SECONDS = 30
+_START_SECONDS = 60.0
+#: A slow card that was written behind a large cache still syncs this much.
+_SYNC_BYTES_PER_SECOND = 5_000_000
+_LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
+
+
+class _Busy(BoardError):
+    """Somebody else fills the same file."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a file comes to lie on the board: what it is called until it is whole, and then."""
+
+    partial: str
+    target: str
+    executable: bool
+
+
+def _ignore(_what: object) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True)
+class DeliveryOptions:
+    """How a file is brought.
+
+    ``stall_timeout`` (s) bounds each wait for the board; ``patience`` (s) how long the link may be
+    gone, or another transfer stand still, without one new byte. ``progress`` gets the bytes that
+    are proven on the board, ``on_loss`` why the link has to be taken up again; ``pace`` is told of
+    bytes before they are sent, and waits where a rate is limited.
+    """
+
+    stall_timeout: float = 60.0
+    patience: float = 120.0
+    progress: Callable[[int], None] = _ignore
+    on_loss: Callable[[InfraError], None] = _ignore
+    pace: Callable[[int], None] = _ignore
+
+
+def deliver(
+    transport: Transport,
+    agent: str,
+    source: ChunkedFile,
+    place: Place,
+    options: DeliveryOptions,
+) -> bool:
+    """Bring a file until it has its name on the board; whether it was our hand that gave it.
+
+    Raises LinkError when the link stays away, BoardNoSpace, BoardPermission, BoardError,
+    IntegrityError, ConfigError (the local file changed, this link carries no ports).
+    """
+    return _Delivery(transport, agent, source, place, options).run()
+
+
+@dataclass
+class _Delivery:
+    """One file on its way to one board."""
+
+    transport: Transport
+    agent: str
+    source: ChunkedFile
+    place: Place
+    options: DeliveryOptions
+    tally: Tally = field(default_factory=Tally)
+
+    def run(self) -> bool:
+        """Attempt after attempt, as long as they bring something."""
+        best = -1
+        while True:
+            try:
+                return retry_infra(
+                    self._attempt,
+                    on=_LOSSES,
+                    timeout=self.options.patience,
+                    on_retry=self.options.on_loss,
+                )
+            except _LOSSES:
+                # As long as each round brings something, a shaky link gets there.
+                if self.tally.present_bytes <= best:
+                    raise
+                best = self.tally.present_bytes
+            except _Busy:
+                self._await_the_other()
+
+    def _attempt(self) -> bool:
+        receiver = self._start()
+        if receiver is None:
+            return False
+        with self.transport.forward(receiver.port) as port:
+            send_chunks(
+                Receiver(receiver.label, port, receiver.token),
+                self.source,
+                self.tally,
+                stall_timeout=self.options.stall_timeout,
+                finish_timeout=_START_SECONDS + self.source.size_bytes / _SYNC_BYTES_PER_SECOND,
+                progress=self.options.progress,
+                pace=self.options.pace,
+            )
+        return True
+
+    def _start(self) -> Receiver | None:
+        """The agent, listening on the board; None when the file is there already."""
+        words = (
+            *(self.agent, "receive", "--file", self.place.partial, "--target", self.place.target),
+            *("--size", str(self.source.size_bytes), "--chunk", str(self.source.chunk_bytes)),
+            *("--executable", str(int(self.place.executable)), "--idle", str(IDLE_SECONDS)),
+        )
+        result = self.transport.run(remote_words(*words), timeout=_START_SECONDS)
+        if result.exit_status == _PUBLISHED:
+            return None
+        if result.exit_status == _BUSY:
+            raise _Busy(f"{self.transport.label}: another transfer of {self.source.path.name}")
+        if result.exit_status != 0:
+            what = f"the board cannot take {self.source.path.name}"
+            if result.exit_status == _NO_SPACE:
+                raise BoardNoSpace(
+                    f"{self.transport.label}: {what}: its storage is full",
+                    hint="free space on the board: labctl deploy --prune",
+                    details=result.text,
+                )
+            raise board_error(result.text, what)
+        try:
+            answer = json.loads(result.output)
+            return Receiver(self.transport.label, int(answer["port"]), str(answer["token"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProtocolError(
+                f"{self.transport.label}: the agent does not say where it listens",
+                details=result.text[-2000:] or None,
+            ) from error
+
+    def _await_the_other(self) -> None:
+        """Wait while somebody else brings the same file; what they bring need not cross twice.
+
+        Raises BoardError when that makes no progress.
+        """
+        seen = [""]
+
+        def standing() -> str:
+            names = remote_words(self.place.partial, f"{self.place.partial}.journal")
+            found = self.transport.run(f"wc -c {names} 2>/dev/null; :", timeout=_START_SECONDS)
+            return found.text
+
+        def moved() -> bool:
+            return standing() != seen[0]
+
+        seen[0] = standing()
+        if not wait_until(moved, timeout=self.options.patience + IDLE_SECONDS, interval=1.0):
+            raise BoardError(
+                f"{self.transport.label}: another transfer of {self.source.path.name} holds the"
+                f" board and makes no progress",
+                hint="another controller may be stuck; stop it, or wait until it gives up",
+            )

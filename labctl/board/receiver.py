@@ -1,0 +1,215 @@
+"""The host's part of ``agent receive``: chunks over a forwarded port, each proven on the board.
+
+The conversation is described in ``toolchains/agent/receive.c``. Every chunk that the agent
+acknowledges was hashed there and is in the file; a chunk is never sent again because the link went.
+"""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from labctl.board.chunks import ChunkedFile
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    BoardPermission,
+    CommandTimeout,
+    DeviceLost,
+    IntegrityError,
+    ProtocolError,
+)
+
+#: Chunks that are sent before the first of them is acknowledged: what a lost link costs at most.
+WINDOW = 4
+_DIGEST_BYTES = 32
+_NUMBER = struct.Struct(">I")
+_CHUNK = struct.Struct(">cII32s")
+#: How often a chunk may arrive damaged before the way is given up.
+_MOST_DAMAGED = 5
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """An agent that listens: ``port`` is carried to this host."""
+
+    label: str
+    port: int
+    token: str
+
+
+@dataclass
+class Tally:
+    """What of a file is on the board, and what crossed the link for it; over all attempts."""
+
+    present_bytes: int = 0
+    sent_bytes: int = 0
+
+
+def send_chunks(
+    receiver: Receiver,
+    source: ChunkedFile,
+    tally: Tally,
+    *,
+    stall_timeout: float,
+    finish_timeout: float,
+    progress: Callable[[int], None],
+    pace: Callable[[int], None],
+) -> None:
+    """Bring all chunks that the agent lacks to it, until it says that the file is whole.
+
+    Args:
+        stall_timeout: bounds (s) each wait for the board to take or say something.
+        finish_timeout: bounds (s) its last sync to the storage.
+        progress: gets the bytes that are proven on the board.
+        pace: called before so many bytes are sent; it waits where a rate is limited.
+
+    Raises DeviceLost, CommandTimeout (what was acknowledged stays, call again), IntegrityError,
+    BoardNoSpace, BoardPermission, BoardError, ConfigError (the local file changed).
+    """
+    with closing(_connected(receiver, stall_timeout)) as sock:
+        talk = _Talk(receiver.label, sock, source, tally, progress, pace)
+        tally.present_bytes = 0
+        talk.begin(receiver.token)
+        for index in range(source.count):
+            talk.offer(index)
+        talk.settle()
+        source.prove()
+        sock.settimeout(finish_timeout)
+        talk.finish()
+
+
+def _connected(receiver: Receiver, timeout: float) -> socket.socket:
+    try:
+        return socket.create_connection(("127.0.0.1", receiver.port), timeout=timeout)
+    except OSError as error:
+        raise DeviceLost(
+            f"{receiver.label}: the way to the agent's port broke: {error.strerror or error}"
+        ) from error
+
+
+@dataclass
+class _Talk:
+    """One conversation."""
+
+    label: str
+    sock: socket.socket
+    source: ChunkedFile
+    tally: Tally
+    progress: Callable[[int], None]
+    pace: Callable[[int], None]
+    here: dict[int, bytes] = field(default_factory=dict)
+    in_flight: set[int] = field(default_factory=set)
+    damaged: int = 0
+
+    def begin(self, token: str) -> None:
+        """Say the token, hear which chunks the board has. It reads them all again for that."""
+        self._send(token.encode())
+        while (kind := self._take(1)) == b"G":
+            (index,) = _NUMBER.unpack(self._take(_NUMBER.size))
+            self.here[index] = self._take(_DIGEST_BYTES)
+        if kind != b"R":
+            raise self._odd(kind)
+
+    def offer(self, index: int) -> None:
+        """Send a chunk unless the board has it."""
+        chunk = self.source.chunk(index)
+        if self.here.get(index) == chunk.digest:
+            self._arrived(index)
+            return
+        while len(self.in_flight) >= WINDOW:
+            self._hear()
+        self.pace(len(chunk.data))
+        self._send(_CHUNK.pack(b"C", index, len(chunk.data), chunk.digest), chunk.data)
+        self.tally.sent_bytes += len(chunk.data)
+        self.in_flight.add(index)
+
+    def settle(self) -> None:
+        """Hear of all chunks that are under way."""
+        while self.in_flight:
+            self._hear()
+
+    def finish(self) -> None:
+        """Have the board make the file durable."""
+        self._send(b"F")
+        kind = self._take(1)
+        if kind == b"E":
+            raise self._cannot_write()
+        if kind != b"D":
+            raise self._odd(kind)
+
+    def _hear(self) -> None:
+        kind = self._take(1)
+        if kind == b"E":
+            raise self._cannot_write()
+        (index,) = _NUMBER.unpack(self._take(_NUMBER.size))
+        if kind not in (b"A", b"B") or index not in self.in_flight:
+            raise self._odd(kind)
+        self.in_flight.discard(index)
+        if kind == b"A":
+            self._arrived(index)
+            return
+        self.damaged += 1
+        if self.damaged > _MOST_DAMAGED:
+            raise IntegrityError(
+                f"{self.label}: chunks of {self.source.path.name} keep arriving damaged",
+                hint="suspect the cable, the hub or the board's memory",
+            )
+        self.offer(index)
+
+    def _arrived(self, index: int) -> None:
+        self.tally.present_bytes += self.source.length(index)
+        self.progress(self.tally.present_bytes)
+
+    def _send(self, *parts: bytes) -> None:
+        try:
+            for part in parts:
+                self.sock.sendall(part)
+        except TimeoutError as error:
+            raise self._silent() from error
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _take(self, count: int) -> bytes:
+        got = b""
+        while len(got) < count:
+            try:
+                piece = self.sock.recv(count - len(got))
+            except TimeoutError as error:
+                raise self._silent() from error
+            except OSError as error:
+                raise self._lost(error) from error
+            if not piece:
+                raise DeviceLost(f"{self.label}: the link broke while {self._what} was sent")
+            got += piece
+        return got
+
+    @property
+    def _what(self) -> str:
+        return self.source.path.name
+
+    def _cannot_write(self) -> BoardError:
+        (number,) = _NUMBER.unpack(self._take(_NUMBER.size))
+        reason = f"{self.label}: the board cannot write {self._what}: {os.strerror(number)}"
+        if number in _NO_SPACE:
+            return BoardNoSpace(reason, hint="free space on the board: labctl deploy --prune")
+        return BoardPermission(reason) if number in _REFUSED else BoardError(reason)
+
+    def _silent(self) -> CommandTimeout:
+        return CommandTimeout(
+            f"{self.label}: no progress with {self._what} for {self.sock.gettimeout():g} s",
+            hint="the board may be frozen, or its storage stuck",
+        )
+
+    def _lost(self, error: OSError) -> DeviceLost:
+        return DeviceLost(
+            f"{self.label}: the link broke while {self._what} was sent: {error.strerror or error}"
+        )
+
+    def _odd(self, kind: bytes) -> ProtocolError:
+        return ProtocolError(f"{self.label}: the agent says {kind!r} where nothing such is due")

@@ -1,0 +1,335 @@
+"""Large files to virtual boards, over links that break: each byte once, nothing torn."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import agent_builds
+import pytest
+from small_disk import small_disk
+
+from labctl import process
+from labctl.board import BoardStore, StoredObject
+from labctl.board.chunks import CHUNK_BYTES, ChunkedFile
+from labctl.board.delivery import DeliveryOptions
+from labctl.board.receiver import WINDOW
+from labctl.errors import BoardNoSpace, ConfigError, InfraError
+from labctl.files import cache_dir
+from labctl.retry import wait_until
+from labctl.transport import Transport, connect
+from labctl.virtual import Served, VirtualBoard, serving
+from labctl.virtual.faults import Drop, Duplicate, Freeze, Reboot
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
+
+MEGABYTE = 1 << 20
+
+
+@dataclass
+class Bench:
+    board: Served
+    transport: Transport
+    agent: Path
+    losses: list[InfraError] = field(default_factory=list)
+
+    @property
+    def store(self) -> BoardStore:
+        hashing = (str(self.agent), "hash")
+        return BoardStore(
+            self.transport, str(self.board.workdir), hash_command=hashing, agent=str(self.agent)
+        )
+
+    def publish(self, file: Path, item: StoredObject, **options: float) -> Path:
+        chosen = DeliveryOptions(on_loss=self.losses.append, **options)  # type: ignore[arg-type]
+        with ChunkedFile(file, item.sha256, item.size_bytes) as source:
+            return Path(self.store.receive(source, item, options=chosen))
+
+    @property
+    def folder(self) -> Path:
+        return self.board.workdir / "store"
+
+    def leftovers(self) -> list[str]:
+        return [p.name for p in self.folder.iterdir() if p.name.startswith(".")]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with on_board(tmp_path / "board") as made:
+        yield made
+
+
+def on_board(directory: Path) -> "OnBoard":
+    return OnBoard(directory)
+
+
+class OnBoard:
+    def __init__(self, directory: Path):
+        self.directory = directory
+
+    def __enter__(self) -> Bench:
+        self.serving = serving(VirtualBoard("board", self.directory))
+        (board,) = self.serving.__enter__()
+        agent = self.directory / "agent"
+        shutil.copy(agent_builds.native_agent(), agent)
+        self.transport = connect("hdc", link="tcp", address=board.address)
+        return Bench(board, self.transport, agent)
+
+    def __exit__(self, *error: object) -> None:
+        self.transport.close()
+        self.serving.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def model() -> tuple[Path, StoredObject]:
+    """300 MB and a bit that no link can guess."""
+    path = cache_dir() / "tests" / "random-300M"
+    size = 300 * MEGABYTE + 12_345
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with temporary.open("wb") as file:
+            source = random.Random(5)
+            for _ in range(300):
+                file.write(source.randbytes(MEGABYTE))
+            file.write(source.randbytes(12_345))
+        temporary.replace(path)
+    with path.open("rb") as file:
+        return path, StoredObject(hashlib.file_digest(file, "sha256").hexdigest(), size)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> tuple[Path, StoredObject]:
+    """Three chunks and a half."""
+    path = tmp_path / "small"
+    path.write_bytes(random.Random(1).randbytes(3 * CHUNK_BYTES + CHUNK_BYTES // 2))
+    return path, described(path)
+
+
+def described(path: Path) -> StoredObject:
+    raw = path.read_bytes()
+    return StoredObject(hashlib.sha256(raw).hexdigest(), len(raw))
+
+
+def test_a_file_arrives_whole_and_is_known_at_a_glance(
+    bench: Bench, small: tuple[Path, StoredObject]
+) -> None:
+    file, item = small
+    there = bench.publish(file, item)
+    assert there.read_bytes() == file.read_bytes()
+    assert there.stat().st_mode & 0o777 == 0o644
+    assert bench.leftovers() == []
+    assert bench.store.missing([item]) == []
+    assert (bench.folder / f"{item.sha256}.stamp").exists()
+    program = bench.store.publish(file, item, executable=True)
+    assert Path(program).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(40, marks=pytest.mark.soak)])
+def test_dropped_links_cost_no_more_than_what_was_under_way(
+    bench: Bench, model: tuple[Path, StoredObject], count: int
+) -> None:
+    file, item = model
+    sent = 0
+
+    def pace(count: int) -> None:
+        nonlocal sent
+        sent += count
+
+    source = random.Random(3)
+    for number in range(1, count + 1):
+        after = source.randrange(1, item.size_bytes // count)
+        bench.board.faults.add(Drop(on="forward", nth=number, after_bytes=after))
+    there = bench.publish(file, item, pace=pace)  # type: ignore[arg-type]
+    assert described(there) == item
+    assert [state.fired for state in bench.board.faults.states()] == [1] * count
+    assert sent <= item.size_bytes + count * WINDOW * CHUNK_BYTES
+    assert bench.leftovers() == []
+
+
+CONTROLLER = """
+import sys
+from pathlib import Path
+from labctl.board import BoardStore, StoredObject
+from labctl.transport import connect
+address, workdir, agent, file, sha256, size = sys.argv[1:]
+transport = connect("hdc", link="tcp", address=address)
+store = BoardStore(transport, workdir, hash_command=(agent, "hash"), agent=agent)
+def progress(done):
+    print(done, flush=True)
+store.publish(Path(file), StoredObject(sha256, int(size)), progress=progress)
+"""
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.soak)])
+def test_a_killed_controller_loses_nothing_that_was_acknowledged(
+    bench: Bench, model: tuple[Path, StoredObject], count: int
+) -> None:
+    file, item = model
+    words = [bench.board.address, str(bench.board.workdir), str(bench.agent), str(file)]
+    words += [item.sha256, str(item.size_bytes)]
+    proven = 0
+    for number in range(1, count + 1):
+        controller = process.start(
+            [sys.executable, "-c", CONTROLLER, *words], stderr=subprocess.STDOUT
+        )
+        assert controller.stdout is not None
+        until = item.size_bytes * number // (count + 1)
+        first = None
+        for line in controller.stdout:
+            done = int(line)
+            first = done if first is None else first
+            if done >= until:
+                break
+        os.killpg(controller.pid, signal.SIGKILL)
+        controller.wait()
+        controller.stdout.close()
+        proven = until
+    sent = 0
+
+    def pace(count: int) -> None:
+        nonlocal sent
+        sent += count
+
+    there = bench.publish(file, item, pace=pace)  # type: ignore[arg-type]
+    assert described(there) == item
+    assert sent <= item.size_bytes - proven + CHUNK_BYTES
+    assert bench.leftovers() == []
+
+
+def test_a_board_that_restarts_goes_on(bench: Bench, model: tuple[Path, StoredObject]) -> None:
+    file, item = model
+    bench.board.faults.add(Reboot(on="forward", after_bytes=item.size_bytes // 2))
+    there = bench.publish(file, item)
+    assert described(there) == item
+    assert bench.losses
+
+
+def test_what_was_changed_on_the_board_meanwhile_is_sent_again(
+    bench: Bench, small: tuple[Path, StoredObject]
+) -> None:
+    file, item = small
+    bench.board.faults.add(Drop(on="forward", after_bytes=2 * CHUNK_BYTES + CHUNK_BYTES // 2))
+    bench.board.faults.add(Drop(on="forward", nth=2, times=None))
+    with pytest.raises(InfraError):
+        bench.publish(file, item, patience=0.0)
+    bench.board.faults.clear()
+    partial = bench.folder / f".part-{item.sha256}"
+    journal = Path(f"{partial}.journal").read_text().splitlines()
+    assert len(journal) >= 2
+    with partial.open("r+b") as damaged:
+        damaged.write(b"flipped")
+    assert bench.publish(file, item).read_bytes() == file.read_bytes()
+
+
+def test_bytes_that_come_twice_are_noticed(bench: Bench, small: tuple[Path, StoredObject]) -> None:
+    file, item = small
+    bench.board.faults.add(Duplicate(on="forward", direction="in", packet=30))
+    assert bench.publish(file, item).read_bytes() == file.read_bytes()
+
+
+def test_a_frozen_board_is_given_up_in_time_and_taken_up_again(
+    bench: Bench, small: tuple[Path, StoredObject]
+) -> None:
+    file, item = small
+    bench.board.faults.add(Freeze(on="forward", after_bytes=CHUNK_BYTES))
+    with pytest.raises(InfraError):
+        bench.publish(file, item, stall_timeout=1.0, patience=0.0)
+    bench.board.faults.thaw()
+    assert bench.publish(file, item).read_bytes() == file.read_bytes()
+
+
+def test_a_full_disk_is_told_before_the_first_byte(
+    tmp_path: Path, small: tuple[Path, StoredObject]
+) -> None:
+    file, item = small
+    (tmp_path / "board" / "data" / "local" / "tmp").mkdir(parents=True)
+    full = small_disk(tmp_path / "board" / "data" / "local" / "tmp", 8 * 1024)
+    with full, on_board(tmp_path / "board") as bench:
+        seen: list[int] = []
+        with pytest.raises(BoardNoSpace, match="full"):
+            bench.publish(file, item, pace=seen.append)  # type: ignore[arg-type]
+        assert seen == []
+        assert bench.store.missing([item]) == [item]
+
+
+def test_two_at_once_send_it_once(bench: Bench, model: tuple[Path, StoredObject]) -> None:
+    file, item = model
+    sent: list[int] = []
+
+    def once(_number: int) -> None:
+        bench.publish(file, item, pace=sent.append)  # type: ignore[arg-type]
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(once, range(2)))
+    assert sum(sent) == item.size_bytes
+    assert described(bench.folder / item.sha256) == item
+
+
+def test_several_boards_share_one_reading(tmp_path: Path, small: tuple[Path, StoredObject]) -> None:
+    file, item = small
+    boards = [VirtualBoard(f"b{number}", tmp_path / f"b{number}") for number in range(16)]
+    with serving(*boards) as served, ChunkedFile(file, item.sha256, item.size_bytes) as source:
+
+        def bring(board: Served) -> Path:
+            agent = board.directory / "agent"
+            shutil.copy(agent_builds.native_agent(), agent)
+            with connect("hdc", link="tcp", address=board.address) as transport:
+                store = BoardStore(
+                    transport,
+                    str(board.workdir),
+                    hash_command=(str(agent), "hash"),
+                    agent=str(agent),
+                )
+                return Path(store.receive(source, item, options=DeliveryOptions()))
+
+        with ThreadPoolExecutor(len(served)) as pool:
+            for there in pool.map(bring, served):
+                assert there.read_bytes() == file.read_bytes()
+
+
+def test_a_file_that_changes_on_this_host_is_not_published(
+    bench: Bench, small: tuple[Path, StoredObject]
+) -> None:
+    file, item = small
+    other = StoredObject("0" * 64, item.size_bytes)
+    with pytest.raises(ConfigError, match="changed"):
+        bench.publish(file, other)
+    assert not (bench.folder / other.sha256).exists()
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match="changed"):
+        bench.publish(file, item)
+
+
+def test_a_stranger_without_the_token_writes_nothing(bench: Bench, tmp_path: Path) -> None:
+    partial, target = tmp_path / "partial", tmp_path / "target"
+    words = ["receive", "--file", partial, "--target", target, "--size", "10", "--chunk", "10"]
+    done = process.run([bench.agent, *words, "--idle", "3"], timeout=20)
+    said = json.loads(done.stdout)
+    raw = b"0123456789"
+    message = b"C" + (0).to_bytes(4, "big") + len(raw).to_bytes(4, "big")
+    message += hashlib.sha256(raw).digest() + raw + b"F"
+    with socket.create_connection(("127.0.0.1", said["port"])) as stranger:
+        stranger.sendall(b"0" * 64 + message)
+        with suppress(ConnectionResetError):
+            assert stranger.recv(10) == b""
+    assert not target.exists()
+    with socket.create_connection(("127.0.0.1", said["port"])) as friend:
+        friend.sendall(said["token"].encode() + message)
+        assert friend.recv(1) == b"R"
+        assert friend.recv(5) == b"A\0\0\0\0"
+        assert friend.recv(1) == b"D"
+    assert target.read_bytes() == raw
+    assert wait_until(lambda: not partial.exists(), timeout=5, interval=0.05)
+    again = process.run([bench.agent, *words], timeout=20)
+    assert again.exit_status == 77

@@ -1,0 +1,233 @@
+/* A file that arrives in chunks, over several attempts, and has its final name only when whole.
+ *
+ * Who fills it holds a lock on it until it has that name: no second one ever opens what was just
+ * published as if it were half a file.
+ *
+ * FILE.journal is text: "labctl-partial 1 <bytes> <chunk bytes>", then "<index> <sha256>" for each
+ * chunk that was compared and written. It may promise what a power cut has taken: a new attempt
+ * reads the chunks again before it believes them.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "receive.h"
+#include "sha256.h"
+#include "util.h"
+
+#define HEADER "labctl-partial 1 %llu %llu\n"
+
+static bool journal_path(const struct partial *partial, char path[PATH_MAX])
+{
+    return snprintf(path, PATH_MAX, "%s.journal", partial->path) < PATH_MAX;
+}
+
+size_t partial_length(const struct partial *partial, uint64_t index)
+{
+    uint64_t rest = partial->size - index * partial->chunk;
+    return (size_t)(rest < partial->chunk ? rest : partial->chunk);
+}
+
+static int hex_value(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+static bool parse_digest(const char *hex, unsigned char digest[DIGEST_BYTES])
+{
+    for (int i = 0; i < DIGEST_BYTES; i++) {
+        int high = hex_value(hex[2 * i]), low = high < 0 ? -1 : hex_value(hex[2 * i + 1]);
+        if (low < 0)
+            return false;
+        digest[i] = (unsigned char)(high << 4 | low);
+    }
+    return hex[2 * DIGEST_BYTES] == '\n';
+}
+
+/* Takes the chunks that the journal names. A journal of another file is begun anew, what follows
+ * a line that is no line (half of one, after a power cut) is cut off. */
+static bool read_journal(struct partial *partial)
+{
+    char line[256], header[64];
+    snprintf(header, sizeof header, HEADER, (unsigned long long)partial->size,
+             (unsigned long long)partial->chunk);
+    FILE *stream = fdopen(dup(partial->journal), "r");
+    if (!stream)
+        return false;
+    bool known = fgets(line, sizeof line, stream) && strcmp(line, header) == 0;
+    off_t valid = known ? (off_t)strlen(header) : 0;
+    while (known && fgets(line, sizeof line, stream)) {
+        char *hex = strchr(line, ' ');
+        uint64_t index;
+        unsigned char digest[DIGEST_BYTES];
+        if (!hex)
+            break;
+        *hex = '\0';
+        if (!parse_u64(line, &index) || index >= partial->count || !parse_digest(hex + 1, digest))
+            break;
+        memcpy(partial->digests + index * DIGEST_BYTES, digest, DIGEST_BYTES);
+        partial->journalled[index] = true;
+        valid += (off_t)(strlen(line) + 1 + strlen(hex + 1));
+    }
+    fclose(stream);
+    if (ftruncate(partial->journal, valid) != 0 || lseek(partial->journal, valid, SEEK_SET) < 0)
+        return false;
+    return known || write_all(partial->journal, header, strlen(header));
+}
+
+/* Room for the whole file, now and not in the middle. Errno of the kernel, 0 where it is there or
+ * the file system cannot reserve. */
+static int reserve(struct partial *partial)
+{
+    struct stat found;
+    if (fstat(partial->file, &found) != 0)
+        return errno;
+    if (!S_ISREG(found.st_mode))
+        return EINVAL;
+    if ((uint64_t)found.st_size > partial->size && ftruncate(partial->file, (off_t)partial->size))
+        return errno;
+    if (partial->size == 0 || fallocate(partial->file, 0, 0, (off_t)partial->size) == 0)
+        return 0;
+    if (errno == EOPNOTSUPP || errno == ENOSYS)
+        return ftruncate(partial->file, (off_t)partial->size) == 0 ? 0 : errno;
+    int error = errno;
+    /* What was reserved of it is given back; what an earlier attempt brought stays. */
+    if (ftruncate(partial->file, found.st_size) != 0)
+        return errno;
+    return error;
+}
+
+/* Opens the file and locks it, and is sure that it still has its name then. 0, or an errno;
+ * EWOULDBLOCK when somebody else fills it. */
+static int open_locked(struct partial *partial)
+{
+    for (;;) {
+        struct stat opened, named;
+        partial->file = open(partial->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (partial->file < 0 || fstat(partial->file, &opened) != 0)
+            return errno;
+        if (flock(partial->file, LOCK_EX | LOCK_NB) != 0)
+            return errno;
+        if (stat(partial->path, &named) == 0 && named.st_ino == opened.st_ino &&
+            named.st_dev == opened.st_dev)
+            return 0;
+        close(partial->file); /* published or removed since it was opened */
+    }
+}
+
+static int refuse(const struct partial *partial, int error)
+{
+    if (error == ENOSPC || error == EDQUOT)
+        return fail(EXIT_NO_SPACE, "no-space", "no room for %llu bytes at %s",
+                    (unsigned long long)partial->size, partial->path);
+    return fail(EXIT_DIRECTORY, "directory", "cannot write %s: %s", partial->path,
+                strerror(error));
+}
+
+int partial_open(struct partial *partial)
+{
+    char journal[PATH_MAX];
+    partial->count = partial->size / partial->chunk + (partial->size % partial->chunk != 0);
+    partial->digests = calloc(partial->count + 1, DIGEST_BYTES);
+    partial->journalled = calloc(partial->count + 1, sizeof *partial->journalled);
+    partial->good = calloc(partial->count + 1, sizeof *partial->good);
+    if (!partial->digests || !partial->journalled || !partial->good)
+        return fail(EXIT_SYSTEM, "system", "no memory for %llu chunks",
+                    (unsigned long long)partial->count);
+    if (!journal_path(partial, journal))
+        return refuse(partial, ENAMETOOLONG);
+    int error = open_locked(partial);
+    if (error == EWOULDBLOCK)
+        return fail(EXIT_BUSY, "busy", "another transfer fills %s", partial->path);
+    if (error)
+        return refuse(partial, error);
+    if (access(partial->target, F_OK) == 0) {
+        unlink(partial->path);
+        return fail(EXIT_PUBLISHED, "published", "%s is there", partial->target);
+    }
+    partial->journal = open(journal, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (partial->journal < 0 || !read_journal(partial))
+        return refuse(partial, errno);
+    error = reserve(partial);
+    return error ? refuse(partial, error) : 0;
+}
+
+bool partial_prove(struct partial *partial, uint64_t index, unsigned char *buffer)
+{
+    size_t length = partial_length(partial, index), done = 0;
+    while (done < length) {
+        ssize_t got = pread(partial->file, buffer + done, length - done,
+                            (off_t)(index * partial->chunk + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return false;
+        done += (size_t)got;
+    }
+    struct sha256 sha;
+    unsigned char digest[DIGEST_BYTES];
+    sha256_start(&sha);
+    sha256_add(&sha, buffer, length);
+    sha256_end(&sha, digest);
+    partial->good[index] = memcmp(digest, partial->digests + index * DIGEST_BYTES, DIGEST_BYTES)
+                           == 0;
+    return partial->good[index];
+}
+
+bool partial_write(struct partial *partial, uint64_t index, const unsigned char *data,
+                   const unsigned char digest[DIGEST_BYTES])
+{
+    size_t length = partial_length(partial, index), done = 0;
+    off_t start = (off_t)(index * partial->chunk);
+    while (done < length) {
+        ssize_t written = pwrite(partial->file, data + done, length - done, start + (off_t)done);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return false;
+        done += (size_t)written;
+    }
+    /* On its way to the storage while the next one comes: the end has little left to wait for. */
+    sync_file_range(partial->file, start, (off_t)length, SYNC_FILE_RANGE_WRITE);
+    char line[32 + 2 * DIGEST_BYTES];
+    int used = snprintf(line, sizeof line, "%llu ", (unsigned long long)index);
+    for (int i = 0; i < DIGEST_BYTES; i++)
+        used += snprintf(line + used, sizeof line - (size_t)used, "%02x", digest[i]);
+    line[used++] = '\n';
+    partial->good[index] = true;
+    return write_all(partial->journal, line, (size_t)used);
+}
+
+static bool sync_directory_of(const char *path)
+{
+    char directory[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int length = slash == path ? 1 : slash ? (int)(slash - path) : 0;
+    snprintf(directory, sizeof directory, "%.*s", length ? length : 1, length ? path : ".");
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool good = fsync(fd) == 0;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return good;
+}
+
+bool partial_finish(struct partial *partial)
+{
+    char journal[PATH_MAX];
+    return fchmod(partial->file, partial->mode) == 0 && fsync(partial->file) == 0 &&
+           rename(partial->path, partial->target) == 0 && sync_directory_of(partial->target) &&
+           journal_path(partial, journal) && unlink(journal) == 0;
+}

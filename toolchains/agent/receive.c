@@ -1,0 +1,281 @@
+/* `agent receive`: a file in proven chunks over a forwarded port, taken up where it broke off.
+ * It is FILE while it comes and TARGET when it is whole.
+ *
+ * Prints {"schema":1,"port":N,"token":HEX,"chunks":N} when it listens, on loopback only, and goes
+ * on detached. It serves one connection and ends with it, or when nothing comes for --idle seconds;
+ * file and journal stay for the next one. While it lives it locks the file.
+ *
+ * The peer sends the token's 64 digits. Numbers are big-endian, digests 32 bytes.
+ *   agent: 'G' u32 index, digest    this chunk is here and was read again just now; one for each
+ *          'R'                      that was all
+ *   peer:  'C' u32 index, u32 length, digest, the bytes
+ *   agent: 'A' u32 index            written; the digest was that of the bytes
+ *          'B' u32 index            the bytes have another digest: send them again
+ *          'E' u32 errno            the board cannot write; the end
+ *   peer:  'F'
+ *   agent: 'D'                      all chunks are durable, the file is TARGET; the end
+ *          'B' u32 index            this one is not there
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "json.h"
+#include "receive.h"
+#include "sha256.h"
+#include "util.h"
+
+#define TOKEN_BYTES 32
+#define TOKEN_DIGITS (2 * TOKEN_BYTES)
+/* Hashed while it is still in the CPU's cache. */
+#define PIECE_BYTES (256 << 10)
+#define RECEIVE_BUFFER_BYTES (4 << 20)
+/* A stranger on the board's loopback gets no longer than this to say the token. */
+#define TOKEN_MS 5000
+
+struct receiver {
+    struct partial partial;
+    unsigned char *buffer; /* of one chunk */
+    int listener, peer, idle_ms;
+    char token[TOKEN_DIGITS + 1];
+};
+
+/* Exactly so many bytes; false at the peer's end, an error, or after the silence of `ms`. */
+static bool take(int fd, void *data, size_t length, int ms)
+{
+    unsigned char *next = data;
+    while (length > 0) {
+        struct pollfd waiting = { .fd = fd, .events = POLLIN };
+        int ready = poll(&waiting, 1, ms);
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
+            return false;
+        ssize_t got = recv(fd, next, length, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return false;
+        next += got;
+        length -= (size_t)got;
+    }
+    return true;
+}
+
+static bool give(int fd, const void *data, size_t length)
+{
+    const unsigned char *next = data;
+    while (length > 0) {
+        ssize_t sent = send(fd, next, length, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent <= 0)
+            return false;
+        next += sent;
+        length -= (size_t)sent;
+    }
+    return true;
+}
+
+static bool answer(const struct receiver *receiver, char kind, uint32_t number)
+{
+    unsigned char message[5] = { (unsigned char)kind };
+    number = htonl(number);
+    memcpy(message + 1, &number, sizeof number);
+    return give(receiver->peer, message, sizeof message);
+}
+
+static bool tell_what_is_here(struct receiver *receiver)
+{
+    struct partial *partial = &receiver->partial;
+    for (uint64_t index = 0; index < partial->count; index++) {
+        if (!partial->journalled[index] || !partial_prove(partial, index, receiver->buffer))
+            continue;
+        if (!answer(receiver, 'G', (uint32_t)index) ||
+            !give(receiver->peer, partial->digests + index * DIGEST_BYTES, DIGEST_BYTES))
+            return false;
+    }
+    return give(receiver->peer, "R", 1);
+}
+
+/* One chunk; false ends the conversation. */
+static bool take_chunk(struct receiver *receiver)
+{
+    struct partial *partial = &receiver->partial;
+    uint32_t head[2];
+    unsigned char announced[DIGEST_BYTES], found[DIGEST_BYTES];
+    if (!take(receiver->peer, head, sizeof head, receiver->idle_ms) ||
+        !take(receiver->peer, announced, sizeof announced, receiver->idle_ms))
+        return false;
+    uint32_t index = ntohl(head[0]), length = ntohl(head[1]);
+    if (index >= partial->count || length != partial_length(partial, index))
+        return false;
+    struct sha256 sha;
+    sha256_start(&sha);
+    for (size_t done = 0; done < length;) {
+        size_t piece = length - done < PIECE_BYTES ? length - done : PIECE_BYTES;
+        if (!take(receiver->peer, receiver->buffer + done, piece, receiver->idle_ms))
+            return false;
+        sha256_add(&sha, receiver->buffer + done, piece);
+        done += piece;
+    }
+    sha256_end(&sha, found);
+    if (memcmp(found, announced, sizeof found) != 0)
+        return answer(receiver, 'B', index);
+    if (!partial_write(partial, index, receiver->buffer, found)) {
+        answer(receiver, 'E', (uint32_t)errno);
+        return false;
+    }
+    return answer(receiver, 'A', index);
+}
+
+/* False when chunks are missing or nothing could be said; the conversation goes on after 'B'. */
+static bool finish(struct receiver *receiver, bool *more)
+{
+    struct partial *partial = &receiver->partial;
+    for (uint64_t index = 0; index < partial->count; index++)
+        if (!partial->good[index])
+            return *more = answer(receiver, 'B', (uint32_t)index);
+    *more = false;
+    if (partial_finish(partial))
+        return give(receiver->peer, "D", 1);
+    return answer(receiver, 'E', (uint32_t)errno);
+}
+
+static void converse(struct receiver *receiver)
+{
+    bool more = tell_what_is_here(receiver);
+    while (more) {
+        char kind;
+        if (!take(receiver->peer, &kind, 1, receiver->idle_ms))
+            return;
+        if (kind == 'C')
+            more = take_chunk(receiver);
+        else if (kind == 'F')
+            finish(receiver, &more);
+        else
+            return;
+    }
+}
+
+/* The token's digits, compared in a time that does not depend on them. */
+static bool knows_token(const struct receiver *receiver)
+{
+    char said[TOKEN_DIGITS];
+    unsigned char differs = 0;
+    if (!take(receiver->peer, said, sizeof said, TOKEN_MS))
+        return false;
+    for (int i = 0; i < TOKEN_DIGITS; i++)
+        differs |= (unsigned char)(said[i] ^ receiver->token[i]);
+    return differs == 0;
+}
+
+static void serve(struct receiver *receiver)
+{
+    const int64_t end = monotonic_ns() + (int64_t)receiver->idle_ms * NS_PER_MS;
+    for (;;) {
+        int64_t left = (end - monotonic_ns()) / NS_PER_MS;
+        struct pollfd waiting = { .fd = receiver->listener, .events = POLLIN };
+        int ready = left > 0 ? poll(&waiting, 1, (int)left) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
+            return;
+        receiver->peer = accept4(receiver->listener, NULL, NULL, SOCK_CLOEXEC);
+        if (receiver->peer < 0)
+            continue;
+        bool known = knows_token(receiver);
+        if (known)
+            converse(receiver);
+        close(receiver->peer);
+        if (known)
+            return;
+    }
+}
+
+static bool make_token(char token[TOKEN_DIGITS + 1])
+{
+    unsigned char random[TOKEN_BYTES];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return false;
+    for (int i = 0; i < TOKEN_BYTES; i++)
+        snprintf(token + 2 * i, 3, "%02x", random[i]);
+    return true;
+}
+
+/* A listening socket on a free port of loopback; -1 with errno set. */
+static int listen_on_loopback(uint16_t *port)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t size = sizeof address;
+    int bytes = RECEIVE_BUFFER_BYTES;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    if (bind(fd, (struct sockaddr *)&address, size) != 0 || listen(fd, 4) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &size) != 0) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* Keeps nothing of the shell that started it. */
+static void detach(void)
+{
+    setsid();
+    signal(SIGHUP, SIG_IGN);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; fd <= 2 && null >= 0; fd++)
+        dup2(null, fd);
+}
+
+int command_receive(const struct receive_options *options)
+{
+    struct receiver receiver = { .partial = { .path = options->file,
+                                              .target = options->target,
+                                              .mode = (unsigned int)options->mode,
+                                              .size = options->size,
+                                              .chunk = options->chunk_bytes },
+                                 .idle_ms = (int)(options->idle_ns / NS_PER_MS) };
+    uint16_t port;
+    int status = partial_open(&receiver.partial);
+    if (status)
+        return status;
+    receiver.buffer = malloc(options->chunk_bytes);
+    receiver.listener = listen_on_loopback(&port);
+    if (!receiver.buffer || receiver.listener < 0 || !make_token(receiver.token))
+        return fail(EXIT_SYSTEM, "system", "cannot listen: %s", strerror(errno));
+    struct json json = { 0 };
+    json_open(&json, '{');
+    json_member_int(&json, "schema", 1);
+    json_member_int(&json, "port", port);
+    json_member_string(&json, "token", receiver.token);
+    json_member_int(&json, "chunks", (int64_t)receiver.partial.count);
+    json_close(&json, '}');
+    fflush(stdout);
+    pid_t child = fork();
+    if (child < 0)
+        return fail(EXIT_SYSTEM, "system", "cannot fork: %s", strerror(errno));
+    if (child > 0)
+        return json_print(&json, STDOUT_FILENO) ? 0 : EXIT_SYSTEM;
+    json_free(&json);
+    detach();
+    serve(&receiver);
+    _exit(0);
+}

@@ -1,0 +1,34 @@
+/* The parts of `agent receive`: the file with its journal (partial.c), the conversation
+ * (receive.c). */
+#ifndef LABCTL_RECEIVE_H
+#define LABCTL_RECEIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DIGEST_BYTES 32
+
+/* A file that arrives in chunks, and the journal beside it that says which ones are there. */
+struct partial {
+    const char *path, *target; /* what it is called until it is whole, and then */
+    unsigned int mode;         /* of the whole file */
+    uint64_t size, chunk, count; /* bytes, bytes, chunks */
+    unsigned char *digests;      /* of each chunk that the journal names, DIGEST_BYTES each */
+    bool *journalled, *good;
+    int file, journal;
+};
+
+/* Opens, locks and reserves; says what is wrong and gives its exit status, 0 when all is well. */
+int partial_open(struct partial *partial);
+/* The bytes of a chunk: all but the last have the same number. */
+size_t partial_length(const struct partial *partial, uint64_t index);
+/* Reads a chunk that the journal names and compares; false when it is not that any more. */
+bool partial_prove(struct partial *partial, uint64_t index, unsigned char *buffer);
+/* Writes a chunk whose digest was compared, and notes it. False with errno set. */
+bool partial_write(struct partial *partial, uint64_t index, const unsigned char *data,
+                   const unsigned char digest[DIGEST_BYTES]);
+/* All is there: makes it durable, then gives it its name. False with errno set. */
+bool partial_finish(struct partial *partial);
+
+#endif
