@@ -41,7 +41,7 @@ def _first_sentence(fault: type[Fault]) -> str:
 def inject(directory: Path, fault: str, settings: tuple[str, ...]) -> None:
     """Let a fault strike a virtual board."""
     number = Control(directory).add(_wanted(fault, settings))
-    click.echo(f"fault {number} waits; `labctl virtual-board faults {directory}` shows it")
+    click.echo(f"fault {number} added; `labctl virtual-board faults {directory}` shows it")
 
 
 @click.command(epilog="Example: labctl virtual-board faults /tmp/board")

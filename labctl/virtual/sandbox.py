@@ -27,6 +27,8 @@ WORKDIR = Path("data/local/tmp/labctl")
 
 _BIN = Path("system/bin")
 _MARK_FILE = Path(".labctl-boot-id")
+#: The oom_score_adj of a process that the kernel spares.
+_NEVER_KILLED = "-1000"
 _KILL_SECONDS = 10.0
 _CLEAN_LOOKS = 3
 #: While a process is seen that may be ours, in the middle of an exec.
@@ -134,19 +136,25 @@ def kill_boot(boot_id: str) -> None:
 
 def kill_most_wasteful(boot_id: str) -> bool:
     """Kill the process of a boot that the kernel would, out of memory; False when there is none."""
-    for pid in sorted(_marked(boot_id), key=_badness, reverse=True):
-        _kill(pid, boot_id)
-        return True
-    return False
+    worst = max(_marked(boot_id), key=_badness, default=None)
+    if worst is None or _badness(worst) < (0, 0):
+        return False
+    _kill(worst, boot_id)
+    return True
 
 
 def _badness(pid: int) -> tuple[int, int]:
-    """What the kernel thinks of a process, and its pages, should it think the same of several."""
+    """What the kernel thinks of a process, and its pages, should it think the same of several.
+
+    Below 0 for one that it would not kill, or that has just ended.
+    """
     entry = Path("/proc") / str(pid)
     try:
         pages = int((entry / "statm").read_text().split()[1])
+        if (entry / "oom_score_adj").read_text().strip() == _NEVER_KILLED:
+            return -1, 0
         return int((entry / "oom_score").read_text()), pages
-    except (OSError, IndexError):  # it has just ended
+    except (OSError, IndexError):
         return -1, 0
 
 

@@ -56,11 +56,12 @@ class FaultyWire(Wire):
         operation.move("in", len(data))
         hits = self._newly_due(operation)
         first = [hit for hit in hits if isinstance(hit.fault, Drop | Freeze)]
-        if self._cut_by(channel, first) or self._pretended(operation, channel, command):
+        if self._cut_by(channel, first):
             return
-        delay, copies = self._lateness(operation, "in")
-        for _ in range(copies):
-            self._take(channel, command, data, delay=delay, rate=self._rate(operation))
+        if not self._pretended(operation, channel, command):
+            delay, copies = self._lateness(operation, "in")
+            for _ in range(copies):
+                self._take(channel, command, data, delay=delay, rate=self._rate(operation))
         self._cut_by(channel, [hit for hit in hits if hit not in first])
         if command == Command.CHANNEL_CLOSE:
             self._operations.pop(channel, None)
