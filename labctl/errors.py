@@ -64,15 +64,18 @@ class LabctlError(Exception):
 
     Args:
         message: one sentence: what happened, where.
-        hint: what the user can do about it.
+        hint: what the user can do about it; without one, the usual hint of its kind.
         details: longer evidence (received bytes, the tail of a log), shown below the message.
     """
 
     blame: ClassVar[Blame]
     exit_status: ClassVar[int]
+    #: What helps against most errors of the kind, where the raise knows nothing better.
+    usual_hint: ClassVar[str | None] = None
 
     def __init__(self, message: str, *, hint: str | None = None, details: str | None = None):
         self.message = printable(message)
+        hint = self.usual_hint if hint is None else hint
         self.hint = None if hint is None else printable(hint)
         super().__init__(self.message)
         self.details = details
@@ -80,6 +83,12 @@ class LabctlError(Exception):
     def again(self) -> Self:
         """The same error as a new one: each thread that raises it needs its own."""
         return type(self)(self.message, hint=self.hint, details=self.details)
+
+    def during(self, what: str, *, details: str | None = None) -> Self:
+        """This error as one of a step that its raise did not know: ``what`` was being done."""
+        return type(self)(
+            f"{self.message} (during: {what})", hint=self.hint, details=details or self.details
+        )
 
     @property
     def kind(self) -> str:
@@ -120,33 +129,49 @@ class LinkError(InfraError):
 class LinkRefused(LinkError):
     """Nothing answers at the board's address."""
 
+    usual_hint = "is the board on, and reachable from here?"
+
 
 class NotAuthorised(LinkError):
     """The board does not accept this host's key."""
+
+    usual_hint = "allow this host in the dialog on the board's screen, then try again"
 
 
 class DeviceLost(LinkError):
     """The link broke while something was under way; its outcome is unknown."""
 
+    usual_hint = "look at the board, its power and cable; what it was doing may be done or not"
+
 
 class CommandTimeout(LinkError):
     """A step on the board gave no answer within its time-out."""
+
+    usual_hint = "the board may be frozen or overloaded, or the step needs more time"
 
 
 class ProtocolError(LinkError):
     """The peer sent what the protocol does not allow."""
 
+    usual_hint = "is it an hdc of 3.1 or 3.2 there? If so: please report this with its version"
+
 
 class BoardError(InfraError):
     """The board itself cannot go on."""
+
+    usual_hint = "look at the board: `labctl hdc shell`"
 
 
 class BoardNoSpace(BoardError):
     """The board's storage is full."""
 
+    usual_hint = "free some space on the board"
+
 
 class BoardPermission(BoardError):
     """The board refuses access to a path."""
+
+    usual_hint = "use a path that the board's shell user may write, below /data/local/tmp"
 
 
 class BoardRebooted(BoardError):
@@ -159,6 +184,8 @@ class LeaseLost(BoardError):
 
 class IntegrityError(InfraError):
     """A transfer ended, but its hash or size is not that of the source."""
+
+    usual_hint = "try again; if it happens again, suspect the board's storage or cable"
 
 
 class JobError(LabctlError):

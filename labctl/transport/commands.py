@@ -72,8 +72,8 @@ def execute(
             else "it may still run on the board",
             details=tail.text or error.message,
         ) from error
-    except LinkError:
-        raise
+    except (LinkError, BoardError) as error:
+        raise error.during(brief(framed.command), details=tail.text) from error
     except BaseException:
         _kill(link, framed, reader.process_id)  # nobody waits for it any more
         raise

@@ -1,11 +1,12 @@
 """Single files over hdc, hashed on the way."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from labctl.errors import DeviceLost
+from labctl.errors import BoardError, DeviceLost, IntegrityError, LinkError
 from labctl.hdc import FileOptions, HostLink, Sending, receive_file, send_file
 from labctl.retry import retry_infra
 from labctl.transport.base import Transport
@@ -35,7 +36,7 @@ class HdcCopier:
         """Send a file; what was sent, hashed."""
         digest = Digest(self.board_hash.algorithm)
         sent = _both(digest, seen)
-        with open_source(local) as source:
+        with open_source(local) as source, _named(f"sending {local} to {remote}"):
             send_file(
                 self.connected(),
                 source,
@@ -54,7 +55,10 @@ class HdcCopier:
         options = FileOptions(compress=self.compress)
         link = self.connected()
         digests: dict[str, Digest] = {}
-        with link.open_send(parent or "/", timeout=self.timeout, options=options) as channel:
+        with (
+            _named(f"sending {local} to {folder}"),
+            link.open_send(parent or "/", timeout=self.timeout, options=options) as channel,
+        ):
             sending = Sending(channel, parent or "/", options, can_compress=link.can_compress)
             for name in names:
                 digests[name] = Digest(self.board_hash.algorithm)
@@ -82,13 +86,14 @@ class HdcCopier:
             write(chunk)
             seen(len(chunk))
 
-        receive_file(
-            self.connected(),
-            remote,
-            timeout=self.timeout,
-            write=came,
-            options=FileOptions(compress=self.compress),
-        )
+        with _named(f"receiving {remote}"):
+            receive_file(
+                self.connected(),
+                remote,
+                timeout=self.timeout,
+                write=came,
+                options=FileOptions(compress=self.compress),
+            )
         return digest
 
     def on_board(self, remote: str, expected: Digest) -> Digest:
@@ -105,6 +110,15 @@ class HdcCopier:
             )
         # No program on the board can hash: the bytes come back and are compared here.
         return self.fetch(remote, lambda _chunk: None, lambda _count: None)
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Say in the errors of a link or board what was being done."""
+    try:
+        yield
+    except (LinkError, BoardError, IntegrityError) as error:
+        raise error.during(what) from error
 
 
 def _both(digest: Digest, seen: Seen) -> Callable[[memoryview], None]:
