@@ -11,7 +11,8 @@ from labctl.build.container.run import Containers
 from labctl.errors import HostError, ToolMissing
 from labctl.files import cache_dir, write_atomic
 
-ASK_SECONDS = 60.0
+#: The first start of an image can take long: some storage drivers copy all of it.
+ASK_SECONDS = 180.0
 LABEL = "labctl.build=questions"
 
 _SYSTEM = re.compile(r'^PRETTY_NAME="?(.*?)"?$', re.MULTILINE)
