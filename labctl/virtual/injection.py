@@ -127,7 +127,8 @@ class Faults(Interference):
     def strike(self, injected: Injected, wire: FaultyWire | None, channel: int) -> None:
         """A fault's moment has come, on an operation or without one."""
         board = self._board
-        injected.fired += not isinstance(injected.fault, OomKill)  # which may find nothing to kill
+        # Kills count when they are done: one may find nothing to kill.
+        injected.fired += not isinstance(injected.fault, OomKill | KillProcesses)
         match injected.fault:
             case Freeze(lasting=lasting):
                 self._freeze(lasting)
@@ -143,7 +144,7 @@ class Faults(Interference):
             case Reboot():
                 board.spawn(board.restart())
             case KillProcesses():
-                board.spawn(board.kill_processes())
+                board.spawn(self._kill_processes(injected))
             case OomKill():
                 board.spawn(self._oom_kill(injected))
             case Throttle(celsius=celsius, mhz=mhz, within=within):
@@ -203,6 +204,10 @@ class Faults(Interference):
             self._thawing = None
         for wire in list(self._wires):
             wire.thaw()
+
+    async def _kill_processes(self, injected: Injected) -> None:
+        await self._board.kill_processes()
+        injected.fired += 1
 
     async def _oom_kill(self, injected: Injected) -> None:
         injected.fired += await self._board.oom_kill()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import agent_builds
 import pytest
-from leaks import marked
 
 from labctl.board import BoardAgent, JobSpec, JobState
 from labctl.errors import BoardError, BoardRebooted, NotAuthorised
@@ -110,9 +109,8 @@ def test_a_reboot_under_a_job_is_told_and_forgets_what_was_made_up(
 
 def test_a_lost_process_table_loses_the_job(board: Served, agent: BoardAgent) -> None:
     started = agent.start(spec(agent, "sleep 20"))
-    board.faults.add(f.KillProcesses(on="now"))
-    ours = f"HOME={board.directory}".encode()
-    assert wait_until(lambda: marked(ours) == [], timeout=10, interval=0.05)
+    kill = board.faults.add(f.KillProcesses(on="now"))
+    assert wait_until(lambda: kill.fired == 1, timeout=10, interval=0.05)
     assert agent.poll(started.directory).state is JobState.LOST
     with pytest.raises(BoardError, match="agent was killed"):
         agent.wait(started, timeout_s=20)
