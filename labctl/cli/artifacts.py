@@ -11,8 +11,8 @@ from labctl.build import shelf
 from labctl.build.artifact import Artifact, list_artifacts
 from labctl.config.quantities import parse_duration
 from labctl.errors import ConfigError, IntegrityError
-from labctl.report.units import size
 from labctl.report.whole import print_whole
+from labctl.units import size
 
 #: In the table of differences; JSON has all of it.
 _WIDEST_CELL = 48

@@ -20,7 +20,7 @@ from labctl.errors import (
     NotAuthorised,
 )
 from labctl.records import Execution
-from labctl.report.units import size
+from labctl.units import size
 
 _TIMEOUT_SECONDS = 15.0
 _AT_ONCE = 32

@@ -29,8 +29,8 @@ from labctl.config.lab import find_lab_root
 from labctl.config.wording import explain as explain_problems
 from labctl.config.wording import path_text
 from labctl.errors import ConfigError
-from labctl.report.units import size
 from labctl.report.whole import print_whole
+from labctl.units import size
 
 DEFAULT_PRODUCT = "llama.cpp"
 AGENT = "agent"

@@ -12,8 +12,8 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
 from labctl.deploy import DeployPlan, Object
 from labctl.errors import ConfigError
-from labctl.report.units import size
 from labctl.runs import Prepared, deploy_recipes, prepare, read_recipe
+from labctl.units import size
 
 #: Above this many bytes the user is asked.
 ASK_BYTES = 1_000_000_000

@@ -28,8 +28,8 @@ from labctl.models import (
     resolve,
     state_of,
 )
-from labctl.report.units import size
 from labctl.runs import read_recipe
+from labctl.units import size
 
 
 @click.group(epilog="Example: labctl models add llama hf:OWNER/NAME/FILE.gguf")

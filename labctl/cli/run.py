@@ -14,8 +14,8 @@ from labctl.config.recipe import find_recipe
 from labctl.errors import Blame, InfraError
 from labctl.records import TrialRecord, TrialState
 from labctl.report import print_timing_table
-from labctl.report.units import duration
 from labctl.runs import Observer, PlannedTrial, RunRequest, conduct, read_recipe
+from labctl.units import duration
 
 
 @click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")

@@ -7,9 +7,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from labctl.records import Execution, GateRecord, RunRecord, TrialRecord, TrialState
-from labctl.report.units import digits, duration, size
 from labctl.report.whole import print_whole
 from labctl.runs.summary import VariantSummary, summarise
+from labctl.units import digits, duration, size
 
 _NOT_A_BOARD = {
     Execution.EMULATED: "EMULATED ({emulator}): says nothing about the speed of a board",

@@ -7,8 +7,8 @@ from rich.console import Console
 from labctl.errors import ProgramFailed
 from labctl.records import BoardFacts, Check, Execution, Failure, TrialState
 from labctl.report import print_experiment, print_timing_table
-from labctl.report.units import digits, duration, size
 from labctl.runs.summary import summarise
+from labctl.units import digits, duration, size
 
 Q8 = {"variant": "q8_0", "model": model("q8_0", "Q8_0", size_bytes=145_000_000)}
 

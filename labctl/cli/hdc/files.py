@@ -8,8 +8,8 @@ import click
 
 from labctl.cli.hdc.target import Choice
 from labctl.cli.progress import ProgressView, Step
-from labctl.report.units import size
 from labctl.transport import Delivered, receive, send
+from labctl.units import size
 
 #: Patience for each sign of progress.
 _STALL_SECONDS = 30.0
