@@ -8,21 +8,19 @@ offer stays ``None``. The agent, once it is there, knows some of it better
 import re
 from collections.abc import Iterator, Mapping
 
+from labctl.board.sections import NEAREST, SECTION, sections
 from labctl.errors import BoardError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.transport import LocalTransport, Transport, remote_words, require
 
-_SECTION = "@labctl "
-
 #: The directory is the nearest one that exists: a probe makes nothing on the board.
 _SCRIPT = """\
-section() {{ echo; echo "@labctl $1"; }}
 section machine; uname -m
 section kernel; uname -r
 section boot; cat /proc/sys/kernel/random/boot_id 2>/dev/null
 section sandbox; echo "$LABCTL_SANDBOX"
 section emulator; echo "$LABCTL_SANDBOX_EMULATOR"
-section shell; echo "${{KSH_VERSION:-$BASH_VERSION}}"
+section shell; echo "${KSH_VERSION:-$BASH_VERSION}"
 section cpus; cat /proc/cpuinfo 2>/dev/null
 section memory; cat /proc/meminfo 2>/dev/null
 section os
@@ -32,11 +30,6 @@ if command -v param >/dev/null 2>&1; then
     $bounded param get $name 2>/dev/null </dev/null || echo
   done
 fi
-directory={workdir}
-while [ ! -d "$directory" ] && [ "$directory" != / ]; do
-  directory=${{directory%/*}}
-  [ -n "$directory" ] || directory=/
-done
 section directory; cd "$directory" && pwd -P
 section space; df -P -k "$directory" 2>/dev/null
 section mounts; cat /proc/mounts 2>/dev/null
@@ -50,13 +43,13 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
     ``workdir`` need not exist: free space is that of the file system it will be on. Raises
     LinkError, and BoardError when the answer has no machine, kernel or boot id.
     """
-    script = _SCRIPT.format(workdir=remote_words(workdir))
+    script = f"{SECTION}directory={remote_words(workdir)}\n{NEAREST}{_SCRIPT}"
     answer = require(
         transport.run(script, timeout=timeout), f"{transport.label}: cannot ask for facts"
     )
-    sections = _sections(answer.text)
-    memory = _memory(sections.get("memory", ""))
-    sandbox, emulator = _line(sections, "sandbox"), _line(sections, "emulator")
+    told = sections(answer.text)
+    memory = _memory(told.get("memory", ""))
+    sandbox, emulator = _line(told, "sandbox"), _line(told, "emulator")
     if sandbox is not None:
         execution = Execution.NATIVE_HOST if emulator is None else Execution.EMULATED
     elif isinstance(transport, LocalTransport):
@@ -65,37 +58,27 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         execution = Execution.BOARD
     return BoardFacts(
         execution=execution,
-        machine=_needed(sections, "machine", transport),
-        kernel=_needed(sections, "kernel", transport),
-        boot_id=sandbox or _needed(sections, "boot", transport),
-        os_version=_os_version(sections.get("os", "")),
-        shell=_line(sections, "shell"),
+        machine=_needed(told, "machine", transport),
+        kernel=_needed(told, "kernel", transport),
+        boot_id=sandbox or _needed(told, "boot", transport),
+        os_version=_os_version(told.get("os", "")),
+        shell=_line(told, "shell"),
         emulator=emulator if sandbox is not None else None,
-        cpus=tuple(_cpus(sections.get("cpus", ""))),
+        cpus=tuple(_cpus(told.get("cpus", ""))),
         memory_total_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
-        storage_free_bytes=_free_bytes(sections.get("space", "")),
-        storage_kind=_file_system(
-            sections.get("mounts", ""), _line(sections, "directory") or workdir
-        ),
+        storage_free_bytes=_free_bytes(told.get("space", "")),
+        storage_kind=_file_system(told.get("mounts", ""), _line(told, "directory") or workdir),
     )
 
 
-def _sections(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in re.split(f"(?m)^{re.escape(_SECTION)}", text)[1:]:
-        name, _, body = part.partition("\n")
-        found[name.strip()] = body
-    return found
-
-
-def _line(sections: Mapping[str, str], name: str) -> str | None:
+def _line(told: Mapping[str, str], name: str) -> str | None:
     """The only line of a section, fit for a terminal; None when it is empty."""
-    return printable(sections.get(name, "").strip()) or None
+    return printable(told.get(name, "").strip()) or None
 
 
-def _needed(sections: Mapping[str, str], name: str, transport: Transport) -> str:
-    value = _line(sections, name)
+def _needed(told: Mapping[str, str], name: str, transport: Transport) -> str:
+    value = _line(told, name)
     if value is None:
         raise BoardError(f"{transport.label}: the board does not tell its {name}")
     return value
