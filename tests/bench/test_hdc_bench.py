@@ -118,7 +118,7 @@ def _sendfile(source: Path, target: Path) -> None:
 
 
 def test_directories(tmp_path: Path) -> None:
-    """Why directories go file by file: it costs little more than hdc's own way, and keeps all."""
+    """What it costs to prove each file and keep modes and empty directories."""
     here = tmp_path / "here"
     here.mkdir()
     for number in range(500):
@@ -136,7 +136,7 @@ def test_directories(tmp_path: Path) -> None:
                 "hdc's own (nothing proven)": lambda: send_directory(
                     session, here, f"{board.workdir}/a-{next(counter)}", timeout=60
                 ),
-                "file by file, proven": lambda: transport.push_directory(
+                "ours (all proven)": lambda: transport.push_directory(
                     here, f"{board.workdir}/b-{next(counter)}", timeout=60
                 ),
             },
@@ -148,7 +148,7 @@ def test_directories(tmp_path: Path) -> None:
 def test_many_boards_at_once(tmp_path: Path) -> None:
     plans = [VirtualBoard(f"b{number}", tmp_path / f"b{number}") for number in range(200)]
     with ExitStack() as stack:
-        boards = stack.enter_context(serving(*plans))
+        boards = stack.enter_context(serving(*plans, timeout=300))
         transports = [stack.enter_context(connect("hdc", address=b.address)) for b in boards]
         pool = stack.enter_context(ThreadPoolExecutor(len(boards)))
 
