@@ -11,6 +11,7 @@ from daemons import board, daemon, daemons
 from raw_hdc import RawPeer, raw_host
 
 from labctl.hdc.daemon import Authorisation
+from labctl.hdc.daemon.greeting import Greeting
 from labctl.hdc.keys import HostKey, Scheme
 from labctl.hdc.messages import AuthType, SessionHandShake, decode_tlv, encode_tlv
 from labctl.hdc.wire import Command
@@ -149,6 +150,21 @@ def test_somebody_decides_about_a_host_that_waits(
             here.hears_refusal("E000003")
         assert authorisation.pending == ()
     assert not (tmp_path / "ran").exists()
+
+
+def test_whoever_is_told_to_wait_can_be_decided_about(tmp_path: Path, stranger: HostKey) -> None:
+    waiting_when_told: list[tuple[str, ...]] = []
+    authorisation = Authorisation("pending")
+
+    def send(_: int, command: Command, *data: bytes) -> None:
+        if command == Command.ECHO:
+            waiting_when_told.append(authorisation.pending)
+
+    greeting = Greeting(board(tmp_path, authorisation=authorisation), send)
+    greeting.packet(SessionHandShake(auth_type=AuthType.NONE))
+    shown = f"host\x0c{stranger.public_pem}".encode()
+    greeting.packet(SessionHandShake(auth_type=AuthType.PUBLICKEY, buf=shown))
+    assert waiting_when_told == [(stranger.fingerprint,)]
 
 
 def test_a_host_that_leaves_waits_no_more(tmp_path: Path, stranger: HostKey) -> None:

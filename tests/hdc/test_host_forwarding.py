@@ -3,8 +3,8 @@
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -146,6 +146,41 @@ def test_what_nobody_takes_on_the_board_is_reset_here() -> None:
         socket.create_connection(("127.0.0.1", rule.port)) as sock,
     ):
         assert was_reset(sock)
+
+
+def test_an_answer_that_is_faster_than_the_thread_that_asks_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class SlowlyStarting(threading.Thread):
+        """The new thread is far ahead of whoever starts it, as on a busy host."""
+
+        def start(self) -> None:
+            super().start()
+            time.sleep(0.2)
+
+    with scripted_board(shouting) as port, connect(port) as session:
+        monkeypatch.setattr(relay.threading, "Thread", SlowlyStarting)
+        with session.forward("tcp:0", "tcp:7", timeout=3) as rule:
+            assert ask(rule.port, b"hello") == b"HELLO"
+
+
+def test_a_host_without_another_thread_refuses_and_serves_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class CannotStart(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with (
+        scripted_board(shouting) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+    ):
+        with monkeypatch.context() as full:
+            full.setattr(relay.threading, "Thread", CannotStart)
+            with socket.create_connection(("127.0.0.1", rule.port)) as sock:
+                assert sock.recv(1) == b""
+        assert ask(rule.port, b"again") == b"AGAIN"
 
 
 def test_the_end_on_the_board_comes_after_all_its_bytes() -> None:
@@ -303,19 +338,24 @@ def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         assert first.recv(1) == b"B"
 
 
-def echo_here() -> tuple[Listener, threading.Thread]:
-    """A service of this host that echoes one connection after another."""
-    listener = Listener("tcp:0")
+@contextmanager
+def echo_here() -> Iterator[str]:
+    """A service of this host that echoes one connection after another; its node."""
+    with closing(Listener("tcp:0")) as listener:
 
-    def serve() -> None:
-        while (sock := listener.accept()) is not None:
-            with sock, suppress(ConnectionResetError):  # the rule may go first
-                while data := sock.recv(1 << 16):
-                    sock.sendall(data)
+        def serve() -> None:
+            while (sock := listener.accept()) is not None:
+                with sock, suppress(ConnectionResetError):  # the rule may go first
+                    while data := sock.recv(1 << 16):
+                        sock.sendall(data)
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    return listener, thread
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.node
+        finally:
+            listener.stop()
+            thread.join()
 
 
 def play_reverse(peer: RawPeer, play: Callable[[RawPeer, int], None]) -> None:
@@ -342,18 +382,18 @@ def test_a_port_of_this_host_answers_on_the_board() -> None:
         assert peer.receive() == (channel, DATA, b"ctx1hello")
         peer.send(channel, FREE, b"ctx1")
         done.set()
-        assert peer.receive() == (channel, CLOSE, b"\0")
+        while (said := peer.receive()) == (channel, FREE, b"ctx1"):
+            pass  # the rule was removed before our own end was seen
+        assert said == (channel, CLOSE, b"\0")
 
-    listener, thread = echo_here()
     with (
+        echo_here() as node,
         scripted_board(lambda peer: play_reverse(peer, play)) as port,
         connect(port) as session,
-        session.reverse("tcp:9000", listener.node, timeout=5) as rule,
+        session.reverse("tcp:9000", node, timeout=5) as rule,
     ):
         assert rule.port == 9000
         assert done.wait(5)
-    listener.close()
-    thread.join()
 
 
 def test_nobody_answers_on_this_host() -> None:

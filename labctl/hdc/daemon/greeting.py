@@ -98,6 +98,7 @@ class Greeting:
             if verify(self._key, self._token, packet.buf.rstrip(b"\0"), authorisation.scheme):
                 self._let_in()
             else:
+                self._step = _Step.NOTHING
                 self._refuse(WRONG_SIGNATURE)
         else:
             raise ProtocolError(
@@ -125,18 +126,21 @@ class Greeting:
         if decision:
             self._ask_for_signature()
             return
-        # hdcd asks its user before it denies, and says so at once.
-        self._refuse(NOT_YET)
-        if decision is None:
+        if decision is None:  # before the host is told: whoever sees it wait may decide at once
             self._step = _Step.DECISION
             authorisation.wait(self._fingerprint, self._decided)
         else:
+            self._step = _Step.NOTHING
+        # hdcd asks its user before it denies, and says so at once.
+        self._refuse(NOT_YET)
+        if decision is False:
             self._refuse(DENIED)
 
     def _decided(self, allowed: bool) -> None:
         if allowed:
             self._ask_for_signature()
         else:
+            self._step = _Step.NOTHING
             self._refuse(DENIED)
 
     def _ask_for_signature(self) -> None:
@@ -151,7 +155,6 @@ class Greeting:
         self._send(0, Command.CHANNEL_CLOSE, b"\x01")
 
     def _refuse(self, reason: str) -> None:
-        self._step = _Step.NOTHING
         self.refusal = reason
         # The type is OK here too: the message and the status make the difference.
         self._say(AuthType.OK, self._about(reason, "DAEMON_UNAUTH"))

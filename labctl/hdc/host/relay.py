@@ -148,8 +148,14 @@ class Relay:
             thread = threading.Thread(
                 target=self._carry, args=(connection,), name="hdc forward", daemon=True
             )
-            thread.start()  # under the lock: whoever joins finds started threads only
+            # Before it starts: the board may answer what it says at once.
             self._connections[connection.context] = connection
+            try:
+                thread.start()  # under the lock: whoever joins finds started threads only
+            except RuntimeError as error:
+                _log.warning("a forwarded connection is refused: %s", error)
+                del self._connections[connection.context]
+                return False
             self._threads.add(thread)
         return True
 
