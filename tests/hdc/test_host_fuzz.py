@@ -4,7 +4,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -350,17 +350,20 @@ FORWARDED = st.tuples(
 @given(st.lists(FORWARDED | SENSIBLE | ANYTHING, max_size=20), st.booleans())
 def test_forwarded_connections(packets: list[tuple[int, bytes]], reverse: bool) -> None:
     before = set(threading.enumerate())
-    listener = Listener("tcp:0")
+    with ExitStack() as held:
+        listener = held.enter_context(closing(Listener("tcp:0")))
 
-    def take() -> None:
-        while (sock := listener.accept()) is not None:
-            with sock, suppress(OSError):
-                sock.sendall(b"hello")
-                sock.recv(10)
+        def take() -> None:
+            while (user := listener.accept()) is not None:
+                with user, suppress(OSError):
+                    user.sendall(b"hello")
+                    user.recv(10)
 
-    service = threading.Thread(target=take)
-    service.start()
-    with session_over_a_pair() as (session, sock):
+        service = threading.Thread(target=take)
+        service.start()
+        held.callback(service.join)
+        held.callback(listener.stop)
+        session, sock = held.enter_context(session_over_a_pair())
         peer = RawPeer(sock)
 
         def play() -> None:
@@ -378,21 +381,16 @@ def test_forwarded_connections(packets: list[tuple[int, bytes]], reverse: bool) 
 
         board = threading.Thread(target=play)
         board.start()
-        open_rule = session.reverse if reverse else session.forward
-        node = listener.node if reverse else "tcp:0"
-        with (
-            suppress(LabctlError),
-            open_rule(
-                "tcp:9" if reverse else node, node if reverse else "tcp:9", timeout=5
-            ) as rule,
-        ):
+        held.callback(board.join)
+        if reverse:
+            rule = session.reverse("tcp:9", listener.node, timeout=5)
+        else:
+            rule = session.forward("tcp:0", "tcp:9", timeout=5)
+        with suppress(LabctlError), rule as forwarding:
             if not reverse:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", rule.port)) as user:
-                    user.settimeout(5)
+                address = ("127.0.0.1", forwarding.port)
+                with suppress(OSError), socket.create_connection(address, timeout=5) as user:
                     user.sendall(b"hello")
                     user.recv(10)
             board.join()
-        board.join()
-    listener.close()
-    service.join()
     assert {thread for thread in threading.enumerate() if thread.is_alive()} <= before

@@ -363,7 +363,7 @@ def ask_forward(session: Session, conversation: Conversation, player: Player) ->
             service = held.enter_context(closing(Listener("tcp:0")))
             listen = conversation[0].data.decode().split(" ")[0]
             held.enter_context(session.reverse(listen, service.node, timeout=5))
-            carry(conversation, player, service.accept, close=service.close)
+            carry(conversation, player, service.accept, close=service.stop)
         else:
             node = conversation[1].data[12:-1].decode()
             rule = held.enter_context(session.forward("tcp:0", node, timeout=5))

@@ -69,7 +69,7 @@ def _carrying(relay: Relay, listener: Listener | None = None) -> Iterator[None]:
     def take() -> None:
         relay.run()
         if listener is not None:
-            listener.close()  # nobody shall connect to what is gone
+            listener.stop()  # nobody shall connect to what is gone
 
     def accept(source: Listener) -> None:
         while (sock := source.accept()) is not None:
@@ -86,7 +86,7 @@ def _carrying(relay: Relay, listener: Listener | None = None) -> Iterator[None]:
         yield
     finally:
         if listener is not None:
-            listener.close()
+            listener.stop()
         relay.close()
         for thread in threads:
             thread.join()

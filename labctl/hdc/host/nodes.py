@@ -68,16 +68,23 @@ class Listener:
         self.node = node
 
     def accept(self) -> socket.socket | None:
-        """The next connection; None once the listener is closed."""
+        """The next connection; None once the listener is stopped."""
         try:
             return self._socket.accept()[0]
         except OSError:
             return None
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Take no more connections, and wake who waits for one. Idempotent."""
-        with suppress(OSError):  # it was never listening, or is closed already
+        with suppress(OSError):  # it never listened, or is stopped already
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give everything back. Nobody may be in :meth:`accept`: its descriptor may be another's.
+
+        Idempotent.
+        """
+        self.stop()
         self._socket.close()
         if self._file is not None:
             self._file.unlink(missing_ok=True)
