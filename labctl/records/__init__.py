@@ -1,7 +1,16 @@
 """What labctl writes: versioned models of facts, trials and runs. Schema only, no behaviour."""
 
 from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.journal import JournalEntry, PlannedRecord, PlanRecord
 from labctl.records.model import ModelIdentity, TensorMix
+from labctl.records.probe import (
+    BoardProbe,
+    ComputeRate,
+    CpuClock,
+    MemoryRate,
+    Slowdown,
+    StorageRate,
+)
 from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
 from labctl.records.timing import SpanCheck, TimingRecord
 from labctl.records.trial import Check, Failure, JobStatus, TrialRecord, TrialState
@@ -9,16 +18,25 @@ from labctl.records.trial import Check, Failure, JobStatus, TrialRecord, TrialSt
 __all__ = [
     "ArtifactIdentity",
     "BoardFacts",
+    "BoardProbe",
     "Check",
+    "ComputeRate",
+    "CpuClock",
     "CpuFacts",
     "Execution",
     "Failure",
     "GateRecord",
     "JobStatus",
+    "JournalEntry",
+    "MemoryRate",
     "ModelIdentity",
+    "PlanRecord",
+    "PlannedRecord",
     "RunEnd",
     "RunRecord",
+    "Slowdown",
     "SpanCheck",
+    "StorageRate",
     "TensorMix",
     "TimingRecord",
     "TrialRecord",

@@ -1,0 +1,146 @@
+"""What a board can do, as measured on it: the probe that bounds and predictions stand on.
+
+Rates are whole bytes per second. What was not measured is not in the lists; ``notes`` say why.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from labctl.records.base import Record
+from labctl.records.board import BoardFacts, Execution
+
+ReadPattern = Literal["sequential", "random", "mapping"]
+
+
+class MemoryRate(Record):
+    """DRAM read by so many threads at once, each its own part of the buffer; the best pass."""
+
+    threads: int
+    bytes_per_second: int
+
+
+class StorageRate(Record):
+    """One way to read a file of the work directory."""
+
+    pattern: ReadPattern = Field(description="mapping: by page faults, as a mapped model is read")
+    method: Literal["direct", "dropped"] = Field(
+        description="direct: O_DIRECT; dropped: through a page cache that was emptied before"
+    )
+    threads: int
+    block_bytes: int
+    bytes_read: int
+    bytes_per_second: int
+    resident_bytes: int | None = Field(
+        None,
+        description="dropped: cached before reading; direct: cached by it. None: not known",
+    )
+    storage_bytes: int | None = Field(
+        None, description="what the kernel says that storage delivered to the process meanwhile"
+    )
+    uncached: bool | None = Field(
+        None, description="True: shown to come from storage; None: cannot be shown on this board"
+    )
+
+
+class ComputeRate(Record):
+    """llama-bench on a small model that stays in memory: what the arithmetic allows.
+
+    A token's time can be no shorter than the model's weights divided by ``weights_per_second``.
+    """
+
+    quantization: str
+    threads: int
+    parameters: int
+    bytes_per_token: int
+    prompt_tokens_per_second: float | None = None
+    eval_tokens_per_second: float | None = None
+    model_file: str
+    build_commit: str | None = None
+
+    @property
+    def weights_per_second(self) -> float | None:
+        """Weights that decoding goes through in a second."""
+        rate = self.eval_tokens_per_second
+        return None if rate is None else rate * self.parameters
+
+
+class CpuClock(Record):
+    """How one CPU is clocked, in kHz (cpufreq of sysfs)."""
+
+    cpu: int
+    governor: str | None = None
+    current_khz: int | None = None
+    lowest_khz: int | None = None
+    highest_khz: int | None = None
+
+
+class Slowdown(Record):
+    """A rate that is lower than in the probe before, by more than the margin."""
+
+    what: str = Field(description="`memory read, 4 threads`")
+    before: int = Field(description="bytes per second")
+    now: int = Field(description="bytes per second")
+
+
+class BoardProbe(Record):
+    """``boards/<name>/probe-<UTC>.json`` in the lab."""
+
+    schema_version: Literal[1] = 1
+    board: str
+    taken: datetime
+    agent_version: str
+    labctl_version: str
+    facts: BoardFacts
+    page_size_bytes: int | None = None
+    last_cache_bytes: int | None = Field(None, description="size of the largest CPU cache")
+    clocks: tuple[CpuClock, ...] = ()
+    temperatures_before_mc: Mapping[str, int] = Field(
+        default_factory=dict, description="thermal zone -> thousandths of a degree Celsius"
+    )
+    temperatures_after_mc: Mapping[str, int] = Field(default_factory=dict)
+    storage_device: str | None = Field(None, description="what the work directory lies on")
+    memory: tuple[MemoryRate, ...] = ()
+    memory_instructions: str | None = Field(None, description="neon, sse2")
+    memory_buffer_bytes: int | None = None
+    storage: tuple[StorageRate, ...] = ()
+    storage_file_bytes: int | None = None
+    compute: tuple[ComputeRate, ...] = ()
+    slower: tuple[Slowdown, ...] = Field(
+        (), description="than the last probe of the same board in the same execution"
+    )
+    compared_with: datetime | None = Field(None, description="when that probe was taken")
+    notes: tuple[str, ...] = Field((), description="what could not be measured, and why")
+
+    @property
+    def execution(self) -> Execution:
+        """Where the measured instructions ran."""
+        return self.facts.execution
+
+    @property
+    def bounds_boards(self) -> bool:
+        """Whether the rates are a board's own, and not those of a host that stands in for one."""
+        return self.execution is Execution.BOARD
+
+    def memory_bytes_per_second(self, threads: int | None = None) -> int | None:
+        """The DRAM rate with so many threads (None: the best); None when it was not measured."""
+        rates = [
+            rate.bytes_per_second
+            for rate in self.memory
+            if threads is None or rate.threads == threads
+        ]
+        return max(rates, default=None)
+
+    def storage_bytes_per_second(self, pattern: ReadPattern = "mapping") -> int | None:
+        """The best rate of a pattern that provably came from storage; None when there is none.
+
+        A model that does not fit in memory is bound by ``mapping``.
+        """
+        rates = [
+            rate.bytes_per_second
+            for rate in self.storage
+            if rate.pattern == pattern and rate.uncached
+        ]
+        return max(rates, default=None)
