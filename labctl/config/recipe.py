@@ -51,8 +51,9 @@ class EngineChoice(StrictModel):
 
     name: Name
     """The engine, `llama_cpp` for instance."""
-    tool: Name = "completion"
-    """What the engine is asked for; it picks the program and its flags."""
+    tool: Name | None = None
+    """What the engine is asked for; it picks the program and its flags. Without it, the first of
+    the engine's tools."""
     version: Word | None = None
     """The version label of the build to use; without it, the newest build there is."""
 
@@ -111,6 +112,9 @@ class Recipe(StrictModel):
     """The text that the model continues, byte for byte."""
     prompt_file: HostPath | None = None
     """A UTF-8 file with that text; a relative path begins at the lab's folder."""
+    files: dict[Name, HostPath] = Field(default_factory=dict)
+    """Other files that the program reads, by the names that the engine has for them; sent to the
+    board. A relative path begins at the lab's folder."""
     parameters: dict[str, Scalar] = Field(default_factory=dict)
     """What the engine is told, the same for all variants."""
     matrix: dict[str, Values] = Field(default_factory=dict)
@@ -146,8 +150,6 @@ class Recipe(StrictModel):
     def _prompt_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         if self.prompt is not None and self.prompt_file is not None:
             yield ("prompt_file",), "prompt is given too; keep one of them"
-        if self.prompt is None and self.prompt_file is None:
-            yield (), "a prompt or a prompt_file is required"
 
     def _dangling_models(self) -> Iterable[tuple[DocumentPath, str]]:
         for key, source in self.models.items():
@@ -205,11 +207,13 @@ class Recipe(StrictModel):
         axes = {axis: values for axis, values in self.matrix.items() if axis != MODEL_AXIS}
         return expand(self.measured_models(), self.parameters, axes)
 
-    def prompt_text(self, root: Path) -> str:
-        """The prompt; a relative ``prompt_file`` begins at ``root``. Raises ConfigError."""
-        if self.prompt is not None:
+    def prompt_text(self, root: Path) -> str | None:
+        """The prompt, if there is one; a relative ``prompt_file`` begins at ``root``.
+
+        Raises ConfigError.
+        """
+        if self.prompt_file is None:
             return self.prompt
-        assert self.prompt_file is not None
         path = root / self.prompt_file
         text = read_text(path)
         try:

@@ -1,15 +1,25 @@
 """How to call inference programs and read their output."""
 
-from labctl.engines.base import Engine, EngineParameters, MemoryNeed, RawOutput, Settled, Tool
-from labctl.engines.registry import engine_names, get_engine
+from labctl.engines.base import (
+    Engine,
+    EngineParameters,
+    Inputs,
+    MemoryNeed,
+    RawOutput,
+    Settled,
+    Tool,
+)
+from labctl.engines.registry import engine_names, engine_tools, make_engine
 
 __all__ = [
     "Engine",
     "EngineParameters",
+    "Inputs",
     "MemoryNeed",
     "RawOutput",
     "Settled",
     "Tool",
     "engine_names",
-    "get_engine",
+    "engine_tools",
+    "make_engine",
 ]

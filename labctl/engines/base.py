@@ -7,7 +7,7 @@ what it cannot show from the raw files is ``None`` or an error.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
@@ -69,6 +69,19 @@ class MemoryNeed:
 
 
 @dataclass(frozen=True)
+class Inputs:
+    """What a command is built from: paths on the board, and the prompt itself.
+
+    ``None``, or a missing file, is what the engine does not use.
+    """
+
+    program: str
+    model: str | None = None
+    prompt: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RawOutput:
     """What a job left in its directory."""
 
@@ -88,15 +101,20 @@ class RawOutput:
 
 
 class Engine(ABC, Generic[P]):
-    """One kind of inference program."""
+    """One thing that one kind of inference program is asked for."""
 
-    #: Its name in recipes.
+    #: Its name in recipes, and what it is asked for.
     name: ClassVar[str]
+    intent: ClassVar[str]
     #: The product whose artifacts hold its programs.
     product: ClassVar[str]
-    #: What a recipe may ask of it.
-    intents: ClassVar[tuple[str, ...]]
     parameters_model: type[P]
+    #: Whether it continues a prompt; a prompt that nobody reads is refused.
+    uses_prompt: bool = False
+    #: The recipe's files that it reads, by name.
+    files: tuple[str, ...] = ()
+    #: Whether a run is one prompt and ``tokens`` after it, and takes as long as one.
+    is_generation: ClassVar[bool] = False
 
     def parameters(self, values: Mapping[str, Value]) -> P:
         """Check a recipe's parameters.
@@ -122,33 +140,29 @@ class Engine(ABC, Generic[P]):
         """What a run with settled parameters takes of the board's memory."""
 
     @abstractmethod
-    def wanted_tools(self, intent: str) -> tuple[str, ...]:
-        """Programs that can serve an intent, best first; an artifact needs one of them.
-
-        Raises ConfigError for an intent that this version of labctl does not serve.
-        """
-
-    @abstractmethod
-    def tool(self, intent: str, available: Collection[str], *, offered: Collection[str]) -> Tool:
+    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """Choose the program and its flags.
 
         Args:
-            intent: what the recipe asks for.
             available: the programs that an artifact holds.
             offered: all programs that its version can be built with.
 
-        Raises ConfigError when none of them serves the intent.
+        Raises ConfigError when none of them serves.
         """
 
     @abstractmethod
-    def command(
-        self, tool: Tool, parameters: P, *, program: str, model: str, prompt: str
-    ) -> list[str]:
-        """The argument vector for a board; ``program`` and ``model`` are paths there."""
+    def command(self, tool: Tool, parameters: P, inputs: Inputs) -> list[str]:
+        """The argument vector for a board. Raises ConfigError for what the program cannot do."""
 
-    @abstractmethod
     def conditions(self, tool: Tool, parameters: P) -> dict[str, JsonValue]:
-        """What makes two records unlike when it differs."""
+        """What makes two records unlike when it differs: program and every parameter."""
+        return {
+            "engine": self.name,
+            "intent": self.intent,
+            "tool": tool.name,
+            "dialect": tool.dialect,
+            **parameters.model_dump(mode="json"),
+        }
 
     @abstractmethod
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:

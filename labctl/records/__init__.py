@@ -12,11 +12,12 @@ from labctl.records.probe import (
     StorageRate,
 )
 from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
-from labctl.records.timing import SpanCheck, TimingRecord
+from labctl.records.timing import BenchTest, Measure, SpanCheck, TimingRecord
 from labctl.records.trial import Check, Failure, JobStatus, TrialRecord, TrialState
 
 __all__ = [
     "ArtifactIdentity",
+    "BenchTest",
     "BoardFacts",
     "BoardProbe",
     "Check",
@@ -28,6 +29,7 @@ __all__ = [
     "GateRecord",
     "JobStatus",
     "JournalEntry",
+    "Measure",
     "MemoryRate",
     "ModelIdentity",
     "PlanRecord",

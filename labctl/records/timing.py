@@ -1,6 +1,8 @@
 """The timing of one trial. All durations are ns; ``None`` = not reported, never a default."""
 
-from typing import Literal
+from collections.abc import Sequence
+from statistics import median
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -24,8 +26,48 @@ class SpanCheck(Record):
     applies: bool = Field(description="False below 5 ms a token, where chunks merge")
 
 
+class BenchTest(Record):
+    """One test of a benchmark, repeated in one process that had loaded the model before."""
+
+    name: str = Field(description="pp512: a prompt of 512 tokens; tg128@d512: 128 tokens after 512")
+    prompt_tokens: int
+    generated_tokens: int
+    depth: int = Field(description="positions of the context that were in use before")
+    samples_ns: tuple[int, ...] = Field(description="the time of each repetition")
+    p50_ns: int
+    tokens_per_second: float = Field(description="tokens / median time")
+
+    @classmethod
+    def of(
+        cls, *, prompt_tokens: int, generated_tokens: int, depth: int, samples_ns: Sequence[int]
+    ) -> Self:
+        """The record of the repetitions of a test; at least one, each above 0."""
+        parts = [f"pp{prompt_tokens}"] if prompt_tokens else []
+        parts += [f"tg{generated_tokens}"] if generated_tokens else []
+        middle = median(samples_ns)
+        return cls(
+            name="+".join(parts) + (f"@d{depth}" if depth else ""),
+            prompt_tokens=prompt_tokens,
+            generated_tokens=generated_tokens,
+            depth=depth,
+            samples_ns=tuple(samples_ns),
+            p50_ns=round(middle),
+            tokens_per_second=(prompt_tokens + generated_tokens) / (middle / 1e9),
+        )
+
+
+class Measure(Record):
+    """Something else that a program measured, in the base unit of what it is."""
+
+    name: str = Field(description="perplexity, or what the recipe calls it")
+    unit: str = Field(description="ns, bytes, tokens, tokens/s, or 1 for a plain number")
+    values: tuple[float, ...] = Field(description="one, or one for each time it was printed")
+    value: float = Field(description="the median of the values; the program's own estimate")
+    error: float | None = Field(None, description="its standard error, as the program says it")
+
+
 class TimingRecord(Record):
-    """How long the parts of one generation took."""
+    """How long the parts of one generation took; of a benchmark, the medians of its tests."""
 
     # what the program says of itself
     load_ns: int | None = Field(
@@ -43,7 +85,10 @@ class TimingRecord(Record):
     )
     sampling_ns: int | None = None
     total_ns: int | None = None
-    perf_format: str | None = Field(None, description="which known form of perf lines was read")
+    perf_format: str | None = Field(None, description="which known form of output was read")
+    program_version: str | None = Field(None, description="what the program says that it is")
+    tests: tuple[BenchTest, ...] = Field((), description="of a benchmark, each with its samples")
+    measures: tuple[Measure, ...] = Field((), description="what has no field of its own here")
 
     # what the board's clock saw
     generated_tokens: int | None = None
@@ -68,6 +113,8 @@ class TimingRecord(Record):
     p99_ns: int | None = None
     mean_ns: int | None = Field(None, description="span from first to last token / (tokens - 1)")
     tokens_per_second: float | None = Field(
-        None, description="(tokens - 1) / span from first to last token"
+        None,
+        description="(tokens - 1) / span from first to last token; of a benchmark that of its"
+        " generation test",
     )
     span: SpanCheck | None = None

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from labctl.records import Execution, GateRecord, RunRecord, TrialRecord, TrialState
+from labctl.report.details import print_details
 from labctl.report.whole import print_whole
 from labctl.runs.summary import VariantSummary, summarise
 from labctl.units import digits, duration, size
@@ -33,6 +34,7 @@ def print_timing_table(
     for row in rows:
         table.add_row(*_cells(row))
     print_whole(console, table)
+    print_details(console, rows)
     for line in [*_gates(gates), *_notes(rows, run)]:
         console.print(line, highlight=False, soft_wrap=True)
 

@@ -96,6 +96,8 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
                 models=models,
                 reattach_seconds=recipe.timeouts.reattach or REATTACH_SECONDS,
                 on_link_loss=observer.link_lost,
+                files={name: paths[item.sha256] for name, item in prepared.files.items()},
+                conditions=prepared.conditions,
             ),
             directory=directory,
             max_seconds=max_seconds,
@@ -137,7 +139,11 @@ def _plan(
     wanted = Amount(
         recipe.repeats,
         recipe.warm_up,
-        {variant.slug: int(variant.parameters[TOKENS]) for variant in variants},
+        {
+            variant.slug: int(variant.parameters[TOKENS])
+            for variant in variants
+            if TOKENS in variant.parameters
+        },
     )
     return make_plan(
         variants,
@@ -145,7 +151,7 @@ def _plan(
         interleaved=recipe.order == "interleaved",
         max_seconds=max_seconds,
         min_tokens=recipe.min_tokens,
-        predict=trial_predictor(predicted),
+        predict=trial_predictor(predicted if prepared.engine.is_generation else {}),
     )
 
 

@@ -42,7 +42,7 @@ def wanted_objects(prepared: Prepared) -> list[Object]:
         Object(file.identity.sha256, file.identity.size_bytes, file.path, file.path.name)
         for file in prepared.models.values()
     ]
-    return [program_object(prepared), *models]
+    return [program_object(prepared), *models, *prepared.files.values()]
 
 
 def program_object(prepared: Prepared) -> Object:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from labctl.board import LINK_LOSSES, BoardAgent, JobProgress, JobSpec, Started
-from labctl.engines import Engine, RawOutput, Tool
+from labctl.engines import Engine, Inputs, RawOutput, Tool
 from labctl.errors import BoardError, BoardRebooted, InfraError
 from labctl.files import host_writes
 from labctl.records import (
@@ -51,11 +51,15 @@ class Bench:
     engine: Engine[Any]
     tool: Tool
     program: str  # its path on the board
-    prompt: str
+    prompt: str | None
     models: Mapping[str, DeployedModel]
     reattach_seconds: float
     #: Told of each time that the link is gone and taken up again.
     on_link_loss: Callable[[InfraError], None]
+    #: The recipe's files, by name: their paths on the board.
+    files: Mapping[str, str] = field(default_factory=dict)
+    #: What the engine cannot know of its own conditions: build, prompt, files.
+    conditions: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 def run_trial(
@@ -104,16 +108,9 @@ class _Attempt:
         bench, engine = self.bench, self.bench.engine
         model = bench.models[self.trial.variant.model_key]
         parameters = engine.parameters(self.trial.parameters)
-        self.conditions = engine.conditions(bench.tool, parameters)
-        self.argv = tuple(
-            engine.command(
-                bench.tool,
-                parameters,
-                program=bench.program,
-                model=model.remote,
-                prompt=bench.prompt,
-            )
-        )
+        self.conditions = {**engine.conditions(bench.tool, parameters), **bench.conditions}
+        inputs = Inputs(bench.program, model.remote, bench.prompt, bench.files)
+        self.argv = tuple(engine.command(bench.tool, parameters, inputs))
         directory = bench.agent.job_directory(f"{bench.run_id}-{self.trial.number}")
         with host_writes(folder):
             folder.mkdir(parents=True, exist_ok=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from labctl.config.variants import Scalar, Variant
 from labctl.errors import ConfigError
 
-#: Seconds that one trial of a variant takes with this many tokens, with a warm-up pass or without;
-#: None = nothing is known to predict it from.
-PredictTrial = Callable[[Variant, int, bool], float | None]
+#: Seconds that one trial of a variant takes with this many tokens (None: it generates none), with a
+#: warm-up pass or without; None = nothing is known to predict it from.
+PredictTrial = Callable[[Variant, int | None, bool], float | None]
 #: What engines call the number of tokens, and the program's own warm-up.
 TOKENS, WARM_UP_PASS = "tokens", "warmup"
 #: A share of max_time is kept for moving files and for predictions that are too good.
@@ -27,7 +27,7 @@ class Amount:
 
     repeats: int
     warm_up_trials: int
-    tokens: Mapping[str, int]  # by variant
+    tokens: Mapping[str, int]  # by variant; what generates no tokens is not in it
     warm_up_pass: bool = True  # the program's own: one pass over all weights before the prompt
 
 
@@ -38,7 +38,7 @@ class PlannedTrial:
     number: int
     variant: Variant
     repeat: int
-    tokens: int
+    tokens: int | None  # to generate; None where that is no parameter
     warm_up_pass: bool
 
     @property
@@ -49,8 +49,9 @@ class PlannedTrial:
     @property
     def parameters(self) -> dict[str, Scalar]:
         """The engine's parameters as they will be used."""
+        tokens = {} if self.tokens is None else {TOKENS: self.tokens}
         cut = {} if self.warm_up_pass else {WARM_UP_PASS: False}
-        return {**self.variant.parameters, TOKENS: self.tokens, **cut}
+        return {**self.variant.parameters, **tokens, **cut}
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def make_plan(
     else:
         order = [(variant, repeat) for variant in variants for repeat in rounds]
     trials = tuple(
-        PlannedTrial(number, variant, repeat, amount.tokens[variant.slug], amount.warm_up_pass)
+        PlannedTrial(number, variant, repeat, amount.tokens.get(variant.slug), amount.warm_up_pass)
         for number, (variant, repeat) in enumerate(order, start=1)
     )
     return Plan(trials, predicted, tuple(notes))
@@ -98,7 +99,7 @@ def _fit(
     limit = max_seconds * (1 - RESERVE)
 
     def seconds(amount: Amount) -> float | None:
-        times = [predict(v, amount.tokens[v.slug], amount.warm_up_pass) for v in variants]
+        times = [predict(v, amount.tokens.get(v.slug), amount.warm_up_pass) for v in variants]
         rounds = amount.repeats + amount.warm_up_trials
         return None if None in times else sum(t for t in times if t is not None) * rounds
 
@@ -116,7 +117,7 @@ def _fit(
         amount = replace(amount, repeats=max(1, fitting))
         notes.append(f"{amount.repeats} of {wanted.repeats} repeats")
         total = seconds(amount)
-    most = max(wanted.tokens.values())
+    most = max(wanted.tokens.values(), default=0)
     if total is not None and total > limit:
         for tokens in range(most - 1, (min_tokens or most) - 1, -1):
             amount = replace(

@@ -20,7 +20,7 @@ def predictions(
     runs: Mapping[str, tuple[ModelIdentity, MemoryNeed]],
     facts: BoardFacts,
     expectations: Expectations | None,
-    prompt: str,
+    prompt: str | None,
 ) -> dict[str, Prediction]:
     """The prediction for each variant, by slug; empty when there is nothing to predict from."""
     memory = facts.memory_available_bytes or facts.memory_total_bytes
@@ -39,7 +39,7 @@ def predictions(
             memory_bytes=memory,
             dram_bytes_per_second=dram,
             storage_bytes_per_second=storage,
-            prompt_tokens=1 + len(prompt.encode()) // PROMPT_BYTES_PER_TOKEN,
+            prompt_tokens=1 + len((prompt or "").encode()) // PROMPT_BYTES_PER_TOKEN,
         )
         for slug, (model, need) in runs.items()
     }
@@ -48,9 +48,9 @@ def predictions(
 def trial_predictor(predicted: Mapping[str, Prediction]) -> PredictTrial:
     """Seconds of one trial, or None where the variant has no prediction."""
 
-    def seconds(variant: Variant, tokens: int, warm_up_pass: bool) -> float | None:
+    def seconds(variant: Variant, tokens: int | None, warm_up_pass: bool) -> float | None:
         prediction = predicted.get(variant.slug)
-        if prediction is None:
+        if prediction is None or tokens is None:
             return None
         warm_up = warm_up_pass and variant.parameters.get(WARM_UP_PASS) is not False
         return prediction.seconds(tokens, warmup=warm_up)

@@ -1,9 +1,12 @@
 """What a recipe needs on this host before a board is touched: programs, models, prompt."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import JsonValue
 
 from labctl.build import Artifact, find_artifact, find_spec
 from labctl.config.lab import Board
@@ -12,7 +15,8 @@ from labctl.config.parameters import parameter_problems
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.target import target_names
 from labctl.config.yamltext import Path as DocumentPath
-from labctl.engines import Engine, Tool, engine_names, get_engine
+from labctl.deploy import Object, describe
+from labctl.engines import Engine, Tool, engine_names, engine_tools, make_engine
 from labctl.errors import ConfigError
 from labctl.models import ModelFile, Progress, find_quantizer, resolve
 from labctl.runs.gates import metric_problems
@@ -28,7 +32,23 @@ class Prepared:
     tool: Tool
     program: Path
     models: dict[str, ModelFile]
-    prompt: str
+    prompt: str | None
+    files: dict[str, Object]
+
+    @property
+    def conditions(self) -> dict[str, JsonValue]:
+        """What makes records unlike besides the engine's parameters: build, prompt and files."""
+        manifest = self.artifact.manifest
+        prompt = None if self.prompt is None else self.prompt.encode()
+        return {
+            "product": manifest.product,
+            "version": manifest.version,
+            "build_key": manifest.key,
+            "build_commit": manifest.commit,
+            "program_sha256": manifest.tools[self.tool.name].sha256,
+            "prompt_sha256": None if prompt is None else hashlib.sha256(prompt).hexdigest(),
+            "files_sha256": {name: item.sha256 for name, item in self.files.items()},
+        }
 
 
 def read_recipe(
@@ -48,12 +68,33 @@ def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentP
         near = did_you_mean(name, known) or f"; known are {listed(known)}"
         yield ("engine", "name"), f"no engine {name!r}{near}"
         return
-    engine = get_engine(name)
-    if recipe.engine.tool not in engine.intents:
-        near = did_you_mean(recipe.engine.tool, engine.intents)
+    tools = engine_tools(name)
+    if recipe.engine.tool is not None and recipe.engine.tool not in tools:
+        near = did_you_mean(recipe.engine.tool, tools)
         what = f"{name} cannot do {recipe.engine.tool!r} in this version{near}"
-        yield ("engine", "tool"), f"{what}; it knows {listed(engine.intents)}"
+        yield ("engine", "tool"), f"{what}; it knows {listed(tools)}"
+        return
+    engine = make_engine(recipe.engine)
+    yield from _input_problems(recipe, engine)
     yield from parameter_problems(recipe, engine.parameters_model)
+
+
+def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[DocumentPath, str]]:
+    """What the engine lacks, and what it would never look at."""
+    given = "prompt" if recipe.prompt is not None else "prompt_file"
+    has_prompt = recipe.prompt is not None or recipe.prompt_file is not None
+    what = f"{engine.name} ({engine.intent})"
+    if engine.uses_prompt and not has_prompt:
+        yield (), "a prompt or a prompt_file is required"
+    if has_prompt and not engine.uses_prompt:
+        yield (given,), f"{what} reads no prompt; remove it"
+    for name in engine.files:
+        if name not in recipe.files:
+            yield ("files", name), f"{what} needs this file"
+    for name in recipe.files:
+        if name not in engine.files:
+            known = f"; it knows {listed(engine.files)}" if engine.files else ""
+            yield ("files", name), f"{what} does not read this file{known}"
 
 
 def _offered(artifact: Artifact, lab_root: Path) -> tuple[str, ...]:
@@ -76,13 +117,11 @@ def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) ->
             f"{board.target}",
             hint=f"choose another board, or --set target={board.target}",
         )
-    engine = get_engine(recipe.engine.name)
+    engine = make_engine(recipe.engine)
     artifact = find_artifact(
         recipe.target, engine.product, recipe.engine.version, lab_root=lab_root
     )
-    tool = engine.tool(
-        recipe.engine.tool, artifact.manifest.tools, offered=_offered(artifact, lab_root)
-    )
+    tool = engine.tool(artifact.manifest.tools, offered=_offered(artifact, lab_root))
     models = resolve(
         recipe.models,
         recipe.measured_models(),
@@ -98,4 +137,5 @@ def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) ->
         artifact.tool(tool.name),
         models,
         recipe.prompt_text(lab_root),
+        {name: describe(lab_root / path) for name, path in recipe.files.items()},
     )

@@ -1,10 +1,40 @@
 """What a run measured, by variant: all good trials of a variant, put together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from labctl.records import ModelIdentity, TimingRecord, TrialRecord, TrialState
 from labctl.stats import percentile
+
+
+@dataclass(frozen=True)
+class TestSummary:
+    """One test of a benchmark: all repetitions of all good trials together, medians."""
+
+    __test__ = False  # no test of pytest's
+
+    name: str
+    repetitions: int
+    p10_ns: int
+    p50_ns: int
+    p90_ns: int
+    tokens_per_second: float
+
+
+@dataclass(frozen=True)
+class MeasureSummary:
+    """Something else that was measured: its values in all good trials; median, in ``unit``.
+
+    ``error`` is the greatest that a program told of its own estimate.
+    """
+
+    name: str
+    unit: str
+    values: int
+    p10: float
+    p50: float
+    p90: float
+    error: float | None
 
 
 @dataclass(frozen=True)
@@ -14,6 +44,7 @@ class VariantSummary:
     ``token_*_ns`` are percentiles over the times of single tokens of all its good trials together;
     ``ttft_ns`` and ``tokens_per_second`` are medians over its good trials; ``ratio`` is its median
     token time over that of the first variant, None when that one has none.
+    ``prefill_tokens_per_second`` is the median rate at which the prompt was read.
     """
 
     variant: str
@@ -27,7 +58,10 @@ class VariantSummary:
     token_p50_ns: int | None
     token_p90_ns: int | None
     tokens_per_second: float | None
+    prefill_tokens_per_second: float | None
     ratio: float | None
+    tests: tuple[TestSummary, ...]
+    measures: tuple[MeasureSummary, ...]
     checks_failed: tuple[str, ...]
     failures: tuple[str, ...]
     #: Why the first of the skipped trials was not run.
@@ -82,7 +116,16 @@ def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) ->
         tokens_per_second=_median(
             [t.tokens_per_second for t in timings if t.tokens_per_second is not None]
         ),
+        prefill_tokens_per_second=_median(
+            [
+                t.prompt_tokens / (t.prompt_eval_ns / 1e9)
+                for t in timings
+                if t.prompt_tokens and t.prompt_eval_ns
+            ]
+        ),
         ratio=p50 / base_ns if p50 and base_ns else None,
+        tests=tuple(_tests(timings)),
+        measures=tuple(_measures(timings)),
         checks_failed=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.ok is False)),
         failures=tuple(
             dict.fromkeys(
@@ -93,6 +136,30 @@ def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) ->
         ),
         skip_reason=next((t.skip_reason for t in group if t.skip_reason), None),
     )
+
+
+def _tests(timings: Iterable[TimingRecord]) -> Iterator[TestSummary]:
+    samples: dict[str, list[int]] = {}
+    tokens: dict[str, int] = {}
+    for test in (test for timing in timings for test in timing.tests):
+        samples.setdefault(test.name, []).extend(test.samples_ns)
+        tokens[test.name] = test.prompt_tokens + test.generated_tokens
+    for name, times in samples.items():
+        p10, p50, p90 = (percentile(times, q) for q in (10, 50, 90))
+        rate = tokens[name] / (p50 / 1e9)
+        yield TestSummary(name, len(times), round(p10), round(p50), round(p90), rate)
+
+
+def _measures(timings: Iterable[TimingRecord]) -> Iterator[MeasureSummary]:
+    values: dict[tuple[str, str], list[float]] = {}
+    errors: dict[tuple[str, str], list[float]] = {}
+    for measure in (measure for timing in timings for measure in timing.measures):
+        key = (measure.name, measure.unit)
+        values.setdefault(key, []).append(measure.value)
+        errors.setdefault(key, []).extend([] if measure.error is None else [measure.error])
+    for key, found in values.items():
+        p10, p50, p90 = (percentile(found, q) for q in (10, 50, 90))
+        yield MeasureSummary(*key, len(found), p10, p50, p90, max(errors[key], default=None))
 
 
 def _median(values: Sequence[float]) -> float | None:

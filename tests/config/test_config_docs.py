@@ -10,9 +10,9 @@ import pytest
 from labctl.config.document import parse
 from labctl.config.lab import Lab
 from labctl.config.models import Catalogue
-from labctl.config.recipe import Recipe
+from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.schema import Kind, json_schema
-from labctl.engines import get_engine
+from labctl.engines import engine_tools, make_engine
 from labctl.runs.gates import METRICS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -21,6 +21,9 @@ FILES: dict[Kind, Path] = {
     "devices": DOCS / "devices.md",
     "models": DOCS / "models.md",
 }
+
+#: Engines whose parameters are the same in every recipe.
+FIXED_ENGINES = ("llama_cpp",)
 
 
 def rows(model: dict[str, Any]) -> list[str]:
@@ -39,7 +42,9 @@ def tables(kind: Kind) -> dict[str, list[str]]:
     schema = json_schema(kind)
     models = {kind: schema, **schema["$defs"]}
     if kind == "recipe":
-        models["llama_cpp"] = get_engine("llama_cpp").parameters_model.model_json_schema()
+        for name, tool in [(n, t) for n in FIXED_ENGINES for t in engine_tools(n)]:
+            engine = make_engine(EngineChoice(name=name, tool=tool))
+            models[f"{name} {tool}"] = engine.parameters_model.model_json_schema()
     return {name: rows(model) for name, model in models.items() if "properties" in model}
 
 

@@ -145,7 +145,6 @@ BAD_RECIPES = {
         ),
         "5:16: models.base.file: '~' is not replaced: write the path out",
     ),
-    "no prompt": (changed("prompt: hello\n", ""), "1:1: a prompt or a prompt_file is required"),
     "two prompts": (
         changed("prompt: hello", "prompt: hello\nprompt_file: p.txt"),
         "9:14: prompt_file: prompt is given too; keep one of them",
@@ -264,7 +263,6 @@ BAD_OVERRIDES = {
     "name.x=1": "--set name.x=1: name is not a mapping, it has no keys to set",
     "threads=[1": "--set threads=[1: a ',' or ']' is missing",
     "max_time=90": "--set max_time=90: max_time: a duration needs a unit; write 90s for seconds",
-    "prompt=": "{file}:1:1 (with --set prompt=): a prompt or a prompt_file is required",
     "prompt=a\udcffb": "--set 'prompt'=…: not UTF-8 text",
     "order=\x1b[31m": "--set 'order'=…: order: must be interleaved or grouped, not '\\x1b[31m'",
 }

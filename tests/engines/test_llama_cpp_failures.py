@@ -1,10 +1,11 @@
 import pytest
 
-from labctl.engines import RawOutput, get_engine
+from labctl.engines import RawOutput
+from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import BoardError, JobError, LeaseLost, ProgramFailed, ProgramTimeout
 from labctl.records import JobStatus
 
-ENGINE = get_engine("llama_cpp")
+ENGINE = LlamaCpp()
 
 
 def job(status: int | None = 1, *, signal: int | None = None, outcome: str = "") -> JobStatus:

@@ -1,10 +1,12 @@
 import pytest
 
-from labctl.engines import Tool, get_engine
+from labctl.config.recipe import EngineChoice
+from labctl.engines import Inputs, Tool, make_engine
+from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution, ModelIdentity, TensorMix
 
-ENGINE = get_engine("llama_cpp")
+ENGINE = LlamaCpp()
 NEW = Tool("llama-completion", "completion")
 CLASSIC = Tool("llama-cli", "classic")
 GIB = 1 << 30
@@ -12,9 +14,7 @@ GIB = 1 << 30
 
 def argv(tool: Tool, prompt: str = "hello", **parameters: int | float | bool) -> list[str]:
     checked = ENGINE.parameters({"tokens": 32, **parameters})
-    return ENGINE.command(
-        tool, checked, program="/b/" + tool.name, model="/b/m.gguf", prompt=prompt
-    )
+    return ENGINE.command(tool, checked, Inputs("/b/" + tool.name, "/b/m.gguf", prompt))
 
 
 def after(words: list[str], flag: str) -> str:
@@ -71,27 +71,31 @@ def test_empty_prompt_is_refused() -> None:
     ],
 )
 def test_program_by_version(available: set[str], offered: set[str], tool: Tool) -> None:
-    assert ENGINE.tool("completion", available, offered=offered) == tool
+    assert ENGINE.tool(available, offered=offered) == tool
 
 
 def test_a_new_llama_cli_only_chats() -> None:
     with pytest.raises(ConfigError, match="has no llama-completion, which completion needs"):
-        ENGINE.tool("completion", {"llama-cli"}, offered={"llama-cli", "llama-completion"})
+        ENGINE.tool({"llama-cli"}, offered={"llama-cli", "llama-completion"})
 
 
 def test_a_version_without_the_program_says_what_it_has() -> None:
     tools = {"llama-quantize", "llama-bench"}
     with pytest.raises(ConfigError, match="offers llama-bench and llama-quantize"):
-        ENGINE.tool("completion", tools, offered=tools)
+        ENGINE.tool(tools, offered=tools)
     with pytest.raises(ConfigError, match="offers nothing"):
-        ENGINE.tool("completion", set(), offered=set())
+        ENGINE.tool(set(), offered=set())
 
 
-def test_unknown_intents_and_engines_name_the_nearest() -> None:
+def test_unknown_tools_and_engines_name_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'completion'"):
-        ENGINE.wanted_tools("completions")
+        make_engine(EngineChoice(name="llama_cpp", tool="completions"))
     with pytest.raises(ConfigError, match="did you mean 'llama_cpp'"):
-        get_engine("llama.cpp")
+        make_engine(EngineChoice(name="llama-cpp"))
+
+
+def test_without_a_tool_text_is_completed() -> None:
+    assert make_engine(EngineChoice(name="llama_cpp")).intent == "completion"
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from labctl.engines import RawOutput, get_engine
-from labctl.engines.llama_cpp import LlamaCppParameters
+from labctl.engines import RawOutput
+from labctl.engines.llama_cpp import LlamaCpp, LlamaCppParameters
 from labctl.records import TimingRecord
 
-ENGINE = get_engine("llama_cpp")
+ENGINE = LlamaCpp()
 RECORDED = Path(__file__).parents[1] / "fixtures" / "llama_cpp"
 
 

@@ -5,7 +5,16 @@ from records_made import model, run, timing, trial
 from rich.console import Console
 
 from labctl.errors import ProgramFailed
-from labctl.records import BoardFacts, Check, Execution, Failure, TrialState
+from labctl.records import (
+    BenchTest,
+    BoardFacts,
+    Check,
+    Execution,
+    Failure,
+    Measure,
+    TimingRecord,
+    TrialState,
+)
 from labctl.report import print_experiment, print_timing_table
 from labctl.runs.summary import summarise
 from labctl.units import digits, duration, size
@@ -142,3 +151,43 @@ def test_sizes() -> None:
         "145 MB",
         "3.18 GB",
     ]
+
+
+def bench_timing(**changes: object):  # type: ignore[no-untyped-def]
+    tests = (
+        BenchTest.of(
+            prompt_tokens=16, generated_tokens=0, depth=0, samples_ns=(100_000_000, 200_000_000)
+        ),
+        BenchTest.of(
+            prompt_tokens=0, generated_tokens=8, depth=64, samples_ns=(400_000_000, 800_000_000)
+        ),
+    )
+    values = {"tests": tests, "prompt_tokens": 16, "prompt_eval_ns": 150_000_000}
+    return TimingRecord.model_validate({**values, **changes})
+
+
+def test_a_benchmark_has_a_row_for_each_test_over_all_trials() -> None:
+    text = drawn(print_timing_table, run(), [trial(n, timing=bench_timing()) for n in (1, 2)])
+    prompt, decode = (line for line in text.splitlines() if "pp16" in line or "tg8@d64" in line)
+    for cell in ("q2_k", "pp16", "4", "150 ms", "100 ms - 200 ms", "107"):
+        assert cell in prompt.split("  ") or cell in prompt
+    assert "13.3" in decode
+    (row,) = summarise([trial(1, timing=bench_timing())])
+    assert row.prefill_tokens_per_second == pytest.approx(16 / 0.15)
+
+
+def test_other_measures_have_a_table_with_their_units() -> None:
+    measures = (
+        Measure(name="perplexity", unit="1", values=(9.5,), value=9.5, error=0.25),
+        Measure(name="peak", unit="bytes", values=(2e6,), value=2e6),
+    )
+    text = drawn(print_timing_table, run(), [trial(1, timing=TimingRecord(measures=measures))])
+    perplexity, peak = (line.split() for line in text.splitlines() if " pe" in line[:16])
+    assert perplexity == ["q2_k", "perplexity", "1", "9.5", "-", "0.25"]
+    assert peak == ["q2_k", "peak", "1", "2.00", "MB", "-", "-"]
+
+
+def test_records_without_them_show_neither_table() -> None:
+    text = drawn(print_timing_table, run(), [trial(1)])
+    assert "repetitions" not in text
+    assert "measure" not in text

@@ -11,7 +11,8 @@ from records_made import model, run
 
 from labctl.board import JobSpec, Started
 from labctl.config.variants import Variant
-from labctl.engines import Tool, get_engine
+from labctl.engines import Tool
+from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import BoardError, BoardRebooted, DeviceLost, ExitStatus, InfraError, LeaseLost
 from labctl.records import BoardFacts, Execution, JobStatus, TrialState
 from labctl.runs.directory import RunDirectory
@@ -97,7 +98,7 @@ class Setting:
             lease_path="/w/lease",
             check_lease=self.check_lease,
             run_id="r",
-            engine=get_engine("llama_cpp"),
+            engine=LlamaCpp(),
             tool=Tool("llama-completion", "completion"),
             program="/w/store/p",
             prompt="x",

@@ -39,6 +39,8 @@ def timing(gaps_ms: list[float], **changes: Any) -> TimingRecord:
     values: dict[str, Any] = {
         "generated_tokens": len(gaps) + 1,
         "ttft_ns": 2_000 * MS,
+        "prompt_tokens": 7,
+        "prompt_eval_ns": 500 * MS,
         "token_ns": tuple(gaps),
         "p50_ns": sorted(gaps)[len(gaps) // 2],
         "tokens_per_second": 1e9 * len(gaps) / sum(gaps),

@@ -1,6 +1,7 @@
-"""llama.cpp: its text-completion programs of all versions since 2023."""
+"""llama.cpp: its programs of all versions since 2023."""
 
+from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.engine import LlamaCpp
-from labctl.engines.llama_cpp.parameters import LlamaCppParameters
+from labctl.engines.llama_cpp.parameters import LlamaBenchParameters, LlamaCppParameters
 
-__all__ = ["LlamaCpp", "LlamaCppParameters"]
+__all__ = ["LlamaBench", "LlamaBenchParameters", "LlamaCpp", "LlamaCppParameters"]

@@ -1,10 +1,8 @@
-"""The llama.cpp engine."""
+"""The text completion of llama.cpp."""
 
 from collections.abc import Collection
 
-from pydantic import JsonValue
-
-from labctl.engines.base import Engine, MemoryNeed, RawOutput, Settled, Tool
+from labctl.engines.base import Engine, Inputs, MemoryNeed, RawOutput, Settled, Tool
 from labctl.engines.llama_cpp import failures, programs, timing
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
@@ -17,43 +15,29 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     """Text completion with llama.cpp."""
 
     name = "llama_cpp"
+    intent = "completion"
     product = "llama.cpp"
-    intents = programs.INTENTS
     parameters_model = LlamaCppParameters
+    uses_prompt = True
+    is_generation = True
 
     def settle(
         self, parameters: LlamaCppParameters, facts: BoardFacts, model: ModelIdentity
     ) -> Settled[LlamaCppParameters]:
         """One thread for each core; warm-up and repacking only where the weights fit."""
-        return settle(parameters, facts, model)
+        return settle(parameters, facts, model, self.memory)
 
     def memory(self, parameters: LlamaCppParameters, model: ModelIdentity) -> MemoryNeed:
         """Mapped and repacked weights, key-value cache, compute buffer."""
-        return memory_need(parameters, model)
+        return memory_need(parameters, model, context=parameters.context)
 
-    def wanted_tools(self, intent: str) -> tuple[str, ...]:
-        """``llama-completion``, before build 7348 ``llama-cli``."""
-        return programs.wanted_tools(intent)
-
-    def tool(self, intent: str, available: Collection[str], *, offered: Collection[str]) -> Tool:
+    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-completion`` where the version has it; its ``llama-cli`` only chats."""
-        return programs.choose(intent, available, offered)
+        return programs.choose_completion(available, offered)
 
-    def command(
-        self,
-        tool: Tool,
-        parameters: LlamaCppParameters,
-        *,
-        program: str,
-        model: str,
-        prompt: str,
-    ) -> list[str]:
+    def command(self, tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list[str]:
         """The prompt's bytes arrive as they are: no escapes, no chat template, no echo."""
-        return programs.command(tool, parameters, program=program, model=model, prompt=prompt)
-
-    def conditions(self, tool: Tool, parameters: LlamaCppParameters) -> dict[str, JsonValue]:
-        """Program and every parameter."""
-        return {"engine": self.name, "tool": tool.name, **parameters.model_dump(mode="json")}
+        return programs.complete(tool, parameters, inputs)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """What llama.cpp's last words and the job's end mean."""

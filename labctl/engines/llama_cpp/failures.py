@@ -62,6 +62,16 @@ _SYMPTOMS = (
         _SMALLER,
     ),
     _symptom(
+        r"error: failed to load model",
+        "the model cannot be loaded",
+        f"{_DEPLOY_AGAIN}; llama-bench does not say more: try the same model with tool: completion",
+    ),
+    _symptom(
+        r"failed to create context",
+        "the board has no memory for the context, or the program does not know its cache type",
+        _SMALLER,
+    ),
+    _symptom(
         r"prompt is too long",
         "the prompt does not fit in the context",
         "raise the parameter context, or shorten the prompt",

@@ -5,7 +5,7 @@ SmolLM2-135M: the key-value cache to the byte, the compute buffer within 2 %.
 """
 
 from labctl.engines.base import MemoryNeed
-from labctl.engines.llama_cpp.parameters import LlamaCppParameters
+from labctl.engines.llama_cpp.parameters import CACHE_TYPES, LlamaParameters
 from labctl.records import ModelIdentity
 
 #: Weights of these types are copied to anonymous memory in an order that the CPU likes better.
@@ -21,21 +21,31 @@ def repacked_bytes(model: ModelIdentity) -> int:
     return sum(mix.bytes for mix in model.tensors if mix.type in REPACKED_TYPES)
 
 
-def memory_need(parameters: LlamaCppParameters, model: ModelIdentity) -> MemoryNeed:
-    """The memory of one run. ``repack`` counts unless it is off."""
+def memory_need(
+    parameters: LlamaParameters,
+    model: ModelIdentity,
+    *,
+    context: int,
+    cache: tuple[str, str] = ("f16", "f16"),
+) -> MemoryNeed:
+    """The memory of one run. ``repack`` counts unless it is off; ``cache``: types of keys, values.
+
+    Keys and values are taken to be of one width, as in nearly all models.
+    """
     per_position = model.kv_bytes_per_position
+    share = sum(CACHE_TYPES[kind] for kind in cache) / (2 * CACHE_TYPES["f16"])
     return MemoryNeed(
         mapped_bytes=model.tensor_bytes,
         repacked_bytes=0 if parameters.repack is False else repacked_bytes(model),
-        kv_bytes=None if per_position is None else per_position * parameters.context,
-        compute_bytes=_compute_bytes(parameters, model),
+        kv_bytes=None if per_position is None else round(per_position * context * share),
+        compute_bytes=_compute_bytes(parameters, model, context),
     )
 
 
-def _compute_bytes(parameters: LlamaCppParameters, model: ModelIdentity) -> int | None:
+def _compute_bytes(parameters: LlamaParameters, model: ModelIdentity, context: int) -> int | None:
     """The graph of one physical batch: each of its tokens has logits, states, and a mask row."""
     if model.vocabulary is None or model.embedding_length is None:
         return None
-    tokens = min(parameters.ubatch, parameters.batch, parameters.context)
+    tokens = min(parameters.ubatch, parameters.batch, context)
     states = _HIDDEN_STATES * model.embedding_length
-    return tokens * _F32_BYTES * (model.vocabulary + states + parameters.context)
+    return tokens * _F32_BYTES * (model.vocabulary + states + context)

@@ -1,6 +1,6 @@
 """What a recipe may set for llama.cpp, and what labctl decides when it does not."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,31 +13,22 @@ _LEAST_CONTEXT = 8
 #: The prompt must leave this many positions of the context free, or llama.cpp refuses it.
 _CONTEXT_MARGIN = 4
 
+_MOST_TOKENS = 1_000_000
+_MOST_CONTEXT = 1 << 24
 
-class LlamaCppParameters(EngineParameters):
-    """Parameters of a text completion."""
+#: Types of the key-value cache, with their bytes for 32 values.
+CACHE_TYPES = {
+    "f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q4_0": 18, "q4_1": 20, "q5_0": 22, "q5_1": 24,
+    "iq4_nl": 18,
+}  # fmt: skip
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"]
 
-    tokens: int = Field(ge=1, le=1_000_000, description="tokens to generate (-n)")
-    context: int = Field(
-        2048,
-        ge=_LEAST_CONTEXT,
-        le=1 << 24,
-        description="positions for prompt and generated tokens (-c); always passed, because newer"
-        " versions take the model's whole context otherwise",
-    )
+
+class LlamaParameters(EngineParameters):
+    """What all programs of llama.cpp have in common."""
+
     threads: int | None = Field(
         None, ge=1, le=512, description="CPU threads (-t); default: one for each core of the board"
-    )
-    seed: int = Field(1, ge=0, lt=_RANDOM_SEED, description="random seed (--seed)")
-    temperature: float = Field(
-        0.0,
-        ge=0,
-        le=10,
-        description="sampling temperature (--temp); 0 = always the likeliest token",
-    )
-    ignore_eos: bool = Field(
-        default=True,
-        description="go on past the end of the text, so that exactly `tokens` are generated",
     )
     batch: int = Field(2048, ge=1, le=1 << 20, description="logical batch size (-b)")
     ubatch: int = Field(512, ge=1, le=1 << 20, description="physical batch size (-ub)")
@@ -52,6 +43,30 @@ class LlamaCppParameters(EngineParameters):
         " out; default: yes, if the copies fit in the board's memory",
     )
 
+
+class LlamaCppParameters(LlamaParameters):
+    """Parameters of a text completion."""
+
+    tokens: int = Field(ge=1, le=_MOST_TOKENS, description="tokens to generate (-n)")
+    context: int = Field(
+        2048,
+        ge=_LEAST_CONTEXT,
+        le=_MOST_CONTEXT,
+        description="positions for prompt and generated tokens (-c); always passed, because newer"
+        " versions take the model's whole context otherwise",
+    )
+    seed: int = Field(1, ge=0, lt=_RANDOM_SEED, description="random seed (--seed)")
+    temperature: float = Field(
+        0.0,
+        ge=0,
+        le=10,
+        description="sampling temperature (--temp); 0 = always the likeliest token",
+    )
+    ignore_eos: bool = Field(
+        default=True,
+        description="go on past the end of the text, so that exactly `tokens` are generated",
+    )
+
     @model_validator(mode="after")
     def _room_for_the_tokens(self) -> Self:
         if self.tokens + _CONTEXT_MARGIN > self.context:
@@ -60,3 +75,34 @@ class LlamaCppParameters(EngineParameters):
                 f" raise context above {self.tokens + _CONTEXT_MARGIN}"
             )
         return self
+
+
+class LlamaBenchParameters(LlamaParameters):
+    """Parameters of llama-bench."""
+
+    prompt_tokens: int = Field(
+        512, ge=0, le=_MOST_TOKENS, description="length of the prompt test, pp (-p); 0: no such"
+    )
+    tokens: int = Field(
+        128, ge=0, le=_MOST_TOKENS, description="length of the generation test, tg (-n); 0: no such"
+    )
+    depth: int = Field(
+        0, ge=0, le=_MOST_CONTEXT, description="positions of the context in use before (-d)"
+    )
+    repetitions: int = Field(
+        5, ge=1, le=1000, description="how often each test is repeated in one process (-r)"
+    )
+    cache_type_k: CacheType = Field("f16", description="type of the cache's keys (-ctk)")
+    cache_type_v: CacheType = Field("f16", description="type of the cache's values (-ctv)")
+    mmap: bool = Field(default=True, description="map the model's file instead of reading it")
+
+    @model_validator(mode="after")
+    def _something_to_measure(self) -> Self:
+        if self.prompt_tokens == self.tokens == 0:
+            raise ValueError("prompt_tokens and tokens are both 0: there is nothing to measure")
+        return self
+
+    @property
+    def context(self) -> int:
+        """Positions that the longer of the tests needs."""
+        return self.depth + max(self.prompt_tokens, self.tokens)

@@ -2,19 +2,21 @@
 
 The text-completion program was ``llama-cli`` until build 7348 (2025-12) and is ``llama-completion``
 since; the newer ``llama-cli`` only chats. Both understand ``-no-cnv``, without which a model with a
-chat template waits for a conversation.
+chat template waits for a conversation. The other programs kept their names; a version that offers
+``llama-completion`` is told with the newer flags.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from labctl.config.names import did_you_mean, listed
-from labctl.engines.base import Tool
-from labctl.engines.llama_cpp.parameters import LlamaCppParameters
+from labctl.config.names import listed
+from labctl.engines.base import Inputs, Tool
+from labctl.engines.llama_cpp.parameters import LlamaCppParameters, LlamaParameters
 from labctl.errors import ConfigError
 
-COMPLETION = "completion"
-INTENTS = (COMPLETION,)
+#: Dialects: names of sets of flags.
+NEW, CLASSIC = "new", "classic"
+_MARK_OF_NEW = "llama-completion"
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Dialect:
 
 
 #: Best first. ``-fit off``: newer versions shrink the context by themselves otherwise.
-DIALECTS = (
+COMPLETIONS = (
     Dialect("completion", "llama-completion", ("-fit", "off")),
     Dialect("classic", "llama-cli", ()),
 )
@@ -42,51 +44,71 @@ _COMMON = (
 )
 
 
-def wanted_tools(intent: str) -> tuple[str, ...]:
-    """See :meth:`labctl.engines.base.Engine.wanted_tools`."""
-    if intent not in INTENTS:
-        raise ConfigError(
-            f"llama_cpp cannot serve the intent {intent!r}{did_you_mean(intent, INTENTS)}",
-            hint=f"this version of labctl knows {listed(INTENTS)}",
-        )
-    return tuple(dialect.program for dialect in DIALECTS)
-
-
-def choose(intent: str, available: Collection[str], offered: Collection[str]) -> Tool:
-    """See :meth:`labctl.engines.base.Engine.tool`."""
-    wanted = wanted_tools(intent)
-    dialect = next((d for d in DIALECTS if d.program in {*offered, *available}), None)
+def choose_completion(available: Collection[str], offered: Collection[str]) -> Tool:
+    """The program that completes a text. Raises ConfigError."""
+    dialect = next((d for d in COMPLETIONS if d.program in {*offered, *available}), None)
     if dialect is None:
-        present = listed(sorted(offered), joiner="and") if offered else "nothing"
-        raise ConfigError(
-            f"this version of llama.cpp has no program for {intent}: it offers {present}",
-            hint=f"use one that has {listed(wanted)}",
-        )
-    if dialect.program not in available:
-        raise ConfigError(
-            f"the artifact has no {dialect.program}, which {intent} needs",
-            hint=f"build it: labctl build … --tool {dialect.program}",
-        )
-    return Tool(dialect.program, dialect.name)
+        raise _not_offered("completion", offered, [d.program for d in COMPLETIONS])
+    return _built(Tool(dialect.program, dialect.name), available, "completion")
 
 
-def command(
-    tool: Tool, parameters: LlamaCppParameters, *, program: str, model: str, prompt: str
-) -> list[str]:
-    """See :meth:`labctl.engines.base.Engine.command`."""
-    if not prompt:
-        raise ConfigError("the prompt is empty", hint="llama.cpp needs at least one token")
-    dialect = next(d for d in DIALECTS if d.name == tool.dialect)
-    argv = [program, "-m", model, *_COMMON, *dialect.flags]
-    argv += ["-n", str(parameters.tokens), "-c", str(parameters.context)]
-    argv += ["-b", str(parameters.batch), "-ub", str(parameters.ubatch)]
-    argv += ["--seed", str(parameters.seed), "--temp", f"{parameters.temperature:g}"]
+def choose(program: str, intent: str, available: Collection[str], offered: Collection[str]) -> Tool:
+    """A program that has one name in all versions, with the flags of this one.
+
+    Raises ConfigError.
+    """
+    everything = {*offered, *available}
+    if program not in everything:
+        raise _not_offered(intent, offered, [program])
+    dialect = NEW if _MARK_OF_NEW in everything else CLASSIC
+    return _built(Tool(program, dialect), available, intent)
+
+
+def _not_offered(intent: str, offered: Collection[str], wanted: Sequence[str]) -> ConfigError:
+    present = listed(sorted(offered), joiner="and") if offered else "nothing"
+    return ConfigError(
+        f"this version of llama.cpp has no program for {intent}: it offers {present}",
+        hint=f"use one that has {listed(wanted)}",
+    )
+
+
+def _built(tool: Tool, available: Collection[str], intent: str) -> Tool:
+    if tool.name not in available:
+        raise ConfigError(
+            f"the artifact has no {tool.name}, which {intent} needs",
+            hint=f"build it: labctl build … --tool {tool.name}",
+        )
+    return tool
+
+
+def common_words(parameters: LlamaParameters) -> list[str]:
+    """Flags that all programs share."""
+    words = ["-b", str(parameters.batch), "-ub", str(parameters.ubatch)]
     if parameters.threads is not None:
-        argv += ["-t", str(parameters.threads)]
+        words += ["-t", str(parameters.threads)]
+    if parameters.warmup is False:
+        words.append("--no-warmup")
+    return words
+
+
+def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list[str]:
+    """The command of a text completion. Raises ConfigError for an empty prompt."""
+    if not inputs.prompt:
+        raise ConfigError("the prompt is empty", hint="llama.cpp needs at least one token")
+    dialect = next(d for d in COMPLETIONS if d.name == tool.dialect)
+    argv = [*start(inputs), *_COMMON, *dialect.flags]
+    argv += ["-n", str(parameters.tokens), "-c", str(parameters.context)]
+    argv += ["--seed", str(parameters.seed), "--temp", f"{parameters.temperature:g}"]
+    argv += common_words(parameters)
     if parameters.ignore_eos:
         argv.append("--ignore-eos")
-    if parameters.warmup is False:
-        argv.append("--no-warmup")
     if parameters.repack is False:
         argv.append("--no-repack")
-    return [*argv, "-p", prompt]
+    return [*argv, "-p", inputs.prompt]
+
+
+def start(inputs: Inputs) -> list[str]:
+    """Program and model."""
+    if inputs.model is None:
+        raise ConfigError("llama.cpp needs a model", hint="name one in the recipe's models")
+    return [inputs.program, "-m", inputs.model]

@@ -1,14 +1,21 @@
 """What labctl decides for llama.cpp where the recipe does not."""
 
-from labctl.engines.base import Settled
-from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import LlamaCppParameters
+from collections.abc import Callable
+from typing import TypeVar
+
+from labctl.engines.base import MemoryNeed, Settled
+from labctl.engines.llama_cpp.parameters import LlamaParameters
 from labctl.records import BoardFacts, ModelIdentity
+
+P = TypeVar("P", bound=LlamaParameters)
 
 
 def settle(
-    parameters: LlamaCppParameters, facts: BoardFacts, model: ModelIdentity
-) -> Settled[LlamaCppParameters]:
+    parameters: P,
+    facts: BoardFacts,
+    model: ModelIdentity,
+    need_of: Callable[[P, ModelIdentity], MemoryNeed],
+) -> Settled[P]:
     """Replace every ``None``; what cannot be decided stays with llama.cpp and is told."""
     decided: dict[str, object] = {}
     notes = []
@@ -21,13 +28,13 @@ def settle(
     if available is None and None in (parameters.warmup, parameters.repack):
         notes.append("the board does not tell its free memory: weights are taken to fit")
     if parameters.repack is None:
-        with_copies = memory_need(parameters.model_copy(update={"repack": True}), model)
+        with_copies = need_of(parameters.model_copy(update={"repack": True}), model)
         fits = available is None or with_copies.total_bytes <= available
         decided["repack"] = fits
         if not fits:
             notes.append(f"{model.key}: no repacking, the copied weights would not fit in memory")
     if parameters.warmup is None:
-        need = memory_need(parameters.model_copy(update={"repack": False}), model)
+        need = need_of(parameters.model_copy(update={"repack": False}), model)
         fits = available is None or need.total_bytes <= available
         decided["warmup"] = fits
         if not fits:

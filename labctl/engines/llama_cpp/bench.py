@@ -1,0 +1,195 @@
+"""llama-bench: prompt (pp) and generation (tg) tests, repeated in one process.
+
+It makes its own tokens, so there is no prompt; and it prints each test when it is done, as a line
+of JSON (``-o jsonl``). Keys differ from version to version and are read by name (``test`` in
+``tools/llama-bench/llama-bench.cpp``): what is not known is left alone, what is missing is refused.
+"""
+
+import json
+from collections.abc import Collection
+from statistics import fmean
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from labctl.config.wording import path_text
+from labctl.engines.base import Engine, Inputs, MemoryNeed, RawOutput, Settled, Tool
+from labctl.engines.llama_cpp import failures, programs
+from labctl.engines.llama_cpp.memory import memory_need
+from labctl.engines.llama_cpp.parameters import LlamaBenchParameters
+from labctl.engines.llama_cpp.settling import settle
+from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
+from labctl.records import BenchTest, BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
+
+PROGRAM = "llama-bench"
+FORM = "llama-bench jsonl"
+#: The program writes its mean as a whole number.
+_ROUNDING_NS = 1
+
+
+class _Line(BaseModel):
+    """What is read of a test."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+    build_commit: str
+    build_number: int
+    n_batch: int
+    n_ubatch: int
+    n_threads: int
+    type_k: str
+    type_v: str
+    n_prompt: int = Field(ge=0)
+    n_gen: int = Field(ge=0)
+    n_depth: int = Field(ge=0)
+    avg_ns: int = Field(gt=0)
+    samples_ns: tuple[int, ...] = Field(min_length=1)
+
+
+class LlamaBench(Engine[LlamaBenchParameters]):
+    """Throughput tests with llama-bench."""
+
+    name = "llama_cpp"
+    intent = "bench"
+    product = "llama.cpp"
+    parameters_model = LlamaBenchParameters
+
+    def settle(
+        self, parameters: LlamaBenchParameters, facts: BoardFacts, model: ModelIdentity
+    ) -> Settled[LlamaBenchParameters]:
+        """One thread for each core; warm-up and repacking only where the weights fit."""
+        return settle(parameters, facts, model, self.memory)
+
+    def memory(self, parameters: LlamaBenchParameters, model: ModelIdentity) -> MemoryNeed:
+        """Weights, the cache of the longer test, compute buffer."""
+        cache = (parameters.cache_type_k, parameters.cache_type_v)
+        return memory_need(parameters, model, context=parameters.context, cache=cache)
+
+    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
+        """``llama-bench``, with the flags of its version."""
+        return programs.choose(PROGRAM, self.intent, available, offered)
+
+    def command(self, tool: Tool, parameters: LlamaBenchParameters, inputs: Inputs) -> list[str]:
+        """Raises ConfigError for a classic version that is not to repack."""
+        argv = [*programs.start(inputs), "-o", "jsonl"]
+        argv += ["-p", str(parameters.prompt_tokens), "-n", str(parameters.tokens)]
+        argv += ["-d", str(parameters.depth), "-r", str(parameters.repetitions)]
+        argv += ["-ctk", parameters.cache_type_k, "-ctv", parameters.cache_type_v]
+        argv += programs.common_words(parameters)
+        if tool.dialect == programs.NEW:
+            argv += ["-lm", "mmap" if parameters.mmap else "none"]
+            return [*argv, "--repack", "0" if parameters.repack is False else "1"]
+        if parameters.repack is False:
+            raise ConfigError(
+                "this version's llama-bench cannot be told not to repack weights",
+                hint="use a newer version, or set repack: true if the copies fit in memory",
+            )
+        return [*argv, "-mmp", "1" if parameters.mmap else "0"]
+
+    def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
+        """What its last words and the job's end mean."""
+        return failures.diagnose(job, raw)
+
+    def parse(self, raw: RawOutput, parameters: LlamaBenchParameters) -> TimingRecord:
+        """The lines of all tests asked for, with every repetition's time."""
+        lines = _lines(raw.stdout)
+        for line in lines:
+            _require_consistent(line, parameters)
+        wanted = [(parameters.prompt_tokens, 0), (0, parameters.tokens)]
+        wanted = [shape for shape in wanted if any(shape)]
+        shapes = [(line.n_prompt, line.n_gen) for line in lines]
+        if sorted(shapes) != sorted(wanted):
+            raise OutputNotUnderstood(
+                f"llama-bench was asked for {_names(wanted)} and gave {_names(shapes)}",
+                details=_shown(raw.stdout),
+            )
+        return _timing(lines)
+
+    def checks(
+        self, timing_record: TimingRecord, parameters: LlamaBenchParameters
+    ) -> tuple[Check, ...]:
+        """Every test was repeated as often as asked."""
+        counts = [len(test.samples_ns) for test in timing_record.tests]
+        return (
+            Check(
+                name="repetitions",
+                ok=set(counts) == {parameters.repetitions},
+                detail=f"{', '.join(map(str, counts))} of {parameters.repetitions} a test",
+            ),
+        )
+
+
+def _lines(stdout: bytes) -> list[_Line]:
+    lines = []
+    for number, text in enumerate(stdout.splitlines(), 1):
+        try:
+            lines.append(_Line.model_validate(json.loads(text)))
+        except ValidationError as error:
+            problems = [f"{path_text(p['loc'])}: {p['msg']}" for p in error.errors()]
+            raise OutputNotUnderstood(
+                f"line {number} of llama-bench's output: {'; '.join(problems)}",
+                hint="is it a version that labctl does not know?",
+                details=_shown(text),
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise OutputNotUnderstood(
+                f"line {number} of llama-bench's output is not JSON", details=_shown(stdout)
+            ) from error
+    return lines
+
+
+def _require_consistent(line: _Line, parameters: LlamaBenchParameters) -> None:
+    """Refuse a test that was not made as asked, or whose numbers contradict each other."""
+    said = {
+        "depth": line.n_depth,
+        "batch": line.n_batch,
+        "ubatch": line.n_ubatch,
+        "threads": line.n_threads,
+        "cache_type_k": line.type_k,
+        "cache_type_v": line.type_v,
+    }
+    for name, value in said.items():
+        asked = getattr(parameters, name)
+        if asked is not None and asked != value:
+            raise OutputNotUnderstood(f"llama-bench was told {name} {asked} and used {value}")
+    if min(line.samples_ns) <= 0:
+        raise OutputNotUnderstood("llama-bench measured a time of 0 or less")
+    mean = fmean(line.samples_ns)
+    if abs(mean - line.avg_ns) > _ROUNDING_NS + mean * 1e-9:
+        raise OutputNotUnderstood(
+            f"llama-bench's mean, {line.avg_ns} ns, is not that of its samples, {mean:.0f} ns"
+        )
+
+
+def _timing(lines: list[_Line]) -> TimingRecord:
+    tests = tuple(
+        BenchTest.of(
+            prompt_tokens=line.n_prompt,
+            generated_tokens=line.n_gen,
+            depth=line.n_depth,
+            samples_ns=line.samples_ns,
+        )
+        for line in lines
+    )
+    prompt = next((test for test in tests if test.prompt_tokens), None)
+    decode = next((test for test in tests if test.generated_tokens), None)
+    return TimingRecord(
+        perf_format=FORM,
+        program_version=f"{lines[0].build_commit} ({lines[0].build_number})",
+        prompt_tokens=prompt.prompt_tokens if prompt else None,
+        prompt_eval_ns=prompt.p50_ns if prompt else None,
+        eval_runs=decode.generated_tokens if decode else None,
+        eval_ns=decode.p50_ns if decode else None,
+        mean_ns=round(decode.p50_ns / decode.generated_tokens) if decode else None,
+        generated_tokens=decode.generated_tokens * len(decode.samples_ns) if decode else None,
+        tokens_per_second=decode.tokens_per_second if decode else None,
+        stop_reason="limit",
+        tests=tests,
+    )
+
+
+def _names(shapes: list[tuple[int, int]]) -> str:
+    return ", ".join(f"pp{prompt}" if prompt else f"tg{gen}" for prompt, gen in shapes) or "nothing"
+
+
+def _shown(raw: bytes) -> str | None:
+    return raw[-2000:].decode(errors="replace") or None

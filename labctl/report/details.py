@@ -1,0 +1,52 @@
+"""What does not fit in the table of a run: tests of benchmarks, and whatever else was measured."""
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from labctl.report.whole import print_whole
+from labctl.runs.summary import MeasureSummary, VariantSummary
+from labctl.units import digits, duration, size
+
+_SHOWN: dict[str, Callable[[float], str]] = {"ns": duration, "bytes": size}
+
+
+def print_details(console: Console, rows: Sequence[VariantSummary]) -> None:
+    """A table of the benchmarks' tests and one of the other measures, where there are any."""
+    tests = _table("model", "test", ">repetitions", ">time", ">p10-p90", ">tokens/s")
+    for row in rows:
+        for test in row.tests:
+            spread = f"{duration(test.p10_ns)} - {duration(test.p90_ns)}"
+            rate = digits(test.tokens_per_second)
+            cells = (test.name, str(test.repetitions), duration(test.p50_ns), spread, rate)
+            tests.add_row(escape(row.variant), *cells)
+    measures = _table("model", "measure", ">trials", ">median", ">p10-p90", ">±")
+    for row in rows:
+        for measure in row.measures:
+            measures.add_row(escape(row.variant), *_cells(measure))
+    for table in (tests, measures):
+        if table.row_count:
+            console.print()
+            print_whole(console, table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        right = name.startswith(">")
+        table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
+    return table
+
+
+def _cells(measure: MeasureSummary) -> tuple[str, ...]:
+    def shown(value: float) -> str:
+        if measure.unit in _SHOWN:
+            return _SHOWN[measure.unit](value)
+        return f"{value:.6g}" + ("" if measure.unit == "1" else f" {measure.unit}")
+
+    spread = f"{shown(measure.p10)} - {shown(measure.p90)}" if measure.values > 1 else "-"
+    error = "-" if measure.error is None else shown(measure.error)
+    cells = (measure.name, str(measure.values), shown(measure.p50), spread, error)
+    return tuple(escape(cell) for cell in cells)
