@@ -1,21 +1,35 @@
 """One board: its facts, its store of files, its agent, its lease."""
 
 from labctl.board.agent import LINK_LOSSES, BoardAgent
+from labctl.board.chunks import ChunkedFile
+from labctl.board.delivery import DeliveryOptions
 from labctl.board.facts import probe
 from labctl.board.job import JobProgress, JobSpec, JobState, Started
 from labctl.board.lease import BoardLease, Lease
+from labctl.board.prune import Inventory, Kept, PrunePolicy, Pruner, choose, find
 from labctl.board.store import BoardStore, StoredObject
+from labctl.board.survey import Survey, survey
 
 __all__ = [
     "LINK_LOSSES",
     "BoardAgent",
     "BoardLease",
     "BoardStore",
+    "ChunkedFile",
+    "DeliveryOptions",
+    "Inventory",
     "JobProgress",
     "JobSpec",
     "JobState",
+    "Kept",
     "Lease",
+    "PrunePolicy",
+    "Pruner",
     "Started",
     "StoredObject",
+    "Survey",
+    "choose",
+    "find",
     "probe",
+    "survey",
 ]

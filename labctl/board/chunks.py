@@ -4,17 +4,20 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from labctl.errors import ConfigError, IntegrityError
+from labctl.errors import ConfigError, IntegrityError, LabctlError
 
 #: Large enough that a chunk's own cost vanishes, small enough to be sent twice without regret.
 CHUNK_BYTES = 4 << 20
 #: Chunks that boards may be apart before the slower one has to read for itself.
 _KEPT = 8
+#: Chunks that are read and hashed while earlier ones are sent.
+_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class ChunkedFile:
     """A file whose SHA-256 is known. Safe to use from several threads.
 
     Each reads the chunks in order. The first to need one reads it for all; what a slow one reads
-    again is compared with what the first one had. Memory is bounded, whatever the file's size.
+    again is compared with what the first one had. Reading and hashing go on ahead in threads of
+    their own. Memory is bounded, whatever the file's size.
     """
 
     def __init__(self, path: Path, sha256: str, size_bytes: int, chunk_bytes: int = CHUNK_BYTES):
@@ -41,8 +45,12 @@ class ChunkedFile:
         self._sha256 = sha256
         self._whole = hashlib.sha256()
         self._digests: list[bytes] = []
-        self._kept: OrderedDict[int, Chunk] = OrderedDict()
-        self._reading = threading.Lock()
+        self._hashed: Future[None] | None = None
+        self._kept: OrderedDict[int, Future[Chunk]] = OrderedDict()
+        self._asking = threading.Lock()
+        # One thread each: chunks are read, and added to the whole's hash, in their order.
+        self._reader = ThreadPoolExecutor(1, "read chunks")
+        self._hasher = ThreadPoolExecutor(1, "hash file")
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -57,25 +65,31 @@ class ChunkedFile:
 
     def chunk(self, index: int) -> Chunk:
         """One chunk. Raises ConfigError when the file is not what it was."""
-        with self._reading:
-            if index in self._kept:
-                return self._kept[index]
-            chunk = self._read(index)
-            self._kept[index] = chunk
-            if len(self._kept) > _KEPT:
+        with self._asking:
+            for wanted in range(index, min(index + 1 + _AHEAD, self.count)):
+                if wanted not in self._kept:
+                    self._kept[wanted] = self._reader.submit(self._read, wanted)
+            found = self._kept[index]
+            while len(self._kept) > _KEPT + _AHEAD:
                 self._kept.popitem(last=False)
-            return chunk
+        try:
+            return found.result()
+        except LabctlError as error:
+            raise error.again() from error
 
     def prove(self) -> None:
         """All that was read is the file with the SHA-256 that was promised. Raises ConfigError."""
-        with self._reading:
-            if len(self._digests) != self.count:
-                raise IntegrityError(f"{self.path} was not read to its end")
-            if self._whole.hexdigest() != self._sha256:
-                raise self._changed()
+        if len(self._digests) != self.count:
+            raise IntegrityError(f"{self.path} was not read to its end")
+        if self._hashed is not None:
+            self._hashed.result()
+        if self._whole.hexdigest() != self._sha256:
+            raise self._changed()
 
     def close(self) -> None:
         """Give the file back. Idempotent."""
+        for pool in (self._reader, self._hasher):
+            pool.shutdown(cancel_futures=True)
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -90,7 +104,9 @@ class ChunkedFile:
         digest = hashlib.sha256(data).digest()
         if index == len(self._digests):
             self._digests.append(digest)
-            self._whole.update(data)
+            if self._hashed is not None:
+                self._hashed.result()  # no more than one waits, with its data
+            self._hashed = self._hasher.submit(self._whole.update, data)
         elif index > len(self._digests) or self._digests[index] != digest:
             raise self._changed()
         return Chunk(index, data, digest)

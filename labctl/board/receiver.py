@@ -25,6 +25,8 @@ from labctl.errors import (
 
 #: Chunks that are sent before the first of them is acknowledged: what a lost link costs at most.
 WINDOW = 4
+#: What is paced at once: the agent must not wait too long within a chunk.
+_PIECE_BYTES = 256 << 10
 _DIGEST_BYTES = 32
 _NUMBER = struct.Struct(">I")
 _CHUNK = struct.Struct(">cII32s")
@@ -124,10 +126,14 @@ class _Talk:
             return
         while len(self.in_flight) >= WINDOW:
             self._hear()
-        self.pace(len(chunk.data))
-        self._send(_CHUNK.pack(b"C", index, len(chunk.data), chunk.digest), chunk.data)
-        self.tally.sent_bytes += len(chunk.data)
+        self._send(_CHUNK.pack(b"C", index, len(chunk.data), chunk.digest))
         self.in_flight.add(index)
+        data = memoryview(chunk.data)
+        for start in range(0, len(data), _PIECE_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
+            self.pace(len(piece))
+            self._send(piece)
+            self.tally.sent_bytes += len(piece)
 
     def settle(self) -> None:
         """Hear of all chunks that are under way."""
@@ -166,10 +172,9 @@ class _Talk:
         self.tally.present_bytes += self.source.length(index)
         self.progress(self.tally.present_bytes)
 
-    def _send(self, *parts: bytes) -> None:
+    def _send(self, data: bytes | memoryview) -> None:
         try:
-            for part in parts:
-                self.sock.sendall(part)
+            self.sock.sendall(data)
         except TimeoutError as error:
             raise self._silent() from error
         except OSError as error:

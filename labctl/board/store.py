@@ -2,7 +2,9 @@
 
     <workdir>/store/<sha256>          the file; programs are executable
     <workdir>/store/<sha256>.stamp    size, inode and times, as ``stat`` had them when
-                                      the content was last proven
+                                      the content was last proven; its own time of
+                                      modification says when the content was last wanted
+    <workdir>/store/<sha256>.name     what people call it
     <workdir>/store/.push-<token>     a transfer under way, or what is left of one
     <workdir>/store/.part-<sha256>    what has come so far of a large file, and its .journal
 
@@ -13,13 +15,13 @@ hashed on the board before it is used.
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from labctl.board.chunks import ChunkedFile
 from labctl.board.delivery import CHUNKED_BYTES, PARTIAL, DeliveryOptions, Place, deliver
 from labctl.board.pushes import PREFIX, abandoned, pushing
-from labctl.errors import BoardError, ConfigError, InfraError, IntegrityError
+from labctl.errors import BoardError, ConfigError, InfraError, IntegrityError, printable
 from labctl.files import sha256_file
 from labctl.transport import Progress, Transport, remote_words, require
 
@@ -38,10 +40,11 @@ _PARTIAL_DAYS = 14
 
 @dataclass(frozen=True)
 class StoredObject:
-    """Content that belongs on a board."""
+    """Content that belongs on a board; ``name`` is for people."""
 
     sha256: str
     size_bytes: int
+    name: str | None = field(default=None, compare=False)
 
 
 class BoardStore:
@@ -74,7 +77,8 @@ class BoardStore:
     def missing(self, objects: Iterable[StoredObject]) -> list[StoredObject]:
         """The objects that the board does not provably have, each once, in the order given.
 
-        A file that changed since it was stamped is hashed, and stamped again when it is good.
+        A file that changed since it was stamped is hashed, and stamped again when it is good. What
+        is there is noted as wanted now.
         Raises LinkError, BoardError.
         """
         wanted = list({item.sha256: item for item in objects}.values())
@@ -131,7 +135,7 @@ class BoardStore:
         target = self.path(item.sha256)
         self._sweep()
         if self._agent is None or item.size_bytes < CHUNKED_BYTES:
-            self._push_whole(source, item, target, executable=executable, options=options)
+            self._push_whole(source, item, executable=executable, options=options)
             return target
         ours = deliver(
             self._transport,
@@ -141,7 +145,8 @@ class BoardStore:
             options,
         )
         if ours:  # each chunk was hashed on the board, and nobody else could write meanwhile
-            stamp = f"{STAT} {remote_words(target)} >{remote_words(target)}.stamp"
+            quoted = remote_words(target)
+            stamp = f"{STAT} {quoted} >{quoted}.stamp{_naming(item, quoted)}"
             self._run(stamp, f"cannot write the stamp of {target}")
         elif self.missing([item]):
             raise IntegrityError(f"{target} on the board is not what its name says")
@@ -151,7 +156,6 @@ class BoardStore:
         self,
         source: ChunkedFile,
         item: StoredObject,
-        target: str,
         *,
         executable: bool,
         options: DeliveryOptions,
@@ -170,7 +174,7 @@ class BoardStore:
                 )
                 if _identity(local) != before:
                     raise _changed(local)
-                self._finish(temporary, target, executable=executable)
+                self._finish(temporary, item, executable=executable)
             except (IntegrityError, BoardError, ConfigError):
                 # The link is there: what came is removed now, above all from a full disk.
                 with suppress(InfraError):  # else by a later sweep; the first error counts
@@ -178,18 +182,27 @@ class BoardStore:
                     push.forget()
                 raise
 
-    def used_bytes(self) -> int:
-        """What the store holds now, as ``du`` counts it. Raises LinkError, BoardError."""
-        folder = remote_words(self.directory)
-        text = self._run(
-            f"[ ! -d {folder} ] || du -s -k {folder}", "cannot measure the board's store"
-        ).split()
-        return int(text[0]) * 1024 if text else 0
+    def contents(self) -> list[StoredObject]:
+        """Everything that has its name in the store, good or not. Raises LinkError, BoardError."""
+        script = (
+            f"cd {remote_words(self.directory)} 2>/dev/null || exit 0\n"
+            "for name in *; do\n"
+            "  case $name in *.*) continue;; esac\n"
+            '  [ -f "$name" ] || continue\n'
+            '  echo "$(stat -c %s "$name") $name $(cat "$name.name" 2>/dev/null)"\n'
+            "done"
+        )
+        found = []
+        for line in self._run(script, "cannot look into the board's store").splitlines():
+            count, sha256, name = (*line.split(" ", 2), "", "")[:3]
+            if count.isdigit() and _SHA256.fullmatch(sha256):
+                found.append(StoredObject(sha256, int(count), printable(name.strip()) or None))
+        return found
 
     def remove(self, sha256: str) -> None:
         """Remove content from the board; no error when it is not there."""
         path = remote_words(self.path(sha256))
-        self._run(f"rm -f {path}.stamp {path}", f"cannot remove {sha256} from the board")
+        self._run(f"rm -f {path}.stamp {path}.name {path}", f"cannot remove {sha256}")
 
     def _stats(self, hashes: Sequence[str]) -> dict[str, tuple[str, str]]:
         """What ``stat`` and the stamp say of each file that is there."""
@@ -199,7 +212,9 @@ class BoardStore:
             f"cd {remote_words(self.directory)} 2>/dev/null || exit 0\n"
             f"for name in {remote_words(*hashes)}; do\n"
             '  [ -f "$name" ] || continue\n'
-            f'  echo "$name=$({STAT} "$name")=$(cat "$name.stamp" 2>/dev/null)"\n'
+            f'  now=$({STAT} "$name"); stamp=$(cat "$name.stamp" 2>/dev/null)\n'
+            '  [ "$now" != "$stamp" ] || touch "$name.stamp" 2>/dev/null\n'
+            '  echo "$name=$now=$stamp"\n'
             "done"
         )
         text = self._run(script, "cannot look into the board's store")
@@ -234,13 +249,15 @@ class BoardStore:
         )
         return True
 
-    def _finish(self, temporary: str, target: str, *, executable: bool) -> None:
+    def _finish(self, temporary: str, item: StoredObject, *, executable: bool) -> None:
         """Make a proven transfer durable, then give it its name and its stamp."""
+        target = self.path(item.sha256)
         source, final, folder = map(remote_words, (temporary, target, self.directory))
         script = (
             'durable() { if command -v fsync >/dev/null 2>&1; then fsync "$@"; else sync; fi; }\n'
             f"chmod {'755' if executable else '644'} {source} && durable {source} &&"
             f" mv -f {source} {final} && {STAT} {final} >{final}.stamp && durable {folder}"
+            f"{_naming(item, final)}"
         )
         self._run(script, f"cannot publish {target} on the board", timeout=120)
 
@@ -267,6 +284,13 @@ class BoardStore:
 
 def _unseen(_sent_bytes: int) -> None:
     """Nobody looks at the progress."""
+
+
+def _naming(item: StoredObject, quoted: str) -> str:
+    """What is added to a script to keep an object's name beside it."""
+    if item.name is None:
+        return ""
+    return f" && printf '%s\\n' {remote_words(item.name)} >{quoted}.name"
 
 
 def _identity(local: Path) -> tuple[int, int, int]:

@@ -1,26 +1,38 @@
 """``labctl deploy``."""
 
 import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 import click
 
+from labctl.board import PrunePolicy
+from labctl.cli.deploy_housekeeping import Pins, prune_boards, verify_boards
+from labctl.cli.deploy_view import BoardsView, offer_json, offer_text, result_text
 from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.parameters import DURATION, RATE, SIZE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run import RunView
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
-from labctl.deploy import DeployPlan, Object
-from labctl.errors import ConfigError
-from labctl.runs import Prepared, deploy_recipes, prepare, read_recipe
+from labctl.deploy import Pace
+from labctl.errors import ConfigError, ExitStatus
+from labctl.runs import Fleet, Prepared, Visit, prepare, read_recipe
 from labctl.units import size
 
 #: Above this many bytes the user is asked.
 ASK_BYTES = 1_000_000_000
 
 
-@click.command(epilog="Example: labctl deploy --board rk1 recipes/q8_latency.yaml")
-@click.option("--board", help="The board to serve; default: the lab's default board.")
+@click.command(
+    epilog="Examples: labctl deploy --board rk1 recipes/q8_latency.yaml;"
+    " labctl deploy --all --plan; labctl deploy --prune --free 4GB --dry-run"
+)
+@click.option("--board", "boards", multiple=True, help="A board to serve; several times: several.")
+@click.option("--tag", "tags", multiple=True, help="Serve all boards with this tag.")
+@click.option("--all", "every", is_flag=True, help="Serve all boards of the lab.")
 @click.option(
     "--set",
     "set_values",
@@ -28,65 +40,177 @@ ASK_BYTES = 1_000_000_000
     metavar="KEY=VALUE",
     help="Change a key of the recipes named; may be given several times.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask, however much has to be sent.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was wanted and sent as JSON.")
-@click.argument(
-    "recipes",
-    nargs=-1,
+@click.option("--plan", "only_plan", is_flag=True, help="Say what would move and for how long.")
+@click.option(
+    "--verify", is_flag=True, help="Read every file on the boards again; remove damaged ones."
 )
+@click.option("--prune", is_flag=True, help="Remove what has not been used for long.")
+@click.option("--older", type=DURATION, help="With --prune: unused for longer, e.g. 30d.")
+@click.option("--free", type=SIZE, help="With --prune: until so much is free, e.g. 4GB.")
+@click.option("--dry-run", is_flag=True, help="With --prune: only say what would go.")
+@click.option("--pin", "pins", multiple=True, metavar="NAME", help="Never prune this file.")
+@click.option("--unpin", "unpins", multiple=True, metavar="NAME", help="Undo --pin.")
+@click.option("--limit-rate", type=RATE, help="For all boards together, e.g. 5MB/s.")
+@click.option("--yes", is_flag=True, help="Do not ask, however much is sent or does not fit.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.argument("recipes", nargs=-1)
 @click.pass_obj
 def deploy(
     invocation: Invocation,
     *,
     recipes: tuple[str, ...],
-    board: str | None,
+    boards: tuple[str, ...],
+    tags: tuple[str, ...],
+    every: bool,
     set_values: tuple[str, ...],
+    only_plan: bool,
+    verify: bool,
+    prune: bool,
+    older: float | None,
+    free: int | None,
+    dry_run: bool,
+    pins: tuple[str, ...],
+    unpins: tuple[str, ...],
+    limit_rate: int | None,
     yes: bool,
     as_json: bool,
-) -> None:
-    """Bring tools and models to a board.
+) -> int:
+    """Bring tools and models to boards.
 
-    For the RECIPES named; without any, for all of the lab's recipes for the board's target. Prints
-    its plan, asks above 1 GB, sends what the board does not have, and proves each file by its hash
-    on the board. Nothing is built, nothing is sent twice.
+    For the RECIPES named; without any, for all of the lab's recipes for the board's target. First
+    says what is missing, what would not fit, and everything that stands in the way, then asks above
+    1 GB or where a model does not fit in memory. Sends what the boards do not have, and proves
+    each chunk by its hash on the board. Nothing is built, nothing is sent twice; a deploy that was
+    interrupted goes on where it was.
     """
-    if set_values and not recipes:
-        raise click.UsageError("--set changes the recipes that are named; name one")
+    prune = prune or bool(pins or unpins)
+    _refuse_nonsense(
+        {
+            "--set changes the recipes that are named; name one": set_values and not recipes,
+            "choose one of --plan, --verify, and --prune with its pins": only_plan + verify + prune
+            > 1,
+            "--older, --free and --dry-run belong to --prune": not prune
+            and (older is not None or free is not None or dry_run),
+        }
+    )
     lab = lab_of(invocation)
-    chosen = lab.board(board)
-    with ProgressView() as view, connect_board(chosen) as transport:
-        shown = RunView(view)
-        if recipes:
-            read = [
-                read_recipe(find_recipe(name, lab.root), set_values, lab_root=lab.root)
-                for name in recipes
-            ]
-            prepared = [prepare(recipe, chosen, lab.root, shown.step) for recipe in read]
-        else:
-            prepared = _all(lab, chosen, shown)
-
-        def agree(plan: DeployPlan) -> None:
-            shown.note(_plan_text(plan, chosen))
-            if plan.bytes > ASK_BYTES and not yes:
-                view.bars.stop()
-                click.confirm(f"Send {size(plan.bytes)} to {chosen.name}?", abort=True, err=True)
-                view.bars.start()
-
-        plan = deploy_recipes(
-            prepared,
-            chosen,
-            transport,
-            lab_root=lab.root,
-            agree=agree,
-            observer=shown,
-        )
-        shown.end_step()
+    chosen = choose_boards(lab, boards, tags, every=every)
+    with ProgressView() as view:
+        if prune:
+            policy = PrunePolicy(older, free)
+            return prune_boards(
+                lab, chosen, view, policy, Pins(pins, unpins), dry_run=dry_run, as_json=as_json
+            )
+        if verify:
+            return verify_boards(lab, chosen, view, as_json=as_json)
+        pace = None if limit_rate is None else Pace(limit_rate)
+        prepared = _prepared(lab, chosen, recipes, set_values, RunView(view))
+        visits = _deliver(lab, chosen, prepared, view, pace, only_plan=only_plan, yes=yes)
     if as_json:
-        click.echo(json.dumps(_plan_json(plan, chosen), indent=2))
+        click.echo(json.dumps([offer_json(visit) for visit in visits], indent=2))
+    elif not only_plan:
+        for visit in visits:
+            click.echo(result_text(visit))
+    return max((visit.error.exit_status for visit in visits if visit.error), default=ExitStatus.OK)
+
+
+def _deliver(
+    lab: LabFile,
+    boards: Sequence[Board],
+    prepared: Mapping[str, list[Prepared]],
+    view: ProgressView,
+    pace: Pace | None,
+    *,
+    only_plan: bool,
+    yes: bool,
+) -> list[Visit]:
+    """See what the boards lack, ask, and bring it. Raises what befell the only board."""
+    with ExitStack() as links:
+        visits = [
+            Visit(board, links.enter_context(connect_board(board)), prepared[board.target])
+            for board in boards
+        ]
+        shown = BoardsView(view, len(visits))
+        with Fleet(visits, lab.root, shown, pace) as fleet:
+            fleet.meet()
+            for visit in fleet.alive:
+                if visit.offer is not None:
+                    view.say(offer_text(visit.offer))
+            fleet.refuse_impossible()
+            if not only_plan:
+                _agree(fleet, view, yes=yes)
+                fleet.deliver()
+    shown.end()
+    if len(visits) == 1 and visits[0].error is not None:
+        raise visits[0].error
+    return visits
+
+
+def _refuse_nonsense(wrong: Mapping[str, object]) -> None:
+    """Raise UsageError with the first sentence that holds."""
+    for sentence, holds in wrong.items():
+        if holds:
+            raise click.UsageError(sentence)
+
+
+def choose_boards(
+    lab: LabFile, names: Sequence[str], tags: Sequence[str], *, every: bool
+) -> list[Board]:
+    """The boards that options name; without any, the lab's default. Raises ConfigError."""
+    known = lab.lab.boards
+    if every:
+        return list(known.values())
+    for tag in tags:
+        if not any(tag in board.tags for board in known.values()):
+            raise ConfigError(f"no board in {lab.path} has the tag {tag}")
+    named = [lab.board(name) for name in names]
+    tagged = [board for board in known.values() if set(tags) & set(board.tags)]
+    found = {board.name: board for board in (*named, *tagged)}
+    return list(found.values()) or [lab.board(None)]
+
+
+def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> None:
+    """Ask where it is much, or where something will not fit. Raises ConfigError: nobody to ask."""
+    offers = [visit.offer for visit in fleet.alive if visit.offer is not None]
+    total = sum(offer.plan.bytes for offer in offers)
+    unfit = sum(len(offer.warnings) for offer in offers)
+    if yes or not (unfit or total > ASK_BYTES):
+        return
+    what = f"{unfit} variants do not fit in memory" if unfit else f"{size(total)} have to be sent"
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{what}, and there is no terminal to ask at", hint="say --yes to go on")
+    view.bars.stop()
+    click.confirm(f"{what}; send {size(total)}?", abort=True, err=True)
+    view.bars.start()
+
+
+def _prepared(
+    lab: LabFile,
+    boards: Sequence[Board],
+    recipes: Sequence[str],
+    set_values: tuple[str, ...],
+    shown: RunView,
+) -> dict[str, list[Prepared]]:
+    """What each target's boards need, found once for all of them."""
+    firsts = {board.target: board for board in reversed(boards)}
+    read: Callable[[Board], list[Prepared]]
+    if recipes:
+        wanted = [
+            read_recipe(find_recipe(name, lab.root), set_values, lab_root=lab.root)
+            for name in recipes
+        ]
+
+        def read(board: Board) -> list[Prepared]:
+            return [prepare(recipe, board, lab.root, shown.step) for recipe in wanted]
     else:
-        click.echo(
-            f"{chosen.name} has all {len(plan.objects)} files; {len(plan.missing)} were sent"
-        )
+
+        def read(board: Board) -> list[Prepared]:
+            return _all(lab, board, shown)
+
+    try:
+        return {target: read(board) for target, board in firsts.items()}
+    finally:
+        shown.end_step()
 
 
 def _all(lab: LabFile, board: Board, shown: RunView) -> list[Prepared]:
@@ -106,22 +230,3 @@ def _all(lab: LabFile, board: Board, shown: RunView) -> list[Prepared]:
             hint="name a recipe, or write one: `labctl init`",
         )
     return prepared
-
-
-def _plan_text(plan: DeployPlan, board: Board) -> str:
-    if not plan.missing:
-        return f"{board.name} lacks nothing"
-    lines = [f"{board.name} lacks {len(plan.missing)} files, {size(plan.bytes)}:"]
-    lines += [f"  {item.name}  {size(item.size_bytes)}" for item in plan.missing]
-    return "\n".join(lines)
-
-
-def _plan_json(plan: DeployPlan, board: Board) -> dict[str, object]:
-    return {"board": board.name, "wanted": _listed(plan.objects), "sent": _listed(plan.missing)}
-
-
-def _listed(objects: tuple[Object, ...]) -> list[dict[str, object]]:
-    return [
-        {"name": item.name, "sha256": item.sha256, "size_bytes": item.size_bytes}
-        for item in objects
-    ]

@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "artifacts",
         "List, prove, compare and remove what was built.",
     ),
-    "deploy": ("labctl.cli.deploy", "deploy", "Bring tools and models to a board."),
+    "deploy": ("labctl.cli.deploy", "deploy", "Bring tools and models to boards."),
     "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),

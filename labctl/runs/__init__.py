@@ -1,20 +1,33 @@
 """From a recipe and a board to records that stay."""
 
 from labctl.runs.conduct import RunRequest, conduct
-from labctl.runs.deploying import deploy_recipes
+from labctl.runs.deploying import Offer, wanted_objects
+from labctl.runs.fit import Fit
+from labctl.runs.fleet import Fleet, FleetView, Visit
 from labctl.runs.observer import Observer
 from labctl.runs.plan import PlannedTrial
 from labctl.runs.prepare import Prepared, prepare, read_recipe
 from labctl.runs.runner import Outcome
+from labctl.runs.session import BoardMeeting, BoardSession, bring_agent, hold_board, meet_board
 
 __all__ = [
+    "BoardMeeting",
+    "BoardSession",
+    "Fit",
+    "Fleet",
+    "FleetView",
     "Observer",
+    "Offer",
     "Outcome",
     "PlannedTrial",
     "Prepared",
     "RunRequest",
+    "Visit",
+    "bring_agent",
     "conduct",
-    "deploy_recipes",
+    "hold_board",
+    "meet_board",
     "prepare",
     "read_recipe",
+    "wanted_objects",
 ]

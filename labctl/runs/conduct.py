@@ -3,7 +3,7 @@
 import importlib.metadata
 import platform
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,19 +13,19 @@ from labctl.build import Artifact
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
-from labctl.deploy import deploy, plan
-from labctl.engines import MemoryNeed
+from labctl.deploy import DeployOptions, Stopwatch, deploy, refuse
 from labctl.errors import HostError
-from labctl.records import ArtifactIdentity, BoardFacts, ModelIdentity, RunRecord
-from labctl.runs.deploying import program_object, sending, wanted_objects
+from labctl.records import ArtifactIdentity, RunRecord
+from labctl.runs.deploying import make_offer, program_object, sending
 from labctl.runs.directory import RunDirectory, index_of, new_run_id
 from labctl.runs.execute import Bench, DeployedModel
+from labctl.runs.fit import memory_of, settled_variants
 from labctl.runs.observer import Observer
 from labctl.runs.plan import TOKENS, Amount, Plan, make_plan
 from labctl.runs.predict import predictions, trial_predictor
 from labctl.runs.prepare import Prepared, prepare
 from labctl.runs.runner import Outcome, Runner
-from labctl.runs.session import BoardSession, agent_artifact, hold_board
+from labctl.runs.session import BoardSession, agent_artifact, bring_agent, meet_board
 from labctl.transport import Transport
 
 #: How long a lost link is taken up again before the run ends; the job on the board goes on.
@@ -51,26 +51,24 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
     """
     recipe, board = request.recipe, request.board
     prepared = prepare(recipe, board, request.lab_root, observer.step)
-    with hold_board(
-        board,
-        transport,
-        lab_root=request.lab_root,
-        on_sent=sending(observer),
-    ) as session:
+    with meet_board(board, transport, lab_root=request.lab_root) as met:
+        offer = make_offer(met, [prepared])
+        refuse(offer.problems, board.name)
+        session = bring_agent(met, request.lab_root, sending(observer))
         # Planned before gigabytes are sent: what does not fit is refused at once.
-        variants, notes = _settled(prepared, session.facts)
+        variants, notes = settled_variants(prepared, session.facts)
         max_seconds = min(recipe.max_time, board.limits.max_time or recipe.max_time)
         plan_made = _plan(prepared, variants, session, max_seconds)
-        notes += plan_made.notes
+        notes += [*plan_made.notes, *offer.warnings]
         for note in notes:
             observer.note(f"note: {note}")
-        wanted = plan(
+        watch = Stopwatch()
+        paths = deploy(
             session.store,
-            wanted_objects(prepared),
-            session.facts,
-            limit_bytes=board.limits.storage,
+            offer.plan,
+            DeployOptions(progress=sending(observer), pace=watch, on_loss=observer.link_lost),
         )
-        paths = deploy(session.store, wanted, sending(observer))
+        watch.note(met.rate_file)
         models = {
             key: DeployedModel(file.identity, paths[file.identity.sha256])
             for key, file in prepared.models.items()
@@ -110,28 +108,12 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             _index(directory, run, observer)
 
 
-def _settled(prepared: Prepared, facts: BoardFacts) -> tuple[list[Variant], list[str]]:
-    """The variants with every open parameter decided, and what was decided."""
-    variants: list[Variant] = []
-    notes: list[str] = []
-    for variant in prepared.recipe.variants():
-        settled = prepared.engine.settle(
-            prepared.engine.parameters(variant.parameters),
-            facts,
-            prepared.models[variant.model_key].identity,
-        )
-        decided = settled.parameters.model_dump(mode="json", exclude_none=True)
-        variants.append(replace(variant, parameters=decided))
-        notes += [note for note in settled.notes if note not in notes]
-    return variants, notes
-
-
 def _plan(
     prepared: Prepared, variants: list[Variant], session: BoardSession, max_seconds: float
 ) -> Plan:
     recipe = prepared.recipe
     predicted = predictions(
-        {variant.slug: _need(prepared, variant) for variant in variants},
+        {variant.slug: memory_of(prepared, variant) for variant in variants},
         session.facts,
         session.target.expectations,
         prepared.prompt,
@@ -153,13 +135,6 @@ def _plan(
         min_tokens=recipe.min_tokens,
         predict=trial_predictor(predicted if prepared.engine.is_generation else {}),
     )
-
-
-def _need(prepared: Prepared, variant: Variant) -> tuple[ModelIdentity, MemoryNeed]:
-    """A variant's model, and the memory that it takes."""
-    model = prepared.models[variant.model_key].identity
-    parameters = prepared.engine.parameters(variant.parameters)
-    return model, prepared.engine.memory(parameters, model)
 
 
 def _run_record(

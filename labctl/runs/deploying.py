@@ -1,39 +1,58 @@
-"""Bringing what recipes need to a board."""
+"""Bringing what recipes need to boards."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from labctl.config.lab import Board
-from labctl.deploy import DeployPlan, Object, deploy, plan
+from labctl.deploy import (
+    DeployPlan,
+    Object,
+    OnProgress,
+    known_rate,
+    plan,
+    problems,
+)
+from labctl.errors import LabctlError
+from labctl.runs.fit import Fit, fits_of
 from labctl.runs.observer import Observer
 from labctl.runs.prepare import Prepared
-from labctl.runs.session import OnSent, hold_board
-from labctl.transport import Transport
+from labctl.runs.session import BoardMeeting
 
 
-def deploy_recipes(
-    prepared: Sequence[Prepared],
-    board: Board,
-    transport: Transport,
-    *,
-    lab_root: Path,
-    agree: Callable[[DeployPlan], None],
-    observer: Observer,
-) -> DeployPlan:
-    """Send what a board lacks of what recipes need; the plan that was carried out.
+@dataclass(frozen=True)
+class Offer:
+    """What a deploy would do to a board, known before the first byte moves.
 
-    ``agree`` sees the plan before the first byte moves, and may raise. Raises what
-    :func:`labctl.runs.session.hold_board`, :func:`labctl.deploy.plan` and
-    :func:`labctl.deploy.deploy` raise.
+    ``problems`` are all reasons why it cannot; ``bytes_per_second`` is the speed of an earlier
+    delivery to this board, None where there was none.
     """
+
+    board: Board
+    plan: DeployPlan
+    fits: tuple[Fit, ...]
+    problems: tuple[LabctlError, ...]
+    bytes_per_second: float | None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What will be slow, or fail, for want of memory."""
+        return [text for fit in self.fits if (text := fit.warning())]
+
+    @property
+    def seconds(self) -> float | None:
+        """How long sending takes at the speed of before; None where that is not known."""
+        if self.bytes_per_second is None:
+            return 0.0 if not self.plan.missing else None
+        return self.plan.bytes / self.bytes_per_second
+
+
+def make_offer(met: BoardMeeting, prepared: Sequence[Prepared]) -> Offer:
+    """Look at a board and say what recipes need of it. Raises LinkError, BoardError."""
     objects = {item.sha256: item for one in prepared for item in wanted_objects(one)}
-    with hold_board(board, transport, lab_root=lab_root, on_sent=sending(observer)) as session:
-        wanted = plan(
-            session.store, objects.values(), session.facts, limit_bytes=board.limits.storage
-        )
-        agree(wanted)
-        deploy(session.store, wanted, sending(observer))
-    return wanted
+    wanted = plan(met.store, objects.values())
+    found = problems(wanted, met.survey(), met.facts, limit_bytes=met.board.limits.storage)
+    fits = [fit for one in prepared for fit in fits_of(one, met.facts, met.target.expectations)]
+    return Offer(met.board, wanted, tuple(fits), tuple(found), known_rate(met.rate_file))
 
 
 def wanted_objects(prepared: Prepared) -> list[Object]:
@@ -53,7 +72,7 @@ def program_object(prepared: Prepared) -> Object:
     )
 
 
-def sending(observer: Observer) -> OnSent:
+def sending(observer: Observer) -> OnProgress:
     """What shows an observer how far an object is."""
 
     def sent(item: Object, done: int) -> None:

@@ -1,16 +1,25 @@
 """A board held by this process: nobody else's on this host meanwhile, with the agent on it."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from labctl.board import BoardAgent, BoardLease, BoardStore, Lease, probe
+from labctl.board import (
+    BoardAgent,
+    BoardLease,
+    BoardStore,
+    Lease,
+    Pruner,
+    Survey,
+    probe,
+    survey,
+)
 from labctl.build import Artifact, find_artifact
 from labctl.config.lab import Board
 from labctl.config.target import Target, load_target
-from labctl.deploy import Object, agent_object, deploy, plan
+from labctl.deploy import DeployOptions, Object, OnProgress, agent_object, deploy, plan
 from labctl.errors import BoardError, ConfigError, HostTimeout
 from labctl.files import locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution
@@ -21,12 +30,36 @@ AGENT_PRODUCT = "agent"
 #: What ``uname -m`` says to 32-bit programs on a 64-bit kernel.
 _COMPATIBLE = {"aarch64": "armv8l"}
 
-OnSent = Callable[[Object, int], None]
+
+@dataclass(frozen=True)
+class BoardMeeting:
+    """A board that is ours until the context ends, with nothing of ours brought there yet."""
+
+    board: Board
+    target: Target
+    facts: BoardFacts
+    store: BoardStore
+    transport: Transport
+    #: What this host remembers of the board; a suffix says what.
+    state: Path
+
+    def survey(self) -> Survey:
+        """What its workdir can take. Raises what :func:`labctl.board.survey` raises."""
+        return survey(self.transport, self.board.workdir)
+
+    def agent_object(self, lab_root: Path) -> Object:
+        """The agent that belongs on it. Raises ConfigError: not built yet."""
+        return agent_object(self.facts, lambda machine: _agent_file(machine, self.target, lab_root))
+
+    @property
+    def rate_file(self) -> Path:
+        """Where the speed of its link is noted."""
+        return self.state.with_suffix(".rate")
 
 
 @dataclass(frozen=True)
 class BoardSession:
-    """A board that is ours until the context ends."""
+    """A board that is ours until the context ends, with the agent on it."""
 
     board: Board
     target: Target
@@ -34,6 +67,7 @@ class BoardSession:
     store: BoardStore
     agent: BoardAgent
     leases: BoardLease
+    transport: Transport
     known_epoch: Path
 
     def take_lease(self, lab_name: str) -> Lease:
@@ -42,23 +76,28 @@ class BoardSession:
         The epoch is above every one that this host has ever had of the board. Raises what
         :meth:`BoardLease.acquire` raises.
         """
-        try:
-            known = int(self.known_epoch.read_text())
-        except (FileNotFoundError, ValueError):
-            known = 0
-        taken = self.leases.acquire(lab_name, minimum_epoch=known)
+        taken = self.leases.acquire(lab_name, minimum_epoch=self._last_epoch or 0)
         write_atomic(self.known_epoch, f"{taken.epoch}\n")
         return taken
 
+    def pruner(self) -> Pruner:
+        """Who removes what is not used from it."""
+        return Pruner(self.transport, self.board.workdir, self.agent, self.leases, self._last_epoch)
+
+    @property
+    def _last_epoch(self) -> int | None:
+        try:
+            return int(self.known_epoch.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
 
 @contextmanager
-def hold_board(
-    board: Board, transport: Transport, *, lab_root: Path, on_sent: OnSent
-) -> Iterator[BoardSession]:
-    """Hold a board: lock, facts, agent. Other hosts are kept out by its lease alone.
+def meet_board(board: Board, transport: Transport, *, lab_root: Path) -> Iterator[BoardMeeting]:
+    """Lock a board and ask for its facts. Other hosts are kept out by its lease alone.
 
     Raises BoardError (another labctl of this host has it), ConfigError (target and board do not
-    fit; agent not built), and what probing and deploying raise.
+    fit), and what probing raises.
     """
     target = load_target(board.target, lab_root)
     state = _state_of(transport.label, board)
@@ -69,25 +108,46 @@ def hold_board(
         held.enter_context(_exclusive(board, _state_of(facts.boot_id, board).with_suffix(".lock")))
         _check_machine(target, facts)
         store = BoardStore(transport, board.workdir)
-        wanted = agent_object(facts, lambda machine: _agent_file(machine, target, lab_root))
-        paths = deploy(store, plan(store, [wanted], facts), on_sent)
-        agent = BoardAgent(transport, paths[wanted.sha256], board.workdir)
-        # The agent hashes with the CPU's SHA instructions where there are any.
-        if isinstance(transport, HdcTransport):
-            transport.board_hash = BoardHash("sha256", (agent.path, "hash"))
-        facts = agent.refine(facts)
-        _check_features(target, facts)
-        yield BoardSession(
-            board,
-            target,
-            facts,
-            BoardStore(
-                transport, board.workdir, hash_command=(agent.path, "hash"), agent=agent.path
-            ),
-            agent,
-            BoardLease(transport, board.workdir),
-            state.with_suffix(".epoch"),
-        )
+        yield BoardMeeting(board, target, facts, store, transport, state)
+
+
+def bring_agent(met: BoardMeeting, lab_root: Path, on_sent: OnProgress) -> BoardSession:
+    """Put the agent on a board; from then on it does the hashing.
+
+    Raises ConfigError (agent not built, CPUs without the target's instructions), and what
+    deploying and :meth:`BoardAgent.refine` raise.
+    """
+    wanted = met.agent_object(lab_root)
+    paths = deploy(met.store, plan(met.store, [wanted]), DeployOptions(progress=on_sent))
+    transport, workdir = met.transport, met.board.workdir
+    agent = BoardAgent(transport, paths[wanted.sha256], workdir)
+    # The agent hashes with the CPU's SHA instructions where there are any.
+    if isinstance(transport, HdcTransport):
+        transport.board_hash = BoardHash("sha256", (agent.path, "hash"))
+    facts = agent.refine(met.facts)
+    _check_features(met.target, facts)
+    return BoardSession(
+        met.board,
+        met.target,
+        facts,
+        BoardStore(transport, workdir, hash_command=(agent.path, "hash"), agent=agent.path),
+        agent,
+        BoardLease(transport, workdir),
+        transport,
+        met.state.with_suffix(".epoch"),
+    )
+
+
+@contextmanager
+def hold_board(
+    board: Board, transport: Transport, *, lab_root: Path, on_sent: OnProgress
+) -> Iterator[BoardSession]:
+    """Hold a board with the agent on it.
+
+    Raises what :func:`meet_board` and :func:`bring_agent` raise.
+    """
+    with meet_board(board, transport, lab_root=lab_root) as met:
+        yield bring_agent(met, lab_root, on_sent)
 
 
 def _state_of(way: str, board: Board) -> Path:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from labctl.board import BoardStore
-from labctl.deploy import Object, agent_object, deploy, describe, plan
-from labctl.errors import BoardNoSpace, ConfigError
+from labctl.deploy import DeployOptions, Object, agent_object, deploy, describe, plan
+from labctl.errors import ConfigError
 from labctl.records import BoardFacts, Execution
 from labctl.transport import connect
 
@@ -37,16 +37,17 @@ def objects(tmp_path: Path) -> list[Object]:
 
 
 def test_everything_is_sent_once(store: BoardStore, objects: list[Object]) -> None:
-    first = plan(store, [*objects, objects[0]], FACTS)
+    first = plan(store, [*objects, objects[0]])
     assert [item.name for item in first.missing] == ["tool", "model"]
     assert first.bytes == sum(item.size_bytes for item in objects)
     seen: dict[str, int] = {}
-    paths = deploy(store, first, lambda item, sent: seen.update({item.name: sent}))
+    options = DeployOptions(progress=lambda item, sent: seen.update({item.name: sent}))
+    paths = deploy(store, first, options)
     assert seen == {item.name: item.size_bytes for item in objects}
     for item in objects:
         assert Path(paths[item.sha256]).read_bytes() == item.local.read_bytes()
     assert Path(paths[objects[0].sha256]).stat().st_mode & 0o111
-    second = plan(store, objects, FACTS)
+    second = plan(store, objects)
     assert (second.missing, second.bytes) == ((), 0)
     seen.clear()
     assert deploy(store, second) == paths
@@ -56,43 +57,18 @@ def test_everything_is_sent_once(store: BoardStore, objects: list[Object]) -> No
 def test_the_same_content_under_two_names_is_sent_once(store: BoardStore, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(b"same")
-    made = plan(store, [describe(tmp_path / "a"), describe(tmp_path / "b")], FACTS)
+    made = plan(store, [describe(tmp_path / "a"), describe(tmp_path / "b")])
     assert len(made.objects) == 2
     assert len(made.missing) == 1
     assert made.bytes == 4
 
 
-def test_a_board_without_space_is_refused_before_the_first_byte(
-    store: BoardStore, objects: list[Object]
-) -> None:
-    small = FACTS.model_copy(update={"storage_free_bytes": 34_000_000})
-    with pytest.raises(BoardNoSpace, match=r"lacks 4\.6 MB: 5\.0 MB have to be sent") as caught:
-        plan(store, objects, small)
-    assert caught.value.details == "tool: 2.0 MB\nmodel: 3.0 MB"
-    assert not Path(store.directory).exists()
-
-
-def test_a_full_board_that_has_everything_is_no_problem(
-    store: BoardStore, objects: list[Object]
-) -> None:
-    deploy(store, plan(store, objects, FACTS))
-    full = FACTS.model_copy(update={"storage_free_bytes": 0})
-    assert plan(store, objects, full).missing == ()
-
-
-def test_a_board_that_does_not_tell_its_space_is_tried(
-    store: BoardStore, objects: list[Object]
-) -> None:
-    silent = FACTS.model_copy(update={"storage_free_bytes": None})
-    assert len(plan(store, objects, silent).missing) == 2
-
-
 def test_what_was_finished_before_an_error_stays(store: BoardStore, objects: list[Object]) -> None:
-    made = plan(store, objects, FACTS)
+    made = plan(store, objects)
     objects[1].local.write_bytes(b"changed")
     with pytest.raises(ConfigError, match="changed"):
         deploy(store, made)
-    assert [item.name for item in plan(store, objects, FACTS).missing] == ["model"]
+    assert [item.name for item in plan(store, objects).missing] == ["model"]
 
 
 def test_an_object_is_described_by_its_content(tmp_path: Path) -> None:

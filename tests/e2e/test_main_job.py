@@ -92,10 +92,12 @@ def test_deploy_sends_once_and_says_what(lab: LabUnderTest) -> None:
     lab.recipe()
     first = lab.run("deploy", "--json")
     assert first.exit_status == 0, said(first)
-    names = [item["name"] for item in json.loads(first.text)["sent"]]
+    (told,) = json.loads(first.text)
+    names = [item["name"] for item in told["sent"]]
     assert names == ["llama-completion", "tiny.gguf"]
     second = lab.run("deploy", "--json")
-    assert json.loads(second.text)["sent"] == []
+    (told,) = json.loads(second.text)
+    assert told["sent"] == []
     assert "vb lacks nothing" in said(second)
 
 

@@ -1,0 +1,128 @@
+"""What a deploy says: before it, while it goes on, after it."""
+
+import threading
+import time
+
+from labctl.cli.progress import ProgressView, Step
+from labctl.deploy import Object
+from labctl.errors import InfraError
+from labctl.runs import FleetView, Offer, Visit
+from labctl.units import duration, size
+
+
+def offer_text(offer: Offer) -> str:
+    """What is missing, how long it takes, what fits, and what stands in the way."""
+    name, plan = offer.board.name, offer.plan
+    if plan.missing:
+        lines = [f"{name} lacks {len(plan.missing)} files, {size(plan.bytes)}{_time(offer)}:"]
+        lines += [f"  {item.name}  {size(item.size_bytes)}" for item in plan.missing]
+    else:
+        lines = [f"{name} lacks nothing"]
+    lines += [f"  memory: {fit.told()}" for fit in offer.fits]
+    lines += [f"  warning: {warning}" for warning in offer.warnings]
+    lines += [f"  in the way: {problem.message}" for problem in offer.problems]
+    return "\n".join(lines)
+
+
+def _time(offer: Offer) -> str:
+    if offer.seconds is None or offer.bytes_per_second is None:
+        return ", for a time that is not known: nothing was sent there from this host before"
+    return f", about {duration(offer.seconds * 1e9)} at {size(offer.bytes_per_second)}/s"
+
+
+def result_text(visit: Visit) -> str:
+    """How a board ended, in one line."""
+    name, offer = visit.board.name, visit.offer
+    if visit.error is not None or offer is None:
+        return f"{name}: {visit.error.message if visit.error else 'nothing was done'}"
+    text = f"{name} has all {len(offer.plan.objects)} files; {len(offer.plan.missing)} were sent"
+    if visit.watch and visit.watch.bytes_per_second:
+        text += f": {size(visit.watch.sent_bytes)} at {size(visit.watch.bytes_per_second)}/s"
+    return text
+
+
+def offer_json(visit: Visit) -> dict[str, object]:
+    """The outcome of one board, for programs."""
+    offer, error = visit.offer, visit.error
+    told: dict[str, object] = {
+        "board": visit.board.name,
+        "error": error and {"kind": error.kind, "blame": error.blame, "message": error.message},
+    }
+    if offer is not None:
+        told |= {
+            "wanted": [_listed(item) for item in offer.plan.objects],
+            "missing": [_listed(item) for item in offer.plan.missing],
+            "sent": [_listed(item) for item in visit.sent],
+            "missing_bytes": offer.plan.bytes,
+            "expected_seconds": offer.seconds,
+            "link_bytes_per_second": offer.bytes_per_second,
+            "warnings": offer.warnings,
+            "problems": [problem.message for problem in offer.problems],
+            "sent_bytes": visit.watch.sent_bytes if visit.watch else 0,
+        }
+    return told
+
+
+def _listed(item: Object) -> dict[str, object]:
+    return {"name": item.name, "sha256": item.sha256, "size_bytes": item.size_bytes}
+
+
+class BoardsView(FleetView):
+    """One bar for each board: how much it has, how fast, what comes just now."""
+
+    def __init__(self, view: ProgressView, boards: int):
+        self._view = view
+        self._boards = boards
+        self._lock = threading.Lock()
+        self._steps: dict[str, Step] = {}
+        self._done: dict[str, dict[str, int]] = {}
+        self._began: dict[str, tuple[float, int]] = {}
+        self._lost: set[str] = set()
+
+    def moved(self, visit: Visit, item: Object, done_bytes: int) -> None:
+        """Move the board's bar."""
+        name, offer = visit.board.name, visit.offer
+        wanted = {o.sha256 for o in offer.plan.missing} if offer else set()
+        with self._lock:
+            self._lost.discard(name)
+            if item.sha256 not in wanted:
+                return  # the agent: it is not worth a bar
+            if name not in self._steps:
+                total = offer.plan.bytes if offer else None
+                self._steps[name] = self._view.open(f"send to {name}", total)
+            done = self._done.setdefault(name, {})
+            done[item.sha256] = done_bytes
+            whole, now = sum(done.values()), time.monotonic()
+            # What was there already, from an earlier attempt, was not fast: it was not sent.
+            since, then = self._began.setdefault(name, (now, whole))
+            rate = (whole - then) / (now - since) if now > since else 0.0
+            speed = f", {size(rate)}/s" if rate > 0 else ""
+            self._steps[name].update(whole, note=f"{item.name}{speed}")
+
+    def lost(self, visit: Visit, error: InfraError) -> None:
+        """One line each time, however often it is tried again."""
+        name = visit.board.name
+        with self._lock:
+            if name not in self._lost:
+                self._lost.add(name)
+                self._view.say(f"{name}: {error.message}; trying again")
+
+    def ended(self, visit: Visit) -> None:
+        """Take the bar away; with several boards, an error is told at once."""
+        name, error = visit.board.name, visit.error
+        with self._lock:
+            step = self._steps.pop(name, None)
+            if step and error is None:
+                step.finish()
+            elif step:
+                step.abandon()
+            if error is not None and self._boards > 1:
+                self._view.say(f"{name}: {error.message}")
+                for line in (f"hint: {error.hint}" if error.hint else "", error.details or ""):
+                    if line:
+                        self._view.say(f"  {line}")
+
+    def end(self) -> None:
+        """Nothing moves any more."""
+        for step in self._steps.values():
+            step.abandon()

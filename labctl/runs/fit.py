@@ -1,0 +1,107 @@
+"""Whether what a recipe runs fits in a board's memory, and what it costs where it does not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from labctl.config.target import Expectations
+from labctl.config.variants import Variant
+from labctl.engines import MemoryNeed
+from labctl.records import BoardFacts, ModelIdentity
+from labctl.runs.predict import predictions
+from labctl.runs.prepare import Prepared
+from labctl.units import duration, size
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One variant against one board.
+
+    ``memory_bytes`` is what is available, ``total_bytes`` all there is; None where the board does
+    not tell. ``seconds_per_token`` is predicted, where the target's storage is known.
+    """
+
+    variant: str
+    need: MemoryNeed
+    bytes_per_token: int
+    memory_bytes: int | None
+    total_bytes: int | None
+    seconds_per_token: float | None = None
+    storage_bytes_per_second: float | None = None
+
+    def told(self) -> str:
+        """Each part of the need, and what there is."""
+        need = self.need
+        parts = [f"{size(need.mapped_bytes)} weights mapped"]
+        if need.repacked_bytes:
+            parts.append(f"{size(need.repacked_bytes)} repacked")
+        for count, what in ((need.kv_bytes, "KV cache"), (need.compute_bytes, "compute buffers")):
+            parts.append(f"{what} unknown" if count is None else f"{size(count)} {what}")
+        there = "" if self.memory_bytes is None else f" of {size(self.memory_bytes)} available"
+        return f"{self.variant}: {size(need.total_bytes)}{there}: {', '.join(parts)}"
+
+    def warning(self) -> str | None:
+        """What to expect where it does not fit; None where it does, or nothing is known."""
+        if self.total_bytes is not None and self.need.anonymous_bytes > self.total_bytes:
+            return (
+                f"{self.variant} needs {size(self.need.anonymous_bytes)} that the kernel cannot"
+                f" drop, the board has {size(self.total_bytes)}: expect it to be killed"
+            )
+        if self.memory_bytes is None or self.need.total_bytes <= self.memory_bytes:
+            return None
+        return (
+            f"{self.variant} will not fit in {size(self.memory_bytes)}: expect to re-read"
+            f" {size(self.bytes_per_token)} from storage for every token{self._pace()}"
+        )
+
+    def _pace(self) -> str:
+        if self.seconds_per_token is None or self.storage_bytes_per_second is None:
+            return ""
+        return (
+            f", about {duration(self.seconds_per_token * 1e9)} a token at"
+            f" {size(self.storage_bytes_per_second)}/s"
+        )
+
+
+def settled_variants(prepared: Prepared, facts: BoardFacts) -> tuple[list[Variant], list[str]]:
+    """The variants with every open parameter decided, and what was decided."""
+    variants: list[Variant] = []
+    notes: list[str] = []
+    for variant in prepared.recipe.variants():
+        settled = prepared.engine.settle(
+            prepared.engine.parameters(variant.parameters),
+            facts,
+            prepared.models[variant.model_key].identity,
+        )
+        decided = settled.parameters.model_dump(mode="json", exclude_none=True)
+        variants.append(replace(variant, parameters=decided))
+        notes += [note for note in settled.notes if note not in notes]
+    return variants, notes
+
+
+def memory_of(prepared: Prepared, variant: Variant) -> tuple[ModelIdentity, MemoryNeed]:
+    """A settled variant's model, and the memory that it takes."""
+    model = prepared.models[variant.model_key].identity
+    parameters = prepared.engine.parameters(variant.parameters)
+    return model, prepared.engine.memory(parameters, model)
+
+
+def fits_of(
+    prepared: Prepared, facts: BoardFacts, expectations: Expectations | None
+) -> Sequence[Fit]:
+    """Every variant of a recipe against a board."""
+    variants, _ = settled_variants(prepared, facts)
+    needs = {variant.slug: memory_of(prepared, variant) for variant in variants}
+    predicted = predictions(needs, facts, expectations, prepared.prompt)
+    storage = expectations.storage_read_bytes_per_s if expectations else None
+    return [
+        Fit(
+            f"{prepared.recipe.name} {slug}",
+            need,
+            model.bytes_per_token,
+            facts.memory_available_bytes or facts.memory_total_bytes,
+            facts.memory_total_bytes,
+            predicted[slug].seconds_per_token if slug in predicted else None,
+            storage,
+        )
+        for slug, (model, need) in needs.items()
+    ]
