@@ -6,12 +6,12 @@ from typing import Any
 from labctl.config.names import did_you_mean, listed
 from labctl.config.recipe import EngineChoice
 from labctl.engines.base import Engine
-from labctl.engines.llama_cpp import LlamaBench, LlamaCpp
+from labctl.engines.llama_cpp import LlamaBench, LlamaCpp, LlamaPerplexity
 from labctl.errors import ConfigError
 
 #: By engine and tool; a recipe that names no tool means the first.
 _ENGINES: Mapping[str, Mapping[str, type[Engine[Any]]]] = {
-    "llama_cpp": {engine.intent: engine for engine in (LlamaCpp, LlamaBench)},
+    "llama_cpp": {engine.intent: engine for engine in (LlamaCpp, LlamaBench, LlamaPerplexity)},
 }
 
 

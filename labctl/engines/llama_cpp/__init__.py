@@ -3,5 +3,12 @@
 from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.parameters import LlamaBenchParameters, LlamaCppParameters
+from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
 
-__all__ = ["LlamaBench", "LlamaBenchParameters", "LlamaCpp", "LlamaCppParameters"]
+__all__ = [
+    "LlamaBench",
+    "LlamaBenchParameters",
+    "LlamaCpp",
+    "LlamaCppParameters",
+    "LlamaPerplexity",
+]

@@ -62,6 +62,16 @@ _SYMPTOMS = (
         _SMALLER,
     ),
     _symptom(
+        r"you need at least [0-9]{1,20} tokens to evaluate perplexity",
+        "the text is too short for one chunk and its context",
+        "use a longer text, or a smaller parameter context",
+    ),
+    _symptom(
+        r"Unexpected negative standard deviation|failed to open file|unexpected end of file",
+        "the text was not read, or gave no estimate",
+        "look at the end of its log",
+    ),
+    _symptom(
         r"error: failed to load model",
         "the model cannot be loaded",
         f"{_DEPLOY_AGAIN}; llama-bench does not say more: try the same model with tool: completion",
@@ -95,10 +105,19 @@ def diagnose(job: JobStatus, raw: RawOutput) -> LabctlError | None:
         return None
     tail = raw.stderr[-_TAIL_BYTES:].decode(errors="replace")
     shown = tail[-_SHOWN_BYTES:]
-    if job.outcome in ("exited", "signaled"):
-        for symptom in _SYMPTOMS:
-            if symptom.pattern.search(tail):
-                return ProgramFailed(
-                    f"llama.cpp failed: {symptom.message}", hint=symptom.hint, details=shown
-                )
+    if job.outcome in ("exited", "signaled") and (found := recognised(raw)):
+        return found
     return diagnose_outcome(job, program="llama.cpp", output_tail=shown)
+
+
+def recognised(raw: RawOutput) -> ProgramFailed | None:
+    """The failure that the last words tell of, whatever the exit status."""
+    tail = raw.stderr[-_TAIL_BYTES:].decode(errors="replace")
+    for symptom in _SYMPTOMS:
+        if symptom.pattern.search(tail):
+            return ProgramFailed(
+                f"llama.cpp failed: {symptom.message}",
+                hint=symptom.hint,
+                details=tail[-_SHOWN_BYTES:],
+            )
+    return None

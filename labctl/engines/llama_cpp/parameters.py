@@ -32,11 +32,6 @@ class LlamaParameters(EngineParameters):
     )
     batch: int = Field(2048, ge=1, le=1 << 20, description="logical batch size (-b)")
     ubatch: int = Field(512, ge=1, le=1 << 20, description="physical batch size (-ub)")
-    warmup: bool | None = Field(
-        None,
-        description="an extra pass over all weights before timing; default: yes, if they fit in"
-        " the board's memory",
-    )
     repack: bool | None = Field(
         None,
         description="let llama.cpp copy weights to a faster layout in memory that cannot be paged"
@@ -44,7 +39,17 @@ class LlamaParameters(EngineParameters):
     )
 
 
-class LlamaCppParameters(LlamaParameters):
+class TimedParameters(LlamaParameters):
+    """What the programs that measure time have in common."""
+
+    warmup: bool | None = Field(
+        None,
+        description="an extra pass over all weights before timing; default: yes, if they fit in"
+        " the board's memory",
+    )
+
+
+class LlamaCppParameters(TimedParameters):
     """Parameters of a text completion."""
 
     tokens: int = Field(ge=1, le=_MOST_TOKENS, description="tokens to generate (-n)")
@@ -77,7 +82,7 @@ class LlamaCppParameters(LlamaParameters):
         return self
 
 
-class LlamaBenchParameters(LlamaParameters):
+class LlamaBenchParameters(TimedParameters):
     """Parameters of llama-bench."""
 
     prompt_tokens: int = Field(
@@ -106,3 +111,19 @@ class LlamaBenchParameters(LlamaParameters):
     def context(self) -> int:
         """Positions that the longer of the tests needs."""
         return self.depth + max(self.prompt_tokens, self.tokens)
+
+
+class LlamaPerplexityParameters(LlamaParameters):
+    """Parameters of llama-perplexity."""
+
+    context: int = Field(
+        512, ge=_LEAST_CONTEXT, le=_MOST_CONTEXT, description="tokens of each chunk (-c)"
+    )
+    chunks: int | None = Field(
+        None, ge=1, le=1_000_000, description="chunks to read at most (--chunks); default: all"
+    )
+
+    @property
+    def sequences(self) -> int:
+        """Chunks that are read side by side, as the program decides it from the batch."""
+        return max(1, self.batch // self.context)

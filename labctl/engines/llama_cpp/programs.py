@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 from labctl.config.names import listed
 from labctl.engines.base import Inputs, Tool
-from labctl.engines.llama_cpp.parameters import LlamaCppParameters, LlamaParameters
+from labctl.engines.llama_cpp.parameters import (
+    LlamaCppParameters,
+    LlamaParameters,
+    TimedParameters,
+)
 from labctl.errors import ConfigError
 
 #: Dialects: names of sets of flags.
@@ -86,7 +90,7 @@ def common_words(parameters: LlamaParameters) -> list[str]:
     words = ["-b", str(parameters.batch), "-ub", str(parameters.ubatch)]
     if parameters.threads is not None:
         words += ["-t", str(parameters.threads)]
-    if parameters.warmup is False:
+    if isinstance(parameters, TimedParameters) and parameters.warmup is False:
         words.append("--no-warmup")
     return words
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from labctl.engines.base import MemoryNeed, Settled
-from labctl.engines.llama_cpp.parameters import LlamaParameters
+from labctl.engines.llama_cpp.parameters import LlamaParameters, TimedParameters
 from labctl.records import BoardFacts, ModelIdentity
 
 P = TypeVar("P", bound=LlamaParameters)
@@ -25,7 +25,8 @@ def settle(
         else:
             notes.append("the board does not tell its cores: llama.cpp chooses the threads")
     available = facts.memory_available_bytes
-    if available is None and None in (parameters.warmup, parameters.repack):
+    warmup_open = isinstance(parameters, TimedParameters) and parameters.warmup is None
+    if available is None and (warmup_open or parameters.repack is None):
         notes.append("the board does not tell its free memory: weights are taken to fit")
     if parameters.repack is None:
         with_copies = need_of(parameters.model_copy(update={"repack": True}), model)
@@ -33,7 +34,7 @@ def settle(
         decided["repack"] = fits
         if not fits:
             notes.append(f"{model.key}: no repacking, the copied weights would not fit in memory")
-    if parameters.warmup is None:
+    if warmup_open:
         need = need_of(parameters.model_copy(update={"repack": False}), model)
         fits = available is None or need.total_bytes <= available
         decided["warmup"] = fits

@@ -1,0 +1,115 @@
+"""llama-perplexity: how well a model foresees a text.
+
+It prints the running estimate after each chunk on stdout, ``[1]12.3456,[2]…``, and at its end
+``Final estimate: PPL = 12.3456 +/- 0.12345`` on stderr, older versions on stdout (``perplexity`` in
+``tools/perplexity/perplexity.cpp``). A text that is too short ends it with status 0.
+"""
+
+import math
+import re
+from collections.abc import Collection
+
+from labctl.engines.base import Engine, Inputs, MemoryNeed, RawOutput, Settled, Tool
+from labctl.engines.llama_cpp import failures, programs
+from labctl.engines.llama_cpp.memory import memory_need
+from labctl.engines.llama_cpp.parameters import LlamaPerplexityParameters
+from labctl.engines.llama_cpp.settling import settle
+from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
+from labctl.records import BoardFacts, Check, JobStatus, Measure, ModelIdentity, TimingRecord
+
+PROGRAM = "llama-perplexity"
+#: The name of the recipe's file.
+TEXT = "text"
+MEASURE = "perplexity"
+
+_CHUNK = re.compile(rb"\[([0-9]{1,10})\](-?[0-9]{1,30}\.[0-9]{1,10}|-?nan|-?inf),")
+_FINAL = re.compile(
+    rb"Final estimate: PPL = ([0-9]{1,30}\.[0-9]{1,10}) \+/- ([0-9]{1,30}\.[0-9]{1,10})"
+)
+
+
+class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
+    """The perplexity of a text."""
+
+    name = "llama_cpp"
+    intent = "perplexity"
+    product = "llama.cpp"
+    parameters_model = LlamaPerplexityParameters
+    files = (TEXT,)
+
+    def settle(
+        self, parameters: LlamaPerplexityParameters, facts: BoardFacts, model: ModelIdentity
+    ) -> Settled[LlamaPerplexityParameters]:
+        """One thread for each core; repacking only where the copies fit."""
+        return settle(parameters, facts, model, self.memory)
+
+    def memory(self, parameters: LlamaPerplexityParameters, model: ModelIdentity) -> MemoryNeed:
+        """Weights, the caches of all chunks that are read side by side, compute buffer."""
+        return memory_need(parameters, model, context=parameters.context * parameters.sequences)
+
+    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
+        """``llama-perplexity``, with the flags of its version."""
+        return programs.choose(PROGRAM, self.intent, available, offered)
+
+    def command(
+        self, tool: Tool, parameters: LlamaPerplexityParameters, inputs: Inputs
+    ) -> list[str]:
+        """The text is read byte for byte; its one last newline is left out by the program."""
+        if TEXT not in inputs.files:
+            raise ConfigError("llama-perplexity needs a text", hint="name it in files.text")
+        argv = [*programs.start(inputs), "-f", inputs.files[TEXT], "--no-escape"]
+        argv += ["-c", str(parameters.context), "--chunks", str(parameters.chunks or -1)]
+        argv += programs.common_words(parameters)
+        if parameters.repack is False:
+            argv.append("--no-repack")
+        # A pass beforehand changes no estimate; older versions always make one.
+        return [*argv, "-fit", "off", "--no-warmup"] if tool.dialect == programs.NEW else argv
+
+    def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
+        """What its last words mean: it ends with status 0 after some failures too."""
+        failure = failures.diagnose(job, raw)
+        if failure is None and _FINAL.search(raw.stderr + raw.stdout) is None:
+            return failures.recognised(raw)
+        return failure
+
+    def parse(self, raw: RawOutput, parameters: LlamaPerplexityParameters) -> TimingRecord:
+        """The final estimate with its standard error; the estimate after each chunk."""
+        chunks = [(int(number), float(value)) for number, value in _CHUNK.findall(raw.stdout)]
+        finals = _FINAL.findall(raw.stderr) + _FINAL.findall(raw.stdout)
+        if [number for number, _ in chunks] != list(range(1, len(chunks) + 1)):
+            raise _not_understood("its chunks are not numbered 1, 2, 3 …", raw)
+        if len(finals) != 1 or not chunks:
+            raise _not_understood(
+                f"{len(chunks)} chunks and {len(finals)} final estimates were printed", raw
+            )
+        if parameters.chunks is not None and len(chunks) > parameters.chunks:
+            raise _not_understood(f"{len(chunks)} chunks, {parameters.chunks} were asked for", raw)
+        value, error = float(finals[0][0]), float(finals[0][1])
+        running = [estimate for _, estimate in chunks]
+        if not all(math.isfinite(estimate) and estimate >= 1 for estimate in [*running, value]):
+            raise _not_understood("an estimate is not a number of 1 or more", raw)
+        if value != running[-1]:
+            raise _not_understood(f"final {value} is not the last running {running[-1]}", raw)
+        measure = Measure(name=MEASURE, unit="1", values=tuple(running), value=value, error=error)
+        return TimingRecord(perf_format=PROGRAM, measures=(measure,))
+
+    def checks(
+        self, timing_record: TimingRecord, parameters: LlamaPerplexityParameters
+    ) -> tuple[Check, ...]:
+        """As many chunks as asked for."""
+        read = len(timing_record.measures[0].values)
+        return (
+            Check(
+                name="chunks",
+                ok=None if parameters.chunks is None else read == parameters.chunks,
+                detail=f"{read} of {parameters.chunks or 'all'} chunks",
+            ),
+        )
+
+
+def _not_understood(what: str, raw: RawOutput) -> OutputNotUnderstood:
+    return OutputNotUnderstood(
+        f"llama-perplexity's output is not understood: {what}",
+        hint="is it a version that labctl does not know?",
+        details=(raw.stdout[-1000:] + b"\n" + raw.stderr[-1000:]).decode(errors="replace"),
+    )
