@@ -5,28 +5,29 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import agent_builds
 import pytest
 from interleaved import medians, show
+from slow_link import slow_link
 from virtual_process import virtual_board_process
 
-from labctl.board import BoardStore, StoredObject
-from labctl.board.chunks import ChunkedFile
+from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
+from labctl.deploy import Object, deploy, plan
 from labctl.hdc import Session, send_file
 from labctl.transport import Transport, connect, remote_words
-from labctl.virtual import Control
-from labctl.virtual.faults import Slow
 
 pytestmark = [pytest.mark.bench, pytest.mark.usefixtures("private_state")]
 
 FILE_BYTES = 512 << 20
-#: What a board on USB 2 takes, bytes per second.
-USB2 = 30_000_000
+#: What a board on USB 2 takes, bytes per second, and one on gigabit Ethernet.
+LINKS = {"USB 2": 30_000_000, "gigabit Ethernet": 110_000_000}
 SLOW_BYTES = 96 << 20
+BOARDS = 8
 
 
 @dataclass
@@ -51,20 +52,20 @@ class Bench:
 
 
 @contextmanager
-def bench_on(directory: Path) -> Iterator[Bench]:
-    with (
-        virtual_board_process(directory) as board,
-        connect("hdc", link="tcp", address=board.address) as transport,
-    ):
+def bench_on(directory: Path, bytes_per_second: int | None = None) -> Iterator[Bench]:
+    with ExitStack() as stack:
+        board = stack.enter_context(virtual_board_process(directory))
+        address = board.address
+        if bytes_per_second is not None:
+            address = stack.enter_context(slow_link(address, bytes_per_second))
+        transport = stack.enter_context(connect("hdc", link="tcp", address=address))
         agent = f"{board.workdir}/agent"
         Path(agent).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(agent_builds.native_agent(), agent)
-        host, _, port = board.address.rpartition(":")
+        host, _, port = address.rpartition(":")
         session = Session.connect(host, int(port), timeout=10)
-        try:
-            yield Bench(board.directory, board.workdir, agent, transport, session)
-        finally:
-            session.close()
+        stack.callback(session.close)
+        yield Bench(board.directory, board.workdir, agent, transport, session)
 
 
 @pytest.fixture
@@ -144,10 +145,58 @@ def test_delivery_against_other_ways(bench: Bench, tmp_path: Path) -> None:
     assert found["delivery"] < found["chunks as hdc files, appended"]
 
 
-def test_delivery_over_a_link_as_slow_as_usb_2(bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", list(LINKS))
+def test_delivery_over_a_real_links_speed(tmp_path: Path, link: str) -> None:
     local = tmp_path / "file"
     item = random_file(local, SLOW_BYTES)
-    for operation in ("send", "forward"):
-        Control(bench.directory).add(Slow(on=operation, rate=USB2, times=None))
-    found = medians(2, ways(bench, local, item))
-    tell(f"{SLOW_BYTES >> 20} MiB at {USB2 / 1e6:.0f} MB/s", found, SLOW_BYTES)
+    with bench_on(tmp_path / "board", LINKS[link]) as bench:
+        found = medians(3, ways(bench, local, item))
+    tell(f"{SLOW_BYTES >> 20} MiB over {link}", found, SLOW_BYTES)
+
+
+def test_fan_out(tmp_path: Path) -> None:
+    """To many boards at once, over links of their own, against one after the other."""
+    local = tmp_path / "file"
+    item = random_file(local, SLOW_BYTES)
+    number = itertools.count(1)
+    with ExitStack() as stack:
+        benches = [
+            stack.enter_context(bench_on(tmp_path / f"b{i}", LINKS["USB 2"])) for i in range(BOARDS)
+        ]
+        pool = stack.enter_context(ThreadPoolExecutor(BOARDS))
+
+        def one_after_the_other() -> None:
+            turn = next(number)
+            for bench in benches:
+                bench.fresh(turn).publish(local, item)
+
+        def at_once() -> None:
+            turn = next(number)
+            with ChunkedFile(local, item.sha256, item.size_bytes) as source:
+
+                def bring(bench: Bench) -> None:
+                    bench.fresh(turn).receive(source, item, options=DeliveryOptions())
+
+                list(pool.map(bring, benches))
+
+        found = medians(1, {"one after the other": one_after_the_other, "at once": at_once})
+    show(f"{SLOW_BYTES >> 20} MiB to {BOARDS} boards on USB 2", found, "one after the other")
+    assert found["at once"] < found["one after the other"] / 2
+
+
+def test_a_second_deploy_of_8_gb(bench: Bench, tmp_path: Path) -> None:
+    """Nothing crosses the link, and nothing is read: a stamp is believed."""
+    local = tmp_path / "model"
+    with local.open("wb") as file:
+        file.truncate(8 << 30)
+    sha256 = bench.transport.run(remote_words(bench.agent, "hash", str(local)), timeout=600).text
+    item = Object(sha256.split()[0], 8 << 30, local, "model")
+    store = bench.fresh(1)
+    there = Path(store.path(item.sha256))
+    there.parent.mkdir(parents=True)
+    with there.open("wb") as file:
+        file.truncate(item.size_bytes)
+    assert plan(store, [item]).missing == ()  # hashed once, and stamped
+    found = medians(5, {"second deploy": lambda: deploy(store, plan(store, [item]))})
+    print(f"\na second deploy of 8 GB: {found['second deploy']:.3f} s")
+    assert found["second deploy"] < 1

@@ -118,16 +118,24 @@ def test_looking_again_is_one_command_without_hashing(
     assert "sha256sum" not in link.commands[0]
 
 
-@pytest.mark.parametrize("change", ["content", "truncated", "longer", "same stat"])
+@pytest.mark.parametrize(
+    "change", ["content", "one bit", "truncated", "longer", "same stat", "replaced"]
+)
 def test_a_changed_file_is_found_and_replaced(
     store: BoardStore, tmp_path: Path, change: str
 ) -> None:
     local, item = content(tmp_path, b"good bytes")
     path = Path(store.publish(local, item))
     before = path.stat()
-    data = {"truncated": b"good", "longer": b"good bytes and more"}.get(change, b"evil bytes")
-    path.write_bytes(data)
-    if change == "same stat":
+    changes = {"truncated": b"good", "longer": b"good bytes and more", "one bit": b"good bytEs"}
+    data = changes.get(change, b"evil bytes")
+    if change == "replaced":
+        other = path.with_name("other")
+        other.write_bytes(data)
+        other.replace(path)
+    else:
+        path.write_bytes(data)
+    if change in ("same stat", "one bit", "replaced"):
         # The time of change cannot be set back.
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     elif change == "content":
@@ -241,6 +249,25 @@ def test_transfers_that_live_or_are_another_hosts_are_left_alone(
         assert alive.exists()
     assert foreign.exists()
     assert not forgotten.exists()
+
+
+def test_what_people_call_it_is_kept_beside_it(store: BoardStore, tmp_path: Path) -> None:
+    local, item = content(tmp_path)
+    named = StoredObject(item.sha256, item.size_bytes, "it's a model.gguf")
+    path = Path(store.publish(local, named))
+    path.with_name("stray").write_text("")
+    (found,) = store.contents()
+    assert (found, found.name) == (item, "it's a model.gguf")
+    store.remove(item.sha256)
+    assert [left.name for left in path.parent.iterdir()] == ["stray"]
+
+
+def test_looking_for_it_says_that_it_is_wanted(store: BoardStore, tmp_path: Path) -> None:
+    local, item = content(tmp_path)
+    stamp = Path(f"{store.publish(local, item)}.stamp")
+    os.utime(stamp, (1, 1))
+    assert store.missing([item]) == []
+    assert stamp.stat().st_mtime > 1
 
 
 def test_content_can_be_removed(store: BoardStore, tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+import pytest
+
+from labctl.board import Inventory, Kept, PrunePolicy, choose, find
+from labctl.errors import ConfigError
+
+DAY = 86400
+
+
+def kept(name: str, days: float | None, size_bytes: int = 100) -> Kept:
+    sha256 = name[0] * 64
+    age = None if days is None else int(days * DAY)
+    return Kept(f"store/{sha256}", size_bytes, age, sha256, name)
+
+
+A, B, C = kept("a.gguf", 40), kept("b.gguf", 10), kept("cli", 1)
+
+
+def there(
+    *objects: Kept,
+    partials: tuple[Kept, ...] = (),
+    jobs: tuple[Kept, ...] = (),
+    pins: tuple[str, ...] = (),
+    held: tuple[str, ...] = (),
+    free_bytes: int | None = 1000,
+    foreign_host: str | None = None,
+) -> Inventory:
+    return Inventory(
+        objects, partials, jobs, frozenset(pins), frozenset(held), free_bytes, foreign_host
+    )
+
+
+def test_what_is_old_goes() -> None:
+    assert choose(there(A, B, C), PrunePolicy(30 * DAY)) == [A]
+    assert choose(there(A, B, C), PrunePolicy()) == []
+
+
+def test_the_longest_unused_goes_until_there_is_room() -> None:
+    assert choose(there(C, B, A), PrunePolicy(free_bytes=1000)) == []
+    assert choose(there(C, B, A), PrunePolicy(free_bytes=1150)) == [A, B]
+    assert choose(there(C, B, A), PrunePolicy(free_bytes=9999)) == [A, B, C]
+
+
+def test_pins_running_jobs_and_what_is_needed_stay() -> None:
+    all_of_it = PrunePolicy(0, 9999)
+    assert choose(there(A, B, C, pins=(A.sha256 or "",)), all_of_it) == [B, C]
+    assert choose(there(A, B, C, held=(B.sha256 or "",)), all_of_it) == [A, C]
+    assert choose(there(A, B, C), PrunePolicy(0, 9999, (C.sha256 or "",))) == [A, B]
+
+
+def test_what_another_controller_used_lately_stays() -> None:
+    fresh = kept("fresh", 0.1)
+    assert choose(there(A, fresh, foreign_host="other"), PrunePolicy(0, 9999)) == [A]
+
+
+def test_a_clock_that_cannot_be_right_vouches_for_no_age() -> None:
+    odd = kept("odd", None)
+    assert choose(there(odd), PrunePolicy(DAY)) == []
+    assert choose(there(odd), PrunePolicy(free_bytes=9999)) == [odd]
+
+
+def test_leftovers_go_by_age_unless_they_may_be_under_way() -> None:
+    part, young = Kept("store/.part-x", 1, 40 * DAY), Kept("store/.part-y", 1, 60)
+    job, running = Kept("jobs/1", 1, 40 * DAY), Kept("jobs/2", 1, 40 * DAY)
+    found = there(partials=(part, young), jobs=(job, running), held=("jobs/2",))
+    assert choose(found, PrunePolicy(30 * DAY)) == [job, part]
+    assert choose(found, PrunePolicy(1)) == [job, part]
+
+
+def test_things_are_found_by_name_or_by_the_beginning_of_their_hash() -> None:
+    found = there(A, B, kept("b.gguf", 1))
+    assert find(found, "a.gguf") is A
+    assert find(found, "aaaaaa") is A
+    with pytest.raises(ConfigError, match=r"2 files on the board are called b\.gguf"):
+        find(found, "b.gguf")
+    with pytest.raises(ConfigError, match="no nothing on the board") as caught:
+        find(found, "nothing")
+    assert caught.value.hint == "there is: a.gguf, b.gguf"

@@ -1,0 +1,57 @@
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from labctl.deploy import Object, Pace, Sources, Stopwatch, known_rate
+from labctl.errors import ConfigError
+
+
+def test_a_rate_is_kept_also_by_several_together() -> None:
+    pace = Pace(1_000_000)
+    began = time.monotonic()
+
+    def send() -> None:
+        for _ in range(5):
+            pace(50_000)
+
+    threads = [threading.Thread(target=send) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # 500 kB; the last piece is paid for by the time after it, and a tenth of a second was saved up.
+    assert 0.3 <= time.monotonic() - began < 2
+
+
+def test_a_rate_that_boards_would_not_wait_for_is_refused() -> None:
+    with pytest.raises(ConfigError, match="too slow"):
+        Pace(99_999)
+
+
+def test_the_speed_of_a_link_is_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "rate"
+    assert known_rate(path) is None
+    few = Stopwatch()
+    few(1000)
+    few.note(path)
+    assert known_rate(path) is None
+    many = Stopwatch()
+    many(100 << 20)
+    many.note(path)
+    assert (known_rate(path) or 0) > 1_000_000
+    path.write_text("{}")
+    assert known_rate(path) is None
+
+
+def test_a_file_is_opened_once_for_all_who_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    item = Object("0" * 64, 7, path, "file")
+    sources = Sources()
+    with sources.reading(item) as one, sources.reading(item) as two:
+        assert one is two
+        assert one.chunk(0).data == b"content"
+    with sources.reading(item) as later:
+        assert later is not one

@@ -1,0 +1,195 @@
+"""``labctl deploy`` as users type it: several boards, plans, proofs, and what is removed."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labs import RECIPE, said
+from tiny_gguf import write_tiny_gguf
+
+from labctl import process
+from labctl.config.target import load_target
+from labctl.retry import wait_until
+from labctl.transport import connect, remote_words
+from labctl.virtual import Served, VirtualBoard, serving
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(3000),
+    pytest.mark.usefixtures("private_state"),
+]
+
+
+@dataclass
+class Lab:
+    root: Path
+    boards: tuple[Served, ...]
+
+    def run(self, *words: str, status: int = 0, **variables: str) -> process.Completed:
+        done = process.run(
+            [sys.executable, "-m", "labctl", "deploy", *words],
+            timeout=280,
+            cwd=self.root,
+            env={**os.environ, **variables},
+        )
+        assert done.exit_status == status, said(done)
+        assert "Traceback" not in said(done)
+        return done
+
+    def json(self, *words: str, status: int = 0) -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = json.loads(self.run(*words, "--json", status=status).text)
+        return told
+
+    def store(self, number: int = 0) -> Path:
+        return self.boards[number].workdir / "store"
+
+    def stored(self, name: str, number: int = 0) -> Path:
+        """The file that is called so in a board's store."""
+        (found,) = [p for p in self.store(number).glob("*.name") if p.read_text().strip() == name]
+        return found.with_suffix("")
+
+    def recipe(self, text: str = RECIPE) -> None:
+        (self.root / "recipes").mkdir(exist_ok=True)
+        (self.root / "recipes" / "tiny.yaml").write_text(text)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, rk3568: None) -> Iterator[Lab]:
+    root = tmp_path / "lab"
+    (root / "models").mkdir(parents=True)
+    write_tiny_gguf(root / "models" / "tiny.gguf")
+    emulator = load_target("rk3568").emulator
+    assert emulator is not None
+    # The board says that it emulates; no program of the target is started here.
+    words = (shutil.which(emulator.argv[0]) or sys.executable,)
+    plans = [VirtualBoard(name, tmp_path / name, emulator=words) for name in ("vb0", "vb1")]
+    with serving(*plans) as boards:
+        entries = [
+            f"  {board.name}: {{target: rk3568, workdir: {board.workdir}, tags: [desk],"
+            f' transport: {{kind: hdc, link: tcp, address: "{board.address}"}}}}\n'
+            for board in boards
+        ]
+        entries.append(
+            "  gone: {target: rk3568, transport: {kind: hdc, link: tcp, address: '127.0.0.1:1'}}\n"
+        )
+        text = "default_board: vb0\nboards:\n" + "".join(entries)
+        (root / "devices.yaml").write_text(text)
+        made = Lab(root, tuple(boards))
+        made.recipe()
+        yield made
+
+
+def test_one_boards_failure_does_not_stop_the_others(lab: Lab) -> None:
+    first = lab.json("--all", status=3)
+    assert [told["board"] for told in first] == ["vb0", "vb1", "gone"]
+    assert [item["name"] for item in first[1]["sent"]] == ["llama-completion", "tiny.gguf"]
+    assert first[2]["error"]["kind"] == "LinkRefused"
+    for number in range(2):
+        content = (lab.root / "models" / "tiny.gguf").read_bytes()
+        assert lab.stored("tiny.gguf", number).read_bytes() == content
+    second = lab.json("--tag", "desk")
+    assert [told["sent"] for told in second] == [[], []]
+
+
+def test_a_plan_moves_nothing(lab: Lab) -> None:
+    done = lab.run("--plan")
+    assert "vb0 lacks 2 files" in said(done)
+    assert "a time that is not known" in said(done)
+    assert "weights mapped" in said(done)
+    assert not lab.store().exists()
+
+
+def test_what_will_not_fit_is_refused_without_a_terminal_unless_allowed(lab: Lab) -> None:
+    lab.recipe(RECIPE.replace("context: 128", "context: 16777216, batch: 4096, ubatch: 4096"))
+    refused = lab.run(status=2)
+    assert "say --yes to go on" in said(refused)
+    assert "the kernel cannot drop" in said(refused)
+    assert not lab.store().exists()
+    assert "has all 2 files; 2 were sent" in lab.run("--yes").text
+
+
+def test_all_problems_are_told_before_the_first_byte(lab: Lab) -> None:
+    devices = lab.root / "devices.yaml"
+    text = devices.read_text().replace("tags: [desk]", "limits: {storage: 1kB}", 1)
+    devices.write_text(text.replace(str(lab.boards[0].workdir), "/proc/labctl"))
+    done = lab.run(status=3)
+    assert "vb0 cannot take these files, for 2 reasons; nothing was sent" in said(done)
+    assert "1. the board's shell user cannot write to /proc/labctl" in said(done)
+    assert "2. the board's limits.storage is 1.00 kB" in said(done)
+
+
+def test_damage_that_a_stamp_vouches_for_is_found_removed_and_mended(lab: Lab) -> None:
+    lab.run()
+    assert "3 of 3 files are good" in lab.run("--verify").text
+    path = lab.stored("tiny.gguf")
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    with connect("hdc", address=lab.boards[0].address) as transport:
+        quoted = remote_words(str(path))
+        stat = f"TZ=UTC0 stat -c '%s %i %y %z' {quoted} >{quoted}.stamp"
+        transport.run(stat, timeout=10).check()
+    assert lab.json()[0]["sent"] == []  # who can forge a stamp is believed until a proof
+    done = lab.run("--verify", status=3)
+    assert "vb0: tiny.gguf was damaged; it is removed" in done.text
+    assert "vb0: 2 of 3 files are good" in done.text
+    assert [item["name"] for item in lab.json()[0]["sent"]] == ["tiny.gguf"]
+    assert "3 of 3 files are good" in lab.run("--verify").text
+
+
+def test_what_was_not_used_for_long_goes_and_pins_stay(lab: Lab) -> None:
+    lab.run()
+    tool, model = lab.stored("llama-completion"), lab.stored("tiny.gguf")
+    long_ago = lab.store().stat().st_mtime - 40 * 86400
+    for path in (tool, model):
+        os.utime(f"{path}.stamp", (long_ago, long_ago))
+    left = lab.store() / f".part-{'a' * 64}"
+    left.write_bytes(b"half")
+    os.utime(left, (long_ago, long_ago))
+    assert "pinned: tiny.gguf" in lab.run("--pin", "tiny.gguf").text
+    planned = lab.run("--prune", "--dry-run").text
+    assert "would go: llama-completion" in planned
+    assert "unused for 40 days" in planned
+    assert tool.exists()
+    (told,) = lab.json("--prune", "--older", "30d")
+    assert sorted(item["name"] or item["path"] for item in told["removed"]) == [
+        "llama-completion",
+        f"store/{left.name}",
+    ]
+    assert (tool.exists(), left.exists(), model.exists()) == (False, False, True)
+    lab.run("--unpin", "tiny.gguf")
+    assert [i["name"] for i in lab.json("--prune", "--older", "30d")[0]["removed"]] == ["tiny.gguf"]
+    assert [path.read_text().strip() for path in lab.store().glob("*.name")] == ["agent"]
+
+
+def test_what_a_running_job_uses_stays(lab: Lab) -> None:
+    lab.run()
+    tool, model = lab.stored("llama-completion"), lab.stored("tiny.gguf")
+    long_ago = lab.store().stat().st_mtime - 40 * 86400
+    for path in (tool, model):
+        os.utime(f"{path}.stamp", (long_ago, long_ago))
+    agent, job = lab.stored("agent"), lab.boards[0].workdir / "jobs" / "1"
+    words = [agent, "run", "--dir", job, "--timeout", "100", "--epoch", "1", "--", "/bin/sleep"]
+    with connect("hdc", address=lab.boards[0].address) as transport:
+        make = remote_words("mkdir", "-p", str(job.parent))
+        script = f"{make} && {remote_words(*map(str, words), '90')} {remote_words(str(model))}"
+        # sleep refuses the second word; a shell that ignores it is what runs.
+        script = script.replace("/bin/sleep 90", "/bin/sh -c 'sleep 90'")
+        transport.run(script, timeout=30).check()
+        (told,) = lab.json("--prune", "--free", "1000TB")
+        assert [item["name"] for item in told["removed"]] == ["llama-completion"]
+        transport.run(remote_words(str(agent), "stop", "--dir", str(job)), timeout=30).check()
+        assert wait_until((job / "status.json").exists, timeout=20, interval=0.1)
+    (told,) = lab.json("--prune", "--free", "1000TB")
+    assert [item["name"] for item in told["removed"]] == ["tiny.gguf"]
+
+
+def test_a_limited_rate_is_kept(lab: Lab) -> None:
+    assert "too slow" in said(lab.run("--limit-rate", "10kB/s", status=2))
+    assert "2 were sent" in lab.run("--limit-rate", "50MB/s").text

@@ -1,0 +1,42 @@
+from labctl.engines import MemoryNeed
+from labctl.runs.fit import Fit
+
+GB = 1_000_000_000
+
+
+def fit(need: MemoryNeed, memory: int | None, seconds: float | None = None) -> Fit:
+    return Fit("q8", need, 3_200_000_000, memory, memory, seconds, 175e6)
+
+
+def test_a_model_larger_than_memory_is_told_with_what_it_costs() -> None:
+    need = MemoryNeed(3_300_000_000, 0, 67_000_000, None)
+    assert fit(need, 2 * GB, 18.3).warning() == (
+        "q8 will not fit in 2.00 GB: expect to re-read 3.20 GB from storage for every token,"
+        " about 18.3 s a token at 175 MB/s"
+    )
+    assert fit(need, 2 * GB).warning() == (
+        "q8 will not fit in 2.00 GB: expect to re-read 3.20 GB from storage for every token"
+    )
+
+
+def test_each_part_is_shown() -> None:
+    need = MemoryNeed(3_300_000_000, 3_100_000_000, 67_000_000, 150_000_000)
+    assert fit(need, 8 * GB).told() == (
+        "q8: 6.62 GB of 8.00 GB available: 3.30 GB weights mapped, 3.10 GB repacked,"
+        " 67.0 MB KV cache, 150 MB compute buffers"
+    )
+    assert "KV cache unknown" in fit(MemoryNeed(GB, 0, None, None), None).told()
+
+
+def test_what_fits_and_what_cannot_be_known_is_no_warning() -> None:
+    need = MemoryNeed(GB, 0, 0, 0)
+    assert fit(need, 2 * GB).warning() is None
+    assert fit(need, None).warning() is None
+
+
+def test_what_the_kernel_cannot_drop_kills() -> None:
+    warning = fit(MemoryNeed(GB, 0, 9 * GB, 0), 2 * GB).warning()
+    assert warning == (
+        "q8 needs 9.00 GB that the kernel cannot drop, the board has 2.00 GB:"
+        " expect it to be killed"
+    )
