@@ -96,13 +96,15 @@ class BoardAgent:
         self,
         spec: JobSpec,
         *,
+        again: bool = False,
         reattach_s: float = 120.0,
         on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> Started:
         """Start a job; it runs on when the link goes.
 
         When the link is lost meanwhile this asks again for ``reattach_s``; it never starts the job
-        twice, because a directory serves one job. Raises LeaseLost (a greater epoch holds the
+        twice, because a directory serves one job. ``again``: an earlier controller may have started
+        it, then it is that job. Raises LeaseLost (a greater epoch holds the
         board), ProgramFailed (the program cannot be started), ConfigError (its instruction set is
         not the board's), BoardNoSpace, BoardPermission, BoardError (the directory holds another
         job).
@@ -115,7 +117,7 @@ class BoardAgent:
                 on_link_loss(error)
 
         answer = retry_infra(
-            lambda: self._launch(spec, again=bool(losses)),
+            lambda: self._launch(spec, again=again or bool(losses)),
             on=LINK_LOSSES,
             timeout=reattach_s,
             on_retry=lost,
@@ -347,6 +349,12 @@ def _failure(kind: str, message: str, what: str) -> LabctlError:
             return ConfigError(
                 f"the board cannot execute this program: {message}",
                 hint="was it built for the board's target?",
+            )
+        case "cpus" | "nice":
+            return ConfigError(
+                f"the board does not give the job what was asked for: {message}",
+                hint="`labctl boards --json` tells how many CPUs it has, and they count from 0;"
+                " only root may raise a priority",
             )
         case "spawn-failed":
             return ProgramFailed(message, hint="`labctl deploy` puts programs on the board")

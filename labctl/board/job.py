@@ -27,6 +27,8 @@ class JobSpec:
     ``directory`` is the job's own, absolute, new: its working directory, where its files end up.
     ``argv[0]`` is an absolute path. ``timeout_s`` is held by the agent, on the board.
     ``lease_path`` is the lease that has to have no greater ``epoch``; None asks for none.
+    ``cpus`` is a list such as ``0-3,5`` of the CPUs that the program may use (None: all), ``nice``
+    is added to the priority of the agent.
     """
 
     directory: str
@@ -37,6 +39,8 @@ class JobSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     sample_ms: int = DEFAULT_SAMPLE_MS
     max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
+    cpus: str | None = None
+    nice: int = 0
 
     def agent_words(self, agent: str) -> tuple[str, ...]:
         """The words that start it; the variables come from ``env``, which boards have."""
@@ -52,6 +56,8 @@ class JobSpec:
             *lease,
             *("--sample-ms", str(self.sample_ms)),
             *("--max-output-bytes", str(self.max_output_bytes)),
+            *(() if self.cpus is None else ("--cpus", self.cpus)),
+            *(("--nice", str(self.nice)) if self.nice else ()),
             "--",
             *self.argv,
         )

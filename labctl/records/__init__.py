@@ -12,6 +12,7 @@ from labctl.records.probe import (
     StorageRate,
 )
 from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
+from labctl.records.telemetry import TelemetrySample
 from labctl.records.timing import BenchTest, Measure, SpanCheck, TimingRecord
 from labctl.records.trial import Check, Failure, JobStatus, TrialRecord, TrialState
 
@@ -39,6 +40,7 @@ __all__ = [
     "Slowdown",
     "SpanCheck",
     "StorageRate",
+    "TelemetrySample",
     "TensorMix",
     "TimingRecord",
     "TrialRecord",

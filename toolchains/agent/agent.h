@@ -2,10 +2,11 @@
 #ifndef LABCTL_AGENT_H
 #define LABCTL_AGENT_H
 
+#include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
 
-#define AGENT_VERSION "1"
+#define AGENT_VERSION "2"
 
 /* Exit statuses of the agent's own failures (sysexits.h where it has one). */
 enum {
@@ -34,7 +35,16 @@ struct run_options {
     const char *lease;        /* NULL: not asked */
     int64_t sample_ns;        /* 0: no telemetry */
     int64_t max_output_bytes; /* of both streams together */
+    const cpu_set_t *cpus;    /* NULL: all that there are */
+    int nice;                 /* added to what is inherited */
     char **argv;
+};
+
+struct bench_options {
+    const char *file; /* NULL for memory */
+    int64_t bytes;    /* 0: chosen by what there is */
+    int64_t ns;       /* for all measurements together */
+    int threads;      /* at most; 0: as many as CPUs */
 };
 
 struct receive_options {
@@ -48,6 +58,8 @@ int command_wait(const char *dir, int64_t ns);
 int command_stop(const char *dir, int64_t ns);
 int command_facts(void);
 int command_hash(char **files, uint64_t chunk_bytes);
+int command_bench_memory(const struct bench_options *options);
+int command_bench_storage(const struct bench_options *options);
 int command_exec(char **argv);
 int command_receive(const struct receive_options *options);
 

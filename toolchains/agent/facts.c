@@ -6,7 +6,8 @@
  *     sandbox, emulator      what a virtual board exports; null on a board
  *     cpus                   kinds of cores: count, implementer, part, model, features
  *     memory_total_bytes, memory_available_bytes, page_size_bytes
- *     temps_mc, freq_khz     as in the telemetry
+ *     temps_mc, freq_khz     as in the telemetry; left out where there are none
+ *     lowest_khz, highest_khz  CPU -> what its hardware can; left out where not told
  *     sha256                 what `agent hash` uses: "armv8" or "portable"
  *     mono_ns, utc_ns        the clocks now
  */
@@ -128,17 +129,6 @@ static void write_cpus(struct json *json)
     json_close(json, ']');
 }
 
-static void write_sensors(struct json *json, const char *key, const struct sensors *sensors)
-{
-    int64_t value;
-    json_key(json, key);
-    json_open(json, '{');
-    for (size_t i = 0; i < sensors->count; i++)
-        if (sensor_read(&sensors->list[i], &value))
-            json_member_int(json, sensors->list[i].name, value);
-    json_close(json, '}');
-}
-
 int command_facts(void)
 {
     static struct sensors sensors;
@@ -163,9 +153,13 @@ int command_facts(void)
     json_member_count(&json, "memory_available_bytes", meminfo_bytes(meminfo, "MemAvailable"));
     json_member_int(&json, "page_size_bytes", sysconf(_SC_PAGESIZE));
     sensors_open_zones(&sensors);
-    write_sensors(&json, "temps_mc", &sensors);
-    sensors_open_frequencies(&sensors);
-    write_sensors(&json, "freq_khz", &sensors);
+    sensors_write(&sensors, "temps_mc", &json);
+    sensors_open_cpufreq(&sensors, "scaling_cur_freq");
+    sensors_write(&sensors, "freq_khz", &json);
+    sensors_open_cpufreq(&sensors, "cpuinfo_min_freq");
+    sensors_write(&sensors, "lowest_khz", &json);
+    sensors_open_cpufreq(&sensors, "cpuinfo_max_freq");
+    sensors_write(&sensors, "highest_khz", &json);
     json_member_string(&json, "sha256", sha256_implementation());
     json_member_int(&json, "mono_ns", monotonic_ns());
     json_member_int(&json, "utc_ns", clock_ns(CLOCK_REALTIME));

@@ -28,35 +28,67 @@ static void default_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* In the child: become the program, or write the errno to `report`. */
-static void become(char **argv, const char *path, int dir, const int streams[2], int report,
+struct spawn_failure {
+    int error;
+    enum spawn_step step;
+};
+
+static bool take_cpus(const cpu_set_t *wanted)
+{
+    cpu_set_t got;
+    if (!wanted)
+        return true;
+    if (sched_setaffinity(0, sizeof *wanted, wanted) != 0 ||
+        sched_getaffinity(0, sizeof got, &got) != 0)
+        return false;
+    errno = ENODEV;
+    return CPU_EQUAL(wanted, &got); /* the kernel drops those that are not there in silence */
+}
+
+static bool take_nice(int increment)
+{
+    errno = 0;
+    return increment == 0 || nice(increment) != -1 || errno == 0;
+}
+
+/* In the child: become the program, or write a spawn_failure to `report`. */
+static void become(const struct job_call *call, const char *path, const int streams[2], int report,
                    pid_t supervisor)
 {
+    struct spawn_failure failure = { .step = SPAWN_CPUS };
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no job without its supervisor */
     if (getppid() != supervisor)
         _exit(EXIT_FAILURE);
     default_signals();
     int null = open("/dev/null", O_RDONLY);
+    if (!take_cpus(call->cpus))
+        goto failed;
+    failure.step = SPAWN_NICE;
+    if (!take_nice(call->nice))
+        goto failed;
+    failure.step = SPAWN_PROGRAM;
     if (null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(streams[0], STDOUT_FILENO) >= 0 &&
-        dup2(streams[1], STDERR_FILENO) >= 0 && fchdir(dir) == 0) {
+        dup2(streams[1], STDERR_FILENO) >= 0 && fchdir(call->dir) == 0) {
         if (null > STDERR_FILENO)
             close(null);
-        emulated_exec(path, argv, environ);
+        emulated_exec(path, call->argv, environ);
     }
-    int error = errno;
-    write_all(report, &error, sizeof error);
+failed:
+    failure.error = errno;
+    write_all(report, &failure, sizeof failure);
     _exit(EXIT_FAILURE);
 }
 
-static int exec_result(int report)
+static struct spawn_failure exec_result(int report)
 {
-    int error = 0;
+    struct spawn_failure failure;
     ssize_t got;
     do
-        got = read(report, &error, sizeof error);
+        got = read(report, &failure, sizeof failure);
     while (got < 0 && errno == EINTR);
-    return got == (ssize_t)sizeof error ? error : 0; /* closed by exec: it runs */
+    /* closed by exec: it runs */
+    return got == (ssize_t)sizeof failure ? failure : (struct spawn_failure){ 0 };
 }
 
 static void close_pair(int pair[2])
@@ -66,19 +98,19 @@ static void close_pair(int pair[2])
             close(pair[i]);
 }
 
-int job_spawn(struct job *job, char **argv, int dir, const char *dir_path, const char **emulator,
-              bool *exec_failed)
+int job_spawn(struct job *job, const struct job_call *call, const char **emulator,
+              enum spawn_step *step)
 {
     static char path[PATH_MAX];
     int out[2] = { -1, -1 }, err[2] = { -1, -1 }, report[2] = { -1, -1 }, error;
-    *exec_failed = false;
+    *step = SPAWN_RESOURCES;
     *emulator = NULL;
-    if (!find_program(argv[0], getenv("PATH"), path, sizeof path)) {
-        *exec_failed = true;
+    if (!find_program(call->argv[0], getenv("PATH"), path, sizeof path)) {
+        *step = SPAWN_PROGRAM;
         return errno;
     }
     *emulator = emulator_for(path, environ);
-    setenv("LABCTL_JOB", dir_path, 1); /* so that `agent stop` knows what a job left */
+    setenv("LABCTL_JOB", call->dir_path, 1); /* so that `agent stop` knows what a job left */
     if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0)
         goto failed;
     const int streams[2] = { out[1], err[1] };
@@ -89,18 +121,18 @@ int job_spawn(struct job *job, char **argv, int dir, const char *dir_path, const
     if (job->pid < 0)
         goto failed;
     if (job->pid == 0)
-        become(argv, path, dir, streams, report[1], supervisor);
+        become(call, path, streams, report[1], supervisor);
     close(out[1]);
     close(err[1]);
     close(report[1]);
-    error = exec_result(report[0]);
+    const struct spawn_failure failure = exec_result(report[0]);
     close(report[0]);
-    if (error) {
+    if (failure.error) {
         close(out[0]);
         close(err[0]);
         waitpid(job->pid, NULL, 0);
-        *exec_failed = true;
-        return error;
+        *step = failure.step;
+        return failure.error;
     }
     job->pipes[0] = out[0];
     job->pipes[1] = err[0];

@@ -2,9 +2,26 @@
 #ifndef LABCTL_JOB_H
 #define LABCTL_JOB_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+/* What may fail when a program is started. */
+enum spawn_step {
+    SPAWN_RESOURCES, /* of this machine */
+    SPAWN_CPUS,      /* not all of these CPUs are there for it */
+    SPAWN_NICE,      /* not permitted */
+    SPAWN_PROGRAM,   /* it cannot be executed */
+};
+
+struct job_call {
+    char **argv;
+    int dir; /* working directory, and its path */
+    const char *dir_path;
+    const cpu_set_t *cpus; /* NULL: as inherited */
+    int nice;              /* added to what is inherited */
+};
 
 struct job {
     pid_t pid;
@@ -18,9 +35,8 @@ struct job {
 
 /* Start argv in its own session, in the directory dir, with the streams in pipes.
  * emulator: where the emulator's command is put, NULL when it needs none.
- * 0, or the errno of what failed; with exec_failed true it was the program that could not be
- * executed, otherwise a resource of this machine. */
-int job_spawn(struct job *job, char **argv, int dir, const char *dir_path,
-              const char **emulator, bool *exec_failed);
+ * 0, or the errno of what failed at *step. */
+int job_spawn(struct job *job, const struct job_call *call, const char **emulator,
+              enum spawn_step *step);
 
 #endif

@@ -1,13 +1,15 @@
 /* The on-board agent of labctl: starts jobs, stamps what they print, and tells facts.
  *
  *     agent run --dir D --timeout S --epoch N [--lease FILE] [--sample-ms N]
- *               [--max-output-bytes N] -- program argument...
+ *               [--max-output-bytes N] [--cpus LIST] [--nice N] -- program argument...
  *     agent wait --dir D [--seconds S]
  *     agent stop --dir D [--seconds S]
  *     agent facts
  *     agent hash [--chunk BYTES] FILE...
  *     agent receive --file FILE --target FILE --size BYTES --chunk BYTES
  *                   [--executable 0|1] [--idle S]
+ *     agent bench-memory [--threads N] [--bytes N] [--seconds S]
+ *     agent bench-storage --file FILE [--threads N] [--bytes N] [--seconds S]
  *     agent exec -- program argument...
  *     agent version
  *
@@ -25,6 +27,7 @@
 
 #include "emulate.h"
 #include "json.h"
+#include "threads.h"
 #include "util.h"
 
 extern char **environ;
@@ -33,6 +36,8 @@ extern char **environ;
 #define DEFAULT_MAX_OUTPUT_BYTES (64LL << 20)
 #define DEFAULT_STOP_NS (15 * NS_PER_SECOND)
 #define DEFAULT_IDLE_NS (60 * NS_PER_SECOND)
+#define MEMORY_BENCH_NS (3 * NS_PER_SECOND)
+#define STORAGE_BENCH_NS (20 * NS_PER_SECOND)
 #define MAX_IDLE_NS (3600 * NS_PER_SECOND)
 /* Held in memory whole. */
 #define MAX_CHUNK_BYTES (64 << 20)
@@ -69,8 +74,10 @@ int fail(int status, const char *kind, const char *format, ...)
 /* The options of one command. An option is known to a command when its pointer is set. */
 struct options {
     const char **dir, **lease, **file, **target;
+    cpu_set_t *cpus;
+    int *nice;
     int64_t *timeout_ns, *wait_ns, *idle_ns;
-    uint64_t *epoch, *sample_ms, *max_output_bytes, *chunk_bytes, *size, *executable;
+    uint64_t *epoch, *sample_ms, *max_output_bytes, *chunk_bytes, *size, *executable, *threads, *bytes;
 };
 
 static bool take_number(const char *text, uint64_t most, uint64_t *value)
@@ -81,6 +88,16 @@ static bool take_number(const char *text, uint64_t most, uint64_t *value)
 static bool take_seconds(const char *text, int64_t *ns)
 {
     return parse_seconds(text, ns) && *ns <= MAX_SECONDS_NS;
+}
+
+static bool take_nice(const char *text, int *nice)
+{
+    uint64_t value;
+    const bool negative = *text == '-';
+    if (!take_number(text + negative, negative ? 20 : 19, &value))
+        return false;
+    *nice = negative ? -(int)value : (int)value;
+    return true;
 }
 
 /* True when the option is known; *good false when its value is not acceptable. */
@@ -112,6 +129,14 @@ static bool take_option(const struct options *known, const char *name, const cha
         *good = take_number(value, 1, known->executable);
     else if (known->size && strcmp(name, "--size") == 0)
         *good = take_number(value, INT64_MAX, known->size);
+    else if (known->cpus && strcmp(name, "--cpus") == 0)
+        *good = parse_cpus(value, known->cpus);
+    else if (known->nice && strcmp(name, "--nice") == 0)
+        *good = take_nice(value, known->nice);
+    else if (known->threads && strcmp(name, "--threads") == 0)
+        *good = take_number(value, THREADS_MOST, known->threads) && *known->threads > 0;
+    else if (known->bytes && strcmp(name, "--bytes") == 0)
+        *good = take_number(value, INT64_MAX, known->bytes) && *known->bytes > 0;
     else if (known->idle_ns && strcmp(name, "--idle") == 0)
         *good = take_seconds(value, known->idle_ns) && *known->idle_ns <= MAX_IDLE_NS;
     else
@@ -150,10 +175,13 @@ static int parse_run(char **words)
     struct run_options run = { 0 };
     uint64_t sample_ms = DEFAULT_SAMPLE_MS, max_output = DEFAULT_MAX_OUTPUT_BYTES;
     uint64_t epoch = UINT64_MAX;
+    static cpu_set_t cpus;
     const struct options known = { .dir = &run.dir,
                                    .lease = &run.lease,
                                    .timeout_ns = &run.timeout_ns,
                                    .epoch = &epoch,
+                                   .cpus = &cpus,
+                                   .nice = &run.nice,
                                    .sample_ms = &sample_ms,
                                    .max_output_bytes = &max_output };
     run.argv = parse(words, &known);
@@ -164,6 +192,7 @@ static int parse_run(char **words)
     if (!*run.argv || !**run.argv)
         return fail(EXIT_USAGE, "usage", "run needs a program");
     run.epoch = epoch;
+    run.cpus = CPU_COUNT(&cpus) ? &cpus : NULL;
     run.sample_ns = (int64_t)sample_ms * NS_PER_MS;
     run.max_output_bytes = (int64_t)max_output;
     return command_run(&run);
@@ -213,6 +242,23 @@ static int parse_receive(char **words)
     return command_receive(&receive);
 }
 
+static int parse_bench(char **words, bool storage)
+{
+    uint64_t threads = 0, bytes = 0;
+    struct bench_options bench = { .ns = storage ? STORAGE_BENCH_NS : MEMORY_BENCH_NS };
+    struct options known = { .threads = &threads, .bytes = &bytes, .wait_ns = &bench.ns };
+    if (storage)
+        known.file = &bench.file;
+    words = parse(words, &known);
+    if (!words)
+        return EXIT_USAGE;
+    if (*words || (storage && !bench.file))
+        return fail(EXIT_USAGE, "usage", "bench-storage needs --file, and no further arguments");
+    bench.threads = (int)threads;
+    bench.bytes = (int64_t)bytes;
+    return storage ? command_bench_storage(&bench) : command_bench_memory(&bench);
+}
+
 int command_exec(char **argv)
 {
     char path[PATH_MAX];
@@ -247,6 +293,10 @@ int main(int argc, char **argv)
         return parse_hash(words);
     if (strcmp(command, "receive") == 0)
         return parse_receive(words);
+    if (strcmp(command, "bench-memory") == 0)
+        return parse_bench(words, false);
+    if (strcmp(command, "bench-storage") == 0)
+        return parse_bench(words, true);
     if (strcmp(command, "exec") == 0)
         return parse_exec(words);
     if (strcmp(command, "facts") == 0 && !*words)
@@ -256,5 +306,7 @@ int main(int argc, char **argv)
         return 0;
     }
     return fail(EXIT_USAGE, "usage",
-                "agent run|wait|stop|facts|hash|receive|exec|version, not '%s'", command);
+                "agent run|wait|stop|facts|hash|receive|bench-memory|bench-storage|exec|version,"
+                " not '%s'",
+                command);
 }

@@ -109,27 +109,31 @@ static void stay_responsive(void)
     }
 }
 
-static void spawn_failed(int report, int error, bool exec_failed)
+static void spawn_failed(int report, int error, enum spawn_step step)
 {
-    const char *program = supervisor.options->argv[0];
-    int status = !exec_failed     ? EXIT_SYSTEM
-                 : error == ENOENT ? EXIT_NOT_FOUND
-                                   : EXIT_NOT_EXECUTABLE;
+    int status = step != SPAWN_PROGRAM ? EXIT_SYSTEM
+                 : error == ENOENT     ? EXIT_NOT_FOUND
+                                       : EXIT_NOT_EXECUTABLE;
+    const char *kind = step == SPAWN_CPUS   ? "cpus"
+                       : step == SPAWN_NICE ? "nice"
+                       : error == ENOEXEC   ? "exec-format"
+                                            : "spawn-failed";
     supervisor.outcome = "spawn-failed";
-    snprintf(supervisor.error, sizeof supervisor.error, "cannot execute %s: %s", program,
-             strerror(error));
+    snprintf(supervisor.error, sizeof supervisor.error, "cannot %s %s%s: %s",
+             step == SPAWN_NICE ? "change the priority of" : "execute",
+             supervisor.options->argv[0], step == SPAWN_CPUS ? " on those CPUs" : "",
+             error == ENODEV && step == SPAWN_CPUS ? "not all of them are there" : strerror(error));
     if (!supervisor.job.start_ns)
         supervisor.job.start_ns = monotonic_ns();
     status_write(&supervisor);
-    tell_failure(report, status, error == ENOEXEC ? "exec-format" : "spawn-failed", "%s",
-                 supervisor.error);
+    tell_failure(report, status, kind, "%s", supervisor.error);
 }
 
 /* The supervisor's life, from here to its end. */
 static int be_supervisor(int report)
 {
     char *line;
-    bool exec_failed;
+    enum spawn_step step;
     let_go(report);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     supervisor.signals = signal_descriptor();
@@ -140,10 +144,14 @@ static int be_supervisor(int report)
     }
     if (!open_sinks(report))
         return EXIT_DIRECTORY;
-    int error = job_spawn(&supervisor.job, supervisor.options->argv, supervisor.dir,
-                          supervisor.dir_path, &supervisor.emulator, &exec_failed);
+    const struct job_call call = { .argv = supervisor.options->argv,
+                                   .dir = supervisor.dir,
+                                   .dir_path = supervisor.dir_path,
+                                   .cpus = supervisor.options->cpus,
+                                   .nice = supervisor.options->nice };
+    int error = job_spawn(&supervisor.job, &call, &supervisor.emulator, &step);
     if (error) {
-        spawn_failed(report, error, exec_failed);
+        spawn_failed(report, error, step);
         return EXIT_SYSTEM;
     }
     stay_responsive();

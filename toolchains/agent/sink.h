@@ -10,7 +10,7 @@
 
 struct sink {
     int fd;
-    int error;      /* the errno of the first failed write; nothing is written after it */
+    _Atomic int error;      /* the errno of the first failed write; nothing is written after it */
     int64_t length; /* bytes taken, on disk or still held */
     size_t held;
     char buffer[SINK_BUFFER_BYTES];

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,24 @@
 #include "supervise.h"
 
 #define STATUS_RESERVED_BYTES 4096
+
+/* As it is, not as it was asked for. */
+static void write_scheduling(struct json *json, pid_t job)
+{
+    cpu_set_t cpus;
+    char text[256];
+    errno = 0;
+    int nice = getpriority(PRIO_PROCESS, (id_t)job);
+    json_key(json, "nice");
+    if (errno)
+        json_null(json);
+    else
+        json_int(json, nice);
+    const bool known = sched_getaffinity(job, sizeof cpus, &cpus) == 0;
+    if (known)
+        format_cpus(&cpus, text, sizeof text);
+    json_member_string(json, "cpus", known ? text : NULL);
+}
 
 bool started_write(const struct supervisor *s, char **line)
 {
@@ -26,6 +45,7 @@ bool started_write(const struct supervisor *s, char **line)
     json_member_int(&json, "start_utc_ns", s->job.start_utc_ns);
     json_member_int(&json, "epoch", (int64_t)s->options->epoch);
     json_member_string(&json, "emulator", s->emulator);
+    write_scheduling(&json, s->job.pid);
     json_key(&json, "argv");
     json_open(&json, '[');
     for (char **word = s->options->argv; *word; word++)

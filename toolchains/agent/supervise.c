@@ -94,6 +94,14 @@ static bool read_stream(struct supervisor *s, int stream)
     return false;
 }
 
+/* What is in the pipes now; a writer outside the tree could go on for ever. */
+static void take_rest(struct supervisor *s)
+{
+    for (int i = 0; i < 2; i++)
+        for (int reads = 0; s->job.pipes[i] >= 0 && reads < 16 && read_stream(s, i); reads++)
+            ;
+}
+
 static int64_t timeval_ns(struct timeval time)
 {
     return (int64_t)time.tv_sec * NS_PER_SECOND + (int64_t)time.tv_usec * 1000;
@@ -119,8 +127,8 @@ static void reap(struct supervisor *s)
         waitid(P_PID, (id_t)s->job.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
         info.si_pid == s->job.pid) {
         s->job.end_ns = monotonic_ns();
-        if (s->options->sample_ns)
-            telemetry_sample(&s->telemetry); /* its counters are there until it is reaped */
+        take_rest(s); /* before anything that may take its time */
+        sampler_stop(&s->sampler, true); /* its counters are there until it is reaped */
     }
     for (;;) {
         int status;
@@ -189,12 +197,6 @@ static void advance_phase(struct supervisor *s, int64_t now)
 
 static void periodic(struct supervisor *s, int64_t now)
 {
-    if (s->options->sample_ns && s->phase == RUNNING && now >= s->sample_ns) {
-        telemetry_sample(&s->telemetry);
-        s->sample_ns += s->options->sample_ns;
-        if (s->sample_ns < now) /* it was held up: no burst of samples afterwards */
-            s->sample_ns = now + s->options->sample_ns;
-    }
     if (s->phase == RUNNING && now >= s->lease_ns) {
         check_lease(s);
         s->lease_ns = now + LEASE_EVERY_NS;
@@ -203,7 +205,6 @@ static void periodic(struct supervisor *s, int64_t now)
         for (int i = 0; i < 2; i++)
             sink_flush(&s->streams[i]);
         sink_flush(&s->timeline);
-        sink_flush(&s->samples);
         s->flush_ns = now + FLUSH_EVERY_NS;
     }
     check_sinks(s);
@@ -217,11 +218,8 @@ static int64_t earliest(int64_t one, int64_t other)
 static struct timespec patience(const struct supervisor *s, int64_t now)
 {
     int64_t due = earliest(s->phase_end_ns, s->flush_ns);
-    if (s->phase == RUNNING) {
+    if (s->phase == RUNNING)
         due = earliest(due, s->lease_ns);
-        if (s->options->sample_ns)
-            due = earliest(due, s->sample_ns);
-    }
     if (s->phase == KILLING)
         due = earliest(due, now + KILL_AGAIN_NS);
     int64_t left = due > now ? due - now : 0;
@@ -236,8 +234,8 @@ void supervise(struct supervisor *s)
     s->children = true;
     s->flush_ns = now + FLUSH_EVERY_NS;
     s->lease_ns = now + LEASE_EVERY_NS;
-    s->sample_ns = now;
-    telemetry_open(&s->telemetry, &s->samples, s->job.pid);
+    if (s->options->sample_ns)
+        sampler_start(&s->sampler, &s->samples, s->job.pid, s->dir, s->options->sample_ns);
     sink_printf(&s->timeline, "labctl-timeline 1 %lld\n", (long long)s->job.start_ns);
     while (s->phase != OVER) {
         struct pollfd polled[3] = { { s->job.pipes[0], POLLIN, 0 },
@@ -259,10 +257,8 @@ void supervise(struct supervisor *s)
         if (now - woken > s->longest_pause_ns && s->phase == RUNNING)
             s->longest_pause_ns = now - woken;
     }
-    /* What a writer outside the tree holds open never ends: take what is there. */
-    for (int i = 0; i < 2; i++)
-        for (int reads = 0; s->job.pipes[i] >= 0 && reads < 16 && read_stream(s, i); reads++)
-            ;
+    take_rest(s);
+    sampler_stop(&s->sampler, false);
     for (int i = 0; i < 2; i++)
         sink_sync(&s->streams[i]);
     sink_sync(&s->timeline);

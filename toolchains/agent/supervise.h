@@ -6,8 +6,8 @@
 
 #include "agent.h"
 #include "job.h"
+#include "sampler.h"
 #include "sink.h"
-#include "telemetry.h"
 #include "util.h"
 
 enum phase {
@@ -32,12 +32,12 @@ struct supervisor {
     struct job job;
     const char *emulator;
     struct sink streams[2], timeline, samples;
-    struct telemetry telemetry;
+    struct sampler sampler;
 
     enum phase phase;
     int64_t phase_end_ns;
-    int64_t flush_ns, sample_ns, lease_ns; /* when each is next due */
-    bool children;                         /* something of the job still lives */
+    int64_t flush_ns, lease_ns; /* when each is next due */
+    bool children;              /* something of the job still lives */
 
     const char *outcome; /* why the agent ended it; NULL: it ended by itself */
     char error[512];     /* empty: none */

@@ -1,89 +1,29 @@
 #define _GNU_SOURCE
 #include "telemetry.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "json.h"
 #include "util.h"
 
-static void sensor_add(struct sensors *sensors, const char *path, const char *name)
-{
-    if (sensors->count == SENSORS_MAX)
-        return;
-    struct sensor *sensor = &sensors->list[sensors->count];
-    sensor->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (sensor->fd < 0)
-        return;
-    snprintf(sensor->name, sizeof sensor->name, "%s", name);
-    sensors->count++;
-}
+/* The proportional set is asked for this seldom, and never for more than 1/1000 of the time. */
+#define PSS_EVERY_NS (10 * NS_PER_SECOND)
+#define PSS_SHARE 1000
+#define THREADS_MAX 64
+#define SECTOR_BYTES 512 /* of the block layer's counters, whatever the device has */
 
-/* The paths of /sys that match, on a virtual board those that it made up; false for none. */
-static bool sys_glob(const char *pattern, size_t *prefix_length, glob_t *found)
-{
-    char path[PATH_MAX];
-    if (!sys_prefix(path, sizeof path))
-        return false;
-    *prefix_length = strlen(path);
-    size_t room = sizeof path - *prefix_length;
-    return snprintf(path + *prefix_length, room, "%s", pattern) < (int)room &&
-           glob(path, 0, NULL, found) == 0;
-}
+static const char *const pressures[] = { "cpu", "memory", "io" };
 
-void sensors_open_zones(struct sensors *sensors)
-{
-    glob_t found;
-    size_t prefix_length;
-    sensors->count = 0;
-    if (sys_glob("/sys/class/thermal/thermal_zone*", &prefix_length, &found)) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            char path[PATH_MAX], type[48] = "", name[64];
-            snprintf(path, sizeof path, "%s/type", found.gl_pathv[i]);
-            if (read_small(AT_FDCWD, path, type, sizeof type) > 0)
-                type[strcspn(type, "\n")] = '\0';
-            snprintf(name, sizeof name, "%.31s %.31s", strrchr(found.gl_pathv[i], '/') + 1, type);
-            snprintf(path, sizeof path, "%s/temp", found.gl_pathv[i]);
-            sensor_add(sensors, path, name);
-        }
-        globfree(&found);
-    }
-}
-
-void sensors_open_frequencies(struct sensors *sensors)
-{
-    glob_t found;
-    size_t prefix_length;
-    sensors->count = 0;
-    if (sys_glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq", &prefix_length,
-                 &found)) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            char name[16];
-            const char *number =
-                found.gl_pathv[i] + prefix_length + strlen("/sys/devices/system/cpu/cpu");
-            snprintf(name, sizeof name, "%d", atoi(number));
-            sensor_add(sensors, found.gl_pathv[i], name);
-        }
-        globfree(&found);
-    }
-}
-
-bool sensor_read(const struct sensor *sensor, int64_t *value)
-{
-    char text[32], *end;
-    if (reread_small(sensor->fd, text, sizeof text) <= 0)
-        return false;
-    *value = strtoll(text, &end, 10);
-    return end != text && (*end == '\n' || *end == '\0');
-}
-
-/* The number after a line's name in a file such as /proc/meminfo; -1 when absent. */
-static int64_t named_number(const char *text, const char *name)
+int64_t named_number(const char *text, const char *name)
 {
     size_t length = strlen(name);
     for (const char *line = text; line && *line;) {
@@ -96,13 +36,27 @@ static int64_t named_number(const char *text, const char *name)
     return -1;
 }
 
+static int64_t kilobytes(const char *text, const char *name)
+{
+    int64_t count = named_number(text, name);
+    return count < 0 ? -1 : count * 1024;
+}
+
 int64_t meminfo_bytes(int fd, const char *name)
 {
     char text[4096];
-    if (fd < 0 || reread_small(fd, text, sizeof text) <= 0)
-        return -1;
-    int64_t kilobytes = named_number(text, name);
-    return kilobytes < 0 ? -1 : kilobytes * 1024;
+    return fd < 0 || reread_small(fd, text, sizeof text) <= 0 ? -1 : kilobytes(text, name);
+}
+
+static bool reread(int fd, char *text, size_t size)
+{
+    return fd >= 0 && reread_small(fd, text, size) > 0;
+}
+
+static void write_known(struct json *json, const char *key, int64_t value)
+{
+    if (value >= 0)
+        json_member_int(json, key, value);
 }
 
 static int open_proc(pid_t pid, const char *name)
@@ -112,82 +66,240 @@ static int open_proc(pid_t pid, const char *name)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-void telemetry_open(struct telemetry *telemetry, struct sink *sink, pid_t job)
+int block_stat_open(int fd)
 {
-    telemetry->sink = sink;
-    telemetry->stat_fd = open_proc(job, "stat");
-    telemetry->statm_fd = open_proc(job, "statm");
-    telemetry->io_fd = open_proc(job, "io");
-    telemetry->meminfo_fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-    sensors_open_zones(&telemetry->zones);
-    sensors_open_frequencies(&telemetry->frequencies);
+    struct stat status;
+    char path[64];
+    if (fstat(fd, &status) != 0)
+        return -1;
+    snprintf(path, sizeof path, "/sys/dev/block/%u:%u/stat", major(status.st_dev),
+             minor(status.st_dev));
+    return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static void sample_stat(const struct telemetry *telemetry, struct json *json)
+void telemetry_open(struct telemetry *t, struct sink *sink, pid_t job, int dir)
 {
-    char text[1024], *rest;
-    unsigned long long minor, major, user, system;
-    if (telemetry->stat_fd < 0 || reread_small(telemetry->stat_fd, text, sizeof text) <= 0 ||
-        !(rest = strrchr(text, ')')) ||
-        sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %llu %*u %llu %*u %llu %llu", &minor, &major,
-               &user, &system) != 4)
+    char path[64];
+    t->sink = sink;
+    t->job = job;
+    t->stat_fd = open_proc(job, "stat");
+    t->statm_fd = open_proc(job, "statm");
+    t->io_fd = open_proc(job, "io");
+    snprintf(path, sizeof path, "/proc/%d/task", (int)job);
+    t->tasks = opendir(path);
+    t->meminfo_fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    t->cpu_fd = open("/proc/stat", O_RDONLY | O_CLOEXEC);
+    t->device_fd = block_stat_open(dir);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "/proc/pressure/%s", pressures[i]);
+        t->pressure_fds[i] = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    sensors_open_zones(&t->zones);
+    sensors_open_cooling(&t->cooling);
+    sensors_open_cpufreq(&t->frequencies, "scaling_cur_freq");
+    sensors_open_cpufreq(&t->limits, "scaling_max_freq");
+    t->pss_due_ns = monotonic_ns() + PSS_EVERY_NS;
+}
+
+static int64_t tick_ns(void)
+{
+    return NS_PER_SECOND / sysconf(_SC_CLK_TCK);
+}
+
+struct task_stat {
+    unsigned long long minor_faults, major_faults, user_ticks, system_ticks;
+};
+
+/* Fields 10, 12, 14 and 15 of a "stat" of proc(5); the second is a name that may hold anything. */
+static bool parse_stat(const char *text, struct task_stat *stat)
+{
+    const char *rest = strrchr(text, ')');
+    return rest && sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %llu %*u %llu %*u %llu %llu",
+                          &stat->minor_faults, &stat->major_faults, &stat->user_ticks,
+                          &stat->system_ticks) == 4;
+}
+
+static void sample_process(const struct telemetry *t, struct json *json)
+{
+    char text[1024];
+    struct task_stat stat;
+    if (!reread(t->stat_fd, text, sizeof text) || !parse_stat(text, &stat))
         return;
-    int64_t tick_ns = NS_PER_SECOND / sysconf(_SC_CLK_TCK);
-    json_member_int(json, "utime_ns", (int64_t)user * tick_ns);
-    json_member_int(json, "stime_ns", (int64_t)system * tick_ns);
-    json_member_int(json, "minflt", (int64_t)minor);
-    json_member_int(json, "majflt", (int64_t)major);
+    json_member_int(json, "utime_ns", (int64_t)stat.user_ticks * tick_ns());
+    json_member_int(json, "stime_ns", (int64_t)stat.system_ticks * tick_ns());
+    json_member_int(json, "minflt", (int64_t)stat.minor_faults);
+    json_member_int(json, "majflt", (int64_t)stat.major_faults);
 }
 
-static void sample_memory(const struct telemetry *telemetry, struct json *json)
+/* One thread's times, and what it waited for a CPU (the second number of its schedstat). */
+static void sample_thread(int task, struct json *json, const char *name, int64_t *wait_ns)
 {
-    char text[256];
-    unsigned long long pages;
-    if (telemetry->statm_fd >= 0 && reread_small(telemetry->statm_fd, text, sizeof text) > 0 &&
-        sscanf(text, "%*u %llu", &pages) == 1 && pages > 0)
-        json_member_int(json, "rss_bytes", (int64_t)pages * sysconf(_SC_PAGESIZE));
-    int64_t available = meminfo_bytes(telemetry->meminfo_fd, "MemAvailable");
-    if (available >= 0)
-        json_member_int(json, "mem_available_bytes", available);
+    char path[64], text[1024], pair[64];
+    struct task_stat stat;
+    unsigned long long waited;
+    snprintf(path, sizeof path, "%.20s/stat", name);
+    if (read_small(task, path, text, sizeof text) <= 0 || !parse_stat(text, &stat))
+        return;
+    int length = snprintf(pair, sizeof pair, "[%" PRId64 ",%" PRId64 "]",
+                          (int64_t)stat.user_ticks * tick_ns(),
+                          (int64_t)stat.system_ticks * tick_ns());
+    json_key(json, name);
+    json_raw(json, pair, (size_t)length);
+    snprintf(path, sizeof path, "%.20s/schedstat", name);
+    if (read_small(task, path, text, sizeof text) > 0 && sscanf(text, "%*u %llu", &waited) == 1)
+        *wait_ns = (*wait_ns < 0 ? 0 : *wait_ns) + (int64_t)waited;
 }
 
-static void sample_storage(const struct telemetry *telemetry, struct json *json)
+static void sample_threads(const struct telemetry *t, struct json *json)
+{
+    int64_t wait_ns = -1;
+    int count = 0;
+    if (!t->tasks)
+        return;
+    rewinddir(t->tasks);
+    json_key(json, "threads");
+    json_open(json, '{');
+    for (struct dirent *entry; count < THREADS_MAX && (entry = readdir(t->tasks));)
+        if (isdigit((unsigned char)*entry->d_name)) {
+            sample_thread(dirfd(t->tasks), json, entry->d_name, &wait_ns);
+            count++;
+        }
+    json_close(json, '}');
+    write_known(json, "runqueue_wait_ns", wait_ns);
+}
+
+/* Opened anew each time: the file belongs to the memory that the process had when it was opened. */
+static void sample_pss(struct telemetry *t, struct json *json)
+{
+    char path[64], text[2048];
+    int64_t began = monotonic_ns();
+    if (began < t->pss_due_ns)
+        return;
+    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)t->job);
+    if (read_small(AT_FDCWD, path, text, sizeof text) > 0)
+        write_known(json, "pss_bytes", kilobytes(text, "Pss"));
+    int64_t now = monotonic_ns(), pause = (now - began) * PSS_SHARE;
+    t->pss_due_ns = now + (pause > PSS_EVERY_NS ? pause : PSS_EVERY_NS);
+}
+
+static void sample_memory(const struct telemetry *t, struct json *json)
+{
+    char text[4096];
+    unsigned long long pages;
+    if (reread(t->statm_fd, text, sizeof text) && sscanf(text, "%*u %llu", &pages) == 1 && pages > 0)
+        json_member_int(json, "rss_bytes", (int64_t)pages * sysconf(_SC_PAGESIZE));
+    if (!reread(t->meminfo_fd, text, sizeof text))
+        return;
+    write_known(json, "mem_available_bytes", kilobytes(text, "MemAvailable"));
+    int64_t swap = kilobytes(text, "SwapTotal"), unused = kilobytes(text, "SwapFree");
+    if (swap > 0 && unused >= 0)
+        json_member_int(json, "swap_used_bytes", swap - unused);
+}
+
+/* "mm_stat" of each: the original bytes, the compressed, and all the memory that is taken. */
+static void sample_zram(struct json *json)
+{
+    glob_t found;
+    int64_t original_sum = 0, memory_sum = 0;
+    bool any = false;
+    if (glob("/sys/block/zram*/mm_stat", 0, NULL, &found) != 0)
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char text[256];
+        unsigned long long original, memory;
+        if (read_small(AT_FDCWD, found.gl_pathv[i], text, sizeof text) > 0 &&
+            sscanf(text, "%llu %*u %llu", &original, &memory) == 2) {
+            original_sum += (int64_t)original;
+            memory_sum += (int64_t)memory;
+            any = true;
+        }
+    }
+    globfree(&found);
+    if (any) {
+        json_member_int(json, "zram_original_bytes", original_sum);
+        json_member_int(json, "zram_memory_bytes", memory_sum);
+    }
+}
+
+/* Documentation/block/stat.rst: reads, merged, sectors read, ms; the same for writes; in flight,
+ * ms in which it had something to do. */
+static void sample_storage(const struct telemetry *t, struct json *json)
 {
     char text[512];
-    if (telemetry->io_fd < 0 || reread_small(telemetry->io_fd, text, sizeof text) <= 0)
-        return;
-    int64_t bytes = named_number(text, "read_bytes");
-    if (bytes >= 0)
-        json_member_int(json, "read_bytes", bytes);
+    unsigned long long read, written, busy_ms;
+    if (reread(t->io_fd, text, sizeof text)) {
+        write_known(json, "read_bytes", named_number(text, "read_bytes"));
+        write_known(json, "write_bytes", named_number(text, "write_bytes"));
+    }
+    if (reread(t->device_fd, text, sizeof text) &&
+        sscanf(text, "%*u %*u %llu %*u %*u %*u %llu %*u %*u %llu", &read, &written, &busy_ms) == 3) {
+        json_member_int(json, "device_read_bytes", (int64_t)read * SECTOR_BYTES);
+        json_member_int(json, "device_write_bytes", (int64_t)written * SECTOR_BYTES);
+        json_member_int(json, "device_busy_ns", (int64_t)busy_ms * NS_PER_MS);
+    }
 }
 
-static void sample_sensors(const struct sensors *sensors, const char *key, struct json *json)
+/* Lines such as "some avg10=0.00 avg60=0.00 avg300=0.00 total=12345" (microseconds). */
+static void sample_pressure(const struct telemetry *t, struct json *json)
 {
-    int64_t value;
-    if (sensors->count == 0)
-        return;
-    json_key(json, key);
-    json_open(json, '{');
-    for (size_t i = 0; i < sensors->count; i++)
-        if (sensor_read(&sensors->list[i], &value))
-            json_member_int(json, sensors->list[i].name, value);
-    json_close(json, '}');
+    bool any = false;
+    for (size_t i = 0; i < 3; i++) {
+        char text[512], name[32];
+        if (!reread(t->pressure_fds[i], text, sizeof text))
+            continue;
+        if (!any) {
+            json_key(json, "pressure_ns");
+            json_open(json, '{');
+            any = true;
+        }
+        for (char *rest = text, *line; (line = strsep(&rest, "\n"));) {
+            const char *total = strstr(line, "total=");
+            if (!total)
+                continue;
+            snprintf(name, sizeof name, "%s_%.*s", pressures[i], (int)strcspn(line, " "), line);
+            json_member_int(json, name, strtoll(total + strlen("total="), NULL, 10) * 1000);
+        }
+    }
+    if (any)
+        json_close(json, '}');
 }
 
-void telemetry_sample(struct telemetry *telemetry)
+/* The first line of /proc/stat, in ticks: user nice system idle iowait irq softirq steal. */
+static void sample_cpus(const struct telemetry *t, struct json *json)
+{
+    char text[512];
+    unsigned long long user, nice, system, irq, softirq, steal;
+    if (!reread(t->cpu_fd, text, sizeof text) ||
+        sscanf(text, "cpu %llu %llu %llu %*u %*u %llu %llu %llu", &user, &nice, &system, &irq,
+               &softirq, &steal) != 6)
+        return;
+    json_member_int(json, "cpu_busy_ns",
+                    (int64_t)(user + nice + system + irq + softirq) * tick_ns());
+    if (steal)
+        json_member_int(json, "cpu_steal_ns", (int64_t)steal * tick_ns());
+}
+
+void telemetry_sample(struct telemetry *t)
 {
     struct json json = { 0 };
     json_open(&json, '{');
     json_member_int(&json, "mono_ns", monotonic_ns());
-    sample_memory(telemetry, &json);
-    sample_stat(telemetry, &json);
-    sample_storage(telemetry, &json);
-    sample_sensors(&telemetry->zones, "temps_mc", &json);
-    sample_sensors(&telemetry->frequencies, "freq_khz", &json);
+    sample_memory(t, &json);
+    sample_pss(t, &json);
+    sample_process(t, &json);
+    sample_threads(t, &json);
+    sample_storage(t, &json);
+    sample_zram(&json);
+    sample_pressure(t, &json);
+    sample_cpus(t, &json);
+    sensors_write(&t->zones, "temps_mc", &json);
+    sensors_write(&t->cooling, "cooling", &json);
+    sensors_write(&t->frequencies, "freq_khz", &json);
+    sensors_write(&t->limits, "freq_limit_khz", &json);
     json_close(&json, '}');
     if (!json.failed) {
-        sink_add(telemetry->sink, json.text, json.length);
-        sink_add(telemetry->sink, "\n", 1);
+        sink_add(t->sink, json.text, json.length);
+        sink_add(t->sink, "\n", 1);
     }
     json_free(&json);
 }

@@ -1,52 +1,64 @@
 /* What the job and the board do while it runs, sampled from /proc and /sys.
  *
- * One JSON object a line; what the kernel does not offer is left out:
- *     mono_ns             when the sample was taken (CLOCK_MONOTONIC)
- *     rss_bytes           resident set of the job's main process; left out once it has ended
- *     utime_ns, stime_ns  its processor time, all threads (resolution: the kernel's clock tick)
- *     minflt, majflt      its page faults so far
- *     read_bytes          what it made the storage layer read so far
- *     mem_available_bytes MemAvailable of the board
- *     temps_mc            thermal zone -> thousandths of a degree Celsius
- *     freq_khz            CPU -> its present frequency
+ * One JSON object a line. What the kernel does not offer is left out. Counters are "so far": since
+ * the process began, or since the board did.
+ *
+ * Of the job's main process, left out once it has ended where the kernel forgets it then:
+ *     rss_bytes             resident set
+ *     pss_bytes             the same, with shared pages divided among those who share them; seldom,
+ *                           because the kernel goes through all its pages for it
+ *     utime_ns, stime_ns    processor time of all its threads (resolution: the kernel's tick)
+ *     minflt, majflt        page faults
+ *     threads               thread id -> [user ns, system ns] of those that live
+ *     runqueue_wait_ns      how long the threads that live were ready but had no CPU
+ *     read_bytes            what it made the storage layer read
+ *     write_bytes           what it made the storage layer write
+ * Of the board:
+ *     device_read_bytes, device_write_bytes, device_busy_ns
+ *                           the block device of the job's directory
+ *     mem_available_bytes   MemAvailable
+ *     swap_used_bytes       where there is swap
+ *     zram_original_bytes, zram_memory_bytes
+ *                           what compressed swap holds, and the memory it takes for that
+ *     pressure_ns           time in which tasks stalled: "cpu_some", "memory_full", "io_full" ...
+ *     cpu_busy_ns           time of all CPUs that was not idle or waiting for storage
+ *     cpu_steal_ns          time that a hypervisor took, where there was any
+ *     temps_mc              thermal zone -> thousandths of a degree Celsius
+ *     cooling               cooling device -> its state, 0 when it does nothing
+ *     freq_khz              CPU -> its present frequency
+ *     freq_limit_khz        CPU -> the highest that it is allowed now
+ * and mono_ns, when the sample was begun (CLOCK_MONOTONIC).
  */
 #ifndef LABCTL_TELEMETRY_H
 #define LABCTL_TELEMETRY_H
 
+#include <dirent.h>
 #include <sys/types.h>
 
+#include "sensors.h"
 #include "sink.h"
 
-#define SENSORS_MAX 64
-
-/* One number in a file of /sys that is kept open. */
-struct sensor {
-    int fd;
-    char name[64];
-};
-
-struct sensors {
-    size_t count;
-    struct sensor list[SENSORS_MAX];
-};
-
-/* Thermal zones, named as the kernel numbers them: "thermal_zone0 soc-thermal". */
-void sensors_open_zones(struct sensors *sensors);
-/* CPU frequencies, named by the CPU's number. */
-void sensors_open_frequencies(struct sensors *sensors);
-/* False when it cannot be read now. */
-bool sensor_read(const struct sensor *sensor, int64_t *value);
-
-/* MemAvailable or another line of /proc/meminfo (fd) in bytes; -1 when absent. */
+/* A line of /proc/meminfo (fd) in bytes; -1 when absent. */
 int64_t meminfo_bytes(int fd, const char *name);
+
+/* The number after "name:" at the beginning of a line; -1 when absent. */
+int64_t named_number(const char *text, const char *name);
+
+/* The "stat" of the block device that holds what is open as fd; -1 where it has none. */
+int block_stat_open(int fd);
 
 struct telemetry {
     struct sink *sink;
-    int stat_fd, statm_fd, io_fd, meminfo_fd; /* -1: not offered */
-    struct sensors zones, frequencies;
+    pid_t job;
+    DIR *tasks;                                         /* NULL: not offered */
+    int stat_fd, statm_fd, io_fd;                       /* of the job; -1: not offered */
+    int meminfo_fd, cpu_fd, device_fd, pressure_fds[3]; /* of the board */
+    struct sensors zones, cooling, frequencies, limits;
+    int64_t pss_due_ns;
 };
 
-void telemetry_open(struct telemetry *telemetry, struct sink *sink, pid_t job);
+/* dir: the job's directory. */
+void telemetry_open(struct telemetry *telemetry, struct sink *sink, pid_t job, int dir);
 void telemetry_sample(struct telemetry *telemetry);
 
 #endif

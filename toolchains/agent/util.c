@@ -169,3 +169,46 @@ bool parse_seconds(const char *text, int64_t *ns)
     *ns = (int64_t)seconds * NS_PER_SECOND + (int64_t)part;
     return true;
 }
+
+bool parse_cpus(const char *text, cpu_set_t *cpus)
+{
+    CPU_ZERO(cpus);
+    do {
+        char *end;
+        unsigned long first, last;
+        if (*text < '0' || *text > '9')
+            return false;
+        first = last = strtoul(text, &end, 10);
+        if (*end == '-') {
+            text = end + 1;
+            if (*text < '0' || *text > '9')
+                return false;
+            last = strtoul(text, &end, 10);
+        }
+        if (last < first || last >= CPU_SETSIZE || (*end && *end != ','))
+            return false;
+        for (unsigned long cpu = first; cpu <= last; cpu++)
+            CPU_SET(cpu, cpus);
+        text = *end ? end + 1 : end;
+        if (*end && !*text)
+            return false;
+    } while (*text);
+    return true;
+}
+
+void format_cpus(const cpu_set_t *cpus, char *text, size_t size)
+{
+    size_t length = 0;
+    *text = '\0';
+    for (size_t first = 0; first < CPU_SETSIZE && length < size; first++) {
+        size_t last = first;
+        if (!CPU_ISSET(first, cpus))
+            continue;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, cpus))
+            last++;
+        length += (size_t)snprintf(text + length, size - length, "%s%zu", length ? "," : "", first);
+        if (last > first && length < size)
+            length += (size_t)snprintf(text + length, size - length, "-%zu", last);
+        first = last;
+    }
+}

@@ -2,6 +2,7 @@
 #ifndef LABCTL_UTIL_H
 #define LABCTL_UTIL_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -57,6 +58,11 @@ uint64_t process_start_ticks(pid_t pid);
 
 /* Decimal digits alone. False on anything else, and on overflow. */
 bool parse_u64(const char *text, uint64_t *value);
+
+/* A list of CPUs as the kernel writes it ("0-3,5"). False on anything else. */
+bool parse_cpus(const char *text, cpu_set_t *cpus);
+/* The same from a set; text[size]. */
+void format_cpus(const cpu_set_t *cpus, char *text, size_t size);
 
 /* Seconds with at most nine decimals ("1800", "0.25") to nanoseconds. */
 bool parse_seconds(const char *text, int64_t *ns);

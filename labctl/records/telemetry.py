@@ -1,0 +1,55 @@
+"""One sample of what a job and its board did. ``None`` = the board did not tell.
+
+The fields, as the agent writes them, are explained in ``toolchains/agent/telemetry.h``. Counters
+(times, faults, bytes read) only ever grow: their differences are what counts.
+"""
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from labctl.records.base import Record
+
+
+class TelemetrySample(Record):
+    """A line of the job's ``telemetry``."""
+
+    mono_ns: int = Field(description="the board's monotonic clock")
+
+    # the job's main process
+    rss_bytes: int | None = None
+    pss_bytes: int | None = Field(None, description="in some samples only: it is costly")
+    user_ns: int | None = Field(None, alias="utime_ns")
+    system_ns: int | None = Field(None, alias="stime_ns")
+    minor_faults: int | None = Field(None, alias="minflt")
+    major_faults: int | None = Field(None, alias="majflt")
+    threads: Mapping[str, tuple[int, int]] = Field(
+        default_factory=dict, description="thread id -> user and system time in ns"
+    )
+    runqueue_wait_ns: int | None = Field(
+        None, description="time in which its living threads were ready but had no CPU"
+    )
+    read_bytes: int | None = Field(None, description="from storage")
+    write_bytes: int | None = Field(None, description="to storage")
+
+    # the board
+    device_read_bytes: int | None = None
+    device_write_bytes: int | None = None
+    device_busy_ns: int | None = None
+    mem_available_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    zram_original_bytes: int | None = None
+    zram_memory_bytes: int | None = None
+    pressure_ns: Mapping[str, int] = Field(
+        default_factory=dict, description="`cpu_some`, `memory_full`, `io_full` ... -> stalled time"
+    )
+    cpu_busy_ns: int | None = Field(None, description="of all CPUs, idle and storage wait aside")
+    cpu_steal_ns: int | None = None
+    temperatures_mc: Mapping[str, int] = Field(default_factory=dict, alias="temps_mc")
+    cooling: Mapping[str, int] = Field(
+        default_factory=dict, description="cooling device -> state, 0 when it does not throttle"
+    )
+    freq_khz: Mapping[str, int] = Field(default_factory=dict, description="CPU -> frequency")
+    freq_limit_khz: Mapping[str, int] = Field(
+        default_factory=dict, description="CPU -> the highest frequency it is allowed"
+    )

@@ -1,0 +1,34 @@
+/* Small numbers in files of /sys: temperatures, frequencies, throttling. */
+#ifndef LABCTL_SENSORS_H
+#define LABCTL_SENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "json.h"
+
+#define SENSORS_MAX 64
+
+/* One number in a file that is kept open. */
+struct sensor {
+    int fd;
+    char name[64];
+};
+
+struct sensors {
+    size_t count;
+    struct sensor list[SENSORS_MAX];
+};
+
+/* Thermal zones, named as the kernel numbers them: "thermal_zone0 soc-thermal". */
+void sensors_open_zones(struct sensors *sensors);
+/* States of cooling devices (0: does not throttle): "cooling_device0 thermal-cpufreq-0". */
+void sensors_open_cooling(struct sensors *sensors);
+/* A file of each CPU's cpufreq, such as "scaling_cur_freq", named by the CPU's number. */
+void sensors_open_cpufreq(struct sensors *sensors, const char *file);
+
+/* A member `key`: an object of those that can be read now; left out when there are none at all. */
+void sensors_write(const struct sensors *sensors, const char *key, struct json *json);
+
+#endif
