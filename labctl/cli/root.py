@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "deploy": ("labctl.cli.deploy", "deploy", "Bring tools and models to boards."),
     "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
+    "resume": ("labctl.cli.resume", "resume", "Go on with a run that did not come to its end."),
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),

@@ -14,7 +14,7 @@ from labctl.config.recipe import find_recipe
 from labctl.errors import Blame, InfraError
 from labctl.records import TrialRecord, TrialState
 from labctl.report import print_timing_table
-from labctl.runs import Observer, PlannedTrial, RunRequest, conduct, read_recipe
+from labctl.runs import Observer, Outcome, PlannedTrial, RunRequest, conduct, read_recipe
 from labctl.units import duration
 
 
@@ -42,7 +42,8 @@ def run(
     RECIPE is a file, or the name of one of the lab's or of those that come with labctl. Deploys
     what the board lacks; never builds. Raw logs and records land in a new directory under the lab's
     runs/. Ends with 0 when every variant has a result and every gate held, 1 when a program failed
-    or a gate was missed, 3 when host, link or board broke: what was finished by then is kept.
+    or a gate was missed, 3 when host, link or board broke: what was finished by then is kept, and
+    `labctl resume` goes on, as it does after Ctrl-C or a kill.
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)
@@ -53,6 +54,11 @@ def run(
             transport,
             RunView(view),
         )
+    return tell(invocation, outcome, as_json=as_json)
+
+
+def tell(invocation: Invocation, outcome: Outcome, *, as_json: bool) -> int:
+    """Print what a run came to; its exit status."""
     invocation.status = outcome.exit_status
     if as_json:
         click.echo(report_json(outcome.run, list(outcome.trials), outcome.directory.path))
@@ -112,6 +118,12 @@ class RunView(Observer):
         if not self._link_lost:
             self._link_lost = True
             self._view.say(f"{error.message}; trying again")
+
+    def repeated(self, error: Exception) -> None:
+        """The bar goes; one line says why."""
+        if self._trial:
+            self._trial.finish(f"cut: {error}; it is begun again")
+            self._trial = None
 
     def trial_finished(self, record: TrialRecord, total: int) -> None:
         """One line of result; of trials that are not run, one line for each variant."""

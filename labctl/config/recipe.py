@@ -132,6 +132,9 @@ class Recipe(StrictModel):
     """The fewest tokens to be content with; without it, tokens are never cut."""
     timeouts: Timeouts = Timeouts()
     """How long a step may take."""
+    infra_retries: int = Field(default=1, ge=0, le=100)
+    """How often a trial is begun again that the board cut (it restarted, say); a lost link alone
+    cuts no trial, and a failed program is not tried again."""
     gates: tuple[Gate, ...] = ()
     """Bounds that the results must keep."""
 

@@ -64,4 +64,5 @@ class RunEnd(Record):
     state: Literal["finished", "failed", "interrupted"]
     failure: Failure | None = Field(None, description="what ended the run early")
     gates: tuple[GateRecord, ...] = ()
+    resumed: int = Field(0, description="how often the run had been taken up again")
     finished: datetime

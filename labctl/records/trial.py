@@ -113,6 +113,11 @@ class TrialRecord(Record):
     skip_reason: str | None = Field(
         None, description="why a planned trial was not run, or not to its end"
     )
+    attempt: int = Field(1, description="how often it was begun; what cut it is no result of it")
+    earlier_failures: tuple[Failure, ...] = Field(
+        (), description="what cut the attempts before this one: host, link or board"
+    )
+    resumed: int = Field(0, description="how often the run had been taken up again by then")
     started: datetime
     finished: datetime
     job: JobStatus | None = None

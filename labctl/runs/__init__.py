@@ -7,6 +7,7 @@ from labctl.runs.fleet import Fleet, FleetView, Visit
 from labctl.runs.observer import Observer
 from labctl.runs.plan import PlannedTrial
 from labctl.runs.prepare import Prepared, prepare, read_recipe
+from labctl.runs.resume import ResumeRequest, resume
 from labctl.runs.runner import Outcome
 from labctl.runs.session import BoardMeeting, BoardSession, bring_agent, hold_board, meet_board
 
@@ -21,6 +22,7 @@ __all__ = [
     "Outcome",
     "PlannedTrial",
     "Prepared",
+    "ResumeRequest",
     "RunRequest",
     "Visit",
     "bring_agent",
@@ -29,5 +31,6 @@ __all__ = [
     "meet_board",
     "prepare",
     "read_recipe",
+    "resume",
     "wanted_objects",
 ]

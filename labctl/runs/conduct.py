@@ -1,35 +1,25 @@
 """The main job: a recipe and a board become a run directory."""
 
-import importlib.metadata
-import platform
-import shutil
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
-from labctl import process
-from labctl.build import Artifact
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
-from labctl.deploy import DeployOptions, Stopwatch, deploy, refuse
-from labctl.errors import HostError
-from labctl.records import ArtifactIdentity, RunRecord
-from labctl.runs.deploying import make_offer, program_object, sending
-from labctl.runs.directory import RunDirectory, index_of, new_run_id
-from labctl.runs.execute import Bench, DeployedModel
+from labctl.deploy import refuse
+from labctl.runs.deploying import make_offer, sending
+from labctl.runs.directory import RunDirectory, note_in_index
 from labctl.runs.fit import memory_of, settled_variants
+from labctl.runs.identities import plan_record, run_record
+from labctl.runs.journal import Journal
 from labctl.runs.observer import Observer
 from labctl.runs.plan import TOKENS, Amount, Plan, make_plan
 from labctl.runs.predict import predictions, trial_predictor
 from labctl.runs.prepare import Prepared, prepare
 from labctl.runs.runner import Outcome, Runner
-from labctl.runs.session import BoardSession, agent_artifact, bring_agent, meet_board
+from labctl.runs.session import BoardSession, bring_agent, meet_board
+from labctl.runs.stand import bring
 from labctl.transport import Transport
-
-#: How long a lost link is taken up again before the run ends; the job on the board goes on.
-REATTACH_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -62,50 +52,36 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
         notes += [*plan_made.notes, *offer.warnings]
         for note in notes:
             observer.note(f"note: {note}")
-        watch = Stopwatch()
-        paths = deploy(
-            session.store,
-            offer.plan,
-            DeployOptions(progress=sending(observer), pace=watch, on_loss=observer.link_lost),
-        )
-        watch.note(met.rate_file)
-        models = {
-            key: DeployedModel(file.identity, paths[file.identity.sha256])
-            for key, file in prepared.models.items()
-        }
+        stand = bring(met, session, offer, prepared, observer)
         lease = session.take_lease(request.lab_name)
-        run = _run_record(request, prepared, session, plan_made, notes, epoch=lease.epoch)
-        directory = RunDirectory.create(request.lab_root / "runs", run)
+        run = run_record(
+            prepared,
+            session,
+            plan_made,
+            notes=notes,
+            epoch=lease.epoch,
+            lab_root=request.lab_root,
+        )
+        directory = RunDirectory.create(
+            request.lab_root / "runs", run, plan_record(prepared, plan_made, max_seconds)
+        )
         observer.note(f"run directory: {directory.path}")
+        journal = Journal(directory.path, run.id)
+        journal.leased(lease)
         runner = Runner(
-            bench=Bench(
-                board=board.name,
-                target=board.target,
-                facts=session.facts,
-                agent=session.agent,
-                epoch=lease.epoch,
-                lease_path=session.leases.path,
-                check_lease=partial(session.leases.check, lease),
-                run_id=run.id,
-                engine=prepared.engine,
-                tool=prepared.tool,
-                program=paths[program_object(prepared).sha256],
-                prompt=prepared.prompt,
-                models=models,
-                reattach_seconds=recipe.timeouts.reattach or REATTACH_SECONDS,
-                on_link_loss=observer.link_lost,
-                files={name: paths[item.sha256] for name, item in prepared.files.items()},
-                conditions=prepared.conditions,
-            ),
+            bench=stand.bench(run.id, lease),
             directory=directory,
+            journal=journal,
             max_seconds=max_seconds,
             trial_seconds=recipe.timeouts.trial,
             observer=observer,
+            renew=stand.renewed,
+            infra_retries=recipe.infra_retries,
         )
         try:
-            return runner.run(plan_made, run, recipe.gates)
+            return runner.run(plan_made.trials, run, recipe.gates)
         finally:
-            _index(directory, run, observer)
+            note_in_index(directory, run, observer.note)
 
 
 def _plan(
@@ -135,62 +111,3 @@ def _plan(
         min_tokens=recipe.min_tokens,
         predict=trial_predictor(predicted if prepared.engine.is_generation else {}),
     )
-
-
-def _run_record(
-    request: RunRequest,
-    prepared: Prepared,
-    session: BoardSession,
-    plan_made: Plan,
-    notes: list[str],
-    *,
-    epoch: int,
-) -> RunRecord:
-    agent = agent_artifact(session.facts.machine, session.target, request.lab_root)
-    return RunRecord(
-        id=new_run_id(request.recipe.name),
-        recipe=request.recipe.name,
-        recipe_resolved=request.recipe.resolved(),
-        board=request.board.name,
-        target=request.board.target,
-        facts=session.facts,
-        artifacts=(_identity(prepared.artifact), _identity(agent)),
-        models=tuple(file.identity for file in prepared.models.values()),
-        trials_planned=len(plan_made.trials),
-        plan_notes=tuple(notes),
-        labctl_version=importlib.metadata.version("labctl"),
-        lab_revision=lab_revision(request.lab_root),
-        host=platform.node(),
-        started=datetime.now(UTC),
-        epoch=epoch,
-    )
-
-
-def _identity(artifact: Artifact) -> ArtifactIdentity:
-    manifest = artifact.manifest
-    return ArtifactIdentity(
-        product=manifest.product,
-        version=manifest.version,
-        target=manifest.target,
-        key=manifest.key,
-        commit=manifest.commit,
-        toolchain=str(manifest.toolchain),
-        tools={name: tool.sha256 for name, tool in manifest.tools.items()},
-    )
-
-
-def lab_revision(root: Path) -> str | None:
-    """The git revision of the lab, ``-dirty`` when files differ from it; None without git."""
-    if shutil.which("git") is None:
-        return None
-    words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
-    done = process.run(words, timeout=20)
-    return done.text.strip() if done.exit_status == 0 else None
-
-
-def _index(directory: RunDirectory, run: RunRecord, observer: Observer) -> None:
-    """The index is made again from the directories: a failure here must not cost the run."""
-    try:
-        index_of(directory.path.parent).add(run, directory.trials())
-    except HostError as error:
-        observer.note(f"note: {error.message}")

@@ -1,7 +1,8 @@
 """The run directory: the truth about a run. Everything else can be made again from it.
 
 ``runs/<UTC time>-<recipe>-<short id>/`` holds ``run.json``, ``trials/<n>-<slug>/`` with the raw
-files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a line each).
+files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a line each);
+``plan.json`` and ``journal.jsonl`` are what :mod:`labctl.runs.resume` goes on from.
 """
 
 import re
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from labctl.config.wording import path_text
 from labctl.errors import ConfigError, HostError
 from labctl.files import append_line, host_reads, host_writes, write_atomic
-from labctl.records import RunEnd, RunRecord, TrialRecord
+from labctl.records import PlanRecord, RunEnd, RunRecord, TrialRecord
 from labctl.records.base import Record
 from labctl.store import Index, IndexedRun
 
@@ -40,11 +41,15 @@ class RunDirectory:
         self.path = path
 
     @classmethod
-    def create(cls, runs: Path, record: RunRecord) -> "RunDirectory":
-        """Make the directory of a new run, with its ``run.json``."""
+    def create(cls, runs: Path, record: RunRecord, plan: PlanRecord) -> "RunDirectory":
+        """Make the directory of a new run, with its ``plan.json`` and then its ``run.json``.
+
+        Without a ``run.json`` it is no run.
+        """
         path = runs / record.id
         with host_writes(path):
             path.mkdir(parents=True)
+        write_atomic(path / "plan.json", plan.model_dump_json(indent=2) + "\n")
         write_atomic(path / "run.json", record.model_dump_json(indent=2) + "\n")
         return cls(path)
 
@@ -58,6 +63,25 @@ class RunDirectory:
         write_atomic(folder / "record.json", trial.model_dump_json(indent=2) + "\n")
         append_line(self.path / "records.jsonl", trial.model_dump_json())
 
+    def reopen(self) -> None:
+        """The run goes on: it has no end, and ``records.jsonl`` holds what the folders hold.
+
+        A kill can leave out its last line, and a trial that is repeated changes one.
+        """
+        with host_writes(self.path):
+            (self.path / "end.json").unlink(missing_ok=True)
+        lines = [trial.model_dump_json() + "\n" for trial in self.trials()]
+        write_atomic(self.path / "records.jsonl", "".join(lines))
+
+    def set_aside(self, number: int, slug: str, attempt: int) -> None:
+        """Keep what an attempt left, apart from what the next one will leave."""
+        folder = self.trial_path(number, slug)
+        with host_writes(folder):
+            apart = folder / f"attempt-{attempt}"
+            apart.mkdir(parents=True, exist_ok=True)
+            for path in [path for path in folder.iterdir() if path.is_file()]:
+                path.replace(apart / path.name)
+
     def finish(self, end: RunEnd) -> None:
         """Say how the run ended."""
         write_atomic(self.path / "end.json", end.model_dump_json(indent=2) + "\n")
@@ -70,6 +94,10 @@ class RunDirectory:
     def run(self) -> RunRecord:
         """The run's own record. Raises ConfigError when it cannot be read."""
         return _read(self.path / "run.json", RunRecord)
+
+    def plan(self) -> PlanRecord:
+        """What it means to do. Raises ConfigError when that cannot be read."""
+        return _read(self.path / "plan.json", PlanRecord)
 
     def trials(self) -> list[TrialRecord]:
         """All records, from ``record.json`` of each trial, in order."""
@@ -163,6 +191,14 @@ def list_runs(
 def index_of(runs: Path) -> Index:
     """The lab's index."""
     return Index(runs / "index.sqlite")
+
+
+def note_in_index(directory: RunDirectory, run: RunRecord, note: Callable[[str], None]) -> None:
+    """The index is made again from the directories: a failure here must not cost the run."""
+    try:
+        index_of(directory.path.parent).add(run, directory.trials())
+    except HostError as error:
+        note(f"note: {error.message}")
 
 
 def rebuild_index(runs: Path, on_damage: OnDamage | None = None) -> Index:

@@ -25,6 +25,7 @@ from labctl.records import (
     TrialState,
 )
 from labctl.retry import retry_infra
+from labctl.runs.journal import Attempt
 from labctl.runs.plan import PlannedTrial
 
 
@@ -56,45 +57,68 @@ class Bench:
     reattach_seconds: float
     #: Told of each time that the link is gone and taken up again.
     on_link_loss: Callable[[InfraError], None]
-    #: The recipe's files, by name: their paths on the board.
-    files: Mapping[str, str] = field(default_factory=dict)
-    #: What the engine cannot know of its own conditions: build, prompt, files.
+    #: The same for all trials, and of what makes two records unlike: which build, which prompt.
     conditions: Mapping[str, JsonValue] = field(default_factory=dict)
+    #: The recipe's files by name: where they are on the board.
+    files: Mapping[str, str] = field(default_factory=dict)
+    #: How often another controller took the run up again.
+    resumed: int = 0
+
+    def job_directory(self, attempt: Attempt) -> str:
+        """Where an attempt's job is on the board."""
+        return self.agent.job_directory(attempt.directory)
 
 
 def run_trial(
     bench: Bench,
     trial: PlannedTrial,
+    attempt: Attempt,
     *,
     timeout_s: float,
     folder: Path,
     on_progress: Callable[[JobProgress], None],
 ) -> tuple[TrialRecord, Exception | None]:
-    """Run one trial on the board; its raw files end up in ``folder``.
+    """Run one trial on the board, or go on with what an earlier controller began.
 
-    Returns the record whatever happens, and the error that made it a failure, if any; the caller
-    raises what is no job's. An interruption stops the job on the board and goes on upwards.
+    Its raw files end up in ``folder``; the job's directory stays on the board until the caller,
+    with the record on disk, removes it by :func:`leave_nothing`. Returns the record whatever
+    happens, and the error that made it a failure, if any; the caller raises what is no job's. An
+    interruption stops the job on the board and goes on upwards.
     """
-    attempt = _Attempt(bench, trial)
+    measurement = _Measurement(bench, trial, attempt)
     error: Exception | None = None
     try:
-        attempt.measure(timeout_s, folder, on_progress)
+        measurement.measure(timeout_s, folder, on_progress)
     except Exception as caught:  # a bug too: what was found before it stays
         error = caught
-    return attempt.record(TrialState.FAILED if error else TrialState.OK, error=error), error
+    return measurement.record(TrialState.FAILED if error else TrialState.OK, error=error), error
 
 
-def skipped_trial(bench: Bench, trial: PlannedTrial, reason: str) -> TrialRecord:
+def skipped_trial(bench: Bench, trial: PlannedTrial, attempt: Attempt, reason: str) -> TrialRecord:
     """The record of a trial that was planned and not run."""
-    return _Attempt(bench, trial).record(TrialState.SKIPPED, reason=reason)
+    return _Measurement(bench, trial, attempt).record(TrialState.SKIPPED, reason=reason)
+
+
+def leave_nothing(bench: Bench, attempt: Attempt) -> None:
+    """Remove what an attempt left on the board. Raises LinkError when the link stays lost."""
+    _again(bench, lambda: bench.agent.remove(bench.job_directory(attempt)))
+
+
+def leave_quiet(bench: Bench, attempt: Attempt) -> None:
+    """End a job whose result nobody will fetch; without a link, its own time-out ends it."""
+    with suppress(InfraError):
+        directory = bench.job_directory(attempt)
+        bench.agent.stop(directory)
+        bench.agent.remove(directory)
 
 
 @dataclass
-class _Attempt:
+class _Measurement:
     """A trial under way; a failure keeps what was found before it."""
 
     bench: Bench
     trial: PlannedTrial
+    attempt: Attempt
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     argv: tuple[str, ...] = ()
     conditions: dict[str, JsonValue] = field(default_factory=dict)
@@ -111,11 +135,10 @@ class _Attempt:
         self.conditions = {**engine.conditions(bench.tool, parameters), **bench.conditions}
         inputs = Inputs(bench.program, model.remote, bench.prompt, bench.files)
         self.argv = tuple(engine.command(bench.tool, parameters, inputs))
-        directory = bench.agent.job_directory(f"{bench.run_id}-{self.trial.number}")
         with host_writes(folder):
             folder.mkdir(parents=True, exist_ok=True)
         spec = JobSpec(
-            directory=directory,
+            directory=bench.job_directory(self.attempt),
             argv=self.argv,
             timeout_s=timeout_s,
             epoch=bench.epoch,
@@ -124,7 +147,7 @@ class _Attempt:
         try:
             job = self._on_board(spec, folder, on_progress)
         except KeyboardInterrupt:
-            _leave_quiet(bench.agent, directory)
+            leave_quiet(bench, self.attempt)
             raise
         raw = RawOutput.read(folder)
         if failure := engine.diagnose(job, raw):
@@ -139,11 +162,29 @@ class _Attempt:
         # The agent compares epochs, and two controllers that took the board in the same moment can
         # have the same one: whose the board is, is asked before and after.
         _again(bench, bench.check_lease)
-        self.job = job = _run_job(bench, spec, on_progress)
+        self.job = job = self._run_job(spec, on_progress)
         _again(bench, lambda: agent.collect(spec.directory, folder, status=job))
-        _again(bench, lambda: agent.remove(spec.directory))
         _again(bench, bench.check_lease)
         return job
+
+    def _run_job(self, spec: JobSpec, on_progress: Callable[[JobProgress], None]) -> JobStatus:
+        bench = self.bench
+        started = bench.agent.start(
+            spec,
+            again=self.attempt.open,
+            reattach_s=bench.reattach_seconds,
+            on_link_loss=bench.on_link_loss,
+        )
+        if wrong := _not_the_board(bench.facts, started):
+            leave_quiet(bench, self.attempt)
+            raise wrong
+        return bench.agent.wait(
+            started,
+            timeout_s=spec.timeout_s,
+            reattach_s=bench.reattach_seconds,
+            on_progress=on_progress,
+            on_link_loss=bench.on_link_loss,
+        )
 
     def record(
         self, state: TrialState, *, error: Exception | None = None, reason: str | None = None
@@ -164,6 +205,9 @@ class _Attempt:
             state=state,
             failure=None if error is None else Failure.of(error),
             skip_reason=reason,
+            attempt=self.attempt.number,
+            earlier_failures=self.attempt.failures,
+            resumed=bench.resumed,
             started=self.started,
             finished=datetime.now(UTC),
             job=self.job,
@@ -177,33 +221,12 @@ def _again(bench: Bench, step: Callable[[], object]) -> None:
     retry_infra(step, on=LINK_LOSSES, timeout=bench.reattach_seconds, on_retry=bench.on_link_loss)
 
 
-def _run_job(bench: Bench, spec: JobSpec, on_progress: Callable[[JobProgress], None]) -> JobStatus:
-    started = bench.agent.start(
-        spec, reattach_s=bench.reattach_seconds, on_link_loss=bench.on_link_loss
-    )
-    if wrong := _not_the_board(bench.facts, started):
-        _leave_quiet(bench.agent, spec.directory)
-        raise wrong
-    return bench.agent.wait(
-        started,
-        timeout_s=spec.timeout_s,
-        reattach_s=bench.reattach_seconds,
-        on_progress=on_progress,
-        on_link_loss=bench.on_link_loss,
-    )
-
-
-def _leave_quiet(agent: BoardAgent, directory: str) -> None:
-    """End a job whose result nobody will fetch; without a link, its own time-out ends it."""
-    with suppress(InfraError):
-        agent.stop(directory)
-        agent.remove(directory)
-
-
 def _not_the_board(facts: BoardFacts, started: Started) -> BoardError | None:
     """Why a job does not run on what the run's record says, if so."""
     if started.boot_id != facts.boot_id:
-        return BoardRebooted("the board restarted since the run began", hint="run again")
+        return BoardRebooted(
+            "the board restarted since the run began", hint="`labctl resume` goes on"
+        )
     if started.emulator is not None and facts.execution is not Execution.EMULATED:
         return BoardError(
             f"the board runs the program in an emulator ({started.emulator}), which its facts"

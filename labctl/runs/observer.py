@@ -24,5 +24,8 @@ class Observer:
     def link_lost(self, error: InfraError) -> None:
         """The link is lost in mid-trial, and tried again; the job on the board goes on."""
 
+    def repeated(self, error: Exception) -> None:
+        """The board cut a trial, which will be begun once more."""
+
     def trial_finished(self, record: TrialRecord, total: int) -> None:
         """A trial is on disk."""

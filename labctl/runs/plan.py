@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from labctl.config.variants import Scalar, Variant
 from labctl.errors import ConfigError
+from labctl.records import PlannedRecord
 
 #: Seconds that one trial of a variant takes with this many tokens (None: it generates none), with a
 #: warm-up pass or without; None = nothing is known to predict it from.
@@ -40,6 +41,24 @@ class PlannedTrial:
     repeat: int
     tokens: int | None  # to generate; None where that is no parameter
     warm_up_pass: bool
+
+    @classmethod
+    def of(cls, record: PlannedRecord) -> "PlannedTrial":
+        """A trial as it was planned before."""
+        variant = Variant(record.variant, record.model, record.parameters)
+        return cls(record.number, variant, record.repeat, record.tokens, record.warm_up_pass)
+
+    def record(self) -> PlannedRecord:
+        """What :meth:`of` reads back."""
+        return PlannedRecord(
+            number=self.number,
+            variant=self.variant.slug,
+            model=self.variant.model_key,
+            repeat=self.repeat,
+            parameters=dict(self.variant.parameters),
+            tokens=self.tokens,
+            warm_up_pass=self.warm_up_pass,
+        )
 
     @property
     def slug(self) -> str:

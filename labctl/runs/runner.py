@@ -1,23 +1,37 @@
 """Runs a plan: one trial after the other, every finished one on disk before the next begins."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
 from labctl.config.recipe import Gate
-from labctl.errors import ExitStatus, JobError, ProgramTimeout
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    BoardPermission,
+    ExitStatus,
+    InfraError,
+    IntegrityError,
+    JobError,
+    LeaseLost,
+    ProgramTimeout,
+)
 from labctl.records import Failure, GateRecord, RunEnd, RunRecord, TrialRecord, TrialState
 from labctl.runs.directory import RunDirectory
-from labctl.runs.execute import Bench, run_trial, skipped_trial
+from labctl.runs.execute import Bench, leave_nothing, leave_quiet, run_trial, skipped_trial
 from labctl.runs.gates import judge
+from labctl.runs.journal import Attempt, Journal, stays_open
 from labctl.runs.observer import Observer
-from labctl.runs.plan import Plan, PlannedTrial
+from labctl.runs.plan import PlannedTrial
 from labctl.runs.summary import summarise
 
 #: A trial that takes so many times as long as the one before of its variant hangs.
 _HANGS = 2
+#: What cuts a trial and may be over: it restarted, its agent was killed, bytes came wrong.
+_REPEATED = (BoardError, IntegrityError)
+_LASTING = (LeaseLost, BoardNoSpace, BoardPermission)
 
 
 @dataclass(frozen=True)
@@ -43,65 +57,130 @@ class Runner:
     """Runs plans on one bench.
 
     ``max_seconds``: no trial starts or goes on after this. ``trial_seconds``: the time-out of one
-    trial; without it, what is left of ``max_seconds``.
+    trial; without it, what is left of ``max_seconds``. ``renew`` gives a bench for the same board
+    after it failed, or raises; ``infra_retries``: how often a trial that the board cut is repeated.
+    ``take_anew`` gives the bench after the first trial, one that an earlier controller began.
     """
 
     bench: Bench
     directory: RunDirectory
+    journal: Journal
     max_seconds: float
     trial_seconds: float | None
     observer: Observer
+    renew: Callable[[Bench], Bench]
+    infra_retries: int = 0
+    take_anew: Callable[[], Bench] | None = None
     _began: float = field(default_factory=time.monotonic)
     _took: dict[str, float] = field(default_factory=dict)
     _failed: dict[str, int] = field(default_factory=dict)
 
-    def run(self, plan: Plan, run: RunRecord, gates: Sequence[Gate]) -> Outcome:
-        """Run all trials and judge the gates.
+    def run(
+        self,
+        trials: Sequence[PlannedTrial],
+        run: RunRecord,
+        gates: Sequence[Gate],
+        done: Sequence[TrialRecord] = (),
+    ) -> Outcome:
+        """Run all trials but those that are ``done``, and judge the gates.
 
         Raises the error that ended the run early; what was finished stays in the directory, and
         ``end.json`` says what happened. A job's failure ends its variant, not the run.
         """
-        records: list[TrialRecord] = []
+        records = {record.number: record for record in done}
+        self._remember(done)
         try:
-            for trial in plan.trials:
-                self._one(trial, len(plan.trials), records)
+            for trial in trials:
+                if trial.number not in records:
+                    records[trial.number] = self._one(trial, len(trials))
+                    if self.take_anew:
+                        self.bench, self.take_anew = self.take_anew(), None
         except KeyboardInterrupt:
             self._finish("interrupted")
             raise
         except Exception as error:  # a bug too: the run says how it ended
             self._finish("failed", failure=Failure.of(error))
             raise
-        parameters = {trial.variant.slug: trial.parameters for trial in plan.trials}
-        judged = judge(gates, summarise(records), parameters, self.bench.facts.execution)
+        parameters = {trial.variant.slug: trial.parameters for trial in trials}
+        found = tuple(records[trial.number] for trial in trials)
+        judged = judge(gates, summarise(found), parameters, self.bench.facts.execution)
         self._finish("finished", gates=judged)
-        return Outcome(self.directory, run, tuple(records), judged)
+        return Outcome(self.directory, run, found, judged)
 
-    def _one(self, trial: PlannedTrial, total: int, records: list[TrialRecord]) -> None:
+    def _remember(self, done: Sequence[TrialRecord]) -> None:
+        """What an earlier controller would know by now."""
+        for record in done:
+            took = (record.finished - record.started).total_seconds()
+            self._began -= took
+            if record.state is TrialState.OK:
+                self._took[record.variant] = took
+            elif record.state is TrialState.FAILED:
+                self._failed[record.variant] = record.number
+
+    def _one(self, trial: PlannedTrial, total: int) -> TrialRecord:
         error: Exception | None = None
-        if reason := self._reason_to_skip(trial):
-            record = skipped_trial(self.bench, trial, reason)
+        attempt = self.journal.attempt(trial.number)
+        reason = None if attempt.open else self._reason_to_skip(trial)
+        if reason:
+            record = skipped_trial(self.bench, trial, attempt, reason)
         else:
-            slug, began = trial.variant.slug, time.monotonic()
-            self.observer.trial_started(trial, total, self._took.get(slug))
-            left = self._left
-            record, error = run_trial(
-                self.bench,
-                trial,
-                timeout_s=min(self.trial_seconds or left, left),
-                folder=self.directory.trial_path(trial.number, trial.slug),
-                on_progress=self.observer.trial_progress,
-            )
-            if isinstance(error, ProgramTimeout) and self._ran_out(slug, left):
-                record, error = self._cut_short(record, left), None
-            else:
-                self._took[slug] = time.monotonic() - began
+            record, error, attempt = self._measure(trial, total)
         self.directory.add(record)
-        records.append(record)
+        if reason is None and not (error and stays_open(error)):
+            # Only now: until the record is on disk, the board's files are the only ones for sure.
+            leave_nothing(self.bench, attempt)
         self.observer.trial_finished(record, total)
         if isinstance(error, JobError):
             self._failed[trial.variant.slug] = trial.number
         elif error is not None:
             raise error
+        return record
+
+    def _measure(
+        self, trial: PlannedTrial, total: int
+    ) -> tuple[TrialRecord, Exception | None, Attempt]:
+        """Begin a trial until nothing of host, link or board cuts it, or the budget is used."""
+        budget = self.infra_retries
+        while True:
+            attempt = self.journal.attempt(trial.number)
+            record, error = self._attempt(trial, attempt, total)
+            if error is None or isinstance(error, JobError):
+                return record, error, attempt
+            if not stays_open(error):
+                self.journal.cut(trial.number, attempt, error)
+            passing = isinstance(error, _REPEATED) and not isinstance(error, _LASTING)
+            if budget == 0 or not passing:
+                return record, error, attempt
+            budget -= 1
+            self.observer.repeated(error)
+            self.directory.set_aside(trial.number, trial.slug, attempt.number)
+            try:
+                self.bench = self.renew(self.bench)
+            except InfraError:
+                return record, error, attempt
+            leave_quiet(self.bench, attempt)
+
+    def _attempt(
+        self, trial: PlannedTrial, attempt: Attempt, total: int
+    ) -> tuple[TrialRecord, Exception | None]:
+        slug, began = trial.variant.slug, time.monotonic()
+        self.observer.trial_started(trial, total, self._took.get(slug))
+        left = self._left
+        if not attempt.open:
+            self.journal.started(trial.number, attempt, self.bench.facts.boot_id)
+        record, error = run_trial(
+            self.bench,
+            trial,
+            attempt,
+            timeout_s=min(self.trial_seconds or left, left),
+            folder=self.directory.trial_path(trial.number, trial.slug),
+            on_progress=self.observer.trial_progress,
+        )
+        if isinstance(error, ProgramTimeout) and self._ran_out(slug, left):
+            record, error = self._cut_short(record, left), None
+        elif not attempt.open:
+            self._took[slug] = time.monotonic() - began
+        return record, error
 
     def _ran_out(self, slug: str, left: float) -> bool:
         """Whether the end of the run's time stopped a trial, rather than its own time-out."""
@@ -139,5 +218,14 @@ class Runner:
         gates: tuple[GateRecord, ...] = (),
     ) -> None:
         self.directory.finish(
-            RunEnd(state=state, failure=failure, gates=gates, finished=datetime.now(UTC))
+            RunEnd(
+                state=state,
+                failure=failure,
+                gates=gates,
+                resumed=self.journal.resumptions,
+                finished=datetime.now(UTC),
+            )
         )
+        if state != "finished":
+            run = self.directory.path.name
+            self.observer.note(f"what was finished is kept; to go on: labctl resume {run}")

@@ -1,10 +1,10 @@
 from pathlib import Path
 
 import pytest
-from records_made import run, trial
+from records_made import BEGAN, plan, run, trial
 
 from labctl.errors import Blame, ConfigError, DeviceLost
-from labctl.records import Failure, TrialState
+from labctl.records import Failure, RunEnd, TrialState
 from labctl.runs.directory import RunDirectory, find_run, index_of, list_runs, rebuild_index
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
@@ -13,7 +13,7 @@ FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     for run_id in (FIRST, SECOND):
-        directory = RunDirectory.create(tmp_path, run(run_id))
+        directory = RunDirectory.create(tmp_path, run(run_id), plan())
         directory.add(trial(1))
         directory.add(trial(2))
     return tmp_path
@@ -54,7 +54,7 @@ def test_a_damaged_record_is_named(runs: Path) -> None:
 
 def test_the_list_comes_back_when_the_index_is_gone_or_behind(runs: Path) -> None:
     assert [row.id for row in list_runs(runs)] == [SECOND, FIRST]
-    third = RunDirectory.create(runs, run("20261122T000000Z-q2-fedcba"))
+    third = RunDirectory.create(runs, run("20261122T000000Z-q2-fedcba"), plan())
     lost = Failure.of(DeviceLost("gone"))
     assert lost.blame is Blame.INFRA
     third.add(trial(1, state=TrialState.FAILED, failure=lost, timing=None))
@@ -104,3 +104,22 @@ def test_a_record_of_a_later_format_is_not_guessed_at(runs: Path) -> None:
     path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
     with pytest.raises(ConfigError, match="not a record that this labctl knows"):
         find_run(runs, FIRST).run()
+
+
+def test_a_run_that_goes_on_has_all_its_lines_and_no_end(runs: Path) -> None:
+    directory = find_run(runs, FIRST)
+    lines = (directory.path / "records.jsonl").read_text()
+    (directory.path / "records.jsonl").write_text(lines[: len(lines) // 2 + 10])  # killed
+    directory.finish(RunEnd(state="interrupted", finished=BEGAN))
+    directory.reopen()
+    assert (directory.path / "records.jsonl").read_text() == lines
+    assert directory.end() is None
+
+
+def test_what_a_cut_attempt_left_is_kept_apart(runs: Path) -> None:
+    directory = find_run(runs, FIRST)
+    folder = directory.trial_path(2, "q2_k-r2")
+    (folder / "stdout").write_bytes(b"half a word")
+    directory.set_aside(2, "q2_k-r2", 1)
+    assert [record.number for record in directory.trials()] == [1]
+    assert (folder / "attempt-1" / "stdout").read_bytes() == b"half a word"

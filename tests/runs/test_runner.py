@@ -1,128 +1,13 @@
 """Runs on a board that is played by a few lines: what ends a run, and what stays of it."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from llama_output import session
-from records_made import model, run
+from played_runs import Setting, fail
 
-from labctl.board import JobSpec, Started
-from labctl.config.variants import Variant
-from labctl.engines import Tool
-from labctl.engines.llama_cpp import LlamaCpp
-from labctl.errors import BoardError, BoardRebooted, DeviceLost, ExitStatus, InfraError, LeaseLost
-from labctl.records import BoardFacts, Execution, JobStatus, TrialState
-from labctl.runs.directory import RunDirectory
-from labctl.runs.execute import Bench, DeployedModel
-from labctl.runs.observer import Observer
-from labctl.runs.plan import Amount, make_plan
-from labctl.runs.runner import Outcome, Runner
-
-
-@dataclass
-class PlayedAgent:
-    """Every job prints four tokens. ``events`` by number of the job, from 1, happen in its wait."""
-
-    events: dict[int, Callable[[], None]] = field(default_factory=dict)
-    boot_id: str = "b1"
-    emulator: str | None = None
-    endless: tuple[int, ...] = ()
-    blips: list[BaseException] = field(default_factory=list)
-    started: list[str] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
-
-    def job_directory(self, name: str) -> str:
-        return f"/w/jobs/{name}"
-
-    def start(self, spec: JobSpec, **_: object) -> Started:
-        self.started.append(spec.directory)
-        return Started(spec.directory, 1, 2, self.boot_id, 0, self.emulator)
-
-    def wait(self, started: Started, **_: object) -> JobStatus:
-        self.events.get(len(self.started), lambda: None)()
-        return JobStatus(
-            outcome="timeout" if len(self.started) in self.endless else "exited",
-            exit_status=None if len(self.started) in self.endless else 0,
-            start_mono_ns=0,
-            end_mono_ns=1,
-            wall_ns=1,
-            stdout_bytes=0,
-            stderr_bytes=0,
-            boot_id=self.boot_id,
-            epoch=1,
-        )
-
-    def collect(self, directory: str, local: Path, *, status: JobStatus) -> None:
-        if self.blips:
-            raise self.blips.pop()
-        raw = session([b"a", b"b", b"c", b"d"]).raw()
-        for name in ("stdout", "stderr", "timeline"):
-            (local / name).write_bytes(getattr(raw, name))
-
-    def stop(self, directory: str) -> None:
-        self.stopped.append(directory)
-
-    def remove(self, directory: str) -> None:
-        pass
-
-
-class Setting:
-    """A run of four trials, and what stands around it."""
-
-    def __init__(self, runs: Path) -> None:
-        self.agent = PlayedAgent()
-        self.lost: LeaseLost | None = None
-        self.losses: list[InfraError] = []
-        self.trial_seconds: float | None = None
-        self.execution = Execution.BOARD
-        self.directory = RunDirectory.create(runs, run())
-
-    def check_lease(self) -> None:
-        if self.lost:
-            raise self.lost
-
-    def lose(self) -> None:
-        self.lost = LeaseLost("another lab took the board")
-
-    def run(self) -> Outcome:
-        facts = BoardFacts(execution=self.execution, machine="aarch64", kernel="5.10", boot_id="b1")
-        bench = Bench(
-            board="rk1",
-            target="rk3568",
-            facts=facts,
-            agent=self.agent,  # type: ignore[arg-type]
-            epoch=1,
-            lease_path="/w/lease",
-            check_lease=self.check_lease,
-            run_id="r",
-            engine=LlamaCpp(),
-            tool=Tool("llama-completion", "completion"),
-            program="/w/store/p",
-            prompt="x",
-            models={"m": DeployedModel(model("m"), "/w/store/m")},
-            reattach_seconds=1,
-            on_link_loss=self.losses.append,
-        )
-        variant = Variant("m", "m", {"tokens": 4, "warmup": True})
-        plan = make_plan(
-            [variant],
-            Amount(4, 0, {variant.slug: 4}),
-            interleaved=True,
-            max_seconds=60,
-            min_tokens=None,
-            predict=lambda *_: None,
-        )
-        runner = Runner(
-            bench, self.directory, 60, self.trial_seconds, Observer(), _began=time.monotonic()
-        )
-        return runner.run(plan, run(), ())
-
-    @property
-    def states(self) -> list[str]:
-        return [str(trial.state) for trial in self.directory.trials()]
+from labctl.errors import BoardError, BoardRebooted, DeviceLost, ExitStatus, LeaseLost
+from labctl.records import Execution, TrialState
 
 
 @pytest.fixture
@@ -139,13 +24,6 @@ def test_all_trials_of_a_good_run_are_kept(setting: Setting) -> None:
     end = setting.directory.end()
     assert end is not None
     assert end.state == "finished"
-
-
-def fail(error: BaseException) -> Callable[[], None]:
-    def event() -> None:
-        raise error
-
-    return event
 
 
 def test_infra_trouble_ends_the_run_and_keeps_what_was_finished(setting: Setting) -> None:
@@ -194,6 +72,44 @@ def test_nothing_is_started_on_a_board_that_another_controller_has(setting: Sett
     with pytest.raises(LeaseLost):
         setting.run()
     assert setting.agent.started == []
+
+
+def test_a_trial_that_the_board_cut_is_begun_again_and_says_so(setting: Setting) -> None:
+    setting.infra_retries = 1
+    setting.agent.events[2] = fail(BoardRebooted("it restarted"))
+    assert setting.run().exit_status == ExitStatus.OK
+    assert setting.states == ["ok"] * 4
+    assert setting.renewals == 1
+    record = setting.directory.trials()[1]
+    assert (record.attempt, [f.message for f in record.earlier_failures]) == (2, ["it restarted"])
+    jobs = [f"/w/jobs/r-{name}" for name in ("1", "2", "2-2", "3", "4")]
+    assert setting.agent.started == jobs
+    assert sorted(setting.agent.removed) == sorted(jobs)
+
+
+def test_a_trial_is_not_begun_more_often_than_the_recipe_allows(setting: Setting) -> None:
+    setting.infra_retries = 2
+    for job in (1, 2, 3):
+        setting.agent.events[job] = fail(BoardError(f"its agent was killed, {job}"))
+    with pytest.raises(BoardError, match="killed, 3"):
+        setting.run()
+    (record,) = setting.directory.trials()
+    assert (record.attempt, len(record.earlier_failures)) == (3, 2)
+
+
+def test_a_board_that_another_controller_took_is_not_fought_for(setting: Setting) -> None:
+    setting.infra_retries = 5
+    setting.agent.events[2] = setting.lose
+    with pytest.raises(LeaseLost):
+        setting.run()
+    assert setting.renewals == 0
+
+
+def test_a_failed_program_is_not_tried_again(setting: Setting) -> None:
+    setting.infra_retries, setting.trial_seconds = 5, 1
+    setting.agent.endless = (1,)
+    assert setting.run().exit_status == ExitStatus.JOB
+    assert setting.agent.started == ["/w/jobs/r-1"]
 
 
 def test_a_restart_between_trials_ends_the_run(setting: Setting) -> None:

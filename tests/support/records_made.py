@@ -8,6 +8,7 @@ from labctl.records import (
     Check,
     Execution,
     ModelIdentity,
+    PlanRecord,
     RunRecord,
     TimingRecord,
     TrialRecord,
@@ -87,3 +88,7 @@ def run(run_id: str = "20261120T223000Z-q2-abcdef", **changes: Any) -> RunRecord
         "epoch": 1,
     }
     return RunRecord(**{**values, **changes})
+
+
+def plan() -> PlanRecord:
+    return PlanRecord(trials=(), max_seconds=60, prompt_sha256="0")

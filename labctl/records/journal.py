@@ -1,0 +1,51 @@
+"""What a run means to do, and how far it came: enough to go on after any death."""
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from labctl.records.base import Record
+from labctl.records.trial import Failure
+
+
+class PlannedRecord(Record):
+    """One trial of the plan."""
+
+    number: int = Field(description="position in the run, from 1")
+    variant: str
+    model: str = Field(description="its key in the recipe")
+    repeat: int = Field(description="from 1; 0 = a warm-up")
+    parameters: dict[str, bool | int | float | str] = Field(
+        description="the variant's engine parameters, with everything decided"
+    )
+    tokens: int | None = Field(None, description="to generate; None where it is no parameter")
+    warm_up_pass: bool = Field(description="whether the program may make its own warm-up pass")
+
+
+class PlanRecord(Record):
+    """``plan.json``: written before the first trial starts."""
+
+    schema_version: Literal[1] = 1
+    trials: tuple[PlannedRecord, ...] = Field(description="in the order in which they run")
+    max_seconds: float = Field(description="all that the run may take")
+    predicted_seconds: float | None = None
+    prompt_sha256: str | None = Field(None, description="of the prompt's UTF-8 bytes")
+
+
+class JournalEntry(Record):
+    """A line of ``journal.jsonl``: each step is written down before it is taken.
+
+    ``lease``: the board was taken. ``resumed``: another controller takes the run up. ``started``: a
+    job is about to be started in ``directory`` on the board. ``cut``: that attempt will never be a
+    result, and ``failure`` says why.
+    """
+
+    event: Literal["lease", "resumed", "started", "cut"]
+    utc: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    number: int | None = Field(None, description="the trial")
+    attempt: int | None = Field(None, description="from 1: how often the trial was begun")
+    directory: str | None = None
+    boot_id: str | None = None
+    failure: Failure | None = None
+    lease: dict[str, JsonValue] | None = Field(None, description="as it lies on the board")

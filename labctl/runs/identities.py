@@ -1,0 +1,94 @@
+"""What a run was made of, down to the bytes: for its record, and to know it again."""
+
+import hashlib
+import importlib.metadata
+import platform
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from labctl import process
+from labctl.build import Artifact
+from labctl.records import ArtifactIdentity, PlanRecord, RunRecord
+from labctl.runs.directory import new_run_id
+from labctl.runs.plan import Plan
+from labctl.runs.prepare import Prepared
+from labctl.runs.session import BoardSession, agent_artifact
+
+
+def run_record(
+    prepared: Prepared,
+    session: BoardSession,
+    plan: Plan,
+    *,
+    notes: Sequence[str],
+    epoch: int,
+    lab_root: Path,
+) -> RunRecord:
+    """The record of a run that begins now."""
+    recipe = prepared.recipe
+    return RunRecord(
+        id=new_run_id(recipe.name),
+        recipe=recipe.name,
+        recipe_resolved=recipe.resolved(),
+        board=session.board.name,
+        target=session.board.target,
+        facts=session.facts,
+        artifacts=artifact_identities(prepared, session, lab_root),
+        models=tuple(file.identity for file in prepared.models.values()),
+        trials_planned=len(plan.trials),
+        plan_notes=tuple(notes),
+        labctl_version=importlib.metadata.version("labctl"),
+        lab_revision=lab_revision(lab_root),
+        host=platform.node(),
+        started=datetime.now(UTC),
+        epoch=epoch,
+    )
+
+
+def plan_record(prepared: Prepared, plan: Plan, max_seconds: float) -> PlanRecord:
+    """What the run will do."""
+    return PlanRecord(
+        trials=tuple(trial.record() for trial in plan.trials),
+        max_seconds=max_seconds,
+        predicted_seconds=plan.predicted_seconds,
+        prompt_sha256=prompt_sha256(prepared),
+    )
+
+
+def prompt_sha256(prepared: Prepared) -> str | None:
+    """The SHA-256 of the prompt's UTF-8 bytes; None without a prompt."""
+    if prepared.prompt is None:
+        return None
+    return hashlib.sha256(prepared.prompt.encode()).hexdigest()
+
+
+def artifact_identities(
+    prepared: Prepared, session: BoardSession, lab_root: Path
+) -> tuple[ArtifactIdentity, ArtifactIdentity]:
+    """The program under test, and the agent."""
+    agent = agent_artifact(session.facts.machine, session.target, lab_root)
+    return _identity(prepared.artifact), _identity(agent)
+
+
+def _identity(artifact: Artifact) -> ArtifactIdentity:
+    manifest = artifact.manifest
+    return ArtifactIdentity(
+        product=manifest.product,
+        version=manifest.version,
+        target=manifest.target,
+        key=manifest.key,
+        commit=manifest.commit,
+        toolchain=str(manifest.toolchain),
+        tools={name: tool.sha256 for name, tool in manifest.tools.items()},
+    )
+
+
+def lab_revision(root: Path) -> str | None:
+    """The git revision of the lab, ``-dirty`` when files differ from it; None without git."""
+    if shutil.which("git") is None:
+        return None
+    words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    done = process.run(words, timeout=20)
+    return done.text.strip() if done.exit_status == 0 else None

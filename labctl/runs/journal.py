@@ -1,0 +1,123 @@
+"""The journal of a run: every step on disk before it is taken, so that any death can be survived.
+
+``plan.json`` holds what will be done, ``journal.jsonl`` a line for each step, ``record.json`` of
+each trial its end. A trial with a start and no end is *open*: its job may still run on the board.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from labctl.board import Lease
+from labctl.errors import ConfigError, HostError, LabctlError, LinkError
+from labctl.files import append_line, write_atomic
+from labctl.records import Failure, JournalEntry
+
+FILE_NAME = "journal.jsonl"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One time that a trial is begun.
+
+    ``directory`` is the job's name on the board. ``open``: an earlier controller began it, and the
+    job may be there. ``failures`` cut the attempts before.
+    """
+
+    number: int
+    directory: str
+    open: bool = False
+    failures: tuple[Failure, ...] = ()
+
+
+class Journal:
+    """The journal in a run directory."""
+
+    def __init__(self, directory: Path, run_id: str):
+        self._path = directory / FILE_NAME
+        self._run_id = run_id
+        self._entries = self._read()
+
+    def _read(self) -> list[JournalEntry]:
+        """All lines. A power cut may tear the last one, which then was not acted on."""
+        try:
+            lines = self._path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
+        if lines and not lines[-1].endswith(b"\n"):
+            lines.pop()
+            write_atomic(self._path, b"".join(lines))
+        try:
+            return [JournalEntry.model_validate_json(line) for line in lines]
+        except ValidationError as error:
+            raise ConfigError(
+                f"{self._path} is not a journal that this labctl knows",
+                hint="it was damaged, or written by another version",
+            ) from error
+
+    def _note(self, entry: JournalEntry) -> None:
+        append_line(self._path, entry.model_dump_json(exclude_none=True))
+        self._entries.append(entry)
+
+    @property
+    def resumptions(self) -> int:
+        """How often the run was taken up again."""
+        return sum(entry.event == "resumed" for entry in self._entries)
+
+    def resumed(self) -> None:
+        """Another controller takes the run up."""
+        self._note(JournalEntry(event="resumed"))
+
+    def leased(self, lease: Lease) -> None:
+        """The board is ours."""
+        self._note(JournalEntry(event="lease", lease=asdict(lease)))
+
+    @property
+    def lease(self) -> Mapping[str, object] | None:
+        """The last lease that the run had."""
+        return next((e.lease for e in reversed(self._entries) if e.event == "lease"), None)
+
+    def holds(self, lease: Lease | None) -> bool:
+        """Whether a lease, as read from the board, is the run's last one."""
+        return lease is not None and asdict(lease) == self.lease
+
+    def attempt(self, number: int) -> Attempt:
+        """The attempt at a trial that is open or, where none is, the next one."""
+        of_trial = [entry for entry in self._entries if entry.number == number]
+        cuts = tuple(e.failure for e in of_trial if e.event == "cut" and e.failure)
+        tried = len(cuts) + 1
+        name = f"{self._run_id}-{number}" + (f"-{tried}" if tried > 1 else "")
+        is_open = bool(of_trial) and of_trial[-1].event == "started"
+        return Attempt(tried, name, is_open, cuts)
+
+    def started(self, number: int, attempt: Attempt, boot_id: str) -> None:
+        """A job is about to be started."""
+        self._note(
+            JournalEntry(
+                event="started",
+                number=number,
+                attempt=attempt.number,
+                directory=attempt.directory,
+                boot_id=boot_id,
+            )
+        )
+
+    def cut(self, number: int, attempt: Attempt, error: Exception) -> None:
+        """An attempt will never be a result."""
+        self._note(
+            JournalEntry(
+                event="cut", number=number, attempt=attempt.number, failure=Failure.of(error)
+            )
+        )
+
+
+def stays_open(error: Exception) -> bool:
+    """Whether the job of an attempt that ended so may still be good: only the way to it broke.
+
+    So it is after a bug in labctl: the job is there to be read again by a labctl without it.
+    """
+    return isinstance(error, LinkError | HostError) or not isinstance(error, LabctlError)

@@ -1,0 +1,188 @@
+"""Going on with a run whose controller, link or board died, where it stopped.
+
+What is on disk stays as it is. A job that was under way is taken over from the board, where it ran
+on or ended by itself; only what provably came to nothing is measured again.
+"""
+
+import importlib.metadata
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from labctl.config.lab import Board
+from labctl.config.recipe import Recipe
+from labctl.deploy import refuse
+from labctl.errors import Blame, ConfigError, LeaseLost
+from labctl.records import PlanRecord, RunRecord, TrialRecord
+from labctl.runs.deploying import make_offer, sending
+from labctl.runs.directory import RunDirectory, note_in_index
+from labctl.runs.execute import Bench, leave_quiet
+from labctl.runs.identities import artifact_identities, prompt_sha256
+from labctl.runs.journal import Journal
+from labctl.runs.observer import Observer
+from labctl.runs.plan import PlannedTrial
+from labctl.runs.prepare import Prepared, prepare
+from labctl.runs.runner import Outcome, Runner
+from labctl.runs.session import BoardSession, bring_agent, meet_board
+from labctl.runs.stand import Stand, bring, differences
+from labctl.transport import Transport
+
+
+@dataclass(frozen=True)
+class ResumeRequest:
+    """Which run to go on with, in which lab."""
+
+    directory: RunDirectory
+    board: Board
+    lab_name: str
+    lab_root: Path
+
+
+def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> Outcome:
+    """Finish a run that did not come to its end.
+
+    Raises ConfigError when it did, or when programs, models, prompt or board are not what they
+    were; otherwise as :func:`labctl.runs.conduct`. The recipe is the run's own: a change of the
+    file it came from is a matter of the next run.
+    """
+    directory = request.directory
+    run, plan, end = directory.run(), directory.plan(), directory.end()
+    if end and end.state == "finished":
+        raise ConfigError(
+            f"run {run.id} came to its end; there is nothing to go on with",
+            hint=f"`labctl report {run.id}` shows it, `labctl run` makes a new one",
+        )
+    prepared = prepare(_recipe(run), request.board, request.lab_root, observer.step)
+    _refuse(run, [*_other_prompt(plan, prepared), *_other_models(run, prepared)])
+    with meet_board(request.board, transport, lab_root=request.lab_root) as met:
+        offer = make_offer(met, [prepared])
+        refuse(offer.problems, request.board.name)
+        session = bring_agent(met, request.lab_root, sending(observer))
+        changed = [*differences(run.facts, session.facts)]
+        changed += _other_programs(run, prepared, session, request.lab_root)
+        _refuse(run, changed)
+        stand = bring(met, session, offer, prepared, observer)
+        # From here on nothing but host, link and board can stand in the way.
+        trials = [PlannedTrial.of(record) for record in plan.trials]
+        journal = Journal(directory.path, run.id)
+        done = _done(directory)
+        directory.reopen()
+        journal.resumed()
+        observer.note(f"run directory: {directory.path}")
+        observer.note(f"{len(done)} of {len(trials)} trials were finished")
+        undone = next((trial for trial in trials if trial.number not in done), None)
+        bench, anew = _take_over(request, stand, run, journal, undone)
+        runner = Runner(
+            bench=bench,
+            directory=directory,
+            journal=journal,
+            max_seconds=plan.max_seconds,
+            trial_seconds=prepared.recipe.timeouts.trial,
+            observer=observer,
+            renew=stand.renewed,
+            take_anew=anew,
+            infra_retries=prepared.recipe.infra_retries,
+        )
+        try:
+            return runner.run(trials, run, prepared.recipe.gates, tuple(done.values()))
+        finally:
+            note_in_index(directory, run, observer.note)
+
+
+def _recipe(run: RunRecord) -> Recipe:
+    """The run's recipe, with the version of the programs that it had."""
+    try:
+        recipe = Recipe.model_validate(run.recipe_resolved)
+    except ValidationError as error:
+        raise ConfigError(
+            f"run {run.id} has a recipe that this labctl does not read",
+            hint=f"go on with the labctl that began it: {run.labctl_version}",
+        ) from error
+    version = run.artifacts[0].version
+    return recipe.model_copy(
+        update={"engine": recipe.engine.model_copy(update={"version": version})}
+    )
+
+
+def _refuse(run: RunRecord, changed: Sequence[str]) -> None:
+    if changed:
+        raise ConfigError(
+            f"run {run.id} cannot go on: {changed[0]}",
+            hint="`labctl run` makes a new one; numbers of both do not belong together",
+            details="\n".join(changed[1:]) or None,
+        )
+
+
+def _other_prompt(plan: PlanRecord, prepared: Prepared) -> Iterator[str]:
+    if prompt_sha256(prepared) != plan.prompt_sha256:
+        yield "the text of its prompt_file changed"
+
+
+def _other_models(run: RunRecord, prepared: Prepared) -> Iterator[str]:
+    for model in run.models:
+        now = prepared.models[model.key].identity
+        if now.sha256 != model.sha256:
+            yield f"model {model.key} was {model.sha256[:12]}, now it is {now.sha256[:12]}"
+
+
+def _other_programs(
+    run: RunRecord, prepared: Prepared, session: BoardSession, lab_root: Path
+) -> Iterator[str]:
+    programs = artifact_identities(prepared, session, lab_root)
+    for was, now in zip(run.artifacts, programs, strict=True):
+        if was.key != now.key or any(now.tools.get(t) != sha for t, sha in was.tools.items()):
+            yield f"{was.product} {was.version} was built again, and differs"
+    version = importlib.metadata.version("labctl")
+    if version != run.labctl_version:
+        yield f"labctl {run.labctl_version} began it, this is {version}"
+
+
+def _done(directory: RunDirectory) -> dict[int, TrialRecord]:
+    """The trials that are results, by number; what others left is put aside.
+
+    A record whose trial host, link or board cut is none, nor is one that a mistake in the lab's
+    files cut. Unless its attempt is open it will be the next attempt's.
+    """
+    done = {}
+    for record in directory.trials():
+        if record.failure is None or record.failure.blame is Blame.JOB:
+            done[record.number] = record
+        else:
+            directory.set_aside(record.number, record.slug, record.attempt)
+    return done
+
+
+def _take_over(
+    request: ResumeRequest,
+    stand: Stand,
+    run: RunRecord,
+    journal: Journal,
+    undone: PlannedTrial | None,
+) -> tuple[Bench, Callable[[], Bench] | None]:
+    """A bench to go on with, and what gives the one after the trial that is under way.
+
+    A new lease ends jobs of the one before. So a job that may be on the board is waited for under
+    the lease that it was started with, if that is on the board still; the controller that took it
+    is dead, because its lock on this host is ours now.
+    """
+    session = stand.session
+
+    def anew() -> Bench:
+        lease = session.take_lease(request.lab_name)
+        journal.leased(lease)
+        return stand.bench(run.id, lease, resumed=journal.resumptions)
+
+    attempt = journal.attempt(undone.number) if undone else None
+    if undone is None or attempt is None or not attempt.open:
+        return anew(), None
+    held = session.leases.read()
+    if held is not None and journal.holds(held) and held.host == platform.node():
+        return stand.bench(run.id, held, resumed=journal.resumptions), anew
+    lost = LeaseLost("the board had another controller before the run went on")
+    journal.cut(undone.number, attempt, lost)
+    bench = anew()
+    leave_quiet(bench, attempt)
+    return bench, None

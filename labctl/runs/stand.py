@@ -1,0 +1,111 @@
+"""A board with everything on it that a recipe needs: where trials are run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from labctl.board import LINK_LOSSES, Lease, probe
+from labctl.deploy import DeployOptions, Stopwatch, deploy
+from labctl.errors import BoardError
+from labctl.records import BoardFacts
+from labctl.retry import retry_infra
+from labctl.runs.deploying import Offer, program_object, sending
+from labctl.runs.execute import Bench, DeployedModel
+from labctl.runs.observer import Observer
+from labctl.runs.prepare import Prepared
+from labctl.runs.session import PROBE_SECONDS, BoardMeeting, BoardSession
+
+#: How long a lost link is taken up again before the run ends; the job on the board goes on.
+REATTACH_SECONDS = 60.0
+#: Pages that the kernel keeps for itself differ a little from boot to boot.
+_MEMORY_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A board, a recipe, and where on the board its files are (by SHA-256)."""
+
+    met: BoardMeeting
+    session: BoardSession
+    prepared: Prepared
+    paths: Mapping[str, str]
+    observer: Observer
+
+    def bench(self, run_id: str, lease: Lease, *, resumed: int = 0) -> Bench:
+        """What trials of a run need, under a lease."""
+        session, prepared = self.session, self.prepared
+        return Bench(
+            board=session.board.name,
+            target=session.board.target,
+            facts=session.facts,
+            agent=session.agent,
+            epoch=lease.epoch,
+            lease_path=session.leases.path,
+            check_lease=partial(session.leases.check, lease),
+            run_id=run_id,
+            engine=prepared.engine,
+            tool=prepared.tool,
+            program=self.paths[program_object(prepared).sha256],
+            prompt=prepared.prompt,
+            models={
+                key: DeployedModel(file.identity, self.paths[file.identity.sha256])
+                for key, file in prepared.models.items()
+            },
+            reattach_seconds=prepared.recipe.timeouts.reattach or REATTACH_SECONDS,
+            on_link_loss=self.observer.link_lost,
+            conditions=prepared.conditions,
+            files={name: self.paths[item.sha256] for name, item in prepared.files.items()},
+            resumed=resumed,
+        )
+
+    def renewed(self, bench: Bench) -> Bench:
+        """The bench once the board answers again, after a restart for instance.
+
+        Raises LinkError (it does not), LeaseLost, BoardError (it is another board now).
+        """
+
+        def look() -> BoardFacts:
+            met = self.met
+            found = probe(met.transport, workdir=met.board.workdir, timeout=PROBE_SECONDS)
+            found = bench.agent.refine(found)
+            bench.check_lease()
+            return found
+
+        facts = retry_infra(
+            look, on=LINK_LOSSES, timeout=bench.reattach_seconds, on_retry=bench.on_link_loss
+        )
+        if differing := differences(bench.facts, facts):
+            raise BoardError(f"board {bench.board} is not the same any more: {differing[0]}")
+        return replace(bench, facts=facts)
+
+
+def bring(
+    met: BoardMeeting, session: BoardSession, offer: Offer, prepared: Prepared, observer: Observer
+) -> Stand:
+    """Send what the board lacks. Raises what :func:`labctl.deploy.deploy` raises."""
+    watch = Stopwatch()
+    paths = deploy(
+        session.store,
+        offer.plan,
+        DeployOptions(progress=sending(observer), pace=watch, on_loss=observer.link_lost),
+    )
+    watch.note(met.rate_file)
+    return Stand(met, session, prepared, paths, observer)
+
+
+def differences(before: BoardFacts, now: BoardFacts) -> list[str]:
+    """What tells two looks at a board apart so that their numbers must not be put together.
+
+    How much is free, and which boot it is, may differ.
+    """
+    found = []
+    for name in ("execution", "machine", "kernel", "os_version", "storage_kind", "emulator"):
+        was, is_now = getattr(before, name), getattr(now, name)
+        if was != is_now:
+            found.append(f"its {name.replace('_', ' ')} was {was}, now it is {is_now}")
+    if before.cpus != now.cpus:
+        found.append("its CPUs are others")
+    was, is_now = before.memory_total_bytes or 0, now.memory_total_bytes or 0
+    if abs(was - is_now) > _MEMORY_TOLERANCE * max(was, is_now):
+        found.append(f"its memory was {was} bytes, now it is {is_now}")
+    return found

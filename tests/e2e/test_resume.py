@@ -1,0 +1,176 @@
+"""A run goes on after any death of controller, link or board, and is as if nothing had been."""
+
+import json
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labs import LabUnderTest, RunningLabctl, blamed, said
+
+from labctl.virtual import Control
+from labctl.virtual import faults as f
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
+
+#: Long enough to be struck in the middle of a trial: some seconds each on an emulated board.
+TRIALS = ("--set", "repeats=4", "--set", "tokens=120", "--set", "context=200")
+
+
+def trials_of(lab: LabUnderTest) -> list[dict[str, Any]]:
+    """All records of the only run."""
+    documents: dict[str, Any] = json.loads(lab.run("report", "latest", "--json").text)
+    found: list[dict[str, Any]] = documents["trials"]
+    return found
+
+
+def essence(lab: LabUnderTest) -> list[tuple[object, ...]]:
+    """What the records of a run say, times and names of jobs aside, and the text that was made."""
+    folders = {
+        int(p.parent.name[:3]): p.parent for p in lab.root.glob("runs/*/trials/*/record.json")
+    }
+    found = []
+    for trial in trials_of(lab):
+        stdout = (folders[trial["number"]] / "stdout").read_bytes()
+        same = [
+            trial[key] for key in ("number", "slug", "state", "argv", "parameters", "conditions")
+        ]
+        found.append((*same, trial["timing"]["generated_tokens"], stdout))
+    return found
+
+
+def one_line_a_trial(lab: LabUnderTest) -> None:
+    """No trial is lost, none is there twice, wherever one looks."""
+    (path,) = lab.root.glob("runs/*/records.jsonl")
+    numbers = [json.loads(line)["number"] for line in path.read_text().splitlines()]
+    assert numbers == [1, 2, 3, 4]
+    assert lab.end()["state"] == "finished"
+    assert lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs").text == ""
+
+
+def kill(running: RunningLabctl) -> None:
+    running.process.send_signal(signal.SIGKILL)
+    running.finish()
+
+
+def started(lab: LabUnderTest, number: int) -> bool:
+    """Whether the job of a trial is on the board."""
+    return bool(list(Path(lab.board.workdir).glob(f"jobs/*-{number}/started.json")))
+
+
+def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnderTest) -> None:
+    running = lab.start("run", lab.recipe(), *TRIALS)
+    running.waiting_for(lambda: started(lab, 2))
+    kill(running)
+    assert len(lab.finished_trials()) == 1
+    assert "its controller died" in lab.run("report").text
+    done = lab.run("resume", "latest")
+    assert done.exit_status == 0, said(done)
+    assert "1 of 4 trials were finished" in said(done)
+    one_line_a_trial(lab)
+    first, second, third, _ = trials_of(lab)
+    assert (first["resumed"], second["resumed"], third["resumed"]) == (0, 1, 1)
+    # The job that was under way was taken over: it began before the controller died.
+    assert second["attempt"] == 1
+    assert second["job"]["epoch"] == first["job"]["epoch"] < third["job"]["epoch"]
+    again = lab.run("resume", "latest")
+    blamed(again, 2, "config", "came to its end")
+
+
+def test_ctrl_c_stops_the_board_and_says_how_to_go_on(lab: LabUnderTest) -> None:
+    running = lab.start("run", lab.recipe(), *TRIALS)
+    running.waiting_for(lambda: started(lab, 2))
+    running.process.send_signal(signal.SIGINT)
+    interrupted = running.finish()
+    assert interrupted.exit_status == 130
+    run = next(lab.root.glob("runs/2*")).name
+    assert f"to go on: labctl resume {run}" in said(interrupted)
+    assert lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs").text == ""
+    done = lab.run("resume", run)
+    assert done.exit_status == 0, said(done)
+    one_line_a_trial(lab)
+
+
+def test_a_board_that_restarts_in_mid_trial_costs_that_trial_once(lab: LabUnderTest) -> None:
+    running = lab.start("run", lab.recipe(), *TRIALS)
+    running.waiting_for(lambda: started(lab, 2))
+    Control(lab.board.directory).add(f.Reboot(on="now"))
+    done = running.finish()
+    assert done.exit_status == 0, said(done)
+    one_line_a_trial(lab)
+    second = trials_of(lab)[1]
+    assert (second["state"], second["attempt"]) == ("ok", 2)
+    (cut,) = second["earlier_failures"]
+    assert (cut["kind"], cut["blame"]) == ("BoardRebooted", "infra")
+
+
+def test_another_program_is_another_run(lab: LabUnderTest) -> None:
+    running = lab.start("run", lab.recipe(), *TRIALS).after_a_trial()
+    kill(running)
+    model = lab.root / "models" / "tiny.gguf"
+    model.write_bytes(model.read_bytes() + b"\0")
+    done = lab.run("resume")
+    blamed(done, 2, "config", "cannot go on: model tiny was", "`labctl run` makes a new one")
+    assert len(lab.finished_trials()) == 1
+
+
+def killed_at_random(lab: LabUnderTest, kills: int, seed: int) -> None:
+    """Kill controllers of one run until none is left to kill; its records are as if none had been.
+
+    Raises AssertionError.
+    """
+    undisturbed = lab.run("run", lab.recipe(), *TRIALS)
+    assert undisturbed.exit_status == 0, said(undisturbed)
+    wanted = essence(lab)
+    seconds = undisturbed.duration_ns / 1e9
+    chance = random.Random(seed)
+    left = kills
+    while left:
+        shutil.rmtree(lab.root / "runs")
+        words: tuple[str, ...] = ("run", lab.recipe(), *TRIALS)
+        while left:
+            running = lab.start(*words)
+            time.sleep(chance.uniform(0.5, seconds))  # the moment is the point
+            if running.ended:
+                assert running.finish().exit_status == 0
+                break
+            kill(running)
+            left -= 1
+            if list(lab.root.glob("runs/*/run.json")):
+                words = ("resume", "latest")
+        if not (lab.root / "runs").exists() or not list(lab.root.glob("runs/*/end.json")):
+            done = lab.run(*words)
+            assert done.exit_status == 0, said(done)
+        one_line_a_trial(lab)
+        assert essence(lab) == wanted
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.soak)])
+def test_a_run_whose_controllers_are_killed_is_as_an_undisturbed_one(
+    lab: LabUnderTest, kills: int
+) -> None:
+    killed_at_random(lab, kills, seed=kills)
+
+
+@pytest.mark.parametrize("drops", [3, pytest.param(30, marks=pytest.mark.soak)])
+def test_a_link_that_is_dropped_again_and_again_costs_nothing(
+    lab: LabUnderTest, drops: int
+) -> None:
+    undisturbed = lab.run("run", lab.recipe(), *TRIALS)
+    assert undisturbed.exit_status == 0, said(undisturbed)
+    wanted = essence(lab)
+    seconds = undisturbed.duration_ns / 1e9
+    shutil.rmtree(lab.root / "runs")
+    running = lab.start("run", lab.recipe(), *TRIALS)
+    running.waiting_for(lambda: started(lab, 1))
+    for _ in range(drops):
+        Control(lab.board.directory).add(f.Drop(on="now"))
+        time.sleep(seconds * 0.8 / drops)  # all through the run
+    done = running.finish()
+    assert done.exit_status == 0, said(done)
+    assert "trying again" in said(done)
+    one_line_a_trial(lab)
+    assert essence(lab) == wanted

@@ -1,0 +1,120 @@
+"""The journal, and what another controller makes of it after the first one died."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from played_runs import Setting, fail
+
+from labctl.board import Lease
+from labctl.errors import BoardError, ConfigError, DeviceLost
+from labctl.runs.journal import Journal
+
+LEASE = Lease("lab", 3, "host", "2026-11-21T00:00:00+00:00", "0123")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path, "r")
+
+
+def test_a_trial_that_was_begun_and_has_no_end_is_open(journal: Journal, tmp_path: Path) -> None:
+    first = journal.attempt(7)
+    assert (first.number, first.directory, first.open) == (1, "r-7", False)
+    journal.started(7, first, "b1")
+    assert Journal(tmp_path, "r").attempt(7).open
+    assert not Journal(tmp_path, "r").attempt(8).open
+
+
+def test_the_attempt_after_a_cut_has_a_job_of_its_own(journal: Journal, tmp_path: Path) -> None:
+    first = journal.attempt(7)
+    journal.started(7, first, "b1")
+    journal.cut(7, first, BoardError("the agent was killed"))
+    second = Journal(tmp_path, "r").attempt(7)
+    assert (second.number, second.directory, second.open) == (2, "r-7-2", False)
+    assert [failure.message for failure in second.failures] == ["the agent was killed"]
+
+
+def test_only_the_last_lease_is_the_runs_own(journal: Journal, tmp_path: Path) -> None:
+    assert not journal.holds(LEASE)
+    assert not journal.holds(None)
+    journal.leased(LEASE)
+    again = Journal(tmp_path, "r")
+    assert again.holds(LEASE)
+    assert not again.holds(Lease("lab", 3, "host", LEASE.utc, "4567"))
+
+
+def test_a_line_that_a_power_cut_tore_was_not_acted_on(journal: Journal, tmp_path: Path) -> None:
+    journal.started(1, journal.attempt(1), "b1")
+    path = tmp_path / "journal.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[: len(whole) // 2])
+    again = Journal(tmp_path, "r")
+    again.resumed()
+    assert Journal(tmp_path, "r").resumptions == 1
+    assert path.read_bytes().startswith(whole)
+
+
+def test_a_damaged_journal_is_refused_not_guessed_at(journal: Journal, tmp_path: Path) -> None:
+    journal.resumed()
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b"{}\n" + path.read_bytes())
+    with pytest.raises(ConfigError, match=r"journal\.jsonl is not a journal"):
+        Journal(tmp_path, "r")
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    return Setting(tmp_path)
+
+
+def go_on(setting: Setting) -> None:
+    setting.another_controller()
+    setting.agent.events = {}
+    done = [record for record in setting.directory.trials() if record.failure is None]
+    for record in setting.directory.trials():
+        if record.failure:
+            setting.directory.set_aside(record.number, record.slug, record.attempt)
+    setting.run(done)
+
+
+def test_a_job_whose_link_was_lost_is_taken_over_not_repeated(setting: Setting) -> None:
+    setting.agent.events[3] = fail(DeviceLost("the cable is out"))
+    with pytest.raises(DeviceLost):
+        setting.run()
+    assert setting.states == ["ok", "ok", "failed"]
+    go_on(setting)
+    assert setting.states == ["ok"] * 4
+    assert setting.agent.taken_over == ["/w/jobs/r-3"]
+    assert setting.agent.started == [f"/w/jobs/r-{number}" for number in (1, 2, 3, 4)]
+    assert [record.attempt for record in setting.directory.trials()] == [1] * 4
+
+
+def test_a_job_that_the_board_lost_is_measured_again(setting: Setting) -> None:
+    setting.agent.events[3] = fail(BoardError("the agent was killed"))
+    with pytest.raises(BoardError):
+        setting.run()
+    go_on(setting)
+    assert setting.states == ["ok"] * 4
+    assert setting.agent.taken_over == []
+    third = setting.directory.trials()[2]
+    assert (third.attempt, third.earlier_failures[0].message) == (2, "the agent was killed")
+
+
+def test_a_job_of_a_killed_controller_stays_on_the_board_until_its_record_is_on_disk(
+    setting: Setting,
+) -> None:
+    """In a process of its own, killed as no handler sees it."""
+    if (child := os.fork()) == 0:  # pragma: no cover - the child has no coverage to give
+        setting.agent.events[2] = lambda: os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            setting.run()
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert setting.states == ["ok"]
+    go_on(setting)
+    assert setting.states == ["ok"] * 4
+    assert setting.agent.taken_over == ["/w/jobs/r-2"]

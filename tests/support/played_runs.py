@@ -1,0 +1,170 @@
+"""Runs of four trials on a board that is played by a few lines."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from llama_output import session
+from records_made import model, run
+
+from labctl.board import JobSpec, Started
+from labctl.config.variants import Variant
+from labctl.engines import Tool
+from labctl.engines.llama_cpp import LlamaCpp
+from labctl.errors import InfraError, LeaseLost
+from labctl.records import BoardFacts, Execution, JobStatus, PlanRecord, TrialRecord
+from labctl.runs.directory import RunDirectory
+from labctl.runs.execute import Bench, DeployedModel
+from labctl.runs.journal import Journal
+from labctl.runs.observer import Observer
+from labctl.runs.plan import Amount, PlannedTrial, make_plan
+from labctl.runs.runner import Outcome, Runner
+
+
+def planned() -> tuple[PlannedTrial, ...]:
+    """Four trials of one variant."""
+    variant = Variant("m", "m", {"tokens": 4, "warmup": True})
+    return make_plan(
+        [variant],
+        Amount(4, 0, {variant.slug: 4}),
+        interleaved=True,
+        max_seconds=60,
+        min_tokens=None,
+        predict=lambda *_: None,
+    ).trials
+
+
+@dataclass
+class PlayedAgent:
+    """Every job prints four tokens. ``events`` by number of the job, from 1, happen in its wait."""
+
+    events: dict[int, Callable[[], None]] = field(default_factory=dict)
+    boot_id: str = "b1"
+    emulator: str | None = None
+    endless: tuple[int, ...] = ()
+    blips: list[BaseException] = field(default_factory=list)
+    started: list[str] = field(default_factory=list)
+    taken_over: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+
+    def job_directory(self, name: str) -> str:
+        return f"/w/jobs/{name}"
+
+    def start(self, spec: JobSpec, *, again: bool, **_: object) -> Started:
+        (self.taken_over if again else self.started).append(spec.directory)
+        return Started(spec.directory, 1, 2, self.boot_id, 0, self.emulator)
+
+    def wait(self, started: Started, **_: object) -> JobStatus:
+        self.events.get(len(self.started), lambda: None)()
+        return JobStatus(
+            outcome="timeout" if len(self.started) in self.endless else "exited",
+            exit_status=None if len(self.started) in self.endless else 0,
+            start_mono_ns=0,
+            end_mono_ns=1,
+            wall_ns=1,
+            stdout_bytes=0,
+            stderr_bytes=0,
+            boot_id=self.boot_id,
+            epoch=1,
+        )
+
+    def collect(self, directory: str, local: Path, *, status: JobStatus) -> None:
+        if self.blips:
+            raise self.blips.pop()
+        raw = session([b"a", b"b", b"c", b"d"]).raw()
+        for name in ("stdout", "stderr", "timeline"):
+            (local / name).write_bytes(getattr(raw, name))
+
+    def stop(self, directory: str) -> None:
+        self.stopped.append(directory)
+
+    def remove(self, directory: str) -> None:
+        self.removed.append(directory)
+
+
+class Setting:
+    """A run of four trials, and what stands around it."""
+
+    def __init__(self, runs: Path) -> None:
+        self.agent = PlayedAgent()
+        self.lost: LeaseLost | None = None
+        self.losses: list[InfraError] = []
+        self.trial_seconds: float | None = None
+        self.execution = Execution.BOARD
+        self.infra_retries = 0
+        self.renewals = 0
+        trials = tuple(trial.record() for trial in planned())
+        self.directory = RunDirectory.create(
+            runs, run(), PlanRecord(trials=trials, max_seconds=60, prompt_sha256="")
+        )
+        self.journal = Journal(self.directory.path, "r")
+
+    def check_lease(self) -> None:
+        if self.lost:
+            raise self.lost
+
+    def lose(self) -> None:
+        self.lost = LeaseLost("another lab took the board")
+
+    def bench(self) -> Bench:
+        facts = BoardFacts(
+            execution=self.execution,
+            machine="aarch64",
+            kernel="5.10",
+            boot_id=self.agent.boot_id if self.renewals else "b1",
+        )
+        return Bench(
+            board="rk1",
+            target="rk3568",
+            facts=facts,
+            agent=self.agent,  # type: ignore[arg-type]
+            epoch=1,
+            lease_path="/w/lease",
+            check_lease=self.check_lease,
+            run_id="r",
+            engine=LlamaCpp(),
+            tool=Tool("llama-completion", "completion"),
+            program="/w/store/p",
+            prompt="x",
+            models={"m": DeployedModel(model("m"), "/w/store/m")},
+            reattach_seconds=1,
+            on_link_loss=self.losses.append,
+            resumed=self.journal.resumptions,
+        )
+
+    def renewed(self, _bench: Bench) -> Bench:
+        self.renewals += 1
+        return self.bench()
+
+    def run(self, done: Sequence[TrialRecord] = ()) -> Outcome:
+        runner = Runner(
+            bench=self.bench(),
+            directory=self.directory,
+            journal=self.journal,
+            max_seconds=60,
+            trial_seconds=self.trial_seconds,
+            observer=Observer(),
+            renew=self.renewed,
+            infra_retries=self.infra_retries,
+            _began=time.monotonic(),
+        )
+        return runner.run(planned(), run(), (), done)
+
+    def another_controller(self) -> None:
+        """All that was only in memory is gone."""
+        self.journal = Journal(self.directory.path, "r")
+
+    @property
+    def states(self) -> list[str]:
+        return [str(trial.state) for trial in self.directory.trials()]
+
+
+def fail(error: BaseException) -> Callable[[], None]:
+    """An event."""
+
+    def event() -> None:
+        raise error
+
+    return event
