@@ -4,6 +4,7 @@ As with ``cp``: what exists as a directory gets the thing inside, under its own 
 hdc, a file or a new directory appears under its final name only when every byte of it is proven.
 """
 
+import os
 import secrets
 import stat
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def send(
     path = check_remote_path(_without_slash(remote))
     there = _mode_on_board(transport, path)
     if there is not None and stat.S_ISDIR(there):
-        path = check_remote_path(f"{path}/{local.resolve().name}")
+        path = check_remote_path(f"{path}/{_own_name(local)}")
         there = _mode_on_board(transport, path)
     elif remote.endswith("/") and not is_directory:
         raise ConfigError(f"no directory on the board: {remote}", hint="make it first: mkdir -p")
@@ -131,6 +132,11 @@ def appearing_on_board(transport: Transport, path: str) -> Iterator[str]:
         with suppress(LinkError, BoardError):
             transport.run(remote_words("rm", "-rf", temporary), timeout=_ANSWER_SECONDS)
         raise
+
+
+def _own_name(local: Path) -> str:
+    """What a path is called, also ``.``; a link by its own name, not by that of what it is to."""
+    return Path(os.path.normpath(local.absolute())).name
 
 
 def _without_slash(path: str) -> str:

@@ -84,6 +84,8 @@ def push_tree(
         check_remote_path(_place(remote, name))
     counter = _Counter(progress)
     board = _Board(transport, timeout)
+    if not board.is_missing(remote):
+        board.require_no_directories([_place(remote, name) for name in tree.files])
     staged = f"{remote}.labctl-{secrets.token_hex(8)}"
     places = {name: _place(staged, name) for name in (*tree.directories, *tree.files)}
     sent: dict[str, Digest] = {}
@@ -154,6 +156,21 @@ class _Board:
         """Set modes, in order; neighbours of the same mode share a command."""
         for mode, group in groupby(modes, key=itemgetter(1)):
             self.each(("chmod", f"{mode:o}"), [path for path, _ in group])
+
+    def require_no_directories(self, paths: Sequence[str]) -> None:
+        """Raise ConfigError when one of them is a directory: ``mv`` would put a file into it."""
+        for batch in _batches(paths):
+            asked = self.transport.run(
+                f'for path in {remote_words(*batch)}; do [ ! -d "$path" ] || break; path=; done;'
+                ' echo "$path"',
+                timeout=self.timeout,
+            )
+            found = require(asked, f"{self.transport.label}: cannot look at what is there").text
+            if found.strip():
+                raise ConfigError(
+                    f"a file here, a directory on the board: {found.strip()}",
+                    hint="name another destination, or remove that one",
+                )
 
     def is_missing(self, path: str) -> bool:
         """Whether nothing has that name yet."""
@@ -226,7 +243,7 @@ def _list(transport: Transport, remote: str, timeout: float) -> _Tree:
     what = f"{transport.label}: cannot list {remote}"
     listing = require(transport.run(asked, timeout=timeout), what).output
     tree = _Tree()
-    for line in listing.splitlines():
+    for line in listing.removesuffix(b"\n").split(b"\n"):
         match = _LISTING.fullmatch(line)
         name = "." if not match or match[3] is None else os.fsdecode(match[3])
         inside = name == "." or not {"", ".", ".."} & set(name.split("/"))
@@ -235,6 +252,7 @@ def _list(transport: Transport, remote: str, timeout: float) -> _Tree:
                 f"{transport.label}: not a name that can be pulled below {remote}: {line!r}",
                 hint="rename it: a name with a line break cannot be carried",
             )
+        check_remote_path(_place(remote, name))
         mode = int(match[1], 16)
         if stat.S_ISDIR(mode):
             tree.directories[name] = stat.S_IMODE(mode) & _PERMISSIONS
@@ -266,7 +284,8 @@ def _prove(
         asked = transport.run(
             remote_words(*board_hash.command, *batch), timeout=hash_patience(timeout, size_bytes)
         )
-        lines = asked.text.splitlines()
+        # Bytes: text has more line ends than newlines, and names may hold those.
+        lines = asked.output.removesuffix(b"\n").split(b"\n")
         if asked.exit_status != 0 or len(lines) != len(batch):
             raise IntegrityError(
                 f"{what}: the board cannot hash all of it",
@@ -275,7 +294,8 @@ def _prove(
             )
         for place, line in zip(batch, lines, strict=True):
             digest = copied[place]
-            found = Digest.known(digest.algorithm, line.split(" ")[0].lower(), digest.size_bytes)
+            told = line.split(b" ")[0].decode(errors="replace").lower()
+            found = Digest.known(digest.algorithm, told, digest.size_bytes)
             found.require(digest, f"{what}: {place}")
 
 

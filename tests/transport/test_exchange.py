@@ -92,3 +92,14 @@ def test_what_is_not_proven_does_not_appear(transport: Transport, folder: str) -
         fill_badly()
     assert [path.name for path in Path(folder).iterdir()] == ["x"]
     assert Path(f"{folder}/x").read_text() == "as it was"
+
+
+def test_a_link_keeps_its_own_name(
+    transport: Transport, folder: str, file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "latest").symlink_to(file)
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "trees").symlink_to("tree")
+    assert sent(transport, tmp_path / "latest", folder).path == f"{folder}/latest"
+    assert sent(transport, tmp_path / "trees", folder).path == f"{folder}/trees"
+    assert sent(transport, tmp_path / "tree" / ".", folder).path == f"{folder}/tree"

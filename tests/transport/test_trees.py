@@ -208,3 +208,35 @@ def test_a_board_that_cannot_hash_reads_its_files_back(tmp_path: Path) -> None:
         transport.pull_directory(there, tmp_path / "back", timeout=10)
         assert transport.run(remote_words("sha256sum", there), timeout=10).exit_status == 127
     assert content(tmp_path / "back") == content(tmp_path / "here")
+
+
+def test_a_file_never_lands_in_a_directory_of_its_name(
+    transport: Transport, folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "here" / "sub").mkdir(parents=True)
+    (tmp_path / "here" / "first").touch()
+    (tmp_path / "here" / "sub" / "it's").write_text("a file")
+    (Path(folder) / "there" / "sub" / "it's").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"a directory on the board: .*/there/sub/it's"):
+        transport.push_directory(tmp_path / "here", f"{folder}/there", timeout=10)
+    assert [path.name for path in Path(folder).rglob("*")] == ["there", "sub", "it's"]
+
+
+def test_a_name_may_hold_what_python_takes_for_the_end_of_a_line(
+    transport: Transport, folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a\u2028b\x85c").write_text("content")
+    transport.push_directory(tmp_path / "here", f"{folder}/there", timeout=10)
+    transport.pull_directory(f"{folder}/there", tmp_path / "back", timeout=10)
+    assert content(tmp_path / "back") == content(tmp_path / "here")
+
+
+@pytest.mark.parametrize("name", ["a\\b", "100%", 'q"q', "a\rb"])
+def test_names_that_links_do_not_carry_stop_a_pull_before_it_begins(
+    transport: Transport, folder: str, tmp_path: Path, name: str
+) -> None:
+    (Path(folder) / name).touch()
+    with pytest.raises(ConfigError, match="unsafe path"):
+        transport.pull_directory(folder, tmp_path / "back", timeout=10)
+    assert not (tmp_path / "back").exists()
