@@ -297,7 +297,7 @@ def test_an_overwhelmed_host_slows_the_command_down(host: RawPeer) -> None:
 def test_a_transfer_shares_the_loop_with_the_other_boards(tmp_path: Path) -> None:
     async def transfer() -> None:
         others: list[str] = []
-        connection = Connection(Board("vm", tmp_path), set(), set())
+        connection = Connection(Board("vm", tmp_path), bool, set(), set())
         connection.resume_writing()  # a host that takes everything at once
         asyncio.get_running_loop().call_soon(others.append, "served")
         await connection.drained()

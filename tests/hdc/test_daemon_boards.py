@@ -2,18 +2,26 @@
 
 import asyncio
 import resource
+import socket
 import threading
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from daemons import board
+from daemons import board, daemon
+from raw_hdc import raw_host
 
 from labctl.errors import HostError
 from labctl.hdc.daemon import Daemon, allow_boards
+from labctl.hdc.daemon import connection as connection_module
+from labctl.hdc.daemon import daemon as daemon_module
 from labctl.hdc.daemon.interference import Interference, Line, Storage, Wire
 from labctl.hdc.messages import SessionHandShake, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
+from labctl.retry import wait_until
+
+HELLO = encode_packet(0, Command.HANDSHAKE, SessionHandShake().encode())
 
 
 class AsyncHost:
@@ -27,7 +35,7 @@ class AsyncHost:
     @classmethod
     async def connect(cls, port: int) -> "AsyncHost":
         host = cls(*await asyncio.open_connection("127.0.0.1", port))
-        host.send(0, Command.HANDSHAKE, SessionHandShake().encode())
+        host._writer.write(HELLO)
         await host.receive(), await host.receive()
         return host
 
@@ -163,3 +171,55 @@ def test_too_few_descriptors_are_said_before_boards_are_served(
     assert raised == [(128 + 100 * 24, 4096)]
     with pytest.raises(HostError, match="allows 4096"):
         allow_boards(200)
+
+
+def test_a_host_that_was_accepted_while_the_power_went_is_not_served(tmp_path: Path) -> None:
+    async def scene() -> bytes:
+        served = Daemon(board(tmp_path))
+        await served.start()
+        served.cut()
+        ours, theirs = socket.socketpair()
+        with ours:
+            ours.sendall(HELLO)
+            await asyncio.get_running_loop().connect_accepted_socket(served.meet, theirs)
+            await served.stop()
+            with suppress(ConnectionResetError):
+                return await asyncio.to_thread(ours.recv, 1)
+            return b""
+
+    assert asyncio.run(scene()) == b""
+
+
+def test_hosts_without_end_are_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_module, "_MAX_HOSTS", 3)
+    with daemon(tmp_path) as address, ExitStack() as stack:
+        hosts = [stack.enter_context(raw_host(address)) for _ in range(5)]
+        for host in hosts[:3]:
+            host.shake_hands()
+        assert all(host.ended() for host in hosts[3:])
+        hosts[0].socket.close()
+
+        def has_room() -> bool:
+            with raw_host(address) as peer, suppress(OSError, EOFError):
+                return bool(peer.shake_hands())
+            return False
+
+        assert wait_until(has_room, timeout=5, interval=0.02)
+
+
+def test_a_host_that_says_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_SILENCE_SECONDS", 0.5)
+    with (
+        daemon(tmp_path) as address,
+        raw_host(address) as silent,
+        raw_host(address) as half,
+        raw_host(address) as peer,
+    ):
+        peer.shake_hands()
+        half.socket.sendall(b"HW")
+        assert silent.ended()
+        assert half.ended()
+        peer.send(1, Command.UNITY_EXECUTE, b"echo served")
+        assert peer.until_close(1)[0] == (Command.ECHO_RAW, b"served\n")

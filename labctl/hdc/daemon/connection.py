@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 from labctl.errors import ProtocolError
 from labctl.hdc.daemon.answers import answer
@@ -20,6 +20,8 @@ from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, PacketDecoder
 
 HEARTBEAT_SECONDS = 5.0
+#: A host speaks first. One that has not said a whole packet by then is dropped.
+_SILENCE_SECONDS = 30.0
 #: Taken from one host at a time, if no packet is larger: other boards wait meanwhile.
 _READ_BYTES = 64 << 10
 #: Bytes that may wait for the host before whoever writes has to wait.
@@ -54,10 +56,12 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
     def __init__(
         self,
         board: Board,
+        admit: "Callable[[Connection], bool]",
         registry: "set[Connection]",
         background: "set[asyncio.Task[None]]",
     ):
         self._board = board
+        self._admit = admit
         self._registry = registry
         self._background = background
         self._decoder = PacketDecoder()
@@ -68,6 +72,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._heart: asyncio.Task[None] | None = None
         self._holders: set[object] = set()
         self._watch: asyncio.TimerHandle | None = None
+        self._silence: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
         self._wire = Wire(self)  # until there is a connection to interfere with
 
@@ -77,12 +82,16 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         """A host is here; it speaks first."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if not self._admit(self):
+            transport.abort()
+            return
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._may_write.set()
         self._wire = self._board.interference.wire(self)
-        self._registry.add(self)
+        loop = asyncio.get_running_loop()
+        self._silence = loop.call_later(_SILENCE_SECONDS, transport.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         """Where the next bytes belong."""
@@ -93,6 +102,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._decoder.received(nbytes)
         try:
             for packet in self._decoder.packets():
+                self._hear()
                 self._wire.incoming(packet.channel, packet.command, packet.data)
                 if self._transport.is_closing():
                     return
@@ -116,6 +126,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self._heart.cancel()
         if self._watch:
             self._watch.cancel()
+        self._hear()
         self._greeting.leave()
         for task in self._tasks.values():
             task.stop()
@@ -206,6 +217,12 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             task.packet(command, data)
         else:
             self._begin(channel, command, data)
+
+    def _hear(self) -> None:
+        """The host is not silent."""
+        if self._silence:
+            self._silence.cancel()
+            self._silence = None
 
     def _greet(self, packet: SessionHandShake) -> None:
         self._greeting.packet(packet)

@@ -12,6 +12,9 @@ from labctl.errors import HostError
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.connection import Connection
 
+#: Hosts that are connected to a board at a time, in words or without; more are cut.
+_MAX_HOSTS = 128
+
 
 class Daemon:
     """One board's hdcd. ``await start()``, then it serves until ``await stop()``."""
@@ -20,6 +23,7 @@ class Daemon:
         self.board = board
         self.port = 0
         self._server: asyncio.Server | None = None
+        self._is_listening = False
         self._connections: set[Connection] = set()
         self._background: set[asyncio.Task[None]] = set()
 
@@ -27,19 +31,19 @@ class Daemon:
         """Listen; the port (chosen by the system if 0). Raises HostError when it is taken."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: Connection(self.board, self._connections, self._background), host, port
-            )
+            self._server = await loop.create_server(self.meet, host, port)
         except OSError as error:
             raise HostError(
                 f"cannot listen on {host}:{port}: {error.strerror}",
                 hint="another program may have the port; choose another one, or 0 for any",
             ) from error
+        self._is_listening = True
         self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 
     def cut(self) -> None:
         """Stop listening and cut every connection without a word, as a lost power supply does."""
+        self._is_listening = False
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -58,3 +62,14 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*self._background, return_exceptions=True)
         await asyncio.sleep(0)  # transports that were aborted close their sockets now
+
+    def meet(self) -> Connection:
+        """What talks to a host that has been accepted."""
+        return Connection(self.board, self._admit, self._connections, self._background)
+
+    def _admit(self, connection: Connection) -> bool:
+        """Whether a host may come in: not one too many, nor one accepted while this was cut."""
+        if not self._is_listening or len(self._connections) >= _MAX_HOSTS:
+            return False
+        self._connections.add(connection)
+        return True
