@@ -132,7 +132,11 @@ def fingerprint(public_pem: str) -> str:
 
     Raises ValueError for what is no public key.
     """
-    der = serialization.load_pem_public_key(public_pem.encode()).public_bytes(
+    try:
+        key = serialization.load_pem_public_key(public_pem.encode())
+    except UnsupportedAlgorithm as error:
+        raise ValueError(f"not a key that can be checked: {error}") from error
+    der = key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return "SHA256:" + base64.b64encode(hashlib.sha256(der).digest()).decode().rstrip("=")

@@ -20,6 +20,8 @@ Buffer = bytes | bytearray | memoryview
 _VARINT = 0
 _LENGTH_DELIMITED = 2
 _VARINT_LIMIT_BITS = 64
+#: More fields than any message has, unknown ones included: a peer must not keep us reading.
+_MAX_FIELDS = 64
 
 
 def encode_varint(value: int) -> bytes:
@@ -48,8 +50,11 @@ def decode_varint(data: Buffer, start: int) -> tuple[int, int]:
 
 def _fields(data: Buffer, *, padded: bool) -> Iterator[tuple[int, int | bytes]]:
     """Field numbers and raw values. ``padded``: a zero tag is the end, what follows is padding."""
-    position = 0
+    position = count = 0
     while position < len(data):
+        count += 1
+        if count > _MAX_FIELDS:
+            raise ProtocolError("a message has fields without end")
         tag, position = decode_varint(data, position)
         number, wire_type = tag >> 3, tag & 7
         if tag == 0 and padded:

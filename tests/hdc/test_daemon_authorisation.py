@@ -184,15 +184,20 @@ def test_a_host_that_leaves_waits_no_more(tmp_path: Path, stranger: HostKey) -> 
         (AuthType.SIGNATURE, b"AAAA"),  # before a token
         (AuthType.PUBLICKEY, b"host\x0cno key"),
         (AuthType.PUBLICKEY, b"\xff\0\xff"),
+        (
+            AuthType.PUBLICKEY,  # of an algorithm that does not exist
+            b"-----BEGIN PUBLIC KEY-----\nMBIwBQYDKgMEAwkAAQEBAQEBAQE=\n-----END PUBLIC KEY-----\n",
+        ),
         (AuthType.OK, b""),
         (AuthType.SSL_TLS_PSK, b""),
     ],
 )
 def test_hosts_that_talk_out_of_turn_are_dropped(
-    tmp_path: Path, kind: AuthType, buf: bytes
+    tmp_path: Path, kind: AuthType, buf: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with host(tmp_path, Authorisation()) as here:
         here.say(AuthType.NONE, b"")
         here.hear()
         here.say(kind, buf)
         assert here.peer.ended()
+    assert not caplog.records  # nothing that nobody expected

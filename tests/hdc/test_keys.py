@@ -97,6 +97,16 @@ def test_two_at_once_make_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(set(found)) == 1
 
 
+#: A public key of an algorithm that does not exist.
+ODD_KEY = "-----BEGIN PUBLIC KEY-----\nMBIwBQYDKgMEAwkAAQEBAQEBAQE=\n-----END PUBLIC KEY-----\n"
+
+
+def test_a_key_of_an_unknown_algorithm_is_none() -> None:
+    with pytest.raises(ValueError, match="not a key that can be checked"):
+        fingerprint(ODD_KEY)
+    assert not verify(ODD_KEY, TOKEN, b"AAAA", Scheme.PSS)
+
+
 def test_files_that_are_no_keys(tmp_path: Path) -> None:
     path = tmp_path / "hdckey"
     with pytest.raises(ConfigError, match="cannot read"):

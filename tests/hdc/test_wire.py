@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -202,3 +204,10 @@ def test_numbers_outside_64_bits_cannot_be_sent() -> None:
     for value in (-1, 2**64):
         with pytest.raises(ValueError, match="unsigned 64-bit"):
             TransferConfig(file_size=value).encode()
+
+
+def test_a_message_with_fields_without_end_is_not_read_to_its_end() -> None:
+    began = time.process_time()
+    with pytest.raises(ProtocolError, match="without end"):
+        SessionHandShake.decode(b"\x10\x01" * (1 << 21))
+    assert time.process_time() - began < 0.5

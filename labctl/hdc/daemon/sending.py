@@ -2,7 +2,7 @@
 
 import errno
 import os
-import shlex
+import re
 import stat
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,8 @@ from labctl.hdc.messages import (
 )
 from labctl.hdc.wire import Command
 
+_WORD = re.compile(r'(?:[^ \t\r\n"]+|"[^"]*")+')
+
 
 @dataclass
 class Request:
@@ -39,11 +41,9 @@ class Request:
     @classmethod
     def parse(cls, text: str) -> "Request":
         """Read it; only double quotes mean something. Raises ValueError."""
-        lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
-        lexer.whitespace_split = True
-        lexer.commenters = lexer.escape = ""
-        lexer.quotes = '"'
-        words = list(lexer)
+        if text.count('"') % 2:
+            raise ValueError("No closing quotation")
+        words = [word.replace('"', "") for word in _WORD.findall(text)]
         request = cls()
         while words and words[0].startswith("-"):
             match words.pop(0):
