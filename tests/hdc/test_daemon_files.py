@@ -1,6 +1,7 @@
 """Transfers in all their forms, and hosts that do not play by the rules in them."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from raw_hdc import RawPeer, raw_host
 
 from labctl.hdc.compression import compress_chunk, decompress_chunk
 from labctl.hdc.daemon import receiving
+from labctl.hdc.daemon.sending import Request
 from labctl.hdc.messages import FileMode, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command
 
@@ -268,3 +270,46 @@ def test_modes_of_directories_without_end_are_not_collected(
         assert host.receive() == (3, Command.FILE_MODE, b"")
         host.send(3, Command.DIR_MODE, FileMode(full_name=f"top/{number}").encode())
     assert host.ended()
+
+
+@pytest.mark.parametrize(
+    ("text", "remote", "local"),
+    [
+        ("/a", "/a", "."),
+        ('-cwd "/home/u u/" -z "/a b"  c', "/a b", "c"),
+        ('/a" "b/c "l"\t', "/a b/c", "l"),
+        ("/it's /a\\b", "/it's", "/a\\b"),
+        ("/a\u3000b x", "/a\u3000b", "x"),
+    ],
+)
+def test_words_of_a_request(text: str, remote: str, local: str) -> None:
+    request = Request.parse(text)
+    assert (request.remote, request.local) == (remote, local)
+
+
+def test_a_request_is_read_in_no_time_however_long() -> None:
+    began = time.process_time()
+    for text in ("x" * (1 << 22), '"" ' * (1 << 16), '"x' * (1 << 16) + " y"):
+        Request.parse(text)
+    assert time.process_time() - began < 2
+    with pytest.raises(ValueError, match="quotation"):
+        Request.parse('"' + "x" * (1 << 22))
+
+
+def test_an_old_daemon_with_a_full_disk_still_takes_the_next_file(tmp_path: Path) -> None:
+    (tmp_path / "d" / "top").mkdir(parents=True)
+    (tmp_path / "d" / "top" / "one").symlink_to("/dev/full")
+    with daemon(tmp_path, version="3.1.0e") as address, raw_host(address) as host:
+        host.shake_hands()
+        host.send(1, Command.WAKEUP_SLAVETASK)
+        for name in ("one", "two"):
+            config = TransferConfig(file_size=3, path="d", optional_name=f"top/{name}")
+            host.send(1, Command.FILE_CHECK, config.encode())
+            assert host.receive()[1] == Command.FILE_BEGIN
+            host.send(1, Command.FILE_DATA, TransferPayload(0, 0, 3, 3).encode_area() + b"abc")
+            assert host.receive() == (1, Command.FILE_FINISH, b"\1")
+        host.send(1, Command.FILE_FINISH, b"\0")
+        (echo, text), _ = host.until_close(1)
+        assert (echo, text[:1]) == (Command.ECHO, b"\0")
+        assert text.endswith(b"no space left on device")
+    assert (tmp_path / "d" / "top" / "two").read_bytes() == b"abc"

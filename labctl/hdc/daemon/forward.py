@@ -140,7 +140,8 @@ class ReverseTask(_RuleTask):
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = secrets.token_bytes(_NUMBER_BYTES)
-        connection = self._add(number) if self._agreed else None
+        # A connection may have been under way when the rule ended.
+        connection = self._add(number) if self._agreed and self._server is not None else None
         if connection is None:
             writer.transport.abort()
             return

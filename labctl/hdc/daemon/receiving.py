@@ -130,6 +130,7 @@ class FileReceiver(Dialogue):
             self._fail(text)
         else:
             self._failure = text
+            self._close()  # of a directory, the next file may come
         # The releases that say it at once send this one too, behind their CLOSE.
         self._send(Command.FILE_FINISH, b"\x01")
         return not self._dialect.fails_at_once
