@@ -432,6 +432,18 @@ def test_an_answer_without_an_end() -> None:
         HdcServer("127.0.0.1", port).list_targets(timeout=5)
 
 
+def test_empty_frames_without_an_end() -> None:
+    def script(sock: socket.socket) -> None:
+        while True:
+            sock.sendall(bytes(4 * 1000))
+
+    with (
+        scripted_board(greeted(script)) as port,
+        pytest.raises(ProtocolError, match="no end"),
+    ):
+        HdcServer("127.0.0.1", port).list_targets(timeout=0.3)
+
+
 def test_a_version_that_is_none() -> None:
     with (
         scripted_board(greeted(lambda s: write(s, b"Ver: 3"))) as port,

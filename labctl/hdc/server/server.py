@@ -172,7 +172,7 @@ class HdcServer:
             answer = bytearray()
             while (frame := frames.read(deadline - time.monotonic())) is not None:
                 answer += frame
-                if len(answer) > _MAX_ANSWER_BYTES:
+                if len(answer) > _MAX_ANSWER_BYTES or time.monotonic() > deadline:
                     raise ProtocolError(f"{self.label} has no end of its answer to {command!r}")
             return bytes(answer)
         finally:
