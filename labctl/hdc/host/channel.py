@@ -111,9 +111,10 @@ class Channel:
                 timeout=timeout,
             ):
                 return False
-            self._arrived.append((command, data))
-            self._waiting_bytes += len(data) + _PACKET_BYTES
-            self._changed.notify_all()
+            if not self._closed:
+                self._arrived.append((command, data))
+                self._waiting_bytes += len(data) + _PACKET_BYTES
+                self._changed.notify_all()
         return True
 
     def abandon(self, reason: HostError) -> None:
@@ -129,16 +130,16 @@ class Channel:
 
     def close(self) -> None:
         """End the conversation; on the board, a running ``sh`` gets its TERM. Idempotent."""
-        if self._closed:
-            return
         with self._changed:
+            if self._closed:
+                return
             self._closed = True
+            unseen = [data for command, data in self._arrived if command == Command.CHANNEL_CLOSE]
             self._changed.notify_all()
         self._session.forget(self)
         if self._ended_by_board:
             return
         # An end of the board's that nobody has looked at (after its refusal, say) is answered.
-        unseen = [data for command, data in self._arrived if command == Command.CHANNEL_CLOSE]
         if not unseen:
             self._send_close(self._parting)
         elif unseen[0] and unseen[0][0]:
