@@ -8,7 +8,7 @@ import click
 
 from labctl.board import probe
 from labctl.cli.lab import connect_board, lab_of
-from labctl.cli.root import Invocation
+from labctl.cli.root import Invocation, LazyGroup
 from labctl.config.lab import Board
 from labctl.errors import (
     ConfigError,
@@ -38,16 +38,28 @@ class BoardState:
     facts: dict[str, object] | None = None
 
 
-@click.command(epilog="Example: labctl boards --json")
+#: name -> (module, attribute, one line of help).
+COMMANDS = {"probe": ("labctl.cli.boards_probe", "probe", "Measure what a board can do.")}
+
+
+class BoardsGroup(LazyGroup):
+    """What can be asked of boards beside their list."""
+
+    lazy = COMMANDS
+
+
+@click.group(cls=BoardsGroup, invoke_without_command=True, epilog="Example: labctl boards --json")
 @click.option("--json", "as_json", is_flag=True, help="Print names, states and facts as JSON.")
-@click.pass_obj
-def boards(invocation: Invocation, as_json: bool) -> int:
+@click.pass_context
+def boards(context: click.Context, as_json: bool) -> int:
     """List the lab's boards and their state.
 
-    Asks every board. Ends with status 3 when one of them does not answer, with 2 when what
-    devices.yaml says of one cannot be.
+    Without a command, asks every board. Ends with status 3 when one of them does not answer, with 2
+    when what devices.yaml says of one cannot be.
     """
-    known = lab_of(invocation).lab.boards.values()
+    if context.invoked_subcommand is not None:
+        return ExitStatus.OK
+    known = lab_of(context.find_object(Invocation) or Invocation()).lab.boards.values()
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         states = list(pool.map(_state, known))
     if as_json:

@@ -1,0 +1,180 @@
+"""Measuring what a board can do: memory and storage, by the agent as a job like any other.
+
+As a job it outlives the link, is refused when another controller has the board, and is ended by the
+agent when it hangs.
+"""
+
+import json
+import re
+import secrets
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from labctl.board.agent import BoardAgent
+from labctl.board.job import STDOUT, JobSpec
+from labctl.board.sections import NEAREST, SECTION, sections
+from labctl.errors import OutputNotUnderstood, ProgramFailed
+from labctl.records import CpuClock, MemoryRate, StorageRate
+from labctl.records.base import Record
+from labctl.transport import Transport, board_error, remote_words, require
+
+_TIMEOUT_SECONDS = 20.0
+#: What the agent may take beyond the time it is told to measure: writing and dropping its file.
+_BESIDES_SECONDS = 180.0
+_CLOCKS = {
+    "scaling_governor": "governor",
+    "scaling_cur_freq": "current_khz",
+    "cpuinfo_min_freq": "lowest_khz",
+    "cpuinfo_max_freq": "highest_khz",
+}
+_SCRIPT = f"""\
+section clocks
+for file in {" ".join(f"/sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}" for name in _CLOCKS)}; do
+  [ ! -f "$file" ] || echo "$file $(cat "$file" 2>/dev/null)"
+done
+section device
+df -P -k "$directory" 2>/dev/null
+:
+"""
+
+_Answer = TypeVar("_Answer", bound=Record)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure, and with how large a file (None: the agent's choice)."""
+
+    memory_s: float = 3.0
+    storage_s: float = 20.0
+    file_bytes: int | None = None
+
+
+QUICK = Effort()
+#: On a phone-class board about two minutes; the file is larger than what storage itself caches.
+FULL = Effort(memory_s=10.0, storage_s=80.0, file_bytes=1 << 30)
+
+
+class MemoryBench(Record):
+    """The answer of ``agent bench-memory``."""
+
+    agent_version: str
+    buffer_bytes: int
+    last_cache_bytes: int | None = None
+    instructions: str
+    results: tuple[MemoryRate, ...]
+
+
+class StorageBench(Record):
+    """The answer of ``agent bench-storage``."""
+
+    agent_version: str
+    file_bytes: int
+    direct_accepted: bool
+    results: tuple[StorageRate, ...]
+
+
+class AgentFacts(Record):
+    """What a probe takes of ``agent facts`` beside :class:`BoardFacts`."""
+
+    agent_version: str
+    page_size_bytes: int | None = None
+    temps_mc: Mapping[str, int] = {}
+
+
+class Measuring:
+    """Measurements on one board that is held: ``epoch`` is that of the lease at ``lease_path``.
+
+    Every method raises LinkError, LeaseLost, BoardError, ProgramFailed (the agent could not
+    measure) and OutputNotUnderstood.
+    """
+
+    def __init__(
+        self, transport: Transport, agent: BoardAgent, workdir: str, *, epoch: int, lease_path: str
+    ):
+        self._transport = transport
+        self._agent = agent
+        self._workdir = workdir
+        self._epoch = epoch
+        self._lease_path = lease_path
+
+    def memory(self, effort: Effort) -> MemoryBench:
+        """DRAM read with 1, 2, 4 ... threads."""
+        return self._bench(MemoryBench, ("bench-memory",), effort.memory_s)
+
+    def storage(self, effort: Effort) -> StorageBench:
+        """Reads of a file in the work directory, which is gone afterwards."""
+        file = f"{self._workdir}/.bench-{secrets.token_hex(8)}"
+        size = () if effort.file_bytes is None else ("--bytes", str(effort.file_bytes))
+        words = ("bench-storage", "--file", file, *size)
+        return self._bench(StorageBench, words, effort.storage_s)
+
+    def facts(self) -> AgentFacts:
+        """The agent's own view, now."""
+        words = remote_words(self._agent.path, "facts")
+        answer = require(
+            self._transport.run(words, timeout=_TIMEOUT_SECONDS), "cannot ask the agent for facts"
+        )
+        return self._understood(AgentFacts, answer.text.encode())
+
+    def clocks_and_device(self) -> tuple[tuple[CpuClock, ...], str | None]:
+        """How the CPUs are clocked, and the device that the work directory is on."""
+        script = f"{SECTION}directory={remote_words(self._workdir)}\n{NEAREST}{_SCRIPT}"
+        told = sections(
+            require(
+                self._transport.run(script, timeout=_TIMEOUT_SECONDS),
+                "cannot look at the board's CPUs",
+            ).text
+        )
+        lines = told.get("device", "").strip().splitlines()
+        return _clocks(told.get("clocks", "")), lines[-1].split()[0] if len(lines) > 1 else None
+
+    def _bench(self, answer: type[_Answer], words: tuple[str, ...], seconds: float) -> _Answer:
+        directory = self._agent.job_directory(f"probe-{secrets.token_hex(8)}")
+        timeout_s = seconds + _BESIDES_SECONDS
+        spec = JobSpec(
+            directory,
+            (self._agent.path, *words, "--seconds", f"{seconds:g}"),
+            timeout_s,
+            self._epoch,
+            self._lease_path,
+        )
+        started = self._agent.start(spec)
+        status = self._agent.wait(started, timeout_s=timeout_s)
+        with tempfile.TemporaryDirectory(prefix="labctl-probe-") as local:
+            pulled = self._agent.collect(directory, Path(local), status=status)
+            said = pulled[STDOUT].read_bytes() if STDOUT in pulled else b""
+        self._agent.remove(directory)
+        if status.exit_status != 0:
+            raise self._failure(words[0], said, status.error or f"it {status.outcome}")
+        return self._understood(answer, said)
+
+    def _failure(self, command: str, said: bytes, outcome: str) -> Exception:
+        what = f"{self._transport.label}: `agent {command}` could not measure"
+        try:
+            message = json.loads(said)["message"]
+        except (ValueError, KeyError, TypeError):
+            return ProgramFailed(
+                f"{what}: {outcome}", details=said.decode(errors="replace")[-2000:]
+            )
+        return board_error(str(message), what)
+
+    def _understood(self, answer: type[_Answer], said: bytes) -> _Answer:
+        try:
+            return answer.model_validate_json(said)
+        except ValidationError as error:
+            raise OutputNotUnderstood(
+                f"{self._transport.label}: the agent's answer cannot be understood",
+                details=said.decode(errors="replace")[-2000:],
+            ) from error
+
+
+def _clocks(text: str) -> tuple[CpuClock, ...]:
+    found: dict[int, dict[str, str]] = {}
+    for match in re.finditer(r"(?m)^\S*/cpu(\d+)/cpufreq/(\w+) (\S+)$", text):
+        found.setdefault(int(match[1]), {})[_CLOCKS[match[2]]] = match[3]
+    return tuple(CpuClock.model_validate({"cpu": cpu, **found[cpu]}) for cpu in sorted(found))

@@ -1,0 +1,91 @@
+"""``labctl boards probe``."""
+
+from collections.abc import Iterator
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.progress import ProgressView
+from labctl.cli.root import Invocation
+from labctl.cli.run import RunView
+from labctl.records import BoardProbe, StorageRate
+from labctl.runs.probing import probe_board
+from labctl.units import size
+
+
+@click.command(epilog="Example: labctl boards probe rk1 --full")
+@click.option("--full", is_flag=True, help="Measure longer, with a file of 1 GiB.")
+@click.option("--json", "as_json", is_flag=True, help="Print the probe as JSON.")
+@click.argument("board", required=False)
+@click.pass_obj
+def probe(invocation: Invocation, *, board: str | None, full: bool, as_json: bool) -> None:
+    """Measure what a board can do: memory and storage bandwidth.
+
+    Takes the board's lease for about half a minute, with --full for two. Predictions and bounds
+    stand on the last probe, which is kept in the lab's boards/BOARD/. What got slower since the
+    probe before is said.
+    """
+    lab = lab_of(invocation)
+    chosen = lab.board(board)
+    with ProgressView() as view, connect_board(chosen) as transport:
+        shown = RunView(view)
+        found, path = probe_board(lab, chosen, transport, shown, full=full)
+        shown.end_step()
+    if as_json:
+        click.echo(found.model_dump_json(indent=2))
+        return
+    console = Console()
+    for line in _summary(found):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if found.memory or found.storage:
+        console.print(_table(found))
+    for slow in found.slower:
+        click.echo(f"SLOWER: {slow.what}: {size(slow.now)}/s, before {size(slow.before)}/s")
+    for note in found.notes:
+        click.echo(f"note: {note}")
+    click.echo(f"probe: {path}")
+
+
+def _summary(probe: BoardProbe) -> Iterator[str]:
+    facts = probe.facts
+    yield f"{probe.board}: {facts.machine}, kernel {facts.kernel}, execution {facts.execution}"
+    if facts.os_version:
+        yield f"system: {facts.os_version}"
+    for cpu in facts.cpus:
+        part = cpu.model or f"implementer {cpu.implementer} part {cpu.part}"
+        yield f"CPU: {cpu.count} x {part}"
+    for governor in sorted({clock.governor for clock in probe.clocks if clock.governor}):
+        cpus = [clock for clock in probe.clocks if clock.governor == governor]
+        highest = max((clock.highest_khz or 0 for clock in cpus), default=0)
+        up_to = f", up to {highest / 1000:g} MHz" if highest else ""
+        yield f"governor: {governor} on {len(cpus)} CPUs{up_to}"
+    yield (
+        f"memory: {size(facts.memory_total_bytes)}; storage: {facts.storage_kind or '-'}"
+        f" on {probe.storage_device or '-'}, {size(facts.storage_free_bytes)} free"
+    )
+    for zone, temperature in probe.temperatures_after_mc.items():
+        yield f"temperature: {zone} {temperature / 1000:.1f} °C"
+
+
+def _table(probe: BoardProbe) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("measured")
+    table.add_column("threads", justify="right")
+    table.add_column("rate", justify="right")
+    table.add_column("from storage")
+    for memory in probe.memory:
+        table.add_row("memory read", str(memory.threads), f"{size(memory.bytes_per_second)}/s", "")
+    for rate in probe.storage:
+        table.add_row(
+            f"{rate.pattern} read, {rate.method}",
+            str(rate.threads),
+            f"{size(rate.bytes_per_second)}/s",
+            _uncached(rate),
+        )
+    return table
+
+
+def _uncached(rate: StorageRate) -> str:
+    return {True: "yes", False: "NO: cached", None: "not known"}[rate.uncached]
