@@ -190,6 +190,24 @@ def test_a_host_that_was_accepted_while_the_power_went_is_not_served(tmp_path: P
     assert asyncio.run(scene()) == b""
 
 
+@pytest.mark.parametrize("rounds", range(6))
+def test_a_host_that_comes_as_the_daemon_stops_is_turned_away(tmp_path: Path, rounds: int) -> None:
+    async def scene() -> bytes:
+        served = Daemon(board(tmp_path))
+        with socket.create_connection(("127.0.0.1", await served.start())) as host:
+            for _ in range(rounds):  # of the loop, from accepted to connected
+                await asyncio.sleep(0)
+            await served.stop()
+            host.settimeout(5)
+            with suppress(ConnectionResetError):
+                return await asyncio.to_thread(host.recv, 1)
+            return b""
+
+    before = descriptors()
+    assert asyncio.run(scene()) == b""
+    assert descriptors() == before
+
+
 def test_hosts_without_end_are_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_module, "_MAX_HOSTS", 3)
     with daemon(tmp_path) as address, ExitStack() as stack:

@@ -164,3 +164,13 @@ def test_channels_woken_without_end_drop_the_host(address: str) -> None:
                 peer.send(channel, Command.WAKEUP_SLAVETASK)
         assert peer.ended()
     assert still_serves(address)
+
+
+def test_hosts_that_have_left_take_no_memory(address: str) -> None:
+    assert still_serves(address)
+    before = resident_bytes()
+    for _ in range(300):
+        with raw_host(address) as peer:
+            peer.shake_hands()
+    assert still_serves(address)
+    assert resident_bytes() - before < 100 << 20

@@ -132,6 +132,8 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             task.stop()
         self._tasks.clear()
         self._wire.lost()
+        # This object is garbage in a circle, whose collector does not know that it is a megabyte.
+        del self._decoder
 
     # What the tasks of the channels use
 

@@ -14,6 +14,8 @@ from labctl.hdc.daemon.connection import Connection
 
 #: Hosts that are connected to a board at a time, in words or without; more are cut.
 _MAX_HOSTS = 128
+#: Of the event loop, between a host's being accepted and the end of one that is turned away.
+_ROUNDS_TO_MEET = 4
 
 
 class Daemon:
@@ -51,6 +53,7 @@ class Daemon:
 
     async def stop(self) -> None:
         """:meth:`cut`, and wait until nothing of it runs any more."""
+        await self._accept_no_more()
         self.cut()
         if self._server is not None:
             await self._server.wait_closed()
@@ -62,6 +65,17 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*self._background, return_exceptions=True)
         await asyncio.sleep(0)  # transports that were aborted close their sockets now
+
+    async def _accept_no_more(self) -> None:
+        """Turn away those that are accepted but not yet met: asyncio's own ``close`` loses them,
+        and their sockets stay open until they are collected as garbage.
+        """
+        self._is_listening = False
+        if self._server is not None:
+            for sock in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(sock.fileno())
+            for _ in range(_ROUNDS_TO_MEET):
+                await asyncio.sleep(0)
 
     def meet(self) -> Connection:
         """What talks to a host that has been accepted."""
