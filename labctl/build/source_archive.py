@@ -8,6 +8,9 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -53,7 +56,7 @@ class Archive(Source):
         """
         if self.home.is_dir():
             return self.home
-        on_progress(Progress(Step.SOURCE, f"fetch {self.pinned.archive}"))
+        on_progress(Progress(Step.SOURCE, f"fetch {self.identity.location}"))
         with fetching(self.home, timeout=LOCK_SECONDS) as scratch:
             if scratch is not None:
                 self._fetch_into(scratch, on_progress)
@@ -66,7 +69,7 @@ class Archive(Source):
         found = sha256_file(archive)
         if found != self.pinned.sha256:
             raise IntegrityError(
-                f"{self.pinned.archive} is not the pinned archive, sha256 {self.pinned.sha256}: "
+                f"{self.identity.location} is not the pinned archive, sha256 {self.pinned.sha256}: "
                 f"it has {found}",
                 hint="the download is damaged, or another file is served under this address",
             )
@@ -86,13 +89,12 @@ def download(address: str, to: Path, on_progress: OnProgress) -> None:
     try:
         with (
             urllib.request.urlopen(address, timeout=SILENCE_SECONDS) as answer,  # noqa: S310 - the spec's model allows https, http and file only
-            host_writes(to),
-            to.open("wb") as file,
+            _written(to) as write,
         ):
             total = int(answer.headers.get("Content-Length") or 0) or None
             done = 0
             while block := answer.read(_BLOCK_BYTES):
-                file.write(block)
+                write(block)
                 done += len(block)
                 on_progress(Progress(Step.SOURCE, to.name, done, total))
                 if time.monotonic() > deadline:
@@ -110,8 +112,28 @@ def download(address: str, to: Path, on_progress: OnProgress) -> None:
         ) from error
     except TimeoutError as error:
         raise HostTimeout(f"cannot fetch {address}: the server is silent") from error
+    except (OSError, HTTPException) as error:
+        why = getattr(error, "strerror", None) or error
+        raise HostError(f"cannot fetch {address}: {why}", hint="is the network there?") from error
     if total is not None and done != total:
         raise IntegrityError(f"{address}: {done} of {total} bytes arrived")
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """What appends to a new file; only its own faults are those of this host's disk."""
+    with host_writes(path):
+        file = path.open("wb")
+
+    def write(block: bytes) -> None:
+        with host_writes(path):
+            file.write(block)
+
+    try:
+        yield write
+    finally:
+        with host_writes(path):
+            file.close()
 
 
 def unpack(archive: Path, folder: Path, name: str | None = None) -> Path:
@@ -146,6 +168,8 @@ def _unzip(archive: Path, folder: Path, name: str) -> None:
             mode = member.external_attr >> 16
             if path.is_absolute() or ".." in path.parts or mode & 0o170000 == 0o120000:
                 raise IntegrityError(f"{name} cannot be unpacked: {member.filename!r} is refused")
+            if member.flag_bits & 1:
+                raise IntegrityError(f"{name} cannot be unpacked: it is encrypted")
             placed = Path(file.extract(member, folder))
             if not member.is_dir() and mode & 0o111:
                 placed.chmod(0o755)

@@ -15,6 +15,8 @@ def _archive_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("https", "http", "file") or not parts.path.strip("/"):
         raise ValueError("must be the address of a file: https://..., http://... or file:///...")
+    if "@" in parts.netloc:
+        raise ValueError("must hold no user name or password: manifests would show it")
     return text
 
 

@@ -1,19 +1,22 @@
 import io
+import socket
 import stat
+import struct
 import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from labctl.build import source_archive
 from labctl.build.progress import ignore
-from labctl.build.source_archive import Archive, unpack
+from labctl.build.source_archive import Archive, download, unpack
 from labctl.build.spec_source import ArchiveSource
-from labctl.errors import ConfigError, HostError, IntegrityError, LabctlError
+from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError, LabctlError
 from labctl.files import sha256_file
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -120,6 +123,89 @@ def test_zip_members_that_would_land_outside_or_are_links(
     assert not (tmp_path / "evil").exists()
 
 
+def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(f"sample-1.0/{name}")
+    info.type, info.linkname = kind, target
+    return info
+
+
+@pytest.mark.parametrize(
+    "refused_member",
+    [
+        member("../../evil", tarfile.REGTYPE),
+        member("out", tarfile.SYMTYPE, "../../evil"),
+        member("out", tarfile.SYMTYPE, "/etc/passwd"),
+        member("out", tarfile.LNKTYPE, "../evil"),
+        member("disk", tarfile.BLKTYPE),
+        member("pipe", tarfile.FIFOTYPE),
+    ],
+)
+def test_tar_members_that_would_land_outside_or_are_no_files(
+    tmp_path: Path, refused_member: tarfile.TarInfo
+) -> None:
+    path = tmp_path / "s.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(refused_member)
+    message = refused(source(path.as_uri(), path), IntegrityError).message
+    assert message.startswith("s.tar cannot be unpacked: ")
+    assert not list(tmp_path.glob("**/evil"))
+
+
+def test_an_encrypted_zip_archive(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "s.zip")
+    raw = path.read_bytes()
+    for header, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = raw.index(header) + flags
+        raw = raw[:at] + b"\x01" + raw[at + 1 :]
+    path.write_bytes(raw)
+    message = refused(source(path.as_uri(), path), IntegrityError).message
+    assert message == "s.zip cannot be unpacked: it is encrypted"
+
+
+class Breaking(BaseHTTPRequestHandler):
+    """Sends a little of a file, then nothing more or a reset connection."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000000")
+        self.end_headers()
+        self.wfile.write(b"x" * 100)
+        self.wfile.flush()
+        if self.path.endswith("silent"):
+            self.connection.settimeout(10)
+            self.connection.recv(1)  # until the client hangs up
+        else:
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "message"),
+    [
+        ("silent", HostTimeout, "the server is silent"),
+        ("reset", HostError, "Connection reset by peer"),
+    ],
+)
+def test_a_server_that_breaks_off(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    kind: type[LabctlError],
+    message: str,
+) -> None:
+    monkeypatch.setattr(source_archive, "SILENCE_SECONDS", 0.3)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/{how}"
+        with pytest.raises(kind) as caught:
+            download(address, tmp_path / "file", ignore)
+    assert caught.value.message == f"cannot fetch {address}: {message}"
+
+
 def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"\x7fELF" * 100)
     with pytest.raises(ConfigError, match=r"a\.bin is neither a tar nor a zip archive"):
@@ -129,3 +215,5 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
 def test_an_address_that_is_none() -> None:
     with pytest.raises(ValueError, match="must be the address of a file"):
         ArchiveSource(archive="ftp://x/y.tar", sha256="0" * 64)
+    with pytest.raises(ValueError, match="must hold no user name or password"):
+        ArchiveSource(archive="https://me:s3cret@x/y.tar", sha256="0" * 64)
