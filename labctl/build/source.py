@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 import shutil
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,6 +88,11 @@ class Source(ABC):
 
     def verify_unchanged(self) -> None:  # noqa: B027 - nothing changes what lies in the cache
         """Raise ConfigError when the source is no longer what it was when identified."""
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown and kept: a token or a password for https stays out of it."""
+    return re.sub(r"^(https?://)[^/@]*@", r"\1", address)
 
 
 def sources_dir() -> Path:
@@ -190,6 +197,8 @@ def _tree_hash(root: Path, names: list[str]) -> str:
             content = f"-> {path.readlink()}"
         elif path.is_file():
             content = sha256_file(path)
+            if path.stat().st_mode & stat.S_IXUSR:
+                content += " may run"
         else:
             continue  # a folder, or deleted in the work tree
         digest.update(json.dumps([name, content]).encode())
@@ -205,9 +214,17 @@ def _walk(root: Path) -> list[str]:
 
 
 def _tracked(root: Path) -> list[str]:
-    """Files that belong to the source: tracked, or new and not ignored."""
+    """Files that belong to the source: tracked, or new and not ignored; those of submodules too."""
     listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    return [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
+    found: list[str] = []
+    for name in listed.decode(errors="surrogateescape").split("\0"):
+        path = root / name
+        if path.is_dir() and not path.is_symlink():
+            # git names a repository within a repository, and says nothing of what is in it.
+            found += [f"{name.rstrip('/')}/{inner}" for inner in source_files(path)] if name else []
+        elif name:
+            found.append(name)
+    return found
 
 
 def _git(folder: Path, *words: str) -> bytes:

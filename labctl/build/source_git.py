@@ -6,7 +6,14 @@ from pathlib import Path
 
 from labctl import process
 from labctl.build.progress import OnProgress, Progress, Step
-from labctl.build.source import GIT_SECONDS, Source, SourceIdentity, fetching, keep
+from labctl.build.source import (
+    GIT_SECONDS,
+    Source,
+    SourceIdentity,
+    fetching,
+    keep,
+    without_password,
+)
 from labctl.errors import ConfigError, HostError
 
 FETCH_SECONDS = 1800.0
@@ -28,15 +35,18 @@ class Repository(Source):
                 raise ConfigError(f"{word!r} is not {what}")
         # A relative path would mean another repository once git runs elsewhere.
         self.address = str(Path(address).resolve()) if Path(address).is_dir() else address
+        self.shown = without_password(self.address)
         self.ref = ref
-        self.identity = SourceIdentity(kind="git", location=address, commit=self._resolve())
+        self.identity = SourceIdentity(
+            kind="git", location=without_password(address), commit=self._resolve()
+        )
 
     def fetch(self, on_progress: OnProgress) -> Path:
         """The checked-out tree. Raises ConfigError, HostError, HostTimeout."""
         home = self.home
         if home.is_dir():
             return home
-        on_progress(Progress(Step.SOURCE, f"fetch {self.ref} of {self.address}"))
+        on_progress(Progress(Step.SOURCE, f"fetch {self.ref} of {self.shown}"))
         with fetching(home, timeout=FETCH_SECONDS) as scratch:
             if scratch is not None:
                 self._fetch_into(home, scratch / "tree")
@@ -57,7 +67,7 @@ class Repository(Source):
             if meant := found.get(f"{name}^{{}}") or found.get(name):
                 return meant
         raise ConfigError(
-            f"{self.address} has no tag or branch {self.ref!r}",
+            f"{self.shown} has no tag or branch {self.ref!r}",
             hint="a commit has to be given with all its 40 digits",
         )
 
@@ -76,11 +86,11 @@ class Repository(Source):
         done = process.run(["git", *words], timeout=timeout, env=environment)
         if done.exit_status == 0:
             return done
-        said = done.tail(8)
+        said = done.tail(8).replace(self.address, self.shown)
         if "No space left on device" in said:
-            raise HostError(f"cannot fetch {self.address}: the disk is full", details=said)
+            raise HostError(f"cannot fetch {self.shown}: the disk is full", details=said)
         if _NETWORK.search(said) and not _NOT_THERE.search(said):
             raise HostError(
-                f"cannot reach {self.address}", hint="is the network there?", details=said
+                f"cannot reach {self.shown}", hint="is the network there?", details=said
             )
-        raise ConfigError(f"git cannot fetch {self.ref!r} of {self.address}", details=said)
+        raise ConfigError(f"git cannot fetch {self.ref!r} of {self.shown}", details=said)

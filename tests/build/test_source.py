@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from labctl.build.progress import ignore
-from labctl.build.source import Folder, fetching, keep
+from labctl.build.source import Folder, fetching, keep, source_files
 from labctl.build.source_git import Repository
-from labctl.errors import ConfigError, HostError, ToolMissing
+from labctl.errors import ConfigError, HostError, LabctlError, ToolMissing
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -131,3 +131,35 @@ def test_what_a_killed_fetch_left_is_removed(own_cache: Path) -> None:
     assert not left.exists()
     with fetching(home, timeout=1) as scratch:
         assert scratch is None
+
+
+def test_what_a_submodule_holds_is_part_of_a_source(repository: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    git(outer, "init", "--quiet")
+    added = ("submodule", "--quiet", "add", str(repository), "vendor/inner")
+    git(outer, "-c", "protocol.file.allow=always", *added)
+    git(outer, "commit", "--quiet", "-m", "outer")
+    assert "vendor/inner/file.c" in source_files(outer)
+    before = Folder(outer).identity
+    (outer / "vendor" / "inner" / "file.c").write_text("third")
+    after = Folder(outer).identity
+    assert after.digest != before.digest
+    assert (before.dirty, after.dirty) == (False, True)
+
+
+def test_a_script_that_may_run_is_another_source(tmp_path: Path) -> None:
+    (tmp_path / "make.sh").write_text("#!/bin/sh\n")
+    before = Folder(tmp_path).identity.digest
+    (tmp_path / "make.sh").chmod(0o755)
+    assert Folder(tmp_path).identity.digest != before
+
+
+def test_a_password_in_an_address_stays_with_git(repository: Path) -> None:
+    commit = git(repository, "rev-parse", "HEAD")
+    source = Repository("https://me:s3cret@git.example.invalid/x.git", commit)
+    assert source.identity.location == "https://git.example.invalid/x.git"
+    with pytest.raises(LabctlError) as caught:
+        source.fetch(ignore)
+    said = f"{caught.value.message} {caught.value.details} {caught.value.hint}"
+    assert "s3cret" not in said
