@@ -115,6 +115,7 @@ TABLE = tuple(
             (0x3FA07C00, 0x08A07C00),
             (0xBFA07C00, 0x08207C00),
         ],
+        "lor": [(0x3FA08000, 0x08800000)],  # LDLAR, STLLR; /proc/cpuinfo has no word for them
         "lrcpc": [(0x3FFFFC00, 0x38BFC000)],
         "ilrcpc": [(0x3F200C00, 0x19000000)],
         "paca": [  # PAC*, AUT* of registers; BRAA, BLRAA; RETAA; LDRAA. Hints run everywhere.
@@ -145,7 +146,7 @@ TABLE = tuple(
             (0x7FF00000, 0x11C00000),
             (0x7FE0F000, 0x1AC06000),
         ],
-        "ls64": [(0xFFFFDC00, 0xF83F9000), (0xFFE0DC00, 0xF8209000)],
+        "ls64": [(0xFFFFDC00, 0xF83F9000), (0xFFE0DC00, 0xF8209000), (0xFFE0FC00, 0xF820A000)],
         "hbc": [(0xFF000010, 0x54000010)],
         "dcpop": [(0xFFFFFFE0, 0xD50B7C20)],
         "rng": [(0xFFFFFFC0, 0xD53B2400)],

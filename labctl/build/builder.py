@@ -2,29 +2,24 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from labctl.build.artifact import (
     Artifact,
     Manifest,
-    SmokeRun,
     ToolRecord,
     mark_current,
     publish,
     read_artifact,
 )
-from labctl.build.elf import prove, read_elf, read_sections
-from labctl.build.functions import read_functions
-from labctl.build.isa import prove_isa
-from labctl.build.job import Job, Made, missing_sources
+from labctl.build.job import Job, missing_sources
 from labctl.build.materials import materials
 from labctl.build.plan import KEY_DIGITS, BuildRequest, Plan, make_plan
 from labctl.build.progress import OnProgress, Progress, Step, ignore
-from labctl.build.smoke import infer, smoke_run
+from labctl.build.proof import examine, is_proven
 from labctl.errors import ConfigError, HostTimeout
-from labctl.files import cache_dir, locked, sha256_file
+from labctl.files import cache_dir, locked
 
 #: A wait for another labctl that builds the same.
 LOCK_SECONDS = 5 * 3600.0
@@ -39,7 +34,7 @@ def build(request: BuildRequest, *, on_progress: OnProgress = ignore) -> Artifac
     """
     plan = make_plan(request, on_progress)
     artifact = read_artifact(plan.artifact)
-    if artifact is None or plan.from_kit or not artifact.has(plan.tools):
+    if artifact is None or plan.from_kit or not is_proven(plan, artifact, plan.tools):
         with ExitStack() as stack:
             lock = _lock(plan, stack, on_progress)
             artifact = _build_missing(plan, lock, on_progress)
@@ -62,7 +57,7 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
     artifact = read_artifact(plan.artifact)
     missing = plan.tools
     if artifact is not None and not plan.from_kit:
-        missing = tuple(name for name in plan.tools if not artifact.has([name]))
+        missing = tuple(name for name in plan.tools if not is_proven(plan, artifact, [name]))
         if not missing:
             return artifact  # somebody else has built them while we waited
     source = plan.source.fetch(on_progress)
@@ -71,7 +66,10 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
     with plan.choice.builder.open(site, lock=lock, on_progress=on_progress) as place:
         made = Job(plan.order, place, site.home, on_progress).run(missing)
     plan.source.verify_unchanged()
-    records = {name: _examine(plan, name, file, on_progress) for name, file in made.items()}
+    records: dict[str, ToolRecord] = {}
+    for name, file in made.items():
+        on_progress(Progress(Step.CHECK, name))
+        records[name] = examine(plan, name, file)
     known = {} if artifact is None else artifact.manifest.tools
     manifest = Manifest(
         product=plan.spec.product,
@@ -95,30 +93,3 @@ def _check_sources(plan: Plan, source: Path, tools: Sequence[str]) -> None:
     missing = missing_sources(source, files)
     if missing:
         raise ConfigError(f"{plan.order.what}: no source file {source / missing[0]}")
-
-
-def _examine(plan: Plan, name: str, made: Made, on_progress: OnProgress) -> ToolRecord:
-    """Prove a built file to be what the spec says, and start it once."""
-    on_progress(Progress(Step.CHECK, name))
-    tool, path = plan.spec.tools[name], made.file
-    facts = read_elf(path)
-    prove(name, facts, tool, plan.target)
-    isa = None
-    if facts.machine == "EM_AARCH64":
-        functions = read_functions(made.symbols or (None if facts.stripped else path))
-        isa = prove_isa(name, path, functions, plan.spec.dispatched, plan.target)
-    return ToolRecord(
-        sha256=sha256_file(path),
-        size_bytes=path.stat().st_size,
-        elf=facts,
-        isa=isa,
-        sections=read_sections(path),
-        smoke=smoke_run(name, tool, path, plan.target),
-        infer=_infer(plan, name, path),
-        built=datetime.now(UTC),
-    )
-
-
-def _infer(plan: Plan, name: str, path: Path) -> SmokeRun | None:
-    words = plan.infer.get(name, plan.spec.tools[name].infer)
-    return None if words is None else infer(name, words, path, plan.target)

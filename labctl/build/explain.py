@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from labctl.build.artifact import read_artifact
 from labctl.build.place import Folders
 from labctl.build.plan import BuildRequest, Plan, make_plan
+from labctl.build.proof import is_proven
 from labctl.build.script import Script, make_script
 
 
@@ -31,5 +32,5 @@ def explain_build(request: BuildRequest) -> Explanation:
         plan=plan,
         folders=folders,
         script=make_script(plan.order, folders, plan.tools),
-        built=artifact is not None and artifact.has(plan.tools) and not plan.from_kit,
+        built=artifact is not None and not plan.from_kit and is_proven(plan, artifact, plan.tools),
     )

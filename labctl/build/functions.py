@@ -16,6 +16,8 @@ from elftools.elf.sections import SymbolTableSection
 
 from labctl.errors import HostError
 
+#: A mapping symbol: a letter, and a number or nothing. ``$data`` may be a function's name.
+_MAPPING = re.compile(r"\$[xdat](?:\..*)?")
 #: A symbol's line in the map of LLVM's linker (lld/ELF/MapFile.cpp): address, load address, size,
 #: alignment, then the name behind the columns of sections.
 _MAP_SYMBOL = re.compile(r" *([0-9a-f]+) +[0-9a-f]+ +([0-9a-f]+) +\d+ {17}(\S.*)")
@@ -37,14 +39,15 @@ class Functions:
         code: list[Symbol] = []
         kinds: list[tuple[int, bool]] = []
         for symbol in symbols:
-            if symbol.name.startswith(("$x", "$d", "$a", "$t")):
+            if _MAPPING.fullmatch(symbol.name):
                 kinds.append((symbol.address, symbol.name[1] == "d"))
             elif symbol.name:
                 code.append(symbol)
         # At one address the widest comes last, and is found.
         self._code = sorted(code, key=lambda symbol: (symbol.address, symbol.size))
         self._starts = [symbol.address for symbol in self._code]
-        self._kinds = sorted(kinds)
+        # Of two at one address code is the last, and holds: no instruction may be passed over.
+        self._kinds = sorted(kinds, key=lambda kind: (kind[0], not kind[1]))
         self._kind_starts = [address for address, _ in self._kinds]
 
     @property

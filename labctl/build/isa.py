@@ -1,10 +1,11 @@
 """The proof that a program uses no instruction that its target lacks.
 
 An extension that the target does not have may occur only in functions that run-time dispatch
-guards, and those are named with the reason why they may, in a build spec or here.
+guards, and those are named with the reason why they may, in a build spec or here. A name alone is
+weak: those of libraries hold only for what their compiler links, and are as narrow as can be.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,33 +18,42 @@ from pydantic import BaseModel, ConfigDict
 from labctl.build import a64
 from labctl.build.functions import Functions
 from labctl.build.spec import Dispatched
+from labctl.build.toolchain import CompilerKind
 from labctl.config.target import Target
 from labctl.errors import ConfigError
 
-#: Functions of C libraries and compiler runtimes that ask the machine before they use more.
-LIBRARIES = (
+#: Of every compiler's runtime.
+_RUNTIME = (
     Dispatched(
-        functions=("__aarch64_*",),
+        functions=tuple(
+            f"__aarch64_{operation}[1-8]*_*"
+            for operation in ("cas", "swp", "ldadd", "ldclr", "ldeor", "ldset")
+        ),
         extensions=("atomics",),
         reason="outline atomics of the compiler's runtime: they ask the kernel for LSE first",
     ),
     Dispatched(
-        functions=("__arm_*",),
+        functions=(
+            *("__arm_sme_state", "__arm_tpidr2_*", "__arm_za_disable", "__arm_get_current_vg"),
+            *("__arm_sc_memcpy", "__arm_sc_memmove", "__arm_sc_memset", "__arm_sc_memchr"),
+        ),
         extensions=("sme", "sve"),
         reason="SME support of the compiler's runtime: called only by code that uses SME",
     ),
+)
+_GLIBC = (
     Dispatched(
-        functions=("__*_sve", "__*_sve_zva64"),
+        functions=("__memcpy_sve", "__memmove_sve", "__memset_sve_zva64"),
         extensions=("sve",),
         reason="a string function of glibc that its ifunc resolver takes on CPUs with SVE only",
     ),
     Dispatched(
-        functions=("__*_a64fx",),
+        functions=("__memcpy_a64fx", "__memmove_a64fx", "__memset_a64fx"),
         extensions=("sve",),
         reason="a string function of glibc that its ifunc resolver takes on A64FX only",
     ),
     Dispatched(
-        functions=("__*_mops",),
+        functions=("__memcpy_mops", "__memmove_mops", "__memset_mops"),
         extensions=("mops",),
         reason="a string function of glibc that its ifunc resolver takes on CPUs with MOPS only",
     ),
@@ -53,21 +63,36 @@ LIBRARIES = (
             *("__libc_*", "__malloc*", "__realloc", "__calloc", "__free", "malloc_usable_size"),
         ),
         extensions=("mte",),
-        reason="memory tagging in glibc's malloc, off unless the kernel offers it and a tunable "
-        "asks for it",
+        reason="memory tagging in glibc's malloc, behind a flag that is off unless the kernel "
+        "offers it and a tunable asks for it",
     ),
+)
+_GCC_UNWINDER = (
     Dispatched(
-        functions=("libunwind::*", "__libunwind_*"),
+        functions=(
+            *("uw_update_context*", "uw_init_context*", "uw_install_context*"),
+            *("uw_frame_state_for*", "execute_stack_op*", "_Unwind_GetGR", "_Unwind_SetGR"),
+        ),
+        extensions=("sve",),
+        reason="GCC's unwinder: it asks for the vector length (CNTD) only where the table of a "
+        "frame names register 46, VG, as that of SVE code does",
+    ),
+)
+_LLVM_UNWINDER = (
+    Dispatched(
+        functions=("libunwind::*libunwind::Registers_arm64*", "__libunwind_Registers_arm64_*"),
         extensions=("sve", "sme", "mte"),
         reason="LLVM's unwinder: it asks for the state of SVE, SME and tags only where code that "
         "uses them left some",
     ),
-    Dispatched(
-        functions=("uw_*", "_Unwind_*", "execute_stack_op", "init_dwarf_reg_size_table"),
-        extensions=("sve",),
-        reason="GCC's unwinder: it asks for the vector length only in frames that SVE code left",
-    ),
 )
+#: Functions of C libraries and compiler runtimes that ask the machine before they use more, by the
+#: compiler that links them. What is behind a kit's is not known: either.
+LIBRARIES: Mapping[CompilerKind, tuple[Dispatched, ...]] = {
+    CompilerKind.ZIG: _RUNTIME + _LLVM_UNWINDER,
+    CompilerKind.GCC: _RUNTIME + _GLIBC + _GCC_UNWINDER,
+    CompilerKind.KIT: _RUNTIME + _GLIBC + _GCC_UNWINDER + _LLVM_UNWINDER,
+}
 
 _MOST_NAMES = 3
 _INSTRUCTION_BYTES = 4
@@ -108,13 +133,21 @@ class Hit:
 
 
 def read_isa(path: Path, functions: Functions) -> tuple[IsaFacts, list[Hit]]:
-    """What the code of an A64 program uses, and where."""
+    """What the code of an A64 program uses, and where. Raises ConfigError when it shows no code."""
     used: dict[str, int] = {}
     counts: dict[tuple[str, str], list[int]] = {}
     with path.open("rb") as file:
-        for section in ELFFile(file).iter_sections():
-            if not section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR or not section["sh_size"]:
-                continue
+        sections = [
+            section
+            for section in ELFFile(file).iter_sections()
+            if section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR and section["sh_size"]
+        ]
+        if not sections:
+            raise ConfigError(
+                f"{path.name} has no sections of code: what it would run cannot be looked into",
+                hint="strip it with the toolchain's own strip, which keeps the table of sections",
+            )
+        for section in sections:
             start = int(section["sh_addr"])
             raw = section.data()
             words = np.frombuffer(raw[: len(raw) & ~3], dtype="<u4").copy()
@@ -135,24 +168,31 @@ def _index(offset: int) -> int:
 
 
 def prove_isa(
-    name: str, path: Path, functions: Functions, allowed: Sequence[Dispatched], target: Target
+    path: Path,
+    functions: Functions,
+    *,
+    allowed: Sequence[Dispatched],
+    target: Target,
+    compiler: CompilerKind,
 ) -> IsaFacts:
     """What a program uses; refuse it when the target lacks some of it and nothing guards that.
 
+    ``allowed`` are the build spec's guards; those of the compiler's own libraries are known here.
     Raises ConfigError that names the functions.
     """
     facts, hits = read_isa(path, functions)
     lacking = [hit for hit in hits if hit.extension not in target.features]
     guarded: dict[Dispatched, list[Hit]] = {}
     bare: list[Hit] = []
+    rules = (*allowed, *LIBRARIES[compiler])
     for hit in lacking:
-        guard = next((rule for rule in (*allowed, *LIBRARIES) if _covers(rule, hit)), None)
+        guard = next((rule for rule in rules if _covers(rule, hit)), None)
         if guard is None:
             bare.append(hit)
         else:
             guarded.setdefault(guard, []).append(hit)
     if bare:
-        raise _refusal(name, bare, target)
+        raise _refusal(path.name, bare, target)
     uses = tuple(
         DispatchedUse(
             extensions=tuple(sorted({hit.extension for hit in found})),

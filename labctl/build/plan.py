@@ -86,8 +86,12 @@ class Plan:
 
     @property
     def from_kit(self) -> bool:
-        """Whether it is made from a tree that labctl does not know: then it is built every time."""
-        return self.source.identity.kind == "kit"
+        """Whether something that labctl cannot know goes into it: then it is built every time."""
+        return bool(self.spec.paths)
+
+    def infer_words(self, tool: str) -> tuple[str, ...] | None:
+        """The arguments with which a tool runs a tiny model; ``None``: it runs none."""
+        return self.infer.get(tool, self.spec.tools[tool].infer)
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ def smoke_run(name: str, tool: ToolSpec, path: Path, target: Target) -> SmokeRun
     """
     if tool.smoke is None:
         return SmokeRun(done=False, reason="the build spec has no arguments for one")
-    prefix = _prefix(target)
+    prefix = starter(target)
     if isinstance(prefix, str):
         return SmokeRun(done=False, reason=prefix)
     argv = (*prefix, str(path), *tool.smoke)
@@ -50,7 +50,7 @@ def infer(name: str, words: Sequence[str], path: Path, target: Target) -> SmokeR
 
     Where it cannot be started the record says why. Raises as :func:`smoke_run` does.
     """
-    prefix = _prefix(target)
+    prefix = starter(target)
     if isinstance(prefix, str):
         return SmokeRun(done=False, reason=prefix)
     with scratch(path.parent, ".infer-") as folder:
@@ -73,7 +73,7 @@ def infer(name: str, words: Sequence[str], path: Path, target: Target) -> SmokeR
     )
 
 
-def _prefix(target: Target) -> tuple[str, ...] | str:
+def starter(target: Target) -> tuple[str, ...] | str:
     """What has to stand before a program of the target here, or why it cannot be started."""
     reason = f"this host is {platform.machine()}"
     if target.runs_here:

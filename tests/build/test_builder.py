@@ -22,6 +22,7 @@ from labctl.errors import (
     CompileError,
     ConfigError,
     HostError,
+    IntegrityError,
     LabctlError,
     ProgramFailed,
     ToolMissing,
@@ -130,8 +131,12 @@ def test_a_further_tool_compiles_only_itself(tiny_lab) -> None:  # type: ignore[
 def test_a_damaged_tool_is_built_again(tiny_lab) -> None:  # type: ignore[no-untyped-def]
     artifact = build(tiny_lab.request("one"))
     good = artifact.tool("one").read_bytes()
-    artifact.tool("one").write_bytes(good[:100])
-    assert build(tiny_lab.request("one")).tool("one").read_bytes() == good
+    file = artifact.tool("one")
+    for bad in (good[:100], good[:-1] + bytes([good[-1] ^ 1])):
+        file.write_bytes(bad)
+        with pytest.raises(IntegrityError, match="one is gone or damaged"):
+            artifact.tool("one")
+        assert build(tiny_lab.request("one")).tool("one").read_bytes() == good
 
 
 def test_another_source_or_definition_is_another_artifact(tiny_lab) -> None:  # type: ignore[no-untyped-def]

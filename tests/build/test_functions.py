@@ -42,3 +42,15 @@ def test_nothing_is_known_of_a_stripped_program() -> None:
 def test_between_two_functions_is_none() -> None:
     found = Functions([Symbol(0x100, 0x10, "a"), Symbol(0x200, 0x10, "b")])
     assert [found.name(at) for at in (0x10C, 0x110, 0x1FC, 0x200)] == ["a", None, None, "b"]
+
+
+def test_where_data_ends_at_once_code_begins() -> None:
+    """Two objects meet at one address: the first ends with an empty piece of data."""
+    found = Functions([Symbol(0x100, 0, "$x"), Symbol(0x100, 0, "$d"), Symbol(0x180, 0, "$d")])
+    assert list(found.data_ranges(0x100, 0x200)) == [(0x100, 0x100), (0x180, 0x200)]
+
+
+def test_only_whole_names_and_numbered_ones_tell_data() -> None:
+    found = Functions([Symbol(0x100, 0x40, "$data"), Symbol(0x140, 0, "$d.7")])
+    assert found.name(0x100) == "$data"
+    assert list(found.data_ranges(0x100, 0x200)) == [(0x140, 0x200)]

@@ -6,7 +6,12 @@ import pytest
 
 from labctl.build import BuildRequest, build, list_artifacts
 from labctl.build.artifact import ToolRecord
+from labctl.build.functions import Functions
+from labctl.build.isa import prove_isa
+from labctl.build.toolchain import CompilerKind
+from labctl.config.target import load_target
 from labctl.errors import ConfigError
+from labctl.shipped import TOOLCHAINS
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -128,7 +133,57 @@ def test_a_guarded_function_may_and_the_manifest_says_why(lab: Path) -> None:
     (use,) = facts.dispatched
     assert use.functions == ("sum_with_sve",)
     assert use.reason == "called only where HWCAP_SVE is set"
+    # What it is held against has changed, not what it is made of.
     spec.write_text(SPEC.replace("tools:\n", DISPATCHED.replace("[sve]", "[i8mm]")))
-    (lab / "probe" / "main.c").write_text(MAIN + "\n")
     with pytest.raises(ConfigError, match="sve in sum_with_sve"):
         built(lab, kernel)
+
+
+def test_a_kept_tool_is_held_against_what_its_target_has_now(lab: Path) -> None:
+    kernel = instruction("dotprod", "sdot v0.4s, v1.16b, v2.16b")
+    before = built(lab, kernel)
+    target = lab / "toolchains" / "rk3568" / "target.yaml"
+    shipped = (TOOLCHAINS / "rk3568" / "target.yaml").read_text()
+    target.parent.mkdir()
+    target.write_text(shipped)
+    assert built(lab, kernel) == before
+    target.write_text(shipped.replace(", asimddp]", "]"))
+    with pytest.raises(ConfigError, match="rk3568 does not have: asimddp in kernel"):
+        built(lab, kernel)
+
+
+@pytest.mark.parametrize(
+    "function", ["__my_kernel_sve", "__arm_kernel", "__libc_kernel", "uw_kernel", "__memcpy_sve"]
+)
+def test_a_name_like_a_librarys_is_no_guard(lab: Path, function: str) -> None:
+    body = instruction("sve", "cntd x0", function).replace(
+        "int __", "int __attribute__((noinline)) __"
+    )
+    kernel = f"{body}int kernel(int *a, int n) {{ return {function}(a, n); }}\n"
+    assert f"sve in {function} (1 at 0x" in refused(lab, kernel)
+
+
+def test_a_name_like_a_mapping_symbol_hides_no_code(lab: Path) -> None:
+    body = instruction("sve", "cntd x0", "$data").replace(
+        "int $", "int __attribute__((noinline)) $"
+    )
+    kernel = f"{body}int kernel(int *a, int n) {{ return $data(a, n); }}\n"
+    assert "sve in $data (1 at 0x" in refused(lab, kernel)
+
+
+def test_code_without_a_table_of_sections_is_not_passed_over(lab: Path, tmp_path: Path) -> None:
+    built(lab, SUM)
+    (artifact,) = list_artifacts()
+    headless = bytearray(artifact.tool("probe").read_bytes())
+    headless[0x28:0x30] = bytes(8)  # e_shoff
+    headless[0x3C:0x40] = bytes(4)  # e_shnum, e_shstrndx
+    path = tmp_path / "headless"
+    path.write_bytes(headless)
+    with pytest.raises(ConfigError, match="headless has no sections of code"):
+        prove_isa(
+            path,
+            Functions(()),
+            allowed=(),
+            target=load_target("rk3568"),
+            compiler=CompilerKind.ZIG,
+        )

@@ -1,0 +1,75 @@
+"""What a built file is held against before it becomes part of an artifact."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from labctl.build import a64
+from labctl.build.artifact import Artifact, SmokeRun, ToolRecord
+from labctl.build.elf import prove, read_elf, read_sections
+from labctl.build.functions import read_functions
+from labctl.build.isa import LIBRARIES, prove_isa
+from labctl.build.job import Made
+from labctl.build.plan import Plan
+from labctl.build.smoke import infer, smoke_run, starter
+from labctl.files import sha256_file
+
+
+def examine(plan: Plan, name: str, made: Made) -> ToolRecord:
+    """Prove a built file to be what the spec says, and start it.
+
+    Raises ConfigError, HostError, HostTimeout, ProgramFailed.
+    """
+    tool, path = plan.spec.tools[name], made.file
+    facts = read_elf(path)
+    prove(name, facts, tool, plan.target)
+    isa = None
+    if facts.machine == "EM_AARCH64":
+        functions = read_functions(made.symbols or (None if facts.stripped else path))
+        compiler = plan.order.toolchain.identity.compiler
+        isa = prove_isa(
+            path,
+            functions,
+            allowed=plan.spec.dispatched,
+            target=plan.target,
+            compiler=compiler,
+        )
+    words = plan.infer_words(name)
+    ran: SmokeRun | None = None if words is None else infer(name, words, path, plan.target)
+    return ToolRecord(
+        sha256=sha256_file(path),
+        size_bytes=path.stat().st_size,
+        elf=facts,
+        isa=isa,
+        sections=read_sections(path),
+        smoke=smoke_run(name, tool, path, plan.target),
+        infer=ran,
+        built=datetime.now(UTC),
+        rules=rules(plan, name),
+    )
+
+
+def is_proven(plan: Plan, artifact: Artifact, names: Iterable[str]) -> bool:
+    """Whether the artifact has these tools, and they were held against what holds now.
+
+    The key of a build says what decides on its bytes; what those are held against (the target's
+    features, guards, the first start) can change without it.
+    """
+    kept = artifact.manifest.tools
+    return all(artifact.has([name]) and kept[name].rules == rules(plan, name) for name in names)
+
+
+def rules(plan: Plan, name: str) -> str:
+    """SHA-256 of all that :func:`examine` holds a tool against."""
+    spec, target = plan.spec, plan.target
+    tool = spec.tools[name]
+    guards = (*spec.dispatched, *LIBRARIES[plan.order.toolchain.identity.compiler])
+    held_against = [
+        [target.elf_machine, target.elf_bits, sorted(target.features)],
+        [tool.elf, tool.stripped, tool.smoke, tool.smoke_status, plan.infer_words(name)],
+        starter(target),
+        [guard.model_dump(mode="json") for guard in guards],
+        a64.TABLE,
+    ]
+    return hashlib.sha256(json.dumps(held_against).encode()).hexdigest()
