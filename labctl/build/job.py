@@ -12,7 +12,7 @@ from labctl.build.parameters import check
 from labctl.build.place import Place
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.script import Command, Order, Output, Script, make_script
-from labctl.errors import CompileError, ConfigError, HostError
+from labctl.errors import CompileError, ConfigError, HostError, printable
 from labctl.files import host_writes
 from labctl.process import Completed
 
@@ -103,7 +103,7 @@ class Job:
                 printed.append(line)
             moved = _NINJA_PROGRESS.match(line)
             if moved:
-                done, total, message = int(moved[1]), int(moved[2]), moved[3]
+                done, total, message = int(moved[1]), int(moved[2]), printable(moved[3])
                 self.on_progress(Progress(command.step, message, done, total))
 
         with host_writes(self.log), self.log.open("ab") as log:

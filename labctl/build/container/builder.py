@@ -99,15 +99,20 @@ class ContainerBuilder(Builder):
         containers = Containers(
             image.engine, image.id, label, control, not image.isolated, tuple(mounts)
         )
-        yield ContainerPlace(self.folders(site), tree, containers, lock)
+        yield ContainerPlace(
+            self.folders(site), {TREE: tree, SOURCE: site.source}, containers, lock
+        )
 
 
 class ContainerPlace(Place):
-    """A tree on this host, and programs in containers."""
+    """Folders of this host, and programs in containers that see them under other names."""
 
-    def __init__(self, folders: Folders, tree: Path, containers: Containers, lock: int):
+    def __init__(
+        self, folders: Folders, here: Mapping[str, Path], containers: Containers, lock: int
+    ):
         self.folders = folders
-        self._files = LocalPlace(replace(folders, tree=str(tree)), lock)
+        self._mapped = here
+        self._files = LocalPlace(replace(folders, tree=str(here[folders.tree])), lock)
         self._containers = containers
         self._lock = lock
 
@@ -154,4 +159,7 @@ class ContainerPlace(Place):
 
     def _here(self, path: str) -> str:
         """A path of the container as one of this host; kits have the same in both."""
-        return path.removeprefix(f"{TREE}/")
+        for inside, here in self._mapped.items():
+            if path == inside or path.startswith(f"{inside}/"):
+                return f"{here}{path.removeprefix(inside)}"
+        return path
