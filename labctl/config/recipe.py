@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from labctl import shipped
 from labctl.config import overrides
+from labctl.config.command import Argument, ProgramSource, Reader, Success, TokenStream
 from labctl.config.document import Document, StrictModel, read_text, refuse, refuse_all
 from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
@@ -56,6 +57,17 @@ class EngineChoice(StrictModel):
     the engine's tools."""
     version: Word | None = None
     """The version label of the build to use; without it, the newest build there is."""
+    program: ProgramSource | None = None
+    """The program, for engines that labctl brings none for."""
+    arguments: tuple[Argument, ...] | None = None
+    """What the program is told, a word each; no shell reads them. `{model}`, `{prompt}`,
+    `{file:NAME}` and the names of parameters in braces are replaced; `{{` and `}}` are braces."""
+    output: tuple[Reader, ...] | None = None
+    """How to read what it prints."""
+    tokens: TokenStream | None = None
+    """Where each token shows, if each does: it is timed by the board's clock."""
+    success: Success | None = None
+    """When it has done its work; without it: its exit status is 0."""
 
 
 class Timeouts(StrictModel):

@@ -9,10 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from labctl.config.command import ProgramSource
+from labctl.config.recipe import EngineChoice
 from labctl.config.wording import explain, path_text
 from labctl.config.yamlwords import Value
 from labctl.errors import ConfigError, HostError, LabctlError
@@ -109,12 +111,32 @@ class Engine(ABC, Generic[P]):
     #: The product whose artifacts hold its programs.
     product: ClassVar[str]
     parameters_model: type[P]
+    #: Keys of the recipe's ``engine`` that it takes, besides name, tool and version.
+    taken: ClassVar[tuple[str, ...]] = ()
+    #: Where its program comes from; None: a tool of its product.
+    program: ProgramSource | None = None
+    #: Whether its models have to be GGUF files.
+    reads_gguf: ClassVar[bool] = True
     #: Whether it continues a prompt; a prompt that nobody reads is refused.
     uses_prompt: bool = False
     #: The recipe's files that it reads, by name.
     files: tuple[str, ...] = ()
     #: Whether a run is one prompt and ``tokens`` after it, and takes as long as one.
     is_generation: ClassVar[bool] = False
+
+    @classmethod
+    def chosen(cls, choice: EngineChoice) -> Self:
+        """The engine that a recipe chooses. Raises ConfigError for keys that it does not take."""
+        cls.require_only(choice, cls.taken)
+        return cls()
+
+    @classmethod
+    def require_only(cls, choice: EngineChoice, taken: Collection[str]) -> None:
+        """Raise ConfigError when a recipe gives an engine keys that it would never look at."""
+        own = {"name", "tool", "version", *taken}
+        for key, value in choice:
+            if value is not None and key not in own:
+                raise ConfigError(f"engine.{key}: {cls.name} ({cls.intent}) does not take it")
 
     def parameters(self, values: Mapping[str, Value]) -> P:
         """Check a recipe's parameters.
@@ -136,8 +158,8 @@ class Engine(ABC, Generic[P]):
         """Decide what the recipe left open from what the board and the model are."""
 
     @abstractmethod
-    def memory(self, parameters: P, model: ModelIdentity) -> MemoryNeed:
-        """What a run with settled parameters takes of the board's memory."""
+    def memory(self, parameters: P, model: ModelIdentity) -> MemoryNeed | None:
+        """What a run with settled parameters takes of the board's memory; None: nobody can say."""
 
     @abstractmethod
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:

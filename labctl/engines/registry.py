@@ -6,12 +6,14 @@ from typing import Any
 from labctl.config.names import did_you_mean, listed
 from labctl.config.recipe import EngineChoice
 from labctl.engines.base import Engine
+from labctl.engines.command import Command
 from labctl.engines.llama_cpp import LlamaBench, LlamaCpp, LlamaPerplexity
 from labctl.errors import ConfigError
 
 #: By engine and tool; a recipe that names no tool means the first.
 _ENGINES: Mapping[str, Mapping[str, type[Engine[Any]]]] = {
     "llama_cpp": {engine.intent: engine for engine in (LlamaCpp, LlamaBench, LlamaPerplexity)},
+    "command": {Command.intent: Command},
 }
 
 
@@ -29,7 +31,7 @@ def make_engine(choice: EngineChoice) -> Engine[Any]:
             f"{choice.name} cannot do {intent!r} in this version{did_you_mean(intent, tools)}",
             hint=f"it knows {listed(tools)}",
         )
-    return tools[intent]()
+    return tools[intent].chosen(choice)
 
 
 def engine_names() -> list[str]:

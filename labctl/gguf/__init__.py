@@ -1,6 +1,6 @@
 """GGUF files: what they hold, whether they are whole, and their hash."""
 
 from labctl.gguf.hashes import file_sha256
-from labctl.gguf.inspect import GgufInfo, identify, inspect
+from labctl.gguf.inspect import GgufInfo, identify, identify_file, inspect, is_gguf
 
-__all__ = ["GgufInfo", "file_sha256", "identify", "inspect"]
+__all__ = ["GgufInfo", "file_sha256", "identify", "identify_file", "inspect", "is_gguf"]

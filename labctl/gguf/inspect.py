@@ -131,6 +131,31 @@ def identify(
     )
 
 
+def is_gguf(path: Path) -> bool:
+    """Whether a file begins as GGUF does. Raises ConfigError when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def identify_file(
+    key: str, path: Path, *, progress: Callable[[int], None] | None = None
+) -> ModelIdentity:
+    """The record of a model in a format of which nothing is known but the bytes.
+
+    ``progress`` gets the bytes hashed so far. Raises ConfigError, HostError.
+    """
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    return ModelIdentity(
+        key=key, file=path.name, sha256=file_sha256(path, progress), size_bytes=size
+    )
+
+
 def _parts(path: Path, header: Header) -> tuple[Path, ...]:
     """All files of a model; ``path`` must be the first. llama.cpp names them ``…-00001-of-00003``.
 

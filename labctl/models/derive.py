@@ -79,6 +79,8 @@ def derive(
     HostError (disk), ProgramFailed (llama-quantize refuses or makes something else).
     """
     origin = base.identity
+    if origin.quantization is None:
+        raise ConfigError(f"the model {origin.key!r} is not GGUF: nothing can be made from it")
     if origin.quantization not in _FULL_PRECISION and not source.requantize:
         raise ConfigError(
             f"the model {key!r} would be made from {source.source!r}, which is quantized already"
@@ -108,7 +110,7 @@ def derive(
 def _stem(base: ModelIdentity) -> str:
     """``SmolLM2-135M`` of ``SmolLM2-135M.Q4_1.gguf``."""
     stem = base.file.removesuffix(".gguf")
-    return stem.removesuffix(base.quantization).rstrip(".-_") or stem
+    return stem.removesuffix(base.quantization or "").rstrip(".-_") or stem
 
 
 def _quantize(

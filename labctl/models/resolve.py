@@ -6,7 +6,7 @@ from pathlib import Path
 from labctl.config.models import DerivedModel, HubModel, ModelSource, load_catalogue
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
-from labctl.gguf import identify, inspect
+from labctl.gguf import identify, identify_file, inspect, is_gguf
 from labctl.models import hub, pypi
 from labctl.models.derive import Derivation, derive, requantized_from
 from labctl.models.download import cached, fetch_file
@@ -25,6 +25,7 @@ def resolve(
     root: Path,
     find_quantizer: FindQuantizer,
     progress: Progress = silent,
+    gguf_only: bool = True,
 ) -> dict[str, ModelFile]:
     """The files of the models ``keys``, fetched or derived where they are not in the cache.
 
@@ -36,11 +37,12 @@ def resolve(
         root: the lab's folder, where relative paths begin.
         find_quantizer: asked only when a model has to be derived.
         progress: told of every long step.
+        gguf_only: refuse what is not GGUF; otherwise any file will do that is not derived from.
 
     Raises ConfigError (no such file, not GGUF, other bytes than the recipe or the lock says, ...),
     HostError (network, disk), ProgramFailed (llama-quantize).
     """
-    work = _Resolving(root, sources, find_quantizer, progress)
+    work = _Resolving(root, sources, find_quantizer, progress, gguf_only)
     return {key: work.get(key) for key in keys}
 
 
@@ -53,11 +55,13 @@ class _Resolving:
         sources: Mapping[str, ModelSource],
         find_quantizer: FindQuantizer,
         progress: Progress,
+        gguf_only: bool,
     ):
         self._root = root
         self._sources = sources
         self._find_quantizer = find_quantizer
         self._progress = progress
+        self._gguf_only = gguf_only
         self._lock = ModelsLock(root)
         self._resolved: dict[str, ModelFile] = {}
 
@@ -103,7 +107,9 @@ class _Resolving:
                 f"the model {key!r}: {unknown('model in models.yaml', name, catalogue)}",
                 hint=f"labctl models add {name} SOURCE",
             )
-        inner = _Resolving(self._root, catalogue, self._find_quantizer, self._progress)
+        inner = _Resolving(
+            self._root, catalogue, self._find_quantizer, self._progress, self._gguf_only
+        )
         model = inner.get(name)
         return ModelFile(model.path, model.identity.model_copy(update={"key": key}))
 
@@ -132,6 +138,11 @@ class _Resolving:
         return hub.fetch(key, source, found, self._progress), found.commit
 
     def _identified(self, key: str, path: Path, lossy: str | None) -> ModelIdentity:
+        if not self._gguf_only and lossy is None and not is_gguf(path):
+            size = path.stat().st_size
+            return identify_file(
+                key, path, progress=lambda done: self._progress(f"hash {path.name}", done, size)
+            )
         # Before the hash: a file that is no model is told at once.
         size = inspect(path).size_bytes
         return identify(

@@ -14,20 +14,23 @@ class TensorMix(Record):
 
 
 class ModelIdentity(Record):
-    """A GGUF model."""
+    """A model file; of one that is not GGUF nothing is known but its bytes."""
 
     key: str = Field(description="its name in the recipe")
     file: str = Field(description="base name of the file")
     sha256: str
     size_bytes: int
-    architecture: str
+    architecture: str | None = None
     name: str | None = None
-    quantization: str = Field(description="from general.file_type, e.g. Q8_0; else the main type")
-    parameters: int = Field(description="number of weights")
-    bits_per_weight: float = Field(description="tensor bytes x 8 / parameters")
-    tensor_bytes: int
-    bytes_per_token: int = Field(
-        description="weight bytes read for one generated token; the embedding look-up is one row"
+    quantization: str | None = Field(
+        None, description="from general.file_type, e.g. Q8_0; else the main type"
+    )
+    parameters: int | None = Field(None, description="number of weights")
+    bits_per_weight: float | None = Field(None, description="tensor bytes x 8 / parameters")
+    tensor_bytes: int | None = None
+    bytes_per_token: int | None = Field(
+        None,
+        description="weight bytes read for one generated token; the embedding look-up is one row",
     )
     kv_bytes_per_position: int | None = Field(
         None, description="f16 KV cache for each position of the context"

@@ -6,7 +6,7 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from labctl.records import Execution, GateRecord, RunRecord, TrialRecord, TrialState
+from labctl.records import Execution, GateRecord, ModelIdentity, RunRecord, TrialRecord, TrialState
 from labctl.report.details import print_details
 from labctl.report.whole import print_whole
 from labctl.runs.summary import VariantSummary, summarise
@@ -98,7 +98,7 @@ def _cells(row: VariantSummary) -> tuple[str, ...]:
         escape(cell)
         for cell in (
             row.variant,
-            f"{model.quantization}{requantized}, {digits(model.bits_per_weight)} b/w",
+            _weights(model),
             size(model.size_bytes),
             f"{row.trials_ok}/{planned}",
             "-" if row.generated_tokens is None else str(row.generated_tokens),
@@ -110,6 +110,13 @@ def _cells(row: VariantSummary) -> tuple[str, ...]:
             _checks(row),
         )
     )
+
+
+def _weights(model: ModelIdentity) -> str:
+    if model.quantization is None or model.bits_per_weight is None:
+        return "-"
+    requantized = f" (from {model.requantized_from})" if model.requantized_from else ""
+    return f"{model.quantization}{requantized}, {digits(model.bits_per_weight)} b/w"
 
 
 def _checks(row: VariantSummary) -> str:

@@ -1,6 +1,6 @@
 """Bringing what recipes need to boards."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from labctl.config.lab import Board
@@ -61,15 +61,20 @@ def wanted_objects(prepared: Prepared) -> list[Object]:
         Object(file.identity.sha256, file.identity.size_bytes, file.path, file.path.name)
         for file in prepared.models.values()
     ]
-    return [program_object(prepared), *models, *prepared.files.values()]
+    own = [] if prepared.program is None else [prepared.program]
+    others = [
+        item for item in (*models, *prepared.files.values()) if item.sha256 not in _hashes(own)
+    ]
+    return [*own, *others]
 
 
-def program_object(prepared: Prepared) -> Object:
-    """The program that a recipe runs."""
-    tool = prepared.artifact.manifest.tools[prepared.tool.name]
-    return Object(
-        tool.sha256, tool.size_bytes, prepared.program, prepared.tool.name, executable=True
-    )
+def program_path(prepared: Prepared, paths: Mapping[str, str]) -> str:
+    """Where the program is on a board; ``paths`` are those of what was sent, by SHA-256."""
+    return prepared.tool.name if prepared.program is None else paths[prepared.program.sha256]
+
+
+def _hashes(items: Sequence[Object]) -> set[str]:
+    return {item.sha256 for item in items}
 
 
 def sending(observer: Observer) -> OnProgress:

@@ -78,8 +78,8 @@ def settled_variants(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
     return variants, notes
 
 
-def memory_of(prepared: Prepared, variant: Variant) -> tuple[ModelIdentity, MemoryNeed]:
-    """A settled variant's model, and the memory that it takes."""
+def memory_of(prepared: Prepared, variant: Variant) -> tuple[ModelIdentity, MemoryNeed | None]:
+    """A settled variant's model, and the memory that it takes; None: nobody can say."""
     model = prepared.models[variant.model_key].identity
     parameters = prepared.engine.parameters(variant.parameters)
     return model, prepared.engine.memory(parameters, model)
@@ -88,7 +88,7 @@ def memory_of(prepared: Prepared, variant: Variant) -> tuple[ModelIdentity, Memo
 def fits_of(
     prepared: Prepared, facts: BoardFacts, expectations: Expectations | None
 ) -> Sequence[Fit]:
-    """Every variant of a recipe against a board."""
+    """Every variant of a recipe against a board, where the need for memory is known."""
     variants, _ = settled_variants(prepared, facts)
     needs = {variant.slug: memory_of(prepared, variant) for variant in variants}
     predicted = predictions(needs, facts, expectations, prepared.prompt)
@@ -104,4 +104,5 @@ def fits_of(
             storage,
         )
         for slug, (model, need) in needs.items()
+        if need is not None and model.bytes_per_token is not None
     ]

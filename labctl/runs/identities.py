@@ -66,10 +66,10 @@ def prompt_sha256(prepared: Prepared) -> str | None:
 
 def artifact_identities(
     prepared: Prepared, session: BoardSession, lab_root: Path
-) -> tuple[ArtifactIdentity, ArtifactIdentity]:
+) -> tuple[ArtifactIdentity, ...]:
     """The program under test, and the agent."""
     agent = agent_artifact(session.facts.machine, session.target, lab_root)
-    return _identity(prepared.artifact), _identity(agent)
+    return tuple(_identity(a) for a in (prepared.artifact, agent) if a is not None)
 
 
 def _identity(artifact: Artifact) -> ArtifactIdentity:

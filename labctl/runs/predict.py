@@ -17,7 +17,7 @@ PROMPT_BYTES_PER_TOKEN = 2
 
 
 def predictions(
-    runs: Mapping[str, tuple[ModelIdentity, MemoryNeed]],
+    runs: Mapping[str, tuple[ModelIdentity, MemoryNeed | None]],
     facts: BoardFacts,
     expectations: Expectations | None,
     prompt: str | None,
@@ -42,6 +42,7 @@ def predictions(
             prompt_tokens=1 + len((prompt or "").encode()) // PROMPT_BYTES_PER_TOKEN,
         )
         for slug, (model, need) in runs.items()
+        if need is not None and model.bytes_per_token is not None
     }
 
 

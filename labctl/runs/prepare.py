@@ -28,9 +28,11 @@ class Prepared:
 
     recipe: Recipe
     engine: Engine[Any]
-    artifact: Artifact
+    #: None: the program is none that labctl has built.
+    artifact: Artifact | None
     tool: Tool
-    program: Path
+    #: None: it is on the board already, at the path that is the tool's name.
+    program: Object | None
     models: dict[str, ModelFile]
     prompt: str | None
     files: dict[str, Object]
@@ -38,14 +40,14 @@ class Prepared:
     @property
     def conditions(self) -> dict[str, JsonValue]:
         """What makes records unlike besides the engine's parameters: build, prompt and files."""
-        manifest = self.artifact.manifest
+        manifest = self.artifact.manifest if self.artifact else None
         prompt = None if self.prompt is None else self.prompt.encode()
         return {
-            "product": manifest.product,
-            "version": manifest.version,
-            "build_key": manifest.key,
-            "build_commit": manifest.commit,
-            "program_sha256": manifest.tools[self.tool.name].sha256,
+            "product": manifest.product if manifest else None,
+            "version": manifest.version if manifest else None,
+            "build_key": manifest.key if manifest else None,
+            "build_commit": manifest.commit if manifest else None,
+            "program_sha256": self.program.sha256 if self.program else None,
             "prompt_sha256": None if prompt is None else hashlib.sha256(prompt).hexdigest(),
             "files_sha256": {name: item.sha256 for name, item in self.files.items()},
         }
@@ -74,7 +76,11 @@ def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentP
         what = f"{name} cannot do {recipe.engine.tool!r} in this version{near}"
         yield ("engine", "tool"), f"{what}; it knows {listed(tools)}"
         return
-    engine = make_engine(recipe.engine)
+    try:
+        engine = make_engine(recipe.engine)
+    except ConfigError as error:
+        yield ("engine",), error.message
+        return
     yield from _input_problems(recipe, engine)
     yield from parameter_problems(recipe, engine.parameters_model)
 
@@ -118,24 +124,45 @@ def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) ->
             hint=f"choose another board, or --set target={board.target}",
         )
     engine = make_engine(recipe.engine)
-    artifact = find_artifact(
-        recipe.target, engine.product, recipe.engine.version, lab_root=lab_root
-    )
-    tool = engine.tool(artifact.manifest.tools, offered=_offered(artifact, lab_root))
+    artifact, tool, program = _program(engine, recipe, lab_root)
     models = resolve(
         recipe.models,
         recipe.measured_models(),
         root=lab_root,
         find_quantizer=lambda: find_quantizer(recipe.target, lab_root),
         progress=progress,
+        gguf_only=engine.reads_gguf,
     )
     return Prepared(
         recipe,
         engine,
         artifact,
         tool,
-        artifact.tool(tool.name),
+        program,
         models,
         recipe.prompt_text(lab_root),
         {name: describe(lab_root / path) for name, path in recipe.files.items()},
+    )
+
+
+def _program(
+    engine: Engine[Any], recipe: Recipe, lab_root: Path
+) -> tuple[Artifact | None, Tool, Object | None]:
+    """The program: a tool of an artifact, a file of this host, or what the board has."""
+    source = engine.program
+    if source is not None and source.board is not None:
+        return None, Tool(source.board, engine.intent), None
+    if source is not None and source.file is not None:
+        item = describe(lab_root / source.file, executable=True)
+        return None, Tool(item.name, engine.intent), item
+    product = engine.product if source is None else source.product
+    assert product is not None  # a source has exactly one of the three
+    artifact = find_artifact(recipe.target, product, recipe.engine.version, lab_root=lab_root)
+    tool = engine.tool(artifact.manifest.tools, offered=_offered(artifact, lab_root))
+    record = artifact.manifest.tools[tool.name]
+    path = artifact.tool(tool.name)
+    return (
+        artifact,
+        tool,
+        Object(record.sha256, record.size_bytes, path, tool.name, executable=True),
     )

@@ -101,7 +101,8 @@ def _recipe(run: RunRecord) -> Recipe:
             f"run {run.id} has a recipe that this labctl does not read",
             hint=f"go on with the labctl that began it: {run.labctl_version}",
         ) from error
-    version = run.artifacts[0].version
+    *tested, _agent = run.artifacts
+    version = tested[0].version if tested else recipe.engine.version
     return recipe.model_copy(
         update={"engine": recipe.engine.model_copy(update={"version": version})}
     )

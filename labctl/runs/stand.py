@@ -9,7 +9,7 @@ from labctl.deploy import DeployOptions, Stopwatch, deploy
 from labctl.errors import BoardError
 from labctl.records import BoardFacts
 from labctl.retry import retry_infra
-from labctl.runs.deploying import Offer, program_object, sending
+from labctl.runs.deploying import Offer, program_path, sending
 from labctl.runs.execute import Bench, DeployedModel
 from labctl.runs.observer import Observer
 from labctl.runs.prepare import Prepared
@@ -45,7 +45,7 @@ class Stand:
             run_id=run_id,
             engine=prepared.engine,
             tool=prepared.tool,
-            program=self.paths[program_object(prepared).sha256],
+            program=program_path(prepared, self.paths),
             prompt=prepared.prompt,
             models={
                 key: DeployedModel(file.identity, self.paths[file.identity.sha256])

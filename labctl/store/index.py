@@ -9,7 +9,7 @@ from pathlib import Path
 from labctl.errors import HostError
 from labctl.records import RunRecord, TrialRecord
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE run (
@@ -27,7 +27,7 @@ CREATE TABLE trial (
     variant TEXT NOT NULL,
     repeat INTEGER NOT NULL,
     model_sha256 TEXT NOT NULL,
-    quantization TEXT NOT NULL,
+    quantization TEXT,
     state TEXT NOT NULL,
     blame TEXT,
     failure TEXT,

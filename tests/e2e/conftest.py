@@ -19,8 +19,8 @@ def rk3568() -> None:
     if platform.machine() == "x86_64":
         build(BuildRequest(target="host-x86_64", product="agent"))
     for version, tools in (
-        ("classic", ("llama-cli",)),
-        ("new", ("llama-completion", "llama-quantize")),
+        ("classic", ("llama-cli", "llama-bench")),
+        ("new", ("llama-completion", "llama-bench", "llama-quantize")),
     ):
         build(BuildRequest(target="rk3568", version=version, tools=tools))
 

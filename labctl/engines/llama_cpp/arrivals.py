@@ -7,7 +7,6 @@ is itself a sampled token and shows as `` [end of text]``.
 """
 
 from dataclasses import dataclass
-from statistics import median
 
 from labctl.engines.timeline import STDOUT, Timeline
 from labctl.errors import OutputNotUnderstood
@@ -23,19 +22,6 @@ class Arrivals:
     start_ns: int
     times_ns: tuple[int, ...]
     ended_text: bool
-
-    @property
-    def gaps_ns(self) -> tuple[int, ...]:
-        """Times between neighbours."""
-        return tuple(
-            later - earlier
-            for earlier, later in zip(self.times_ns, self.times_ns[1:], strict=False)
-        )
-
-    @property
-    def span_ns(self) -> int:
-        """From the first arrival to the last."""
-        return self.times_ns[-1] - self.times_ns[0]
 
 
 def find_arrivals(stdout: bytes, timeline: Timeline) -> Arrivals:
@@ -66,21 +52,3 @@ def find_arrivals(stdout: bytes, timeline: Timeline) -> Arrivals:
     if not times:
         raise OutputNotUnderstood("stdout holds no generated text")
     return Arrivals(timeline.start_mono_ns, tuple(times), ended_text)
-
-
-def merged_gaps(gaps_ns: tuple[int, ...], missing: int) -> tuple[int, ...]:
-    """Indexes of the gaps that seem to hold more than one token.
-
-    ``missing`` tokens had no arrival of their own; a gap that holds ``k`` of them is about
-    ``k + 1`` times the median. The widest are named until all missing tokens are accounted for.
-    """
-    if missing <= 0 or not gaps_ns:
-        return ()
-    typical = median(gaps_ns)
-    found = []
-    for index in sorted(range(len(gaps_ns)), key=lambda i: gaps_ns[i], reverse=True):
-        if missing <= 0:
-            break
-        found.append(index)
-        missing -= max(1, round(gaps_ns[index] / typical) - 1) if typical else 1
-    return tuple(sorted(found))

@@ -6,6 +6,7 @@ SmolLM2-135M: the key-value cache to the byte, the compute buffer within 2 %.
 
 from labctl.engines.base import MemoryNeed
 from labctl.engines.llama_cpp.parameters import CACHE_TYPES, LlamaParameters
+from labctl.errors import ConfigError
 from labctl.records import ModelIdentity
 
 #: Weights of these types are copied to anonymous memory in an order that the CPU likes better.
@@ -32,6 +33,8 @@ def memory_need(
 
     Keys and values are taken to be of one width, as in nearly all models.
     """
+    if model.tensor_bytes is None:
+        raise ConfigError(f"the model {model.key!r} is not GGUF, which llama.cpp needs")
     per_position = model.kv_bytes_per_position
     share = sum(CACHE_TYPES[kind] for kind in cache) / (2 * CACHE_TYPES["f16"])
     return MemoryNeed(

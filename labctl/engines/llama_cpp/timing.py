@@ -1,21 +1,19 @@
 """Performance lines and timeline brought together in one record."""
 
 from labctl.engines.base import RawOutput
-from labctl.engines.llama_cpp.arrivals import Arrivals, find_arrivals, merged_gaps
+from labctl.engines.llama_cpp.arrivals import Arrivals, find_arrivals
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
 from labctl.engines.llama_cpp.perf import Perf, parse_perf
 from labctl.engines.timeline import parse_timeline
+from labctl.engines.tokens import TokenTimes
 from labctl.errors import OutputNotUnderstood
 from labctl.records import Check, SpanCheck, TimingRecord
 from labctl.records.timing import StopReason
-from labctl.stats import percentile
 
 #: How far the timeline's span may be from the program's own. Measured: 0.987 to 0.998.
 SPAN_TOLERANCE = 0.02
 #: Faster tokens merge into chunks.
 SPAN_LEAST_TOKEN_NS = 5_000_000
-#: With more than this share of the tokens unseen, single times say nothing.
-_MOST_UNSEEN = 0.25
 
 
 def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
@@ -30,13 +28,7 @@ def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
             f" {generated} tokens",
             hint="something else wrote to stdout: a prompt echo, a wrapper, a log",
         )
-    gaps = arrivals.gaps_ns
-    merged = merged_gaps(gaps, unseen)
-    flagged = set(merged)
-    single = [gap for index, gap in enumerate(gaps) if index not in flagged]
-    if unseen > _MOST_UNSEEN * generated:
-        single = []
-    span = arrivals.span_ns if gaps else None
+    times = TokenTimes.of(arrivals.times_ns, generated)
     return TimingRecord(
         load_ns=perf.load_ns,
         prompt_eval_ns=perf.prompt_eval_ns,
@@ -50,14 +42,14 @@ def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
         stop_reason=_stop_reason(parameters, perf, arrivals),
         ttft_ns=arrivals.times_ns[0] - arrivals.start_ns,
         arrivals=len(arrivals.times_ns),
-        token_ns=gaps,
-        merged_chunks=merged,
-        p50_ns=_percentile(single, 50),
-        p90_ns=_percentile(single, 90),
-        p99_ns=_percentile(single, 99),
-        mean_ns=round(span / perf.decode_steps) if span else None,
-        tokens_per_second=perf.decode_steps / (span / 1e9) if span else None,
-        span=_span_check(perf, span, warmup=parameters.warmup is not False),
+        token_ns=times.gaps_ns,
+        merged_chunks=times.merged,
+        p50_ns=times.p50_ns,
+        p90_ns=times.p90_ns,
+        p99_ns=times.p99_ns,
+        mean_ns=times.mean_ns,
+        tokens_per_second=times.per_second,
+        span=_span_check(perf, times.span_ns, warmup=parameters.warmup is not False),
     )
 
 
@@ -82,10 +74,6 @@ def checks(timing: TimingRecord, parameters: LlamaCppParameters) -> tuple[Check,
         detail=f"timeline / (total - prompt eval) = {timing.span.ratio:.4f}",
     )
     return count, seen, span
-
-
-def _percentile(gaps: list[int], percent: float) -> int | None:
-    return round(percentile(gaps, percent)) if gaps else None
 
 
 def _stop_reason(parameters: LlamaCppParameters, perf: Perf, arrivals: Arrivals) -> StopReason:

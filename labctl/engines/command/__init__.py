@@ -1,0 +1,5 @@
+"""Any program: its arguments and how to read its output are in the recipe."""
+
+from labctl.engines.command.engine import Command, CommandParameters
+
+__all__ = ["Command", "CommandParameters"]

@@ -1,0 +1,230 @@
+"""The engine of programs that labctl does not know."""
+
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AfterValidator, Field, JsonValue, StrictBool, create_model
+from typing_extensions import override
+
+from labctl.config.command import ProgramSource, Reader, Success, TokenStream
+from labctl.config.names import listed
+from labctl.config.recipe import EngineChoice
+from labctl.engines.base import (
+    Engine,
+    EngineParameters,
+    Inputs,
+    MemoryNeed,
+    RawOutput,
+    Settled,
+    Tool,
+)
+from labctl.engines.command.arguments import (
+    MODEL,
+    PROMPT,
+    files_of,
+    filled,
+    parameters_of,
+    placeholders,
+)
+from labctl.engines.command.matching import find_all
+from labctl.engines.command.numbers import FIELDS, UNITS
+from labctl.engines.command.reading import read
+from labctl.engines.outcome import diagnose_outcome
+from labctl.errors import ConfigError, LabctlError, ProgramFailed
+from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
+
+_SHOWN_BYTES = 2000
+TOKENS = "tokens"
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("has a NUL character in it, which no program can be given")
+    return text
+
+
+_Value = StrictBool | int | float | Annotated[str, AfterValidator(_no_nul)]
+
+
+class CommandParameters(EngineParameters):
+    """One for each name in braces that is not the model, the prompt or a file."""
+
+
+class Command(Engine[CommandParameters]):
+    """A program as the recipe describes it.
+
+    Specialisations know the arguments and the output of one program; ``taken`` are the keys of
+    ``engine`` that a recipe may still give.
+    """
+
+    name = "command"
+    intent = "run"
+    product = "any"
+    reads_gguf = False
+    taken: ClassVar[tuple[str, ...]] = ("program", "arguments", "output", "tokens", "success")
+
+    def __init__(
+        self,
+        program: ProgramSource,
+        arguments: Sequence[str],
+        output: Sequence[Reader],
+        tokens: TokenStream | None = None,
+        success: Success | None = None,
+    ):
+        """Raises ConfigError for arguments or readers that cannot be."""
+        try:
+            names = placeholders(arguments)
+        except ValueError as error:
+            raise ConfigError(f"engine.arguments: {error}") from None
+        _require_units(output)
+        self.program: ProgramSource = program
+        self.arguments = tuple(arguments)
+        self.output = tuple(output)
+        self.tokens = tokens
+        self.success = success or Success()
+        self.uses_prompt = PROMPT in names
+        self.uses_model = MODEL in names
+        self.files = tuple(files_of(names))
+        self.parameters_model = _parameters_model(parameters_of(names))
+
+    @classmethod
+    def chosen(cls, choice: EngineChoice) -> Self:
+        """The engine of a recipe. Raises ConfigError."""
+        cls.require_only(choice, cls.taken)
+        if choice.program is None or choice.arguments is None:
+            raise ConfigError(f"the engine {cls.name} needs engine.program and engine.arguments")
+        if not choice.output and choice.tokens is None:
+            raise ConfigError(
+                f"the engine {cls.name} needs engine.output or engine.tokens",
+                hint="without them nothing would be measured",
+            )
+        return cls(
+            choice.program, choice.arguments, choice.output or (), choice.tokens, choice.success
+        )
+
+    @override
+    def settle(
+        self, parameters: CommandParameters, facts: BoardFacts, model: ModelIdentity
+    ) -> Settled[CommandParameters]:
+        """Nothing is left open."""
+        return Settled(parameters)
+
+    @override
+    def memory(self, parameters: CommandParameters, model: ModelIdentity) -> MemoryNeed | None:
+        """Nobody can say."""
+        return None
+
+    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
+        """The tool of a product that the recipe names."""
+        wanted = self.program.tool or ""
+        if wanted in available:
+            return Tool(wanted, self.intent)
+        if wanted in offered:
+            hint = f"build it: labctl build … --tool {wanted}"
+            raise ConfigError(f"the artifact has no {wanted}", hint=hint)
+        raise ConfigError(
+            f"{self.program.product} has no tool {wanted}",
+            hint=f"it has {listed(sorted({*available, *offered}), joiner='and')}",
+        )
+
+    @override
+    def command(self, tool: Tool, parameters: CommandParameters, inputs: Inputs) -> list[str]:
+        """Program and arguments; what is put into an argument stays in it."""
+        values = {name: _word(value) for name, value in parameters.model_dump().items()}
+        values |= {f"file:{name}": path for name, path in inputs.files.items()}
+        if inputs.model is not None:
+            values[MODEL] = inputs.model
+        if inputs.prompt is not None:
+            values[PROMPT] = inputs.prompt
+        return [inputs.program, *filled(self.arguments, values)]
+
+    def conditions(self, tool: Tool, parameters: CommandParameters) -> dict[str, JsonValue]:
+        """Program, arguments as the recipe has them, and every parameter."""
+        said = super().conditions(tool, parameters)
+        return {**said, "program": _name(self.program), "arguments": list(self.arguments)}
+
+    def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
+        """Exit status and patterns of ``success``, as the recipe sets them."""
+        name = _name(self.program)
+        tail = (raw.stdout[-_SHOWN_BYTES:] + b"\n" + raw.stderr[-_SHOWN_BYTES:]).decode(
+            errors="replace"
+        )
+        good = job.outcome == "exited" and job.exit_status in self.success.exit_status
+        if not good:
+            return diagnose_outcome(job, program=name, output_tail=tail.strip()) or ProgramFailed(
+                f"{name} ended with status {job.exit_status}", details=tail.strip() or None
+            )
+        printed = raw.stdout + b"\n" + raw.stderr
+        patterns = [p for p in (self.success.refuse, self.success.require) if p is not None]
+        found = dict(
+            zip(patterns, find_all([(pattern, printed) for pattern in patterns]), strict=True)
+        )
+        if self.success.refuse is not None and found[self.success.refuse]:
+            return ProgramFailed(
+                f"{name} printed what the recipe takes for failure: {self.success.refuse!r}",
+                details=tail.strip() or None,
+            )
+        if self.success.require is not None and not found[self.success.require]:
+            return ProgramFailed(
+                f"{name} did not print what the recipe takes for success: {self.success.require!r}",
+                details=tail.strip() or None,
+            )
+        return None
+
+    @override
+    def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:
+        """What the recipe's readers find, and the times of tokens where they show."""
+        return read(raw, self.output, self.tokens, form=f"{self.name} {self.intent}")
+
+    def checks(
+        self, timing_record: TimingRecord, parameters: CommandParameters
+    ) -> tuple[Check, ...]:
+        """As many tokens as asked for, where the recipe has that parameter and tokens show."""
+        asked = getattr(parameters, TOKENS, None)
+        made = timing_record.generated_tokens
+        if asked is None or made is None:
+            return ()
+        detail = f"{made} of {asked} generated"
+        return (Check(name=TOKENS, ok=made == asked, detail=detail),)
+
+
+def _name(program: ProgramSource) -> str:
+    if program.product is not None:
+        return f"{program.product} {program.tool}"
+    return program.board or str(program.file)
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parameters_model(names: Sequence[str]) -> type[CommandParameters]:
+    fields: dict[str, Any] = dict.fromkeys(names, (_Value, ...))
+    if TOKENS in fields:
+        fields[TOKENS] = (Annotated[int, Field(ge=1)], ...)
+    return create_model("CommandParameters", __base__=CommandParameters, **fields)
+
+
+def _require_units(output: Sequence[Reader]) -> None:
+    told: set[str] = set()
+    for index, reader in enumerate(output):
+        for name, target in reader.values.items():
+            place = f"engine.output[{index}].values.{name}"
+            _require_unit(place, target.metric, target.unit, every=reader.occurs == "every")
+            if target.metric in told:
+                raise ConfigError(f"{place}: {target.metric} is read twice")
+            told.add(target.metric)
+
+
+def _require_unit(place: str, metric: str, unit: str, *, every: bool) -> None:
+    if metric not in FIELDS:
+        return
+    dimension = FIELDS[metric][1]
+    fitting = [name for name, (other, _) in UNITS.items() if other == dimension]
+    if unit not in fitting:
+        raise ConfigError(f"{place}: {metric} is in {listed(fitting)}, not in {unit}")
+    if every:
+        raise ConfigError(
+            f"{place}: {metric} is one number, and occurs: every gives many",
+            hint="give it a name of its own to keep them all",
+        )

@@ -1,0 +1,58 @@
+"""Printed numbers and their units."""
+
+import re
+from decimal import Decimal
+from typing import Literal
+
+from labctl.errors import OutputNotUnderstood
+
+Dimension = Literal["ns", "bytes", "tokens", "tokens/s", "1"]
+
+#: Every unit of a recipe: what it measures, in the record's unit of that, and how many of those.
+UNITS: dict[str, tuple[Dimension, Decimal]] = {
+    "ns": ("ns", Decimal(1)),
+    "us": ("ns", Decimal(10**3)),
+    "ms": ("ns", Decimal(10**6)),
+    "s": ("ns", Decimal(10**9)),
+    "bytes": ("bytes", Decimal(1)),
+    "kB": ("bytes", Decimal(10**3)),
+    "MB": ("bytes", Decimal(10**6)),
+    "GB": ("bytes", Decimal(10**9)),
+    "KiB": ("bytes", Decimal(1 << 10)),
+    "MiB": ("bytes", Decimal(1 << 20)),
+    "GiB": ("bytes", Decimal(1 << 30)),
+    "tokens": ("tokens", Decimal(1)),
+    "tokens_per_s": ("tokens/s", Decimal(1)),
+    "number": ("1", Decimal(1)),
+}
+#: What the record has a field of its own for, and what it counts.
+FIELDS: dict[str, tuple[str, Dimension]] = {
+    "load": ("load_ns", "ns"),
+    "prompt_eval": ("prompt_eval_ns", "ns"),
+    "eval": ("eval_ns", "ns"),
+    "sampling": ("sampling_ns", "ns"),
+    "total": ("total_ns", "ns"),
+    "ttft": ("ttft_ns", "ns"),
+    "prompt_tokens": ("prompt_tokens", "tokens"),
+    "generated_tokens": ("generated_tokens", "tokens"),
+    "tokens_per_second": ("tokens_per_second", "tokens/s"),
+}
+#: Without a bound, 1e999999999 would be a number of a billion digits.
+_NUMBER = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?")
+
+
+def in_base_unit(text: str, unit: str) -> Decimal:
+    """A printed number in the record's unit of what it counts.
+
+    Raises OutputNotUnderstood for what is no number, and for a negative time, size or count.
+    """
+    stripped = text.strip()
+    if _NUMBER.fullmatch(stripped) is None:
+        raise OutputNotUnderstood(f"{text[:80]!r} is not a number")
+    dimension, factor = UNITS[unit]
+    value = Decimal(stripped) * factor
+    if value < 0 and dimension != "1":
+        raise OutputNotUnderstood(f"{stripped} {unit} is below 0")
+    if dimension == "tokens" and value != value.to_integral_value():
+        raise OutputNotUnderstood(f"{stripped} is not a whole number of tokens")
+    return value

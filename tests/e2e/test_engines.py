@@ -1,0 +1,146 @@
+"""Engines on a virtual board: benchmarks, and programs that only the recipe knows."""
+
+import json
+from typing import Any
+
+import pytest
+from labs import LabUnderTest, said
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+BENCH = """\
+name: bench
+target: rk3568
+engine: {name: llama_cpp, tool: bench}
+models: {tiny: {file: models/tiny.gguf}}
+parameters: {prompt_tokens: 16, tokens: 8, repetitions: 3, threads: 2}
+max_time: 10m
+"""
+COMMAND = """\
+name: counting
+target: rk3568
+engine:
+  name: command
+  program: {file: tools/count}
+  arguments: ["{tokens}", "{prompt}", "{model}", "{file:words}"]
+  tokens: {stream: stdout, each: line}
+  output:
+    - stream: stderr
+      pattern: '^loaded (?P<bytes>[0-9]+) bytes in (?P<load>[0-9.]+) ms$'
+      values:
+        bytes: {metric: model_bytes, unit: bytes}
+        load: {metric: load, unit: ms}
+    - {stream: stderr, json_lines: true, values: {words: {metric: words, unit: number}}}
+  success: {require: "^end$"}
+models: {tiny: {file: models/other.bin}}
+files: {words: words.txt}
+prompt: "two words; $(reboot)"
+parameters: {tokens: 5}
+repeats: 2
+max_time: 5m
+"""
+COUNT = """\
+#!/bin/sh
+[ "$2" = 'two words; $(reboot)' ] || exit 9
+echo "loaded $(wc -c < "$3") bytes in 1.5 ms" >&2
+n=0
+while [ "$n" -lt "$1" ]; do sleep 0.1; echo "token $n"; n=$((n + 1)); done
+echo "{\\"words\\": $(wc -w < "$4")}" >&2
+echo end >&2
+"""
+
+
+def results(lab: LabUnderTest, recipe: str, *words: str) -> dict[str, Any]:
+    done = lab.run("run", recipe, *words, "--json")
+    assert done.exit_status == 0, said(done)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+@pytest.mark.parametrize(("version", "commit"), [("new", "0c1e570"), ("classic", "4227c9b")])
+def test_llama_bench_of_both_versions(lab: LabUnderTest, version: str, commit: str) -> None:
+    recipe = lab.recipe(BENCH, "bench")
+    document = results(lab, recipe, "--set", f"engine.version={version}", "--set", "repeats=2")
+    (row,) = document["rows"]
+    assert [(test["name"], test["repetitions"]) for test in row["tests"]] == [
+        ("pp16", 6),
+        ("tg8", 6),
+    ]
+    for trial in document["trials"]:
+        assert trial["timing"]["program_version"].startswith(commit)
+        assert trial["conditions"]["build_commit"].startswith(commit)
+        assert len(trial["conditions"]["build_key"]) == 64
+        assert [check["ok"] for check in trial["checks"]] == [True]
+    table = lab.run("report").text
+    assert "pp16" in table
+    assert "tg8" in table
+
+
+def test_a_model_that_llama_bench_cannot_load_is_told(lab: LabUnderTest) -> None:
+    model = lab.root / "models" / "tiny.gguf"
+    # The header is whole, and says something that no LLaMA can be.
+    model.write_bytes(model.read_bytes().replace(b"output_norm.weight", b"output_mron.weight"))
+    done = lab.run("run", lab.recipe(BENCH, "bench"))
+    assert done.exit_status == 1, said(done)
+    assert "llama.cpp failed: the model" in done.text
+
+
+def count(lab: LabUnderTest, recipe: str = COMMAND) -> str:
+    (lab.root / "tools").mkdir()
+    (lab.root / "tools" / "count").write_text(COUNT)
+    (lab.root / "models" / "other.bin").write_bytes(b"not a GGUF file")
+    (lab.root / "words.txt").write_text("one two three\n")
+    return lab.recipe(recipe, "counting")
+
+
+def test_a_program_of_the_lab_with_its_files(lab: LabUnderTest) -> None:
+    document = results(lab, count(lab))
+    for trial in document["trials"]:
+        timing = trial["timing"]
+        assert timing["load_ns"] == 1_500_000
+        assert {m["name"]: m["value"] for m in timing["measures"]} == {
+            "model_bytes": 15,
+            "words": 3,
+        }
+        assert timing["generated_tokens"] == 5
+        assert len(timing["token_ns"]) == 4
+        assert min(timing["token_ns"]) > 90_000_000
+        assert trial["model"]["quantization"] is None
+        conditions = trial["conditions"]
+        assert len(conditions["prompt_sha256"]) == len(conditions["program_sha256"]) == 64
+        assert list(conditions["files_sha256"]) == ["words"]
+        assert conditions["build_key"] is None
+    table = lab.run("report").text
+    assert "model_bytes" in table
+    assert "15 B" in table
+
+
+def test_a_program_that_fails_is_told_in_the_recipes_words(lab: LabUnderTest) -> None:
+    done = lab.run("run", count(lab), "--set", 'engine.success.require="^finish$"')
+    assert done.exit_status == 1
+    assert "tools/count did not print what the recipe takes for success: '^finish$'" in done.text
+
+
+def test_a_program_of_the_board_and_a_pattern_that_never_ends(lab: LabUnderTest) -> None:
+    recipe = lab.recipe(
+        "name: echo\ntarget: rk3568\n"
+        "engine:\n  name: command\n  program: {board: /bin/echo}\n"
+        '  arguments: ["{word}"]\n'
+        "  output: [{pattern: '(?P<n>(a+)+)b', values: {n: {metric: n, unit: number}}}]\n"
+        "models: {tiny: {file: models/tiny.gguf}}\n"
+        f"parameters: {{word: {'a' * 60}}}\nmax_time: 5m\n",
+        "echo",
+    )
+    done = lab.run("run", recipe)
+    assert done.exit_status == 1
+    assert "did not come to an end on this output within 10 s" in done.text
+    good = lab.run(
+        "run",
+        recipe,
+        "--set",
+        "parameters.word=7b",
+        "--set",
+        "engine.output=[{pattern: '(?P<n>.)b', values: {n: {metric: n, unit: number}}}]",
+    )
+    assert good.exit_status == 0, said(good)
+    assert " 7 " in good.text

@@ -1,0 +1,319 @@
+"""Programs that labctl does not know, as a recipe describes them."""
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_output import Session
+from records_made import model
+
+from labctl.config.recipe import EngineChoice
+from labctl.engines import Inputs, RawOutput, Tool, make_engine
+from labctl.engines.command import Command
+from labctl.engines.command.arguments import filled, placeholders
+from labctl.engines.command.matching import find_all
+from labctl.engines.command.numbers import in_base_unit
+from labctl.errors import ConfigError, OutputNotUnderstood, ProgramFailed
+from labctl.records import BoardFacts, Execution, JobStatus, TimingRecord
+
+TOOL = Tool("/bin/p", "run")
+LOAD = {"pattern": "load (?P<l>[0-9.]+)", "values": {"l": {"metric": "load", "unit": "ms"}}}
+
+
+def engine(**changes: Any) -> Command:
+    values: dict[str, Any] = {
+        "name": "command",
+        "program": {"board": "/bin/p"},
+        "arguments": ["{model}", "-n", "{tokens}"],
+        "output": [LOAD],
+    }
+    made = make_engine(EngineChoice.model_validate_json(dumped({**values, **changes})))
+    assert isinstance(made, Command)
+    return made
+
+
+def dumped(value: Any) -> str:
+    import json
+
+    return json.dumps({k: v for k, v in value.items() if v is not None})
+
+
+def parse(stdout: str, *readers: dict[str, Any], stderr: str = "") -> TimingRecord:
+    found = engine(output=list(readers))
+    raw = RawOutput(stdout.encode(), stderr.encode(), b"")
+    return found.parse(raw, found.parameters({"tokens": 4}))
+
+
+def reader(pattern: str | None, metric: str, unit: str, **more: Any) -> dict[str, Any]:
+    return {"pattern": pattern, "values": {"x": {"metric": metric, "unit": unit}}, **more}
+
+
+def status(exit_status: int | None = 0, outcome: str = "exited", **more: Any) -> JobStatus:
+    return JobStatus(
+        outcome=outcome, exit_status=exit_status, start_mono_ns=0, end_mono_ns=1, wall_ns=1,
+        stdout_bytes=1, stderr_bytes=1, boot_id="b", epoch=1, **more,
+    )  # fmt: skip
+
+
+# arguments
+
+
+def test_every_argument_stays_one_word() -> None:
+    made = engine(
+        arguments=["--model={model}", "{prompt}", "{tokens}", "{fast}", "{{x}}", "{file:vocab}"]
+    )
+    assert (made.uses_prompt, made.files) == (True, ("vocab",))
+    inputs = Inputs("/bin/p", "/b/m x", "$(reboot); {tokens}\n'", {"vocab": "/b/v"})
+    words = made.command(TOOL, made.parameters({"tokens": 4, "fast": True}), inputs)
+    assert words == [
+        "/bin/p", "--model=/b/m x", "$(reboot); {tokens}\n'", "4", "true", "{x}", "/b/v",
+    ]  # fmt: skip
+
+
+@given(st.lists(st.text(max_size=20), max_size=5), st.text(max_size=30))
+def test_what_is_put_in_is_never_looked_into(others: list[str], value: str) -> None:
+    literal = [other.replace("{", "{{").replace("}", "}}") for other in others]
+    assert placeholders(literal) == []
+    assert filled([*literal, "{prompt}"], {"prompt": value}) == [*others, value]
+
+
+@pytest.mark.parametrize("argument", ["{", "a}b", "{model", "{a b}", "{}", "{file:}", "{Model}"])
+def test_braces_that_mean_nothing_are_refused(argument: str) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.arguments"):
+        engine(arguments=[argument])
+
+
+def test_placeholders_are_the_parameters() -> None:
+    made = engine(arguments=["{model}", "{threads}", "{tokens}"])
+    for values, why in [
+        ({"threads": 2}, "tokens: this key is required"),
+        ({"tokens": 2, "threads": 2, "thread": 1}, "did you mean 'threads'"),
+        ({"tokens": 0, "threads": 2}, "tokens: must be at least 1"),
+        ({"tokens": "4", "threads": 2}, "must be a whole number"),
+        ({"tokens": 4, "threads": "a\0b"}, "NUL"),
+    ]:
+        with pytest.raises(ConfigError) as refused:
+            made.parameters(values)
+        assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"program": None}, "needs engine.program and engine.arguments"),
+        ({"output": None}, "needs engine.output or engine.tokens"),
+        ({"output": [reader("(?P<x>.)", "load", "tokens")]}, "load is in ns, us, ms or s, not in"),
+        ({"output": [reader("(?P<x>.)", "load", "s", occurs="every")]}, "load is one number"),
+        ({"output": [LOAD, LOAD]}, "load is read twice"),
+        ({"name": "llama_cpp", "output": None}, "llama_cpp (completion) does not take it"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        engine(**changes)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"program": {"board": "/bin/p", "file": "p"}}, "exactly one of product, file or board"),
+        ({"program": {"product": "p"}}, "product and tool are given together"),
+        ({"output": [reader("(?P<x>", "a", "s")]}, "not a regular expression"),
+        ({"output": [reader("(?P<y>.)", "a", "s")]}, r"the pattern has no group \(\?P<x>"),
+        ({"output": [reader(None, "a", "s")]}, "either a pattern or json_lines"),
+        ({"output": [reader("(?P<x>.)", "a", "hours")]}, "unit"),
+        ({"success": {"require": "["}}, "not a regular expression"),
+    ],
+)
+def test_the_recipe_is_checked_before_anything_runs(values: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        engine(**values)
+
+
+# reading
+
+
+def test_fields_and_measures_in_their_units() -> None:
+    timing = parse(
+        "load 12.5 ms\nprefill 7 tokens in 0.25 s\n",
+        reader(r"load (?P<x>\S+) ms", "load", "ms"),
+        {
+            "pattern": r"prefill (?P<n>\d+) tokens in (?P<t>\S+) s",
+            "values": {
+                "n": {"metric": "prompt_tokens", "unit": "tokens"},
+                "t": {"metric": "prompt_eval", "unit": "s"},
+            },
+        },
+        reader(r"peak (?P<x>\d+)", "peak", "KiB", stream="stderr"),
+        stderr="peak 3\n",
+    )
+    assert (timing.load_ns, timing.prompt_eval_ns) == (12_500_000, 250_000_000)
+    assert timing.prompt_tokens == 7
+    (peak,) = timing.measures
+    assert (peak.name, peak.unit, peak.values) == ("peak", "bytes", (3072.0,))
+    assert timing.perf_format == "command run"
+
+
+def test_json_lines_by_path() -> None:
+    text = 'starting\n{"event": 1}\n{"t": {"load": 2.5, "runs": [{"ns": 7}, {"ns": "9"}]}}\n'
+    timing = parse(
+        text,
+        {
+            "json_lines": True,
+            "values": {
+                "t.load": {"metric": "load", "unit": "s"},
+                "t.runs.1.ns": {"metric": "second", "unit": "ns"},
+            },
+        },
+    )
+    assert timing.load_ns == 2_500_000_000
+    assert timing.measures[0].value == 9
+
+
+@pytest.mark.parametrize(
+    ("occurs", "values"), [("first", (1.0,)), ("last", (3.0,)), ("every", (1.0, 2.0, 3.0))]
+)
+def test_which_match_counts(occurs: str, values: tuple[float, ...]) -> None:
+    timing = parse("r 1\nr 2\nr 3\n", reader(r"^r (?P<x>\d)$", "run", "us", occurs=occurs))
+    assert timing.measures[0].values == tuple(v * 1000 for v in values)
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "why"),
+    [
+        ("nothing", {}, "is not in what the program printed on stdout"),
+        ("v 1\nv 2\n", {}, "is 2 times in what the program printed"),
+        ("v nan\n", {}, "'nan' is not a number"),
+        ("v 1e999999999\n", {}, "is not a number"),
+        ("v -1\n", {}, "below 0"),
+        ("v \n", {"pattern": r"v (?P<x>\d)?"}, "matches without a value for x"),
+    ],
+)
+def test_what_is_not_understood_is_refused(text: str, more: dict[str, Any], why: str) -> None:
+    with pytest.raises(OutputNotUnderstood) as refused:
+        parse(text, {**reader(r"v (?P<x>\S+)", "thing", "s"), **more})
+    assert why in str(refused.value)
+
+
+def test_what_is_optional_may_be_absent() -> None:
+    timing = parse("load 1", LOAD, reader("v (?P<x>.)", "sampling", "s", optional=True))
+    assert timing.sampling_ns is None
+
+
+@pytest.mark.parametrize("line", ['{"t": }', "{" * 100_000, '{"t": 1e5, "t": 2}x'])
+def test_json_that_is_none_is_refused(line: str) -> None:
+    with pytest.raises(OutputNotUnderstood, match="is not JSON"):
+        parse(line, {"json_lines": True, "values": {"t": {"metric": "a", "unit": "s"}}})
+
+
+def test_a_catastrophic_pattern_is_given_up() -> None:
+    began = time.monotonic()
+    with pytest.raises(OutputNotUnderstood, match="did not come to an end"):
+        find_all([("(a+)+b", b"a" * 60)], timeout_s=0.5)
+    assert time.monotonic() - began < 5
+
+
+def test_long_output_and_any_bytes_are_searched() -> None:
+    noise = bytes(range(256)) * 10_000
+    found = find_all([(r"x=(?P<x>\d+)", noise + b"x=5\n"), ("^(?P<y>q)$", b"p\nq\n")])
+    assert found == [[{"x": "5"}], [{"y": "q"}]]
+
+
+@given(st.integers(min_value=0, max_value=10**15))
+def test_times_are_exact(ns: int) -> None:
+    assert in_base_unit(f"{ns / 1000:.3f}" if ns < 10**12 else str(ns), "us") % 1 == 0
+    assert in_base_unit(str(ns), "ns") == ns
+
+
+# the timeline
+
+
+def streamed(each: str, *pieces: tuple[float, bytes]) -> TimingRecord:
+    made = engine(tokens={"stream": "stdout", "each": each}, output=None)
+    session = Session()
+    for at_ms, data in pieces:
+        session.out(at_ms, data)
+    return made.parse(session.raw(), made.parameters({"tokens": 4}))
+
+
+def test_each_chunk_is_a_token() -> None:
+    timing = streamed("chunk", (100, b"a"), (150, b"b c"), (250, b"d"))
+    assert timing.ttft_ns == 100_000_000
+    assert timing.token_ns == (50_000_000, 100_000_000)
+    assert (timing.generated_tokens, timing.arrivals) == (3, 3)
+    assert timing.tokens_per_second == pytest.approx(2 / 0.15)
+
+
+def test_each_line_is_a_token_also_where_lines_come_in_pieces() -> None:
+    timing = streamed("line", (10, b"on"), (20, b"e\n"), (30, b"two\nthree\n"), (50, b"four\nrest"))
+    assert (timing.generated_tokens, timing.arrivals) == (4, 3)
+    assert timing.token_ns == (10_000_000, 20_000_000)
+
+
+def test_the_check_counts_tokens() -> None:
+    made = engine(tokens={"each": "line"}, output=None)
+    parameters = made.parameters({"tokens": 4})
+    timing = streamed("line", (10, b"a\n"), (20, b"b\n"))
+    (check,) = made.checks(timing, parameters)
+    assert (check.ok, check.detail) == (False, "2 of 4 generated")
+
+
+def test_a_stream_without_tokens_is_refused() -> None:
+    with pytest.raises(OutputNotUnderstood, match="no token was printed"):
+        streamed("line", (10, b"no end"))
+
+
+# success
+
+
+def test_exit_status_and_words_decide() -> None:
+    made = engine(success={"exit_status": [0, 3], "require": "^done$", "refuse": "ERROR"})
+
+    def diagnosed(job: JobStatus, stdout: bytes, stderr: bytes = b"") -> str | None:
+        failure = made.diagnose(job, RawOutput(stdout, stderr, b""))
+        assert failure is None or isinstance(failure, ProgramFailed)
+        return failure.message if failure else None
+
+    assert diagnosed(status(3), b"x\ndone\n") is None
+    assert "did not print what the recipe takes for success" in str(diagnosed(status(), b"x"))
+    assert "takes for failure" in str(diagnosed(status(), b"done\n", b"ERROR 5"))
+    assert "ended with status 2" in str(diagnosed(status(2), b"done\n"))
+    assert "SIGILL" in str(diagnosed(status(None, "signaled", signal=4), b"done\n"))
+
+
+def test_a_status_of_0_can_be_a_failure() -> None:
+    made = engine(success={"exit_status": [1]})
+    failure = made.diagnose(status(0), RawOutput(b"", b"", b""))
+    assert failure is not None
+    assert "/bin/p ended with status 0" in failure.message
+
+
+# what the rest of labctl is told
+
+
+def test_conditions_hold_program_arguments_and_parameters() -> None:
+    made = engine()
+    conditions = made.conditions(TOOL, made.parameters({"tokens": 4}))
+    assert conditions["program"] == "/bin/p"
+    assert conditions["arguments"] == ["{model}", "-n", "{tokens}"]
+    assert conditions["tokens"] == 4
+
+
+def test_nothing_is_claimed_of_its_memory() -> None:
+    made = engine()
+    facts = BoardFacts(execution=Execution.BOARD, machine="aarch64", kernel="5", boot_id="b")
+    parameters = made.parameters({"tokens": 4})
+    assert made.memory(parameters, model()) is None
+    assert made.settle(parameters, facts, model()).parameters == parameters
+
+
+def test_a_tool_of_a_product() -> None:
+    made = engine(program={"product": "llama.cpp", "tool": "llama-cli"})
+    assert made.tool(("llama-cli",), offered=()).name == "llama-cli"
+    with pytest.raises(ConfigError, match="the artifact has no llama-cli"):
+        made.tool((), offered=("llama-cli",))
+    with pytest.raises(ConfigError, match=r"llama\.cpp has no tool llama-cli"):
+        made.tool((), offered=("llama-bench",))
