@@ -5,6 +5,7 @@ the host or the board go down, and whoever wants the same content next goes on w
 """
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -32,6 +33,8 @@ _NO_SPACE, _BUSY, _PUBLISHED = 74, 76, 77
 #: The agent gives up a silent peer after this; then another attempt can take its place.
 IDLE_SECONDS = 30
 _START_SECONDS = 60.0
+#: How long another transfer is watched before it is tried whether it still goes on.
+_LOOK_SECONDS = 5.0
 #: A slow card that was written behind a large cache still syncs this much.
 _SYNC_BYTES_PER_SECOND = 5_000_000
 _LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
@@ -96,6 +99,8 @@ class _Delivery:
     place: Place
     options: DeliveryOptions
     tally: Tally = field(default_factory=Tally)
+    seen: str = ""
+    seen_at: float = 0.0
 
     def run(self) -> bool:
         """Attempt after attempt, as long as they bring something."""
@@ -163,24 +168,23 @@ class _Delivery:
             ) from error
 
     def _await_the_other(self) -> None:
-        """Wait while somebody else brings the same file; what they bring need not cross twice.
+        """Wait a while for who brings the same file; what they bring need not cross twice.
 
-        Raises BoardError when that makes no progress.
+        They may also have given up, which only another attempt can tell. Raises BoardError when
+        there is no progress for longer than anybody can be silent.
         """
-        seen = [""]
-
-        def standing() -> str:
-            names = remote_words(self.place.partial, f"{self.place.partial}.journal")
-            found = self.transport.run(f"wc -c {names} 2>/dev/null; :", timeout=_START_SECONDS)
-            return found.text
-
-        def moved() -> bool:
-            return standing() != seen[0]
-
-        seen[0] = standing()
-        if not wait_until(moved, timeout=self.options.patience + IDLE_SECONDS, interval=1.0):
+        standing = self._standing()
+        if standing != self.seen:
+            self.seen, self.seen_at = standing, time.monotonic()
+        elif time.monotonic() - self.seen_at > self.options.patience + IDLE_SECONDS:
             raise BoardError(
                 f"{self.transport.label}: another transfer of {self.source.path.name} holds the"
                 f" board and makes no progress",
                 hint="another controller may be stuck; stop it, or wait until it gives up",
             )
+        wait_until(lambda: self._standing() != standing, timeout=_LOOK_SECONDS, interval=1.0)
+
+    def _standing(self) -> str:
+        """How much of the file the other has brought, in the board's words."""
+        names = remote_words(self.place.partial, f"{self.place.partial}.journal")
+        return self.transport.run(f"wc -c {names} 2>/dev/null; :", timeout=_START_SECONDS).text

@@ -122,9 +122,9 @@ def _tell(
     for item in gone:
         age = "" if item.age_seconds is None else f", unused for {item.age_seconds // 86400} days"
         click.echo(f"{board.name}: {verb}: {item.told}  {size(item.size_bytes)}{age}")
-    freed = sum(item.size_bytes for item in gone)
+    total = f"{size(sum(item.size_bytes for item in gone))} in all" if gone else "nothing"
     held = f"; pinned: {', '.join(pinned)}" if pinned else ""
-    click.echo(f"{board.name}: {verb}: {len(gone)} things, {size(freed)}{held}")
+    click.echo(f"{board.name}: {verb}: {total}{held}")
     if there.foreign_host:
         click.echo(
             f"{board.name}: a controller on {there.foreign_host} took the board lately:"

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -11,13 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import agent_builds
+import gguf
+import lz4.block
 import pytest
 from interleaved import medians, show
 from slow_link import slow_link
 from virtual_process import virtual_board_process
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
+from labctl.board.chunks import CHUNK_BYTES
 from labctl.deploy import Object, deploy, plan
+from labctl.files import cache_dir
 from labctl.hdc import Session, send_file
 from labctl.transport import Transport, connect, remote_words
 
@@ -200,3 +205,30 @@ def test_a_second_deploy_of_8_gb(bench: Bench, tmp_path: Path) -> None:
     found = medians(5, {"second deploy": lambda: deploy(store, plan(store, [item]))})
     print(f"\na second deploy of 8 GB: {found['second deploy']:.3f} s")
     assert found["second deploy"] < 1
+
+
+def test_compression() -> None:
+    """Why models are not compressed on the way: LZ4 of each chunk, as the link would carry it."""
+    models = sorted((cache_dir() / "models").glob("*/*.gguf"))
+    samples = {path.suffixes[-2][1:]: path.read_bytes() for path in models}
+    if "Q8_0" not in samples:
+        pytest.skip("no model in the cache: run the tests first")
+    quantized = gguf.GGUFReader(next(p for p in models if p.suffixes[-2] == ".Q8_0"))
+    tensor = max(quantized.tensors, key=lambda tensor: tensor.n_bytes)
+    weights = gguf.dequantize(tensor.data, tensor.tensor_type)
+    samples["its largest tensor as F16"] = weights.astype("float16").tobytes()
+    samples["its largest tensor as F32"] = weights.tobytes()
+    samples["the agent, a static program"] = agent_builds.native_agent().read_bytes()
+    print("\nLZ4 of chunks of 4 MiB")
+    for name, raw in samples.items():
+        chunks = [raw[at : at + CHUNK_BYTES] for at in range(0, len(raw), CHUNK_BYTES)]
+        began = time.perf_counter()
+        packed = [lz4.block.compress(chunk) for chunk in chunks]
+        middle = time.perf_counter()
+        assert [lz4.block.decompress(chunk) for chunk in packed] == chunks
+        ended = time.perf_counter()
+        print(
+            f"  {name:28} {sum(map(len, packed)) / len(raw):6.3f} of its size,"
+            f" packed at {len(raw) / (middle - began) / 1e6:5.0f} MB/s,"
+            f" unpacked at {len(raw) / (ended - middle) / 1e6:5.0f} MB/s"
+        )
