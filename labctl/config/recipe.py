@@ -79,6 +79,21 @@ class Timeouts(StrictModel):
     """How long a lost link is taken up again; the job on the board goes on meanwhile."""
 
 
+class Precision(StrictModel):
+    """How well a result must be known; repeats go on, variants in turns, until each one is."""
+
+    metric: Line = "tokens_per_second"
+    """Of what, as gates name it; each repeat gives one value."""
+    confidence_interval: Annotated[float, Field(gt=0, lt=1)]
+    """Half of the interval's width over the mean: 0.02 is plus or minus 2 %."""
+    level: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
+    """How confident; Student's interval of the mean over the repeats."""
+    max_repeats: int = Field(default=30, ge=3, le=1000)
+    """The most repeats of a variant; `repeats` (3 at least) is the fewest."""
+    max_time: Duration | None = None
+    """No further repeats after this; without it, the recipe's `max_time` alone holds."""
+
+
 class Gate(StrictModel):
     """A bound that a measured value must keep; a run with a missed gate ends with status 1."""
 
@@ -135,8 +150,13 @@ class Recipe(StrictModel):
     """Trials of each variant, each a process of its own."""
     warm_up: int = Field(default=0, ge=0, le=100)
     """Whole trials of each variant that run first and are not counted."""
-    order: Literal["interleaved", "grouped"] = "interleaved"
-    """`interleaved`: A B A B, so that slow drift meets all variants alike; `grouped`: A A B B."""
+    repeats_until: Precision | None = None
+    """Repeat until the result is known well enough, instead of a fixed number of times."""
+    order: Literal["interleaved", "grouped", "randomised"] = "interleaved"
+    """`interleaved`: A B A B, so that slow drift meets all variants alike; `grouped`: A A B B;
+    `randomised`: interleaved, each round in an order of its own."""
+    order_seed: int = Field(default=1, ge=0)
+    """Decides the order of `randomised`, the same each time."""
     max_time: Duration
     """The longest that the run may take. Where a prediction exceeds it, warm-ups are left out
     first, then repeats, then tokens down to `min_tokens`; a run that does not fit is refused."""

@@ -14,7 +14,16 @@ from labctl.records.probe import (
 from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
 from labctl.records.telemetry import TelemetrySample
 from labctl.records.timing import BenchTest, Measure, SpanCheck, TimingRecord
-from labctl.records.trial import Check, Failure, JobStatus, TrialRecord, TrialState
+from labctl.records.trial import (
+    Check,
+    Failure,
+    JobStatus,
+    TrialBound,
+    TrialEvidence,
+    TrialPrediction,
+    TrialRecord,
+    TrialState,
+)
 
 __all__ = [
     "ArtifactIdentity",
@@ -43,6 +52,9 @@ __all__ = [
     "TelemetrySample",
     "TensorMix",
     "TimingRecord",
+    "TrialBound",
+    "TrialEvidence",
+    "TrialPrediction",
     "TrialRecord",
     "TrialState",
 ]

@@ -21,6 +21,9 @@ class PlannedRecord(Record):
     )
     tokens: int | None = Field(None, description="to generate; None where it is no parameter")
     warm_up_pass: bool = Field(description="whether the program may make its own warm-up pass")
+    optional: bool = Field(
+        default=False, description="left out when the result is known well enough by then"
+    )
 
 
 class PlanRecord(Record):

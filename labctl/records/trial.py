@@ -91,6 +91,54 @@ class Check(Record):
     detail: str
 
 
+class TrialEvidence(Record):
+    """What the telemetry saw while the program ran. ``None`` = the board did not tell."""
+
+    samples: int
+    start_temperature_mc: int | None = Field(None, description="of the hottest thermal zone")
+    highest_temperature_mc: int | None = None
+    lowest_khz: int | None = Field(None, description="the lowest frequency of any CPU")
+    highest_khz: int | None = None
+    limited: bool | None = Field(
+        None, description="a cooling device was active, or a CPU's limit was lowered meanwhile"
+    )
+    major_faults: int | None = None
+    read_bytes: int | None = Field(None, description="from storage, by the process")
+    read_bytes_per_token: int | None = Field(None, description="while tokens were generated")
+    least_available_bytes: int | None = None
+    others_share: float | None = Field(
+        None, description="CPU time of everything else, over the time of one CPU"
+    )
+    steal_share: float | None = None
+
+
+class TrialPrediction(Record):
+    """What was expected of a trial before anything moved: lower bounds, save for storage."""
+
+    token_ns: int
+    trial_ns: int = Field(description="load, prompt and all tokens")
+    bound: Literal["dram", "storage", "compute"]
+    source: str = Field(description="where the board's rates come from")
+
+
+class TrialBound(Record):
+    """Why the number is what it is."""
+
+    kind: Literal["dram", "storage", "compute"] | None = Field(
+        description="what bounds it; None = nothing that was measured of this board does"
+    )
+    share: float = Field(description="the bound's time over the measured time: 1 = at the bound")
+    bytes_per_token: int = Field(description="weights and KV cache that one token needs")
+    bytes_per_second: float = Field(description="at which it moved them")
+    ceiling_bytes_per_second: float | None = Field(
+        None, description="what the board can move; None where arithmetic is the bound"
+    )
+    storage_bytes_per_token: int | None = Field(
+        None, description="what the telemetry saw the process read from storage"
+    )
+    sentence: str
+
+
 class TrialRecord(Record):
     """A finished trial."""
 
@@ -122,4 +170,7 @@ class TrialRecord(Record):
     finished: datetime
     job: JobStatus | None = None
     timing: TimingRecord | None = None
+    evidence: TrialEvidence | None = None
+    predicted: TrialPrediction | None = None
+    bound: TrialBound | None = None
     checks: tuple[Check, ...] = ()

@@ -3,19 +3,20 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from labctl.board.probes import latest_probe
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
-from labctl.config.variants import Variant
 from labctl.deploy import refuse
+from labctl.records import Execution
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
-from labctl.runs.fit import memory_of, settled_variants
+from labctl.runs.fit import settled_variants
 from labctl.runs.identities import plan_record, run_record
 from labctl.runs.journal import Journal
 from labctl.runs.observer import Observer
-from labctl.runs.plan import TOKENS, Amount, Plan, make_plan
-from labctl.runs.predict import predictions, trial_predictor
-from labctl.runs.prepare import Prepared, prepare
+from labctl.runs.planning import foresee, plan_trials
+from labctl.runs.prepare import prepare
+from labctl.runs.rates import Rates, rates_of
 from labctl.runs.runner import Outcome, Runner
 from labctl.runs.session import BoardSession, bring_agent, meet_board
 from labctl.runs.stand import bring
@@ -48,7 +49,10 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
         # Planned before gigabytes are sent: what does not fit is refused at once.
         variants, notes = settled_variants(prepared, session.facts)
         max_seconds = min(recipe.max_time, board.limits.max_time or recipe.max_time)
-        plan_made = _plan(prepared, variants, session, max_seconds)
+        foresight = foresee(
+            prepared, variants, session.facts, board_rates(request.lab_root, session)
+        )
+        plan_made = plan_trials(recipe, variants, foresight, max_seconds)
         notes += [*plan_made.notes, *offer.warnings]
         for note in notes:
             observer.note(f"note: {note}")
@@ -69,7 +73,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
         journal = Journal(directory.path, run.id)
         journal.leased(lease)
         runner = Runner(
-            bench=stand.bench(run.id, lease),
+            bench=stand.bench(run.id, lease, foresight),
             directory=directory,
             journal=journal,
             max_seconds=max_seconds,
@@ -77,6 +81,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             observer=observer,
             renew=stand.renewed,
             infra_retries=recipe.infra_retries,
+            precision=recipe.repeats_until,
         )
         try:
             return runner.run(plan_made.trials, run, recipe.gates)
@@ -84,30 +89,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             note_in_index(directory, run, observer.note)
 
 
-def _plan(
-    prepared: Prepared, variants: list[Variant], session: BoardSession, max_seconds: float
-) -> Plan:
-    recipe = prepared.recipe
-    predicted = predictions(
-        {variant.slug: memory_of(prepared, variant) for variant in variants},
-        session.facts,
-        session.target.expectations,
-        prepared.prompt,
-    )
-    wanted = Amount(
-        recipe.repeats,
-        recipe.warm_up,
-        {
-            variant.slug: int(variant.parameters[TOKENS])
-            for variant in variants
-            if TOKENS in variant.parameters
-        },
-    )
-    return make_plan(
-        variants,
-        wanted,
-        interleaved=recipe.order == "interleaved",
-        max_seconds=max_seconds,
-        min_tokens=recipe.min_tokens,
-        predict=trial_predictor(predicted if prepared.engine.is_generation else {}),
-    )
+def board_rates(lab_root: Path, session: BoardSession) -> Rates | None:
+    """What is known of a board's speed. Only what was measured on a board counts as that."""
+    probe = latest_probe(lab_root, session.board.name, Execution.BOARD)
+    return rates_of(probe, session.target.expectations)

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from labctl.board import LINK_LOSSES, BoardAgent, JobProgress, JobSpec, Started
+from labctl.board.job import TELEMETRY
 from labctl.engines import Engine, Inputs, RawOutput, Tool
 from labctl.errors import BoardError, BoardRebooted, InfraError
 from labctl.files import host_writes
@@ -21,12 +22,16 @@ from labctl.records import (
     JobStatus,
     ModelIdentity,
     TimingRecord,
+    TrialEvidence,
     TrialRecord,
     TrialState,
 )
 from labctl.retry import retry_infra
+from labctl.runs.evidence import evidence_of, steadiness
+from labctl.runs.explain import explain
 from labctl.runs.journal import Attempt
 from labctl.runs.plan import PlannedTrial
+from labctl.runs.planning import Foresight
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class Bench:
     conditions: Mapping[str, JsonValue] = field(default_factory=dict)
     #: The recipe's files by name: where they are on the board.
     files: Mapping[str, str] = field(default_factory=dict)
+    #: What is known beforehand of the trials on this board.
+    foresight: Foresight | None = None
     #: How often another controller took the run up again.
     resumed: int = 0
 
@@ -106,9 +113,10 @@ def leave_nothing(bench: Bench, attempt: Attempt) -> None:
 
 def leave_quiet(bench: Bench, attempt: Attempt) -> None:
     """End a job whose result nobody will fetch; without a link, its own time-out ends it."""
-    with suppress(InfraError):
-        directory = bench.job_directory(attempt)
+    directory = bench.job_directory(attempt)
+    with suppress(InfraError):  # a board that restarted has no such job, but its files
         bench.agent.stop(directory)
+    with suppress(InfraError):
         bench.agent.remove(directory)
 
 
@@ -124,6 +132,7 @@ class _Measurement:
     conditions: dict[str, JsonValue] = field(default_factory=dict)
     job: JobStatus | None = None
     timing: TimingRecord | None = None
+    evidence: TrialEvidence | None = None
     checks: tuple[Check, ...] = ()
 
     def measure(
@@ -153,7 +162,11 @@ class _Measurement:
         if failure := engine.diagnose(job, raw):
             raise failure
         self.timing = engine.parse(raw, parameters)
-        self.checks = engine.checks(self.timing, parameters)
+        self.evidence = evidence_of(folder / TELEMETRY, self.job, self.timing)
+        self.checks = (
+            *engine.checks(self.timing, parameters),
+            *steadiness(self.evidence, bench.facts.execution),
+        )
 
     def _on_board(
         self, spec: JobSpec, folder: Path, on_progress: Callable[[JobProgress], None]
@@ -190,6 +203,8 @@ class _Measurement:
         self, state: TrialState, *, error: Exception | None = None, reason: str | None = None
     ) -> TrialRecord:
         bench, trial = self.bench, self.trial
+        foresight = bench.foresight
+        ground = foresight.ground(trial.variant.slug) if foresight else None
         return TrialRecord(
             number=trial.number,
             slug=trial.slug,
@@ -212,6 +227,9 @@ class _Measurement:
             finished=datetime.now(UTC),
             job=self.job,
             timing=self.timing,
+            evidence=self.evidence,
+            predicted=foresight.of(trial) if foresight else None,
+            bound=explain(self.timing, ground, self.evidence) if ground else None,
             checks=self.checks,
         )
 

@@ -9,6 +9,7 @@ from labctl.engines import MemoryNeed
 from labctl.records import BoardFacts, ModelIdentity
 from labctl.runs.predict import predictions
 from labctl.runs.prepare import Prepared
+from labctl.runs.rates import rates_of
 from labctl.units import duration, size
 
 
@@ -91,7 +92,7 @@ def fits_of(
     """Every variant of a recipe against a board, where the need for memory is known."""
     variants, _ = settled_variants(prepared, facts)
     needs = {variant.slug: memory_of(prepared, variant) for variant in variants}
-    predicted = predictions(needs, facts, expectations, prepared.prompt)
+    predicted = predictions(needs, facts, rates_of(None, expectations), prepared.prompt)
     storage = expectations.storage_read_bytes_per_s if expectations else None
     return [
         Fit(

@@ -31,6 +31,12 @@ def metric_problems(recipe: Recipe) -> Iterable[tuple[tuple[str | int, ...], str
         if gate.metric not in METRICS:
             near = did_you_mean(gate.metric, METRICS) or f"; known are {listed(METRICS)}"
             yield ("gates", index, "metric"), f"no metric {gate.metric!r}{near}"
+    until = recipe.repeats_until
+    if until and until.metric not in METRICS:
+        near = did_you_mean(until.metric, METRICS) or f"; known are {listed(METRICS)}"
+        yield ("repeats_until", "metric"), f"no metric {until.metric!r}{near}"
+    elif until and until.metric == "ratio":
+        yield ("repeats_until", "metric"), "one repeat alone has no ratio; name another metric"
 
 
 def judge(
@@ -41,8 +47,8 @@ def judge(
 ) -> tuple[GateRecord, ...]:
     """Judge every gate on every variant it speaks of.
 
-    Only what ran on a board is judged. A variant without a result passes no gate. A gate that
-    speaks of none of the variants stays open, and is told.
+    Only what ran on a board is judged. A variant without a result passes no gate, nor does one with
+    a failed check. A gate that speaks of none of the variants stays open, and is told.
     ``parameters`` are the recipe's parameters by variant.
     """
     judged: list[GateRecord] = []
@@ -70,7 +76,9 @@ def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRec
         passed = (gate.min is None or value >= gate.min) and (gate.max is None or value <= gate.max)
         detail = f"{value:.4g}"
         if summary.checks_failed:
-            detail += f", but checks failed: {', '.join(summary.checks_failed)}"
+            # A number that its own checks contradict keeps no promise, however good it looks.
+            passed = False
+            detail += f", not to be trusted: checks failed: {', '.join(summary.checks_failed)}"
     return GateRecord(
         variant=summary.variant,
         metric=gate.metric,

@@ -6,8 +6,10 @@ tokens down to ``min_tokens`` (not at all without it). What does not fit even so
 """
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from labctl.config.variants import Scalar, Variant
 from labctl.errors import ConfigError
@@ -16,6 +18,8 @@ from labctl.records import PlannedRecord
 #: Seconds that one trial of a variant takes with this many tokens (None: it generates none), with a
 #: warm-up pass or without; None = nothing is known to predict it from.
 PredictTrial = Callable[[Variant, int | None, bool], float | None]
+#: See :attr:`labctl.config.recipe.Recipe.order`.
+Order: TypeAlias = Literal["interleaved", "grouped", "randomised"]
 #: What engines call the number of tokens, and the program's own warm-up.
 TOKENS, WARM_UP_PASS = "tokens", "warmup"
 #: A share of max_time is kept for moving files and for predictions that are too good.
@@ -29,6 +33,7 @@ class Amount:
     repeats: int
     warm_up_trials: int
     tokens: Mapping[str, int]  # by variant; what generates no tokens is not in it
+    most_repeats: int = 0  # more, above ``repeats``, are optional
     warm_up_pass: bool = True  # the program's own: one pass over all weights before the prompt
 
 
@@ -41,12 +46,20 @@ class PlannedTrial:
     repeat: int
     tokens: int | None  # to generate; None where that is no parameter
     warm_up_pass: bool
+    optional: bool = False  # left out when the result is known well enough by then
 
     @classmethod
     def of(cls, record: PlannedRecord) -> "PlannedTrial":
         """A trial as it was planned before."""
         variant = Variant(record.variant, record.model, record.parameters)
-        return cls(record.number, variant, record.repeat, record.tokens, record.warm_up_pass)
+        return cls(
+            record.number,
+            variant,
+            record.repeat,
+            record.tokens,
+            record.warm_up_pass,
+            record.optional,
+        )
 
     def record(self) -> PlannedRecord:
         """What :meth:`of` reads back."""
@@ -58,6 +71,7 @@ class PlannedTrial:
             parameters=dict(self.variant.parameters),
             tokens=self.tokens,
             warm_up_pass=self.warm_up_pass,
+            optional=self.optional,
         )
 
     @property
@@ -86,7 +100,8 @@ def make_plan(
     variants: Sequence[Variant],
     wanted: Amount,
     *,
-    interleaved: bool,
+    order: Order = "interleaved",
+    seed: int = 1,
     max_seconds: float,
     min_tokens: int | None,
     predict: PredictTrial,
@@ -96,16 +111,40 @@ def make_plan(
     Raises ConfigError when even the least amount does not fit.
     """
     amount, predicted, notes = _fit(variants, wanted, max_seconds, min_tokens, predict)
-    rounds = [0] * amount.warm_up_trials + list(range(1, amount.repeats + 1))
-    if interleaved:
-        order = [(variant, repeat) for repeat in rounds for variant in variants]
-    else:
-        order = [(variant, repeat) for variant in variants for repeat in rounds]
+    repeats = max(amount.repeats, amount.most_repeats)
+    rounds = [0] * amount.warm_up_trials + list(range(1, repeats + 1))
     trials = tuple(
-        PlannedTrial(number, variant, repeat, amount.tokens.get(variant.slug), amount.warm_up_pass)
-        for number, (variant, repeat) in enumerate(order, start=1)
+        PlannedTrial(
+            number,
+            variant,
+            repeat,
+            amount.tokens.get(variant.slug),
+            amount.warm_up_pass,
+            optional=repeat > amount.repeats,
+        )
+        for number, (variant, repeat) in enumerate(_ordered(variants, rounds, order, seed), 1)
     )
     return Plan(trials, predicted, tuple(notes))
+
+
+def _ordered(
+    variants: Sequence[Variant], rounds: Sequence[int], order: Order, seed: int
+) -> list[tuple[Variant, int]]:
+    """Each variant in each round.
+
+    Randomised is in blocks: each round has all variants, so that drift meets them alike, and chance
+    decides who is first, so that none always follows the same other one.
+    """
+    if order == "grouped":
+        return [(variant, repeat) for variant in variants for repeat in rounds]
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    found = []
+    for repeat in rounds:
+        block = list(variants)
+        if order == "randomised":
+            chance.shuffle(block)
+        found += [(variant, repeat) for variant in block]
+    return found
 
 
 def _fit(
@@ -133,7 +172,7 @@ def _fit(
     total = seconds(amount)
     if total is not None and total > limit and amount.repeats > 1:
         fitting = int(limit // (total / amount.repeats))
-        amount = replace(amount, repeats=max(1, fitting))
+        amount = replace(amount, repeats=max(1, fitting), most_repeats=0)
         notes.append(f"{amount.repeats} of {wanted.repeats} repeats")
         total = seconds(amount)
     most = max(wanted.tokens.values(), default=0)

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from labctl.board import Lease
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.deploy import refuse
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import PlanRecord, RunRecord, TrialRecord
+from labctl.runs.conduct import board_rates
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
 from labctl.runs.execute import Bench, leave_quiet
@@ -24,10 +26,11 @@ from labctl.runs.identities import artifact_identities, prompt_sha256
 from labctl.runs.journal import Journal
 from labctl.runs.observer import Observer
 from labctl.runs.plan import PlannedTrial
+from labctl.runs.planning import foresee
 from labctl.runs.prepare import Prepared, prepare
 from labctl.runs.runner import Outcome, Runner
 from labctl.runs.session import BoardSession, bring_agent, meet_board
-from labctl.runs.stand import Stand, bring, differences
+from labctl.runs.stand import bring, differences
 from labctl.transport import Transport
 
 
@@ -74,7 +77,18 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
         observer.note(f"run directory: {directory.path}")
         observer.note(f"{len(done)} of {len(trials)} trials were finished")
         undone = next((trial for trial in trials if trial.number not in done), None)
-        bench, anew = _take_over(request, stand, run, journal, undone)
+        settled = {trial.variant.slug: trial.variant for trial in trials}
+        foresight = foresee(
+            prepared,
+            list(settled.values()),
+            run.facts,
+            board_rates(request.lab_root, session),
+        )
+
+        def bench_under(lease: Lease) -> Bench:
+            return stand.bench(run.id, lease, foresight, resumed=journal.resumptions)
+
+        bench, anew = _take_over(request, session, bench_under, journal, undone)
         runner = Runner(
             bench=bench,
             directory=directory,
@@ -85,6 +99,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             renew=stand.renewed,
             take_anew=anew,
             infra_retries=prepared.recipe.infra_retries,
+            precision=prepared.recipe.repeats_until,
         )
         try:
             return runner.run(trials, run, prepared.recipe.gates, tuple(done.values()))
@@ -158,8 +173,8 @@ def _done(directory: RunDirectory) -> dict[int, TrialRecord]:
 
 def _take_over(
     request: ResumeRequest,
-    stand: Stand,
-    run: RunRecord,
+    session: BoardSession,
+    bench_under: Callable[[Lease], Bench],
     journal: Journal,
     undone: PlannedTrial | None,
 ) -> tuple[Bench, Callable[[], Bench] | None]:
@@ -169,19 +184,18 @@ def _take_over(
     the lease that it was started with, if that is on the board still; the controller that took it
     is dead, because its lock on this host is ours now.
     """
-    session = stand.session
 
     def anew() -> Bench:
         lease = session.take_lease(request.lab_name)
         journal.leased(lease)
-        return stand.bench(run.id, lease, resumed=journal.resumptions)
+        return bench_under(lease)
 
     attempt = journal.attempt(undone.number) if undone else None
     if undone is None or attempt is None or not attempt.open:
         return anew(), None
     held = session.leases.read()
     if held is not None and journal.holds(held) and held.host == platform.node():
-        return stand.bench(run.id, held, resumed=journal.resumptions), anew
+        return bench_under(held), anew
     lost = LeaseLost("the board had another controller before the run went on")
     journal.cut(undone.number, attempt, lost)
     bench = anew()

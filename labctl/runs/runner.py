@@ -1,12 +1,12 @@
 """Runs a plan: one trial after the other, every finished one on disk before the next begins."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
-from labctl.config.recipe import Gate
+from labctl.config.recipe import Gate, Precision
 from labctl.errors import (
     BoardError,
     BoardNoSpace,
@@ -25,6 +25,7 @@ from labctl.runs.gates import judge
 from labctl.runs.journal import Attempt, Journal, stays_open
 from labctl.runs.observer import Observer
 from labctl.runs.plan import PlannedTrial
+from labctl.runs.precision import is_enough
 from labctl.runs.summary import summarise
 
 #: A trial that takes so many times as long as the one before of its variant hangs.
@@ -59,6 +60,7 @@ class Runner:
     ``max_seconds``: no trial starts or goes on after this. ``trial_seconds``: the time-out of one
     trial; without it, what is left of ``max_seconds``. ``renew`` gives a bench for the same board
     after it failed, or raises; ``infra_retries``: how often a trial that the board cut is repeated.
+    ``precision``: how well results must be known for optional trials to be left out.
     ``take_anew`` gives the bench after the first trial, one that an earlier controller began.
     """
 
@@ -70,6 +72,7 @@ class Runner:
     observer: Observer
     renew: Callable[[Bench], Bench]
     infra_retries: int = 0
+    precision: Precision | None = None
     take_anew: Callable[[], Bench] | None = None
     _began: float = field(default_factory=time.monotonic)
     _took: dict[str, float] = field(default_factory=dict)
@@ -91,7 +94,7 @@ class Runner:
         self._remember(done)
         try:
             for trial in trials:
-                if trial.number not in records:
+                if trial.number not in records and not self._needless(trial, records.values()):
                     records[trial.number] = self._one(trial, len(trials))
                     if self.take_anew:
                         self.bench, self.take_anew = self.take_anew(), None
@@ -102,10 +105,22 @@ class Runner:
             self._finish("failed", failure=Failure.of(error))
             raise
         parameters = {trial.variant.slug: trial.parameters for trial in trials}
-        found = tuple(records[trial.number] for trial in trials)
+        found = tuple(records[t.number] for t in trials if t.number in records)
         judged = judge(gates, summarise(found), parameters, self.bench.facts.execution)
         self._finish("finished", gates=judged)
         return Outcome(self.directory, run, found, judged)
+
+    def _needless(self, trial: PlannedTrial, records: Iterable[TrialRecord]) -> bool:
+        """Whether a repeat would tell little that is not known."""
+        if not trial.optional or self.precision is None:
+            return False
+        limit = self.precision.max_time
+        if limit is not None and time.monotonic() - self._began >= limit:
+            return True
+        slug = trial.variant.slug
+        return slug in self._failed or is_enough(
+            self.precision, [record for record in records if record.variant == slug]
+        )
 
     def _remember(self, done: Sequence[TrialRecord]) -> None:
         """What an earlier controller would know by now."""

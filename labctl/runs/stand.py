@@ -12,6 +12,7 @@ from labctl.retry import retry_infra
 from labctl.runs.deploying import Offer, program_path, sending
 from labctl.runs.execute import Bench, DeployedModel
 from labctl.runs.observer import Observer
+from labctl.runs.planning import Foresight
 from labctl.runs.prepare import Prepared
 from labctl.runs.session import PROBE_SECONDS, BoardMeeting, BoardSession
 
@@ -31,7 +32,7 @@ class Stand:
     paths: Mapping[str, str]
     observer: Observer
 
-    def bench(self, run_id: str, lease: Lease, *, resumed: int = 0) -> Bench:
+    def bench(self, run_id: str, lease: Lease, foresight: Foresight, *, resumed: int = 0) -> Bench:
         """What trials of a run need, under a lease."""
         session, prepared = self.session, self.prepared
         return Bench(
@@ -55,6 +56,7 @@ class Stand:
             on_link_loss=self.observer.link_lost,
             conditions=prepared.conditions,
             files={name: self.paths[item.sha256] for name, item in prepared.files.items()},
+            foresight=foresight,
             resumed=resumed,
         )
 

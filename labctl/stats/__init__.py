@@ -1,6 +1,7 @@
 """Statistics and physics as pure functions."""
 
 from labctl.stats.describe import mad, mean, median, percentile, ratio
+from labctl.stats.intervals import Interval, mean_interval, student_quantile
 from labctl.stats.roofline import (
     Bound,
     Prediction,
@@ -10,12 +11,15 @@ from labctl.stats.roofline import (
 
 __all__ = [
     "Bound",
+    "Interval",
     "Prediction",
     "bandwidth_from",
     "mad",
     "mean",
+    "mean_interval",
     "median",
     "percentile",
     "predict",
     "ratio",
+    "student_quantile",
 ]

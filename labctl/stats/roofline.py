@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Bound = Literal["dram", "storage"]
+Bound = Literal["dram", "storage", "compute"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ def predict(
     memory_bytes: int,
     dram_bytes_per_second: float,
     storage_bytes_per_second: float,
+    compute_seconds_per_token: float | None = None,
     prompt_tokens: int = 1,
     ubatch: int = 512,
 ) -> Prediction:
@@ -64,6 +65,7 @@ def predict(
         memory_bytes: what the board has available for that.
         dram_bytes_per_second: read bandwidth of the board's memory.
         storage_bytes_per_second: sequential read bandwidth of the storage that holds the model.
+        compute_seconds_per_token: what the arithmetic alone takes, where it was measured.
         prompt_tokens: length of the prompt; ``ubatch`` of them share one pass over the weights.
         ubatch: physical batch size.
 
@@ -81,6 +83,15 @@ def predict(
     size = f"{bytes_per_token / 1e9:.2f} GB a token"
     need = f"{resident_bytes / 1e9:.2f} GB of {memory_bytes / 1e9:.2f} GB memory"
     if fits:
+        if compute_seconds_per_token is not None and compute_seconds_per_token > per_token:
+            return Prediction(
+                compute_seconds_per_token,
+                from_storage,
+                passes * compute_seconds_per_token,
+                "compute",
+                f"fits in memory ({need}); its arithmetic takes {compute_seconds_per_token:.3g} s a"
+                f" token, its bytes {per_token:.3g} s",
+            )
         # The first pass, whoever makes it, brings the weights from storage.
         return Prediction(
             per_token,

@@ -65,10 +65,11 @@ def test_a_gate_that_speaks_of_no_variant_is_not_silent() -> None:
     assert record.detail == "not judged: no variant of this run has threads=8"
 
 
-def test_a_value_that_failed_its_checks_says_so() -> None:
+def test_a_value_that_failed_its_checks_keeps_no_gate() -> None:
     doubtful = trial(1, checks=(Check(name="span", ok=False, detail="0.9"),))
     record = judged(Gate(metric="tpot_p50_ms", max=200.0), doubtful)["q2_k"]
-    assert record.detail == "110, but checks failed: span"
+    assert record.passed is False
+    assert record.detail == "110, not to be trusted: checks failed: span"
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -22,7 +22,7 @@ def plan(
     return make_plan(
         variants,
         amount,
-        interleaved=True,
+        order="interleaved",
         max_seconds=max_seconds,
         min_tokens=4,
         predict=predict,
@@ -90,7 +90,7 @@ def test_without_a_prediction_nothing_is_cut() -> None:
     made = make_plan(
         [SLOW],
         Amount(2, 0, {"q8_0": 128}),
-        interleaved=False,
+        order="grouped",
         max_seconds=1,
         min_tokens=4,
         predict=lambda *_: None,

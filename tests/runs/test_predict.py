@@ -7,12 +7,13 @@ from labctl.engines import MemoryNeed
 from labctl.records import BoardFacts, Execution
 from labctl.runs.plan import Amount, make_plan
 from labctl.runs.predict import predictions, trial_predictor
+from labctl.runs.rates import rates_of
 
 #: Meta-Llama-3.1-8B-Instruct: of its bytes, all but the looked-up embedding move for each token.
 LLAMA_Q8 = model("q8_0", "Q8_0", size_bytes=8_540_000_000, tensor_bytes=8_530_000_000,
                  bytes_per_token=7_980_000_000)  # fmt: skip
 NEED = MemoryNeed(LLAMA_Q8.tensor_bytes, 0, None, None)
-EXPECTATIONS = load_target("rk3568").expectations
+RATES = rates_of(None, load_target("rk3568").expectations)
 
 
 def facts(execution: Execution = Execution.BOARD, memory: int | None = 2_000_000_000) -> BoardFacts:
@@ -26,7 +27,7 @@ def facts(execution: Execution = Execution.BOARD, memory: int | None = 2_000_000
 
 
 def test_a_model_larger_than_memory_is_read_from_storage_for_every_token() -> None:
-    found = predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), EXPECTATIONS, "hello")["q8_0"]
+    found = predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), RATES, "hello")["q8_0"]
     assert found.bound == "storage"
     assert found.seconds_per_token == pytest.approx(45.6, abs=0.1)
 
@@ -34,13 +35,11 @@ def test_a_model_larger_than_memory_is_read_from_storage_for_every_token() -> No
 def test_an_accidental_night_becomes_half_an_hour() -> None:
     # 5 repeats and a warm-up of 32 tokens at 46 s: two and a half hours; q8_latency allows 30 min.
     variant = Variant("q8_0", "q8_0", {"tokens": 32})
-    predict = trial_predictor(
-        predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), EXPECTATIONS, "hello")
-    )
+    predict = trial_predictor(predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), RATES, "hello"))
     plan = make_plan(
         [variant],
         Amount(5, 1, {"q8_0": 32}),
-        interleaved=True,
+        order="interleaved",
         max_seconds=1800,
         min_tokens=4,
         predict=predict,
@@ -53,9 +52,7 @@ def test_an_accidental_night_becomes_half_an_hour() -> None:
 
 
 def test_a_warm_up_pass_that_is_off_already_is_not_counted() -> None:
-    predict = trial_predictor(
-        predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), EXPECTATIONS, "hello")
-    )
+    predict = trial_predictor(predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), RATES, "hello"))
     with_pass = predict(Variant("q8_0", "q8_0", {}), 4, True)
     without = predict(Variant("q8_0", "q8_0", {"warmup": False}), 4, True)
     assert with_pass is not None
@@ -68,5 +65,5 @@ def test_a_warm_up_pass_that_is_off_already_is_not_counted() -> None:
     [facts(Execution.EMULATED), facts(Execution.NATIVE_HOST), facts(memory=None)],
 )
 def test_nothing_is_predicted_from_nothing(board: BoardFacts) -> None:
-    assert predictions({"q8_0": (LLAMA_Q8, NEED)}, board, EXPECTATIONS, "hello") == {}
+    assert predictions({"q8_0": (LLAMA_Q8, NEED)}, board, RATES, "hello") == {}
     assert predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), None, "hello") == {}

@@ -9,6 +9,7 @@ from llama_output import session
 from records_made import model, run
 
 from labctl.board import JobSpec, Started
+from labctl.config.recipe import Precision
 from labctl.config.variants import Variant
 from labctl.engines import Tool
 from labctl.engines.llama_cpp import LlamaCpp
@@ -28,7 +29,7 @@ def planned() -> tuple[PlannedTrial, ...]:
     return make_plan(
         [variant],
         Amount(4, 0, {variant.slug: 4}),
-        interleaved=True,
+        order="interleaved",
         max_seconds=60,
         min_tokens=None,
         predict=lambda *_: None,
@@ -43,6 +44,7 @@ class PlayedAgent:
     boot_id: str = "b1"
     emulator: str | None = None
     endless: tuple[int, ...] = ()
+    slower: dict[int, float] = field(default_factory=dict)
     blips: list[BaseException] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     taken_over: list[str] = field(default_factory=list)
@@ -73,7 +75,8 @@ class PlayedAgent:
     def collect(self, directory: str, local: Path, *, status: JobStatus) -> None:
         if self.blips:
             raise self.blips.pop()
-        raw = session([b"a", b"b", b"c", b"d"]).raw()
+        slower = self.slower.get(len(self.started), 1.0)
+        raw = session([b"a", b"b", b"c", b"d"], token_ms=100 * slower).raw()
         for name in ("stdout", "stderr", "timeline"):
             (local / name).write_bytes(getattr(raw, name))
 
@@ -95,6 +98,8 @@ class Setting:
         self.execution = Execution.BOARD
         self.infra_retries = 0
         self.renewals = 0
+        self.precision: Precision | None = None
+        self.trials: Sequence[PlannedTrial] = planned()
         trials = tuple(trial.record() for trial in planned())
         self.directory = RunDirectory.create(
             runs, run(), PlanRecord(trials=trials, max_seconds=60, prompt_sha256="")
@@ -148,9 +153,10 @@ class Setting:
             observer=Observer(),
             renew=self.renewed,
             infra_retries=self.infra_retries,
+            precision=self.precision,
             _began=time.monotonic(),
         )
-        return runner.run(planned(), run(), (), done)
+        return runner.run(self.trials, run(), (), done)
 
     def another_controller(self) -> None:
         """All that was only in memory is gone."""

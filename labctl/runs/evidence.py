@@ -1,0 +1,141 @@
+"""What the telemetry of a trial says about the number that came out."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from labctl.board.telemetry import read_telemetry
+from labctl.records import (
+    Check,
+    Execution,
+    JobStatus,
+    TelemetrySample,
+    TimingRecord,
+    TrialEvidence,
+)
+
+#: CPUs that fell below this share of their highest frequency did not run at full speed.
+_SLOWED = 0.97
+#: CPU time of others, over that of one CPU, from which on a board is not quiet.
+_LOUD = 0.2
+#: CPU time that the host of a virtual machine kept for itself.
+_STOLEN = 0.02
+
+
+def evidence_of(
+    telemetry: Path, job: JobStatus | None, timing: TimingRecord | None
+) -> TrialEvidence | None:
+    """The telemetry of a job in numbers; None where there is none. Raises ConfigError."""
+    samples = read_telemetry(telemetry).samples
+    if not samples:
+        return None
+    heats = [max(s.temperatures_mc.values()) for s in samples if s.temperatures_mc]
+    clocks = [khz for sample in samples for khz in sample.freq_khz.values()]
+    return TrialEvidence(
+        samples=len(samples),
+        start_temperature_mc=heats[0] if heats else None,
+        highest_temperature_mc=max(heats, default=None),
+        lowest_khz=min(clocks, default=None),
+        highest_khz=max(clocks, default=None),
+        limited=_limited(samples),
+        major_faults=job.major_faults if job else None,
+        read_bytes=_grown(samples, lambda sample: sample.read_bytes),
+        read_bytes_per_token=_read_per_token(samples, job, timing),
+        least_available_bytes=min(
+            (s.mem_available_bytes for s in samples if s.mem_available_bytes is not None),
+            default=None,
+        ),
+        others_share=_others(samples),
+        steal_share=_share(samples, lambda sample: sample.cpu_steal_ns),
+    )
+
+
+def steadiness(evidence: TrialEvidence | None, execution: Execution) -> tuple[Check, ...]:
+    """Whether the board was the same all the while; what it did not tell is not asked.
+
+    Others on the host of a virtual board are no business of the board.
+    """
+    if evidence is None:
+        return ()
+    found = []
+    low, high = evidence.lowest_khz, evidence.highest_khz
+    if evidence.limited is not None or (low and high):
+        slowed = bool(evidence.limited) or bool(low and high and _reached_less(evidence))
+        detail = f"{low / 1000:.0f} to {high / 1000:.0f} MHz" if low and high else "limits lowered"
+        if slowed and evidence.highest_temperature_mc is not None:
+            detail += f", up to {evidence.highest_temperature_mc / 1000:.0f} °C"
+        found.append(Check(name="frequency", ok=not slowed, detail=detail))
+    if execution is Execution.BOARD and evidence.others_share is not None:
+        detail = f"everything else used {evidence.others_share:.0%} of one CPU"
+        found.append(Check(name="quiet", ok=evidence.others_share <= _LOUD, detail=detail))
+    if execution is Execution.BOARD and evidence.steal_share is not None:
+        detail = f"{evidence.steal_share:.1%} of CPU time stolen"
+        found.append(Check(name="steal", ok=evidence.steal_share <= _STOLEN, detail=detail))
+    return tuple(found)
+
+
+def _reached_less(evidence: TrialEvidence) -> bool:
+    """Heat, not idleness, lowers a frequency for good: an idle CPU's is no sign."""
+    low, high, heat = evidence.lowest_khz, evidence.highest_khz, evidence.highest_temperature_mc
+    hot = heat is not None and heat >= 80_000
+    return bool(low and high and hot and low < _SLOWED * high)
+
+
+def _limited(samples: Sequence[TelemetrySample]) -> bool | None:
+    """Whether the board held itself back; None where it does not tell."""
+    limits = [sample.freq_limit_khz for sample in samples if sample.freq_limit_khz]
+    cooled = [sample.cooling for sample in samples if sample.cooling]
+    if not limits and not cooled:
+        return None
+    lowered = any(
+        limit[cpu] < highest
+        for cpu, highest in _highest(limits).items()
+        for limit in limits
+        if cpu in limit
+    )
+    return lowered or any(state > 0 for cooling in cooled for state in cooling.values())
+
+
+def _highest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for limit in limits:
+        for cpu, khz in limit.items():
+            found[cpu] = max(khz, found.get(cpu, 0))
+    return found
+
+
+def _grown(
+    samples: Sequence[TelemetrySample], counter: Callable[[TelemetrySample], int | None]
+) -> int | None:
+    """How much a counter grew from the first sample that has it to the last."""
+    values = [value for sample in samples if (value := counter(sample)) is not None]
+    return values[-1] - values[0] if len(values) > 1 else None
+
+
+def _share(
+    samples: Sequence[TelemetrySample], counter: Callable[[TelemetrySample], int | None]
+) -> float | None:
+    grown, took = _grown(samples, counter), samples[-1].mono_ns - samples[0].mono_ns
+    return None if grown is None or took <= 0 else grown / took
+
+
+def _others(samples: Sequence[TelemetrySample]) -> float | None:
+    """CPU time of the board that was not the job's, over the time of one CPU."""
+    busy = _share(samples, lambda s: s.cpu_busy_ns)
+    own = _share(
+        samples,
+        lambda s: None if s.user_ns is None or s.system_ns is None else s.user_ns + s.system_ns,
+    )
+    return None if busy is None or own is None else max(0.0, busy - own)
+
+
+def _read_per_token(
+    samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
+) -> int | None:
+    """What was read from storage for a token, between the first token and the last sample."""
+    if job is None or timing is None or not timing.ttft_ns or not timing.mean_ns:
+        return None
+    first = job.start_mono_ns + timing.ttft_ns
+    during = [s for s in samples if s.mono_ns >= first and s.read_bytes is not None]
+    read = _grown(during, lambda sample: sample.read_bytes)
+    took = during[-1].mono_ns - during[0].mono_ns if during else 0
+    return None if read is None or took <= 0 else round(read * timing.mean_ns / took)

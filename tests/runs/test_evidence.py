@@ -1,0 +1,86 @@
+"""What telemetry becomes, and what it makes of a trial's trustworthiness."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records_made import timing
+
+from labctl.records import Execution, JobStatus, TrialEvidence
+from labctl.runs.evidence import evidence_of, steadiness
+
+SECOND = 10**9
+BOARD = Execution.BOARD
+
+
+def job(**changes: Any) -> JobStatus:
+    values: dict[str, Any] = {
+        "outcome": "exited", "exit_status": 0, "start_mono_ns": 0, "end_mono_ns": 10 * SECOND,
+        "wall_ns": 10 * SECOND, "stdout_bytes": 0, "stderr_bytes": 0, "boot_id": "b", "epoch": 1,
+        "major_faults": 7,
+    }  # fmt: skip
+    return JobStatus(**{**values, **changes})
+
+
+def telemetry(folder: Path, *samples: dict[str, Any]) -> Path:
+    path = folder / "telemetry"
+    path.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    return path
+
+
+def test_no_telemetry_is_no_evidence(tmp_path: Path) -> None:
+    assert evidence_of(tmp_path / "telemetry", job(), None) is None
+    assert steadiness(None, BOARD) == ()
+
+
+def test_what_a_token_reads_is_counted_from_the_first_token_on(tmp_path: Path) -> None:
+    """Loading the model reads too: 100 MB in the first two seconds, then 30 MB a second."""
+    reads = [0, 50, 100, 130, 160, 190]
+    samples = [{"mono_ns": n * SECOND, "read_bytes": r * 10**6} for n, r in enumerate(reads)]
+    half_second = timing([500] * 4, ttft_ns=2 * SECOND, mean_ns=SECOND // 2)
+    found = evidence_of(telemetry(tmp_path, *samples), job(), half_second)
+    assert found is not None
+    assert (found.read_bytes, found.read_bytes_per_token) == (190_000_000, 15_000_000)
+    assert found.major_faults == 7
+    assert (found.limited, found.steal_share, found.others_share) == (None, None, None)
+
+
+def test_throttling_is_a_failed_check(tmp_path: Path) -> None:
+    samples = [
+        {"mono_ns": n * SECOND, "freq_khz": {"0": khz}, "temps_mc": {"soc": heat}}
+        for n, (khz, heat) in enumerate([(1_992_000, 45_000), (1_400_000, 85_000)])
+    ]
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    (check,) = steadiness(found, Execution.EMULATED)
+    assert (check.name, check.ok) == ("frequency", False)
+    assert check.detail == "1400 to 1992 MHz, up to 85 °C"
+
+
+def test_a_governor_that_saves_power_is_no_throttling() -> None:
+    idle = TrialEvidence(
+        samples=2, lowest_khz=408_000, highest_khz=1_992_000, highest_temperature_mc=45_000
+    )
+    (check,) = steadiness(idle, BOARD)
+    assert check.ok is True
+
+
+@pytest.mark.parametrize("execution", Execution)
+def test_load_and_stolen_time_count_where_the_machine_is_the_board(
+    tmp_path: Path, execution: Execution
+) -> None:
+    samples = [
+        {
+            "mono_ns": n * SECOND,
+            "cpu_busy_ns": n * 3 * SECOND // 2,
+            "utime_ns": n * SECOND,
+            "stime_ns": 0,
+            "cpu_steal_ns": n * SECOND // 10,
+        }
+        for n in range(3)
+    ]
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert (found.others_share, found.steal_share) == (0.5, 0.1)
+    failed = [check.name for check in steadiness(found, execution) if check.ok is False]
+    assert failed == (["quiet", "steal"] if execution is BOARD else [])

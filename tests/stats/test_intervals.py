@@ -1,0 +1,35 @@
+import math
+
+import pytest
+
+from labctl.stats import mean_interval, student_quantile
+
+
+@pytest.mark.parametrize(
+    ("degrees", "t"),
+    # From any printed table of Student's distribution, two-sided 95 %.
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (10, 2.228),
+     (29, 2.045), (30, 2.042), (120, 1.980)],
+)  # fmt: skip
+def test_quantiles_are_those_of_printed_tables(degrees: int, t: float) -> None:
+    assert student_quantile(0.975, degrees) == pytest.approx(t, abs=6e-4)
+    assert student_quantile(0.025, degrees) == pytest.approx(-t, abs=6e-4)
+
+
+def test_the_interval_of_a_mean() -> None:
+    found = mean_interval([10.0, 12.0, 11.0, 13.0, 9.0])
+    half = 2.7764 * math.sqrt(2.5) / math.sqrt(5)
+    assert (found.mean, found.count) == (11.0, 5)
+    assert found.high - found.mean == pytest.approx(half, rel=1e-4)
+    assert found.relative == pytest.approx(half / 11, rel=1e-4)
+
+
+def test_more_values_of_the_same_spread_make_it_narrower() -> None:
+    few, many = mean_interval([9.0, 11.0] * 2), mean_interval([9.0, 11.0] * 10)
+    assert many.relative < few.relative / 2
+
+
+@pytest.mark.parametrize("values", [[], [1.0]])
+def test_one_value_has_no_interval(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="two values"):
+        mean_interval(values)
