@@ -322,6 +322,36 @@ def test_a_user_who_reads_nothing_is_cut_and_the_others_go_on(
         assert was_reset(lazy)
 
 
+def test_a_slow_user_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarded, "QUEUE_BYTES", 200_000)
+    monkeypatch.setattr(forwarded, "STALL_SECONDS", 1.5)
+    pieces, size = 200, 60_000
+
+    def board(peer: RawPeer) -> None:
+        channel = take_rule(peer)
+        _, command, data = peer.receive()
+        assert command == SLAVE
+        peer.send(channel, MASTER, data[:4])
+        for _ in range(pieces):
+            peer.send(channel, DATA, data[:4] + bytes(size))
+        peer.send(channel, FREE, data[:4])
+        while peer.receive()[1] != CLOSE:
+            pass
+
+    with (
+        scripted_board(board) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        socket.create_connection(("127.0.0.1", rule.port), timeout=10) as slow,
+    ):
+        got, began = 0, time.monotonic()
+        while piece := slow.recv(1 << 16):
+            got += len(piece)
+            if time.monotonic() - began < 4:
+                time.sleep(0.3)
+    assert got == pieces * size
+
+
 def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "MAX_CONNECTIONS", 1)
     with (

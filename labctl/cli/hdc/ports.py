@@ -4,11 +4,13 @@ import click
 
 from labctl.cli.hdc.shell import NO_LIMIT_SECONDS
 from labctl.cli.hdc.target import Choice
-from labctl.errors import DeviceLost
+from labctl.errors import BoardError, CommandTimeout, DeviceLost, LinkError
 from labctl.retry import wait_until
+from labctl.transport import Carried, Transport
 
 #: How often a rule without traffic is looked after.
 _LOOK_SECONDS = 2.0
+_ANSWER_SECONDS = 5.0
 
 
 @click.command(epilog="Example: labctl hdc -t dayu200 forward 8080 80")
@@ -32,7 +34,7 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool) -> None:
         ends = ("the board", "this host") if reverse else ("this host", "the board")
         click.echo(f"{carried.listen} of {ends[0]} goes to {connect} of {ends[1]}; Ctrl-C ends it")
         wait_until(
-            lambda: carried.failure is not None or not transport.is_alive(),
+            lambda: is_over(transport, carried),
             timeout=NO_LIMIT_SECONDS,
             interval=_LOOK_SECONDS,
         )
@@ -40,6 +42,22 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool) -> None:
             f"{transport.label}: the board does not answer any more, and nothing is carried",
             hint="is it on, and its cable in place?",
         )
+
+
+def is_over(transport: Transport, carried: Carried) -> bool:
+    """Whether nothing is carried any more, surely.
+
+    Silence proves nothing: what a slow user has not taken yet stands before the board's answer.
+    """
+    if carried.failure is not None:
+        return True
+    try:
+        transport.run(":", timeout=_ANSWER_SECONDS)
+    except CommandTimeout:
+        return carried.failure is not None
+    except (LinkError, BoardError):
+        return True
+    return False
 
 
 def _node(text: str) -> str:

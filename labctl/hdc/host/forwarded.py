@@ -17,6 +17,8 @@ from labctl.hdc.wire import Command
 QUEUE_BYTES = 4 << 20
 #: How long the user of a full queue may take nothing.
 STALL_SECONDS = 5.0
+#: The kernel tells of room in thirds of its buffer: a slow user must seem slow, not dead.
+_SEND_BUFFER_BYTES = 128 << 10
 #: Data bytes of one packet, as the reference sends them.
 _PIECE_BYTES = 65_535
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -59,6 +61,7 @@ class Connection:
 
     def own(self, sock: socket.socket) -> None:
         """Take the socket of this end."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         with self._changed:
             self._socket = sock
 
