@@ -32,6 +32,8 @@ _ENDING_SECONDS = 1.0
 
 _shared: dict[int, Restarting] = {}
 _shared_lock = threading.Lock()
+#: A cache lets several threads make its first value.
+_pool_lock = threading.Lock()
 
 
 def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
@@ -61,7 +63,9 @@ def private_server(key: str, *, timeout: float) -> HdcServer:
 
     Raises ToolMissing (no hdc), HostError.
     """
-    return _private_pool().server_for(key, timeout=timeout)
+    with _pool_lock:
+        pool = _private_pool()
+    return pool.server_for(key, timeout=timeout)
 
 
 def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:

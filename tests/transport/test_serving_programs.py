@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -271,6 +272,32 @@ def test_more_boards_than_one_server_takes(hdc: FakeHdc, address: str, private_s
     finally:
         pool.close()
     assert pids(private_state) == []
+
+
+def test_threads_share_one_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two would each have a server that takes the boards on cables."""
+    made: list[object] = []
+
+    class Pool:
+        def __init__(self) -> None:
+            time.sleep(0.1)  # the others come meanwhile
+            made.append(self)
+
+        def server_for(self, key: str, *, timeout: float) -> HdcServer:
+            return HdcServer("127.0.0.1", len(made))
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(serving, "ServerPool", Pool)
+    monkeypatch.setattr(serving.atexit, "register", lambda _: None)
+    serving._private_pool.cache_clear()
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda n: serving.private_server(f"k{n}", timeout=1), range(4)))
+        assert len(made) == 1
+    finally:
+        serving._private_pool.cache_clear()
 
 
 def test_a_full_server_says_so(hdc: FakeHdc, address: str) -> None:
