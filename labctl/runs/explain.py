@@ -29,6 +29,12 @@ class Ground:
     facts: BoardFacts
     rates: Rates
 
+    @property
+    def bytes_per_token(self) -> int:
+        """What each token needs; only a model that is GGUF, of which it is known, has a ground."""
+        assert self.model.bytes_per_token is not None
+        return self.model.bytes_per_token
+
 
 def explain(
     timing: TimingRecord | None, ground: Ground, evidence: TrialEvidence | None
@@ -44,7 +50,7 @@ def explain(
         return None
     seconds = timing.mean_ns / 1e9
     positions = (timing.prompt_tokens or 0) + (timing.generated_tokens or 0) / 2
-    bytes_needed = model.bytes_per_token + round((model.kv_bytes_per_position or 0) * positions)
+    bytes_needed = ground.bytes_per_token + round((model.kv_bytes_per_position or 0) * positions)
     read = evidence.read_bytes_per_token if evidence else None
     bound = _storage(ground, seconds, read)
     if bound is None:
@@ -61,9 +67,9 @@ def _storage(ground: Ground, seconds: float, read: int | None) -> TrialBound | N
     available = facts.memory_available_bytes or facts.memory_total_bytes
     if read is None:
         rereads = available is not None and need.total_bytes > available
-        moved = model.bytes_per_token
+        moved = ground.bytes_per_token
     else:
-        rereads = read >= _REREADS * model.bytes_per_token
+        rereads = read >= _REREADS * ground.bytes_per_token
         moved = read
     if not rereads or rates.storage is None:
         return None
@@ -78,7 +84,7 @@ def _storage(ground: Ground, seconds: float, read: int | None) -> TrialBound | N
     return TrialBound(
         kind="storage",
         share=share,
-        bytes_per_token=model.bytes_per_token,
+        bytes_per_token=ground.bytes_per_token,
         bytes_per_second=speed,
         ceiling_bytes_per_second=rates.storage,
         storage_bytes_per_token=read,
@@ -91,8 +97,8 @@ def _memory(
     ground: Ground, seconds: float, bytes_needed: int, read: int | None
 ) -> TrialBound | None:
     model, rates, speed = ground.model, ground.rates, bytes_needed / seconds
-    weights = rates.weights.get(model.quantization)
-    compute = model.parameters / weights / seconds if weights else None
+    weights = rates.weights.get(model.quantization or "")
+    compute = model.parameters / weights / seconds if weights and model.parameters else None
     dram = speed / rates.dram if rates.dram else None
     moves = f"every token moves {size(bytes_needed)} at {size(speed)}/s"
     if compute is not None and (dram is None or compute > dram):

@@ -50,8 +50,15 @@ def foresee(
     prepared: Prepared, variants: Sequence[Variant], facts: BoardFacts, rates: Rates | None
 ) -> Foresight:
     """What to expect of settled variants."""
-    needs = {variant.slug: memory_of(prepared, variant) for variant in variants}
-    return Foresight(facts, rates, needs, predictions(needs, facts, rates, prepared.prompt))
+    found = {variant.slug: memory_of(prepared, variant) for variant in variants}
+    needs = {
+        slug: (model, need)
+        for slug, (model, need) in found.items()
+        if need is not None and model.bytes_per_token is not None
+    }
+    predicted = predictions(needs, facts, rates, prepared.prompt)
+    # What is not one prompt and its continuation does not take as long as one.
+    return Foresight(facts, rates, needs, predicted if prepared.engine.is_generation else {})
 
 
 def plan_trials(

@@ -5,11 +5,11 @@ Only a board is predicted: what is emulated follows no physics of the target.
 
 from collections.abc import Mapping
 
-from labctl.config.target import Expectations
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
 from labctl.records import BoardFacts, Execution, ModelIdentity
 from labctl.runs.plan import WARM_UP_PASS, PredictTrial
+from labctl.runs.rates import Rates
 from labctl.stats import Prediction, predict
 
 #: Bytes of prompt text a token stands for, at least; a short prompt is one pass in any case.
@@ -19,17 +19,14 @@ PROMPT_BYTES_PER_TOKEN = 2
 def predictions(
     runs: Mapping[str, tuple[ModelIdentity, MemoryNeed | None]],
     facts: BoardFacts,
-    expectations: Expectations | None,
+    rates: Rates | None,
     prompt: str | None,
 ) -> dict[str, Prediction]:
     """The prediction for each variant, by slug; empty when there is nothing to predict from."""
     memory = facts.memory_available_bytes or facts.memory_total_bytes
-    if facts.execution is not Execution.BOARD or expectations is None or not memory:
+    if facts.execution is not Execution.BOARD or rates is None or not memory:
         return {}
-    dram, storage = (
-        expectations.dram_read_bytes_per_s,
-        expectations.storage_read_bytes_per_s,
-    )
+    dram, storage = rates.dram, rates.storage
     if dram is None or storage is None:
         return {}
     return {
@@ -39,11 +36,18 @@ def predictions(
             memory_bytes=memory,
             dram_bytes_per_second=dram,
             storage_bytes_per_second=storage,
+            compute_seconds_per_token=_compute_seconds(model, rates),
             prompt_tokens=1 + len((prompt or "").encode()) // PROMPT_BYTES_PER_TOKEN,
         )
         for slug, (model, need) in runs.items()
         if need is not None and model.bytes_per_token is not None
     }
+
+
+def _compute_seconds(model: ModelIdentity, rates: Rates) -> float | None:
+    """What the arithmetic of a token takes, where the quantisation's ceiling was measured."""
+    weights = rates.weights.get(model.quantization or "")
+    return model.parameters / weights if weights and model.parameters else None
 
 
 def trial_predictor(predicted: Mapping[str, Prediction]) -> PredictTrial:
