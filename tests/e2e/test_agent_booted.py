@@ -1,0 +1,237 @@
+"""The ARM64 agent whole, on a booted Linux with 256 MB: it starts children, and meets the kernel's
+own out-of-memory killer, its page cache and its counters."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import agent_builds
+import pytest
+from booted_arm64 import boot
+
+from labctl.board.telemetry import read_telemetry
+
+pytestmark = pytest.mark.e2e
+
+MEMORY_MB = 256
+READ_BYTES = 24 << 20
+OUTPUT_LIMIT = 5000
+WRITES = 40
+
+#: Prints the monotonic clock in one write each, every 100 ms.
+TRUTH = r"""
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+int main(void)
+{
+    for (int i = 0; i < WRITES; i++) {
+        char line[32];
+        struct timespec now, gap = { .tv_nsec = 100000000 };
+        nanosleep(&gap, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        long long ns = now.tv_sec * 1000000000LL + now.tv_nsec;
+        write(1, line, snprintf(line, sizeof line, "%lld\n", ns));
+    }
+    return 0;
+}
+""".replace("WRITES", str(WRITES))
+#: Takes all memory that there is.
+HOG = r"""
+#include <stdlib.h>
+#include <unistd.h>
+int main(void)
+{
+    write(1, "begin\n", 6);
+    for (;;) {
+        volatile char *block = malloc(1 << 20);
+        for (int i = 0; block && i < 1 << 20; i += 4096)
+            block[i] = 1;
+    }
+}
+"""
+
+SCRIPT = f"""\
+R=/data/results
+run() {{ # NAME OPTIONS... -- PROGRAM...
+  name=$1; shift
+  /agent run --dir /data/$name --timeout 60 --epoch 1 "$@" >$R/$name.run
+  echo $? >$R/$name.run-status
+}}
+finish() {{ /agent wait --dir /data/$1 --seconds 90 >$R/$1.wait; cp -r /data/$1 $R/; }}
+
+/agent facts >$R/facts
+run truth --sample-ms 500 --cpus 1 -- /truth
+finish truth
+
+run timeout --timeout 1 -- sh -c 'sleep 1000 & setsid sleep 1000 & wait'
+finish timeout
+pidof sleep >$R/timeout.left
+
+run limit --max-output-bytes {OUTPUT_LIMIT} -- yes
+finish limit
+
+run stop -- sleep 1000
+/agent stop --dir /data/stop --seconds 20 >$R/stop.stop
+
+run lost -- sh -c 'sleep 1001 & setsid sleep 1001 & wait'
+kill -9 $(sed 's/.*"pid":\\([0-9]*\\).*/\\1/' $R/lost.run)
+/agent wait --dir /data/lost --seconds 2 >$R/lost.wait
+/agent stop --dir /data/lost --seconds 10 >$R/lost.stop
+pidof sleep >$R/lost.left
+
+echo '{{"epoch":7}}' >/data/lease
+run stale --lease /data/lease -- true
+echo '{{"epoch":1}}' >/data/lease
+run overtaken --lease /data/lease -- sleep 1000
+echo '{{"epoch":8}}' >/data/lease
+finish overtaken
+
+run oom -- /hog
+finish oom
+
+dd if=/dev/urandom of=/data/file bs=1M count={READ_BYTES >> 20} 2>/dev/null
+sync
+echo 3 >/proc/sys/vm/drop_caches
+run reading --sample-ms 50 -- cat /data/file
+finish reading
+rm /data/file $R/reading/stdout
+
+/agent bench-memory --threads 2 --bytes 16777216 --seconds 0.5 >$R/bench-memory
+/agent bench-storage --file /data/bench --threads 2 --bytes 16777216 --seconds 4 >$R/bench-storage
+ls /data >$R/ls
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the one machine left of all that was tried on it."""
+    programs = {
+        "agent": agent_builds.agent("aarch64"),
+        "truth": agent_builds.arm64_program(TRUTH),
+        "hog": agent_builds.arm64_program(HOG),
+    }
+    folder = tmp_path_factory.mktemp("booted")
+    return boot(folder, programs, SCRIPT, memory_mb=MEMORY_MB, timeout=280)
+
+
+def _answer(results: Path, name: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads((results / name).read_text())
+    return answer
+
+
+def _status(results: Path, name: str) -> dict[str, Any]:
+    answer = _answer(results, f"{name}.wait")
+    assert answer["state"] == "finished"
+    status: dict[str, Any] = answer["status"]
+    assert status == _answer(results, f"{name}/status.json")
+    return status
+
+
+def test_the_facts_are_those_of_an_arm64_board(results: Path) -> None:
+    facts = _answer(results, "facts")
+    assert (facts["machine"], facts["compiled_for"]) == ("aarch64", "aarch64")
+    assert 128 << 20 < facts["memory_total_bytes"] < MEMORY_MB << 20
+    (cpu,) = facts["cpus"]
+    assert (cpu["count"], cpu["implementer"], cpu["part"]) == (2, "0x41", "0xd0b")
+    assert "asimddp" in cpu["features"]
+    assert facts["sha256"] == "armv8"
+    assert not {"temps_mc", "freq_khz"} & set(facts)
+
+
+def test_the_timeline_tells_when_each_piece_was_written(results: Path) -> None:
+    status = _status(results, "truth")
+    assert (status["outcome"], status["exit_status"]) == ("exited", 0)
+    out = (results / "truth/stdout").read_bytes()
+    lines = (results / "truth/timeline").read_text().splitlines()[1:]
+    errors = []
+    for line in lines:
+        stamp, _, offset, length = map(int, line.split())
+        for written_ns in map(int, out[offset : offset + length].split()):
+            assert stamp >= written_ns
+            elapsed = written_ns - status["start_mono_ns"]
+            errors.append((stamp - written_ns) / max(1_000_000, elapsed // 100))
+    assert len(errors) == WRITES
+    # The emulated CPUs share this host: a single stamp can be late because nothing at all ran.
+    assert statistics.median(errors) < 1
+    assert sum(error < 1 for error in errors) >= len(errors) * 0.9, sorted(errors)
+
+
+def test_the_job_has_the_cpus_it_was_given(results: Path) -> None:
+    assert _answer(results, "truth/started.json")["cpus"] == "1"
+
+
+def test_telemetry_tells_what_the_kernel_offers_and_nothing_else(results: Path) -> None:
+    read = read_telemetry(results / "truth/telemetry")
+    assert read.unreadable_lines == 0
+    assert len(read.samples) >= 5
+    sample = read.samples[1]
+    assert sample.rss_bytes
+    assert sample.mem_available_bytes
+    assert sample.cpu_busy_ns
+    assert sample.device_read_bytes is not None
+    assert len(sample.threads) == 1
+    # No frequencies, no zones, no swap on this machine.
+    assert (sample.freq_khz, sample.temperatures_mc, sample.cooling) == ({}, {}, {})
+    assert (sample.swap_used_bytes, sample.zram_memory_bytes) == (None, None)
+
+
+def test_bytes_from_storage_are_counted(results: Path) -> None:
+    samples = read_telemetry(results / "reading/telemetry").samples
+    first, last = samples[0], samples[-1]
+    assert last.read_bytes is not None
+    assert last.read_bytes >= READ_BYTES
+    assert last.device_read_bytes is not None
+    assert first.device_read_bytes is not None
+    assert last.device_read_bytes > first.device_read_bytes
+
+
+def test_a_time_out_ends_the_whole_tree(results: Path) -> None:
+    status = _status(results, "timeout")
+    assert status["outcome"] == "timeout"
+    assert status["unkilled_processes"] == 0
+    assert (results / "timeout.left").read_text().strip() == ""
+
+
+def test_output_is_limited(results: Path) -> None:
+    status = _status(results, "limit")
+    assert (status["outcome"], status["stdout_bytes"]) == ("output-limit", OUTPUT_LIMIT)
+    assert (results / "limit/stdout").stat().st_size == OUTPUT_LIMIT
+
+
+def test_a_job_is_stopped(results: Path) -> None:
+    stopped = _answer(results, "stop.stop")
+    assert stopped["state"] == "finished"
+    assert stopped["status"]["outcome"] == "stopped"
+
+
+def test_what_a_killed_supervisor_left_is_found(results: Path) -> None:
+    assert _answer(results, "lost.wait")["state"] == "lost"
+    assert _answer(results, "lost.stop")["killed"] >= 1
+    assert (results / "lost.left").read_text().strip() == ""
+
+
+def test_a_stale_epoch_is_refused_before_and_during_a_job(results: Path) -> None:
+    assert (results / "stale.run-status").read_text().strip() == "75"
+    assert _answer(results, "stale.run")["error"] == "stale-epoch"
+    assert _status(results, "overtaken")["outcome"] == "stale-epoch"
+
+
+def test_the_out_of_memory_killer_takes_the_job_and_not_the_agent(results: Path) -> None:
+    status = _status(results, "oom")
+    assert (status["outcome"], status["signal"]) == ("signaled", 9)
+    assert status["oom_kills"] >= 1
+    assert status["max_rss_bytes"] > 64 << 20
+    assert (results / "oom/stdout").read_bytes() == b"begin\n"
+
+
+def test_memory_and_storage_are_measured(results: Path) -> None:
+    memory = _answer(results, "bench-memory")
+    assert memory["instructions"] == "neon"
+    assert [rate["threads"] for rate in memory["results"]] == [1, 2]
+    storage = _answer(results, "bench-storage")
+    assert storage["direct_accepted"]
+    assert [r for r in storage["results"] if not r["uncached"]] == []
+    assert {r["pattern"] for r in storage["results"]} == {"sequential", "random", "mapping"}
+    assert "bench\n" not in (results / "ls").read_text()
