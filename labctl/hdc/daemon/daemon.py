@@ -13,7 +13,7 @@ from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.connection import Connection
 
 #: Hosts that are connected to a board at a time, in words or without; more are cut.
-_MAX_HOSTS = 128
+_MAX_HOSTS = 512
 #: Of the event loop, between a host's being accepted and the end of one that is turned away.
 _ROUNDS_TO_MEET = 4
 
