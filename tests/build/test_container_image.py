@@ -11,6 +11,7 @@ from labctl.build.progress import Progress, Step, ignore
 from labctl.build.toolchain import CompilerKind, Needs
 from labctl.config.target import load_target
 from labctl.errors import ConfigError, HostError, HostTimeout, LabctlError, ToolMissing
+from labctl.shipped import TOOLCHAINS
 
 TEXT = "ARG BASE=docker.io/library/debian:12@sha256:00\nFROM ${BASE}\nRUN true\n"
 ABSENT = "Error: thing: image not known"
@@ -133,15 +134,28 @@ def test_the_labs_own_containerfile_wins(tmp_path: Path) -> None:
     own.parent.mkdir(parents=True)
     own.write_text(TEXT)
     assert find_containerfile("rk3568", tmp_path) == own != shipped
-    with pytest.raises(ConfigError, match="the target 'host-x86_64' has no Containerfile"):
-        find_containerfile("host-x86_64", tmp_path)
+
+
+def test_a_target_without_a_containerfile_takes_the_one_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = find_containerfile("a-board-of-mine", tmp_path)
+    assert shipped == TOOLCHAINS / "products" / "Containerfile"
+    own = tmp_path / "toolchains" / "products" / "Containerfile"
+    own.parent.mkdir(parents=True)
+    own.write_text(TEXT)
+    assert find_containerfile("a-board-of-mine", tmp_path) == own
+    monkeypatch.setattr(image_module, "toolchain_folders", lambda _lab: (tmp_path / "empty",))
+    with pytest.raises(ConfigError, match="the target 'rk3568' has no Containerfile"):
+        find_containerfile("rk3568", tmp_path)
 
 
 def test_the_shipped_image_has_a_base_by_digest_and_what_builds_need() -> None:
-    text = find_containerfile("rk3568", None).read_text()
-    assert "@sha256:" in text.partition("FROM")[0]
-    for package in ("g++-aarch64-linux-gnu", "cmake", "ninja-build"):
-        assert package in text
+    for target in ("rk3568", "generic-armv8-a"):
+        text = find_containerfile(target, None).read_text()
+        assert "@sha256:" in text.partition("FROM")[0]
+        for package in ("g++-aarch64-linux-gnu", "cmake", "ninja-build"):
+            assert package in text
 
 
 def test_there_is_no_zig_in_containers() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from labctl import process
 from labctl.build.container.engine import Engine
 from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
 from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import cache_dir, host_writes, locked
@@ -36,11 +37,15 @@ _STEP = re.compile(r"(?:STEP |#\d+ \[)(\d+)/(\d+)")
 
 
 def find_containerfile(target: str, lab_root: Path | None) -> Path:
-    """The Containerfile of a target, the lab's own before the shipped one. Raises ConfigError."""
+    """The Containerfile of a target, or the one for every target; the lab's own come first.
+
+    Raises ConfigError.
+    """
     for folder in toolchain_folders(lab_root):
-        path = folder / target / FILE_NAME
-        if path.is_file():
-            return path
+        for place in (target, SHARED):
+            path = folder / place / FILE_NAME
+            if path.is_file():
+                return path
     raise ConfigError(
         f"the target {target!r} has no {FILE_NAME}: nothing says what its container is made of",
         hint=f"write toolchains/{target}/{FILE_NAME} (that of rk3568 is an example), "
