@@ -6,8 +6,10 @@ from fake_engine import FakeEngine
 from labctl import process
 from labctl.build.container import run as run_module
 from labctl.build.container.answers import Image
+from labctl.build.container.builder import SOURCE, TREE, ContainerPlace
 from labctl.build.container.engine import Engine, Mount
 from labctl.build.container.run import Containers
+from labctl.build.place import Folders
 from labctl.errors import HostError, HostTimeout, ToolMissing
 
 LOOPBACK = f"{'0' * 32} 00 {'0' * 32} 00 {'0' * 32} ffffffff 1 0 00200200 lo\n"
@@ -46,6 +48,20 @@ def refused(tmp_path: Path, kind: type[HostError], **options: float) -> HostErro
     with pytest.raises(kind) as caught:
         run(tmp_path, "ninja", "-C", "/build", **options)
     return caught.value
+
+
+def test_files_are_looked_for_where_a_container_sees_them(tmp_path: Path) -> None:
+    for name in ("source", "tree", "kit"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "source" / "configure").touch()
+    (tmp_path / "tree" / "made").touch()
+    containers = Containers(Engine("podman", "5"), "sha256:1", "a=b", tmp_path / "control")
+    here = {TREE: tmp_path / "tree", SOURCE: tmp_path / "source"}
+    place = ContainerPlace(Folders(SOURCE, TREE), here, containers, lock=0)
+    for there in (f"{SOURCE}/./configure", f"{TREE}/made", "made", f"{tmp_path}/kit"):
+        assert place.exists(there)
+    for gone in (f"{SOURCE}/made", f"{TREE}/configure", f"{SOURCE}s/configure"):
+        assert not place.exists(gone)
 
 
 def test_the_exit_status_is_the_programs_not_the_engines(

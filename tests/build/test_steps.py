@@ -157,6 +157,27 @@ def own(lab: Path, kit: Path, **words: str) -> BuildRequest:
     )
 
 
+def test_what_goes_in_with_a_kit_is_not_known_even_of_a_source_that_is(
+    tmp_path: Path, openharmony: Path
+) -> None:
+    """The source is labctl's to know, the SDK that compiles it is not."""
+    own_spec(tmp_path, "  - run: ['{sdk}/compile', '{tree}/lib.so']")
+    spec = tmp_path / "toolchains" / "rk3568" / "own.yaml"
+    spec.write_text(spec.read_text().replace("{kit: sdk}", "{folder: source}"))
+    (spec.parent / "source").mkdir()
+    (spec.parent / "source" / "lib.c").write_text("int answer(void) { return 42; }\n")
+    compiler = openharmony / "compile"
+    call = (
+        f'"{locate().zig}" cc -target aarch64-linux-musl -nostdlib -shared -s LEVEL lib.c -o "$1"'
+    )
+    hashes = []
+    for level in ("-O2", "-DX=1 -O2 -Wl,-soname,other"):
+        compiler.write_text(f"#!/bin/sh\n{call.replace('LEVEL', level)}\n")
+        compiler.chmod(0o755)
+        hashes.append(build(own(tmp_path, openharmony)).manifest.tools["lib.so"].sha256)
+    assert hashes[0] != hashes[1]
+
+
 def test_words_stay_words(tmp_path: Path, openharmony: Path) -> None:
     own_spec(tmp_path, '  - run: [./tool, "-{level}", "{jobs}", "{tree}/x y", "$(id); {version}"]')
     (command,) = explain_build(own(tmp_path, openharmony, level="O3")).script.commands
