@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from labctl import shipped
 from labctl.config import overrides
 from labctl.config.command import Argument, ProgramSource, Reader, Success, TokenStream
+from labctl.config.conditions import Conditions
 from labctl.config.document import Document, StrictModel, read_text, refuse, refuse_all
 from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
@@ -157,6 +158,8 @@ class Recipe(StrictModel):
     `randomised`: interleaved, each round in an order of its own."""
     order_seed: int = Field(default=1, ge=0)
     """Decides the order of `randomised`, the same each time."""
+    conditions: Conditions = Conditions()
+    """The state that the board must be in."""
     max_time: Duration
     """The longest that the run may take. Where a prediction exceeds it, warm-ups are left out
     first, then repeats, then tokens down to `min_tokens`; a run that does not fit is refused."""

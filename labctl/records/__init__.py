@@ -16,6 +16,7 @@ from labctl.records.telemetry import TelemetrySample
 from labctl.records.timing import BenchTest, Measure, SpanCheck, TimingRecord
 from labctl.records.trial import (
     Check,
+    ConditionRecord,
     Failure,
     JobStatus,
     TrialBound,
@@ -32,6 +33,7 @@ __all__ = [
     "BoardProbe",
     "Check",
     "ComputeRate",
+    "ConditionRecord",
     "CpuClock",
     "CpuFacts",
     "Execution",

@@ -91,6 +91,15 @@ class Check(Record):
     detail: str
 
 
+class ConditionRecord(Record):
+    """One thing that the recipe asked of the board's state. ``ok`` None = it cannot be had there."""
+
+    name: str
+    wanted: str
+    had: str
+    ok: bool | None
+
+
 class TrialEvidence(Record):
     """What the telemetry saw while the program ran. ``None`` = the board did not tell."""
 
@@ -155,6 +164,9 @@ class TrialRecord(Record):
     argv: tuple[str, ...] = ()
     conditions: dict[str, JsonValue] = Field(
         default_factory=dict, description="what makes two records unlike when it differs"
+    )
+    surroundings: tuple[ConditionRecord, ...] = Field(
+        (), description="the board's state as the recipe asked for it, when the trial began"
     )
     state: TrialState
     failure: Failure | None = None

@@ -8,6 +8,7 @@ from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.deploy import refuse
 from labctl.records import Execution
+from labctl.runs.conditions import held
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
 from labctl.runs.fit import settled_variants
@@ -84,7 +85,8 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             precision=recipe.repeats_until,
         )
         try:
-            return runner.run(plan_made.trials, run, recipe.gates)
+            with held(stand.conditions):
+                return runner.run(plan_made.trials, run, recipe.gates)
         finally:
             note_in_index(directory, run, observer.note)
 

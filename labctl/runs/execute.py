@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
@@ -17,6 +17,7 @@ from labctl.files import host_writes
 from labctl.records import (
     BoardFacts,
     Check,
+    ConditionRecord,
     Execution,
     Failure,
     JobStatus,
@@ -32,6 +33,8 @@ from labctl.runs.explain import explain
 from labctl.runs.journal import Attempt
 from labctl.runs.plan import PlannedTrial
 from labctl.runs.planning import Foresight
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Bench:
     conditions: Mapping[str, JsonValue] = field(default_factory=dict)
     #: The recipe's files by name: where they are on the board.
     files: Mapping[str, str] = field(default_factory=dict)
+    #: Waits until the board is in the state that the recipe asks for.
+    ready: Callable[[], tuple[ConditionRecord, ...]] = tuple
     #: What is known beforehand of the trials on this board.
     foresight: Foresight | None = None
     #: How often another controller took the run up again.
@@ -133,6 +138,7 @@ class _Measurement:
     job: JobStatus | None = None
     timing: TimingRecord | None = None
     evidence: TrialEvidence | None = None
+    surroundings: tuple[ConditionRecord, ...] = ()
     checks: tuple[Check, ...] = ()
 
     def measure(
@@ -175,6 +181,8 @@ class _Measurement:
         # The agent compares epochs, and two controllers that took the board in the same moment can
         # have the same one: whose the board is, is asked before and after.
         _again(bench, bench.check_lease)
+        if not self.attempt.open:  # else it is under way
+            self.surroundings = _again(bench, bench.ready)
         self.job = job = self._run_job(spec, on_progress)
         _again(bench, lambda: agent.collect(spec.directory, folder, status=job))
         _again(bench, bench.check_lease)
@@ -217,6 +225,7 @@ class _Measurement:
             execution=bench.facts.execution,
             argv=self.argv,
             conditions=self.conditions,
+            surroundings=self.surroundings,
             state=state,
             failure=None if error is None else Failure.of(error),
             skip_reason=reason,
@@ -234,9 +243,11 @@ class _Measurement:
         )
 
 
-def _again(bench: Bench, step: Callable[[], object]) -> None:
+def _again(bench: Bench, step: Callable[[], T]) -> T:
     """Do what can safely be done twice, also over a link that is lost meanwhile."""
-    retry_infra(step, on=LINK_LOSSES, timeout=bench.reattach_seconds, on_retry=bench.on_link_loss)
+    return retry_infra(
+        step, on=LINK_LOSSES, timeout=bench.reattach_seconds, on_retry=bench.on_link_loss
+    )
 
 
 def _not_the_board(facts: BoardFacts, started: Started) -> BoardError | None:

@@ -63,7 +63,7 @@ def explain(
 
 def _storage(ground: Ground, seconds: float, read: int | None) -> TrialBound | None:
     """What is seen to be read counts; only where nobody looked, what does not fit."""
-    model, need, facts, rates = ground.model, ground.need, ground.facts, ground.rates
+    need, facts, rates = ground.need, ground.facts, ground.rates
     available = facts.memory_available_bytes or facts.memory_total_bytes
     if read is None:
         rereads = available is not None and need.total_bytes > available

@@ -1,5 +1,6 @@
 """``labctl boards probe``: measure what a board can do, and hold it against the last time."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 from labctl.board.measuring import FULL, QUICK, Measuring
 from labctl.board.probes import compare_probes, latest_probe, save_probe
 from labctl.config.lab import Board, LabFile
-from labctl.errors import JobError, LabctlError
+from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.records import BoardProbe, Execution
+from labctl.runs.ceiling import Ceiling, prepare_ceiling
 from labctl.runs.deploying import sending
 from labctl.runs.observer import Observer
 from labctl.runs.session import BoardSession, hold_board
@@ -16,15 +18,23 @@ from labctl.transport import Transport
 
 
 def probe_board(
-    lab: LabFile, board: Board, transport: Transport, observer: Observer, *, full: bool = False
+    lab: LabFile,
+    board: Board,
+    transport: Transport,
+    observer: Observer,
+    *,
+    full: bool = False,
+    models: Sequence[Path] = (),
 ) -> tuple[BoardProbe, Path]:
     """Probe a board under its lease; the probe and the file it is kept in.
 
-    It is compared with the last one of the same execution. What the board refuses to have measured
+    ``models`` are small GGUF files of this host: llama-bench runs each, for the rate of the board's
+    arithmetic with its quantisation. The probe is compared with the last one of the same execution. What the board refuses to have measured
     is a note of the probe. Raises what :func:`hold_board` raises, LinkError, LeaseLost, HostError.
     """
+    ceilings = [prepare_ceiling(path, board, lab.root, observer) for path in models]
     with hold_board(board, transport, lab_root=lab.root, on_sent=sending(observer)) as session:
-        probe = _measured(session, lab.name, observer, full=full)
+        probe = _measured(session, lab, ceilings, observer, full=full)
     before = latest_probe(lab.root, board.name, probe.execution)
     if before is not None:
         probe = compare_probes(probe, before)
@@ -32,21 +42,26 @@ def probe_board(
 
 
 def _measured(
-    session: BoardSession, lab_name: str, observer: Observer, *, full: bool
+    session: BoardSession,
+    lab: LabFile,
+    ceilings: Sequence[Ceiling],
+    observer: Observer,
+    *,
+    full: bool,
 ) -> BoardProbe:
     effort = FULL if full else QUICK
     measuring = Measuring(
         session.transport,
         session.agent,
         session.board.workdir,
-        epoch=session.take_lease(lab_name).epoch,
+        epoch=session.take_lease(lab.name).epoch,
         lease_path=session.leases.path,
     )
     taken = datetime.now(UTC)
     before = measuring.facts()
     clocks, device = measuring.clocks_and_device()
     found: dict[str, object] = {}
-    notes = []
+    notes: list[str] = []
     observer.step("measure memory", 0, None)
     try:
         memory = measuring.memory(effort)
@@ -68,6 +83,16 @@ def _measured(
             notes.append("storage: no read can be shown to come from storage: there is no bound")
     except JobError as error:
         notes.append(f"storage: {_told(error)}")
+    rates = []
+    for ceiling in ceilings:
+        observer.step(f"measure arithmetic, {ceiling.name}", 0, None)
+        try:
+            rates.append(ceiling.measure(session, measuring, sending(observer)))
+        except (ConfigError, JobError) as error:
+            notes.append(f"arithmetic, {ceiling.name}: {_told(error)}")
+    found["compute"] = tuple(rates)
+    if not ceilings:
+        notes.append("arithmetic: no model was named (--model)")
     if not clocks:
         notes.append("frequencies and governors: the board does not tell them")
     if not before.temps_mc:

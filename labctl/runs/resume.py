@@ -18,6 +18,7 @@ from labctl.config.recipe import Recipe
 from labctl.deploy import refuse
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import PlanRecord, RunRecord, TrialRecord
+from labctl.runs.conditions import held
 from labctl.runs.conduct import board_rates
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
@@ -102,7 +103,8 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             precision=prepared.recipe.repeats_until,
         )
         try:
-            return runner.run(trials, run, prepared.recipe.gates, tuple(done.values()))
+            with held(stand.conditions, again=True):
+                return runner.run(trials, run, prepared.recipe.gates, tuple(done.values()))
         finally:
             note_in_index(directory, run, observer.note)
 

@@ -9,6 +9,7 @@ from labctl.deploy import DeployOptions, Stopwatch, deploy
 from labctl.errors import BoardError
 from labctl.records import BoardFacts
 from labctl.retry import retry_infra
+from labctl.runs.conditions import BoardConditions
 from labctl.runs.deploying import Offer, program_path, sending
 from labctl.runs.execute import Bench, DeployedModel
 from labctl.runs.observer import Observer
@@ -31,6 +32,7 @@ class Stand:
     prepared: Prepared
     paths: Mapping[str, str]
     observer: Observer
+    conditions: BoardConditions
 
     def bench(self, run_id: str, lease: Lease, foresight: Foresight, *, resumed: int = 0) -> Bench:
         """What trials of a run need, under a lease."""
@@ -54,7 +56,8 @@ class Stand:
             },
             reattach_seconds=prepared.recipe.timeouts.reattach or REATTACH_SECONDS,
             on_link_loss=self.observer.link_lost,
-            conditions=prepared.conditions,
+            conditions={**prepared.conditions, **self.conditions.unlike},
+            ready=self.conditions.ready,
             files={name: self.paths[item.sha256] for name, item in prepared.files.items()},
             foresight=foresight,
             resumed=resumed,
@@ -92,7 +95,10 @@ def bring(
         DeployOptions(progress=sending(observer), pace=watch, on_loss=observer.link_lost),
     )
     watch.note(met.rate_file)
-    return Stand(met, session, prepared, paths, observer)
+    conditions = BoardConditions(
+        met.transport, met.board.workdir, prepared.recipe.conditions, observer.note
+    )
+    return Stand(met, session, prepared, paths, observer, conditions)
 
 
 def differences(before: BoardFacts, now: BoardFacts) -> list[str]:

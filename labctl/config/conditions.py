@@ -1,0 +1,34 @@
+"""A recipe's ``conditions``: the state that a board must be in while it is measured."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from labctl.config.document import StrictModel
+from labctl.config.quantities import Duration, Size
+from labctl.config.types import Word
+
+
+class Conditions(StrictModel):
+    """What a board must be like; all that is changed is put back at the end."""
+
+    strict: bool = False
+    """Refuse to run when something cannot be had; otherwise that is recorded and shown."""
+    governor: Word | None = None
+    """The frequency governor of all CPUs, `performance` for instance."""
+    frequency_mhz: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """One fixed frequency for all CPUs: the least and the most that they may run at."""
+    screen_off: bool = False
+    """Switch the screen off; it is woken at the end."""
+    stop_processes: Annotated[tuple[Word, ...], Field(max_length=20)] = ()
+    """Programs to hold (SIGSTOP) while it is measured, by name; they go on at the end."""
+    max_start_temperature: Annotated[float, Field(ge=0, le=150)] | None = None
+    """Degrees Celsius that no thermal zone may exceed when a trial starts."""
+    max_load: Annotated[float, Field(gt=0, le=1024)] | None = None
+    """How many CPUs others may keep busy when a trial starts, 0.1 for instance."""
+    min_free_memory: Size | None = None
+    """What must be available when a trial starts."""
+    max_wait: Duration | None = None
+    """How long each trial waits for these three; 10 minutes if it does not say."""
+    drop_caches: bool = False
+    """Empty the page cache before each trial, so that it loads from storage."""
