@@ -22,7 +22,7 @@ check: setup
 	.venv/bin/lint-imports
 
 test: setup-tests check
-	$(PYTEST) -m "not soak and not bench"
+	$(PYTEST) -n auto --maxprocesses 4 --dist loadfile -m "not soak and not bench"
 
 soak: setup-tests
 	$(PYTEST) -m soak -s --timeout 7200
