@@ -27,6 +27,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "List, prove, compare and remove what was built.",
     ),
     "deploy": ("labctl.cli.deploy", "deploy", "Bring tools and models to boards."),
+    "plan": (
+        "labctl.cli.plan",
+        "plan",
+        "Say what a recipe would do on a board, and how long it would take.",
+    ),
     "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
     "resume": ("labctl.cli.resume", "resume", "Go on with a run that did not come to its end."),
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),

@@ -6,6 +6,7 @@ from pathlib import Path
 from labctl.board.probes import latest_probe
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
+from labctl.config.target import Target
 from labctl.deploy import refuse
 from labctl.records import Execution
 from labctl.runs.conditions import held
@@ -19,7 +20,7 @@ from labctl.runs.planning import foresee, plan_trials
 from labctl.runs.prepare import prepare
 from labctl.runs.rates import Rates, rates_of
 from labctl.runs.runner import Outcome, Runner
-from labctl.runs.session import BoardSession, bring_agent, meet_board
+from labctl.runs.session import bring_agent, meet_board
 from labctl.runs.stand import bring
 from labctl.transport import Transport
 
@@ -51,7 +52,10 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
         variants, notes = settled_variants(prepared, session.facts)
         max_seconds = min(recipe.max_time, board.limits.max_time or recipe.max_time)
         foresight = foresee(
-            prepared, variants, session.facts, board_rates(request.lab_root, session)
+            prepared,
+            variants,
+            session.facts,
+            known_rates(request.lab_root, board.name, session.target),
         )
         plan_made = plan_trials(recipe, variants, foresight, max_seconds)
         notes += [*plan_made.notes, *offer.warnings]
@@ -91,7 +95,6 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             note_in_index(directory, run, observer.note)
 
 
-def board_rates(lab_root: Path, session: BoardSession) -> Rates | None:
+def known_rates(lab_root: Path, board: str, target: Target) -> Rates | None:
     """What is known of a board's speed. Only what was measured on a board counts as that."""
-    probe = latest_probe(lab_root, session.board.name, Execution.BOARD)
-    return rates_of(probe, session.target.expectations)
+    return rates_of(latest_probe(lab_root, board, Execution.BOARD), target.expectations)

@@ -19,7 +19,7 @@ from labctl.deploy import refuse
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import PlanRecord, RunRecord, TrialRecord
 from labctl.runs.conditions import held
-from labctl.runs.conduct import board_rates
+from labctl.runs.conduct import known_rates
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
 from labctl.runs.execute import Bench, leave_quiet
@@ -83,7 +83,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             prepared,
             list(settled.values()),
             run.facts,
-            board_rates(request.lab_root, session),
+            known_rates(request.lab_root, request.board.name, session.target),
         )
 
         def bench_under(lease: Lease) -> Bench:

@@ -1,0 +1,77 @@
+"""``labctl plan``."""
+
+import json
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.progress import ProgressView
+from labctl.cli.root import Invocation
+from labctl.cli.run import RunView
+from labctl.config.recipe import find_recipe
+from labctl.report.whole import print_whole
+from labctl.runs import RunRequest, read_recipe
+from labctl.runs.outlook import Outlook, outlook
+from labctl.units import duration
+
+
+@click.command(epilog="Example: labctl plan recipes/q8_latency.yaml --board rk1")
+@click.option("--board", help="The board it would run on; default: the lab's default board.")
+@click.option(
+    "--set",
+    "set_values",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key of the recipe; may be given several times.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@click.argument("recipe")
+@click.pass_obj
+def plan(
+    invocation: Invocation,
+    recipe: str,
+    board: str | None,
+    set_values: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Say what a recipe would do on a board, and how long it would take.
+
+    The board is asked what it is; nothing is sent to it. Times are predicted from its last probe
+    (`labctl boards probe`) or else from what its target promises; they are the least that physics
+    allows, and near the truth where the model does not fit in memory.
+    """
+    lab = lab_of(invocation)
+    chosen = lab.board(board)
+    wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
+    with ProgressView() as view, connect_board(chosen) as transport:
+        shown = RunView(view)
+        seen = outlook(RunRequest(wanted, chosen, lab.name, lab.root), transport, shown)
+        shown.end_step()
+    if as_json:
+        click.echo(json.dumps(seen.document(), indent=2))
+        return
+    _print(Console(), wanted.name, chosen.name, seen)
+
+
+def _print(console: Console, recipe: str, board: str, seen: Outlook) -> None:
+    console.print(f"[bold]{escape(recipe)}[/] on {escape(board)}", highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("variant", "trials", "tokens", "per token", "per trial", "in all", "bound"):
+        table.add_column(name, justify="left" if name in ("variant", "bound") else "right")
+    for row in seen.rows():
+        trial = row.predicted
+        table.add_row(
+            escape(row.variant),
+            str(row.trials) + (f" to {row.trials + row.optional}" if row.optional else ""),
+            "-" if row.tokens is None else str(row.tokens),
+            duration(trial.token_ns if trial else None),
+            duration(trial.trial_ns if trial else None),
+            duration(trial.trial_ns * row.trials if trial else None),
+            trial.bound if trial else "-",
+        )
+    print_whole(console, table)
+    for line in seen.sentences():
+        console.print(escape(line), highlight=False, soft_wrap=True)

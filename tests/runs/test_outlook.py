@@ -1,0 +1,66 @@
+"""What `labctl plan` tells before anything moves."""
+
+from records_made import model
+
+from labctl.config.recipe import Recipe
+from labctl.config.variants import Variant
+from labctl.engines import MemoryNeed
+from labctl.records import BoardFacts, Execution
+from labctl.runs.outlook import Outlook
+from labctl.runs.planning import Foresight, plan_trials
+from labctl.runs.predict import predictions
+from labctl.runs.rates import Rates
+
+RATES = Rates(5e9, 175e6, "the probe of 2026-11-20")
+Q2 = model("q2", "Q2_K", bytes_per_token=3_180_000_000)
+NEED = MemoryNeed(3_180_000_000, 0, None, None)
+VARIANT = Variant("q2", "q2", {"tokens": 5, "warmup": False})
+
+
+def seen(execution: Execution = Execution.BOARD, **changes: object) -> Outlook:
+    facts = BoardFacts(
+        execution=execution,
+        machine="aarch64",
+        kernel="5.10",
+        boot_id="b",
+        memory_available_bytes=1_600_000_000,
+    )
+    recipe = Recipe.model_validate(
+        {
+            "name": "r",
+            "target": "rk3568",
+            "engine": {"name": "llama_cpp"},
+            "models": {"q2": {"file": "q2.gguf"}},
+            "prompt": "x",
+            "max_time": "1h",
+            **changes,
+        }
+    )
+    needs = {"q2": (Q2, NEED)}
+    foresight = Foresight(facts, RATES, needs, predictions(needs, facts, RATES, "x"))
+    return Outlook(plan_trials(recipe, [VARIANT], foresight, 3600), foresight, 3600, ())
+
+
+def test_a_trial_and_all_of_them_are_foretold() -> None:
+    found = seen(repeats=3)
+    (row,) = found.rows()
+    assert (row.trials, row.optional, row.tokens) == (3, 0, 5)
+    assert row.predicted is not None
+    assert round(row.predicted.token_ns / 1e9, 1) == 18.2
+    assert row.predicted.bound == "storage"
+    first, second = found.sentences()
+    assert first == (
+        "predicted to take 273 s at least, from the probe of 2026-11-20; max_time is 60.0 min"
+    )
+    assert "does not fit in memory" in second
+
+
+def test_repeats_that_depend_on_the_result_are_told_apart() -> None:
+    (row,) = seen(repeats_until={"confidence_interval": 0.02, "max_repeats": 10}).rows()
+    assert (row.trials, row.optional) == (3, 7)
+
+
+def test_nothing_is_foretold_of_an_emulated_board() -> None:
+    found = seen(Execution.EMULATED)
+    assert found.rows()[0].predicted is None
+    assert found.sentences()[0].startswith("nothing is predicted: emulated, not a board")
