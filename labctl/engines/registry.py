@@ -8,11 +8,14 @@ from labctl.config.recipe import EngineChoice
 from labctl.engines.base import Engine
 from labctl.engines.command import Command
 from labctl.engines.llama_cpp import LlamaBench, LlamaCpp, LlamaPerplexity
+from labctl.engines.openharmony import MindSporeBenchmark, MindSporeDemo, NnrtSample
 from labctl.errors import ConfigError
 
 #: By engine and tool; a recipe that names no tool means the first.
 _ENGINES: Mapping[str, Mapping[str, type[Engine[Any]]]] = {
     "llama_cpp": {engine.intent: engine for engine in (LlamaCpp, LlamaBench, LlamaPerplexity)},
+    "mindspore_lite": {engine.intent: engine for engine in (MindSporeBenchmark, MindSporeDemo)},
+    "nnrt": {NnrtSample.intent: NnrtSample},
     "command": {Command.intent: Command},
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from labctl.config.command import ProgramSource
 from labctl.config.document import parse
 from labctl.config.lab import Lab
 from labctl.config.models import Catalogue
@@ -23,7 +24,10 @@ FILES: dict[Kind, Path] = {
 }
 
 #: Engines whose parameters are the same in every recipe.
-FIXED_ENGINES = ("llama_cpp",)
+FIXED_PARAMETERS = [
+    *(("llama_cpp", tool) for tool in engine_tools("llama_cpp")),
+    ("mindspore_lite", "benchmark"),
+]
 
 
 def rows(model: dict[str, Any]) -> list[str]:
@@ -42,8 +46,9 @@ def tables(kind: Kind) -> dict[str, list[str]]:
     schema = json_schema(kind)
     models = {kind: schema, **schema["$defs"]}
     if kind == "recipe":
-        for name, tool in [(n, t) for n in FIXED_ENGINES for t in engine_tools(n)]:
-            engine = make_engine(EngineChoice(name=name, tool=tool))
+        for name, tool in FIXED_PARAMETERS:
+            program = None if name == "llama_cpp" else ProgramSource(board="/data/program")
+            engine = make_engine(EngineChoice(name=name, tool=tool, program=program))
             models[f"{name} {tool}"] = engine.parameters_model.model_json_schema()
     return {name: rows(model) for name, model in models.items() if "properties" in model}
 

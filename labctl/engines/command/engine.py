@@ -83,9 +83,8 @@ class Command(Engine[CommandParameters]):
         self.tokens = tokens
         self.success = success or Success()
         self.uses_prompt = PROMPT in names
-        self.uses_model = MODEL in names
         self.files = tuple(files_of(names))
-        self.parameters_model = _parameters_model(parameters_of(names))
+        self.parameters_model = self._model_of(parameters_of(names))
 
     @classmethod
     def chosen(cls, choice: EngineChoice) -> Self:
@@ -101,6 +100,9 @@ class Command(Engine[CommandParameters]):
         return cls(
             choice.program, choice.arguments, choice.output or (), choice.tokens, choice.success
         )
+
+    def _model_of(self, names: Sequence[str]) -> type[CommandParameters]:
+        return _parameters_model(names)
 
     @override
     def settle(

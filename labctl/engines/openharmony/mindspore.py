@@ -1,0 +1,193 @@
+"""MindSpore Lite: the demo of its documentation, and its benchmark tool.
+
+The demo prints each output tensor and its first values: ``Tensor name: NAME, tensor size is BYTES
+,elements num: N.``, ``output data is:``, then the values. It measures no time. The benchmark tool
+prints ``Model = M, NumThreads = N, MinRunTime = X ms, MaxRuntime = Y ms, AvgRunTime = Z ms``
+(``benchmark_unified_api.cc`` in ``mindspore/lite/tools/benchmark``), never single times.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from statistics import median
+from typing import ClassVar, Self
+
+from pydantic import Field
+from typing_extensions import override
+
+from labctl.config.command import ProgramSource, Reader
+from labctl.config.recipe import EngineChoice
+from labctl.engines.base import RawOutput, Settled
+from labctl.engines.command import Command, CommandParameters
+from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
+from labctl.records import BoardFacts, JobStatus, Measure, ModelIdentity, TimingRecord
+
+#: The demo shows at least so many values of a larger tensor.
+_LEAST_SHOWN = 50
+_FLOAT_BYTES = 4
+_FIRST_MINIMUM_NS = 1_000_000_000
+_TENSOR = re.compile(
+    r"Tensor name: (?P<name>[^\n]{1,500}?), tensor size is (?P<bytes>[0-9]{1,15}) ?, ?"
+    r"elements num: (?P<count>[0-9]{1,15})\.?[ \t]*\r?\n"
+    r"output data is:[ \t]*\r?\n(?P<values>[^\n]*)"
+)
+_FAILURE = re.compile(
+    rb"[^\n]{0,200}(?:OH_AI_[A-Za-z]{1,60} failed|[Ii]nference error|_model_\.Build failed)"
+    rb"[^\n]{0,200}"
+)
+_RUN = r"(?P<%s>[0-9]+(?:\.[0-9]+)?) ms"
+
+
+class _MindSpore(Command):
+    """What both programs have in common."""
+
+    name = "mindspore_lite"
+    taken: ClassVar[tuple[str, ...]] = ("program",)
+    told: ClassVar[tuple[str, ...]]
+    readers: ClassVar[tuple[Reader, ...]] = ()
+
+    @classmethod
+    def chosen(cls, choice: EngineChoice) -> Self:
+        """The engine of a recipe. Raises ConfigError."""
+        cls.require_only(choice, cls.taken)
+        if choice.program is None:
+            raise ConfigError(
+                f"the engine {cls.name} needs engine.program",
+                hint="a file of this host, or a path on the board",
+            )
+        return cls.of(choice.program)
+
+    @classmethod
+    def of(cls, program: ProgramSource) -> Self:
+        """The engine of a program."""
+        return cls(program, cls.told, cls.readers)
+
+    def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
+        """A failure that it names counts, whatever the exit status."""
+        found = _FAILURE.search(raw.stdout + b"\n" + raw.stderr)
+        if found is None or job.outcome != "exited":
+            return super().diagnose(job, raw)
+        return ProgramFailed(
+            f"MindSpore Lite failed: {found[0].decode(errors='replace').strip()}",
+            hint="is the model an .ms file for this version of MindSpore Lite?",
+            details=(raw.stdout + b"\n" + raw.stderr)[-2000:].decode(errors="replace"),
+        )
+
+
+class MindSporeDemo(_MindSpore):
+    """The demo: one inference, and what came out."""
+
+    intent = "demo"
+    told = ("{model}",)
+
+    @override
+    def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:
+        """Each output tensor as a measure with the values that are shown of it."""
+        text = raw.stdout.decode(errors="replace")
+        found = list(_TENSOR.finditer(text))
+        if not found or len(found) != text.count("Tensor name:"):
+            raise OutputNotUnderstood(
+                "the output is not that of MindSpore Lite's demo: looked for 'Tensor name: …,"
+                " tensor size is …, elements num: …' and 'output data is:'",
+                details=text[-2000:] or None,
+            )
+        return TimingRecord(
+            perf_format="mindspore_lite demo", measures=tuple(_tensor(match) for match in found)
+        )
+
+
+def _tensor(match: "re.Match[str]") -> Measure:
+    name, size, count = match["name"], int(match["bytes"]), int(match["count"])
+    try:
+        values = tuple(float(word) for word in match["values"].split())
+    except ValueError as error:
+        raise OutputNotUnderstood(f"tensor {name}: its values are not numbers") from error
+    if not all(math.isfinite(value) for value in values):
+        raise OutputNotUnderstood(f"tensor {name} has values that are not finite")
+    if size != count * _FLOAT_BYTES:
+        raise OutputNotUnderstood(
+            f"tensor {name}: {size} bytes for {count} elements; the demo prints 32-bit floats"
+        )
+    if not min(count, _LEAST_SHOWN) <= len(values) <= count or not values:
+        raise OutputNotUnderstood(f"tensor {name}: {len(values)} values of {count} elements")
+    return Measure(name=f"tensor {name}", unit="1", values=values, value=median(values))
+
+
+class MindSporeBenchmarkParameters(CommandParameters):
+    """Parameters of the benchmark tool."""
+
+    loops: int = Field(10, ge=1, le=1_000_000, description="inferences that are timed")
+    warm_up_loops: int = Field(3, ge=0, le=1000, description="inferences before them")
+    threads: int | None = Field(
+        None, ge=1, le=512, description="CPU threads; default: one for each core of the board"
+    )
+
+
+class MindSporeBenchmark(_MindSpore):
+    """The benchmark tool: the time of an inference."""
+
+    intent = "benchmark"
+    told = (
+        "--modelFile={model}",
+        "--loopCount={loops}",
+        "--warmUpLoopCount={warm_up_loops}",
+        "--numThreads={threads}",
+    )
+    readers = (
+        Reader.model_validate(
+            {
+                "pattern": r"^PrepareTime = (?P<prepare>[0-9]+(?:\.[0-9]+)?) ms",
+                "optional": True,
+                "values": {"prepare": {"metric": "load", "unit": "ms"}},
+            }
+        ),
+        Reader.model_validate(
+            {
+                "pattern": r"^Model = [^\n]+, NumThreads = (?P<threads>[0-9]+), MinRunTime = "
+                + _RUN % "least" + ", MaxRuntime = " + _RUN % "most"
+                + ", AvgRunTime = " + _RUN % "mean",
+                "values": {
+                    "threads": {"metric": "threads", "unit": "number"},
+                    "least": {"metric": "inference_min", "unit": "ms"},
+                    "most": {"metric": "inference_max", "unit": "ms"},
+                    "mean": {"metric": "inference_mean", "unit": "ms"},
+                },
+            }
+        ),
+    )  # fmt: skip
+
+    @override
+    def _model_of(self, names: Sequence[str]) -> type[CommandParameters]:
+        return MindSporeBenchmarkParameters
+
+    @override
+    def settle(
+        self, parameters: CommandParameters, facts: BoardFacts, model: ModelIdentity
+    ) -> Settled[CommandParameters]:
+        """One thread for each core."""
+        assert isinstance(parameters, MindSporeBenchmarkParameters)
+        if parameters.threads is not None:
+            return Settled(parameters)
+        if not facts.cores:
+            raise ConfigError(
+                "the board does not tell its cores", hint="set parameters.threads in the recipe"
+            )
+        return Settled(parameters.model_copy(update={"threads": facts.cores}))
+
+    @override
+    def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:
+        """Least, mean and greatest time of an inference, held against each other."""
+        assert isinstance(parameters, MindSporeBenchmarkParameters)
+        timing = super().parse(raw, parameters)
+        said = {measure.name: measure.value for measure in timing.measures}
+        least, mean, most = (said[f"inference_{name}"] for name in ("min", "mean", "max"))
+        if not least <= mean <= most:
+            raise OutputNotUnderstood(f"a mean of {mean} ns is not between {least} and {most} ns")
+        if parameters.threads is not None and said["threads"] != parameters.threads:
+            raise OutputNotUnderstood(
+                f"it was told {parameters.threads} threads and used {said['threads']:g}"
+            )
+        # The tool's minimum begins at 1 s: with slower inferences it is none.
+        left_out = {"threads"} | ({"inference_min"} if least == _FIRST_MINIMUM_NS else set())
+        kept = tuple(measure for measure in timing.measures if measure.name not in left_out)
+        return timing.model_copy(update={"measures": kept})

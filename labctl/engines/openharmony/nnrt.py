@@ -1,0 +1,48 @@
+"""Samples of Neural Network Runtime: programs with their model inside.
+
+What a sample prints is its author's choice, so the recipe says how to read it. What labctl knows is
+how the runtime names its failures: ``OH_NN_ReturnCode`` in ``neural_network_runtime_type.h``.
+"""
+
+import re
+from typing import ClassVar, Self
+
+from labctl.config.recipe import EngineChoice
+from labctl.engines.base import RawOutput
+from labctl.engines.command import Command
+from labctl.errors import ConfigError, LabctlError, ProgramFailed
+from labctl.records import JobStatus
+
+_FAILURE = re.compile(
+    rb"OH_NN_(?:FAILED|INVALID_PARAMETER|MEMORY_ERROR|OPERATION_FORBIDDEN|NULL_PTR|INVALID_FILE"
+    rb"|UNAVALIDABLE_DEVICE|UNAVAILABLE_DEVICE|INVALID_PATH|TIMEOUT|UNSUPPORTED)\b"
+)
+_NO_DEVICE = (b"OH_NN_UNAVALIDABLE_DEVICE", b"OH_NN_UNAVAILABLE_DEVICE")
+
+
+class NnrtSample(Command):
+    """A program that builds its model by the runtime's calls."""
+
+    name = "nnrt"
+    intent = "sample"
+    taken: ClassVar[tuple[str, ...]] = ("program", "arguments", "output", "success")
+
+    @classmethod
+    def chosen(cls, choice: EngineChoice) -> Self:
+        """The engine of a recipe; without arguments the program gets none. Raises ConfigError."""
+        cls.require_only(choice, cls.taken)
+        if choice.program is None or not choice.output:
+            raise ConfigError("the engine nnrt needs engine.program and engine.output")
+        return cls(choice.program, choice.arguments or (), choice.output, success=choice.success)
+
+    def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
+        """A failure that the runtime names counts, whatever the exit status."""
+        found = _FAILURE.search(raw.stdout + b"\n" + raw.stderr)
+        if found is None or job.outcome != "exited":
+            return super().diagnose(job, raw)
+        hint = "is there a driver of an accelerator on the board?"
+        return ProgramFailed(
+            f"Neural Network Runtime failed: {found[0].decode()}",
+            hint=hint if found[0] in _NO_DEVICE else None,
+            details=(raw.stdout + b"\n" + raw.stderr)[-2000:].decode(errors="replace"),
+        )
