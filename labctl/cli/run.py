@@ -76,7 +76,7 @@ class RunView(Observer):
         self._step: tuple[str, Step] | None = None
         self._overall: Step | None = None
         self._trial: Step | None = None
-        self._trial_began = 0.0
+        self._trial_began = self._text_began = 0.0
         self._link_lost = False
         self._not_run: set[str] = set()
 
@@ -104,14 +104,22 @@ class RunView(Observer):
         if self._overall is None:
             self._overall = self._view.open("all trials", total)
         self._trial = self._view.open(f"trial {trial.number}/{total} {trial.slug}", expected_s)
-        self._trial_began = time.monotonic()
+        self._trial_began = self._text_began = time.monotonic()
 
     def trial_progress(self, progress: JobProgress) -> None:
-        """How long it runs, and how much text there is."""
+        """Its phase, and how much text there is at which rate; asked every five seconds at most."""
         self._link_lost = False
-        if self._trial:
-            text = f"{progress.stdout_bytes or 0} bytes of text"
-            self._trial.update(time.monotonic() - self._trial_began, note=text)
+        if self._trial is None:
+            return
+        now, count = time.monotonic(), progress.stdout_bytes or 0
+        if not count:
+            self._text_began = now
+            text = "loading, or reading the prompt"
+        else:
+            took = now - self._text_began
+            rate = f", {count / took:.1f} bytes/s" if took > 1 else ""
+            text = f"{count} bytes of text{rate}"
+        self._trial.update(now - self._trial_began, note=text)
 
     def link_lost(self, error: InfraError) -> None:
         """One line each time, however often it is tried again."""

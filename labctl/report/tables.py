@@ -8,6 +8,7 @@ from rich.table import Table
 
 from labctl.records import Execution, GateRecord, ModelIdentity, RunRecord, TrialRecord, TrialState
 from labctl.report.details import print_details
+from labctl.report.reasons import reasons
 from labctl.report.whole import print_whole
 from labctl.runs.summary import VariantSummary, summarise
 from labctl.units import digits, duration, size
@@ -35,7 +36,8 @@ def print_timing_table(
         table.add_row(*_cells(row))
     print_whole(console, table)
     print_details(console, rows)
-    for line in [*_gates(gates), *_notes(rows, run)]:
+    said = [escape(line) for line in reasons(run, trials)]
+    for line in [*_gates(gates), *said, *_notes(rows, run)]:
         console.print(line, highlight=False, soft_wrap=True)
 
 
