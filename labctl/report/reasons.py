@@ -1,4 +1,4 @@
-"""What a table cannot show of a run: why its numbers are what they are, and how far to trust them."""
+"""What a table cannot show of a run: why its numbers are what they are, what to trust."""
 
 from collections.abc import Iterator, Sequence
 
