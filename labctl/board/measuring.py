@@ -19,7 +19,7 @@ from labctl.board.agent import BoardAgent
 from labctl.board.job import STDOUT, JobSpec
 from labctl.board.sections import NEAREST, SECTION, sections
 from labctl.errors import OutputNotUnderstood, ProgramFailed
-from labctl.records import CpuClock, MemoryRate, StorageRate
+from labctl.records import CpuClock, JobStatus, MemoryRate, StorageRate
 from labctl.records.base import Record
 from labctl.transport import Transport, board_error, remote_words, require
 
@@ -133,22 +133,21 @@ class Measuring:
         lines = told.get("device", "").strip().splitlines()
         return _clocks(told.get("clocks", "")), lines[-1].split()[0] if len(lines) > 1 else None
 
-    def _bench(self, answer: type[_Answer], words: tuple[str, ...], seconds: float) -> _Answer:
+    def job(self, argv: tuple[str, ...], timeout_s: float) -> tuple[JobStatus, dict[str, bytes]]:
+        """Run a program as a job that leaves nothing on the board: its end, and its files."""
         directory = self._agent.job_directory(f"probe-{secrets.token_hex(8)}")
-        timeout_s = seconds + _BESIDES_SECONDS
-        spec = JobSpec(
-            directory,
-            (self._agent.path, *words, "--seconds", f"{seconds:g}"),
-            timeout_s,
-            self._epoch,
-            self._lease_path,
-        )
-        started = self._agent.start(spec)
-        status = self._agent.wait(started, timeout_s=timeout_s)
+        spec = JobSpec(directory, argv, timeout_s, self._epoch, self._lease_path)
+        status = self._agent.wait(self._agent.start(spec), timeout_s=timeout_s)
         with tempfile.TemporaryDirectory(prefix="labctl-probe-") as local:
             pulled = self._agent.collect(directory, Path(local), status=status)
-            said = pulled[STDOUT].read_bytes() if STDOUT in pulled else b""
+            files = {name: path.read_bytes() for name, path in pulled.items()}
         self._agent.remove(directory)
+        return status, files
+
+    def _bench(self, answer: type[_Answer], words: tuple[str, ...], seconds: float) -> _Answer:
+        argv = (self._agent.path, *words, "--seconds", f"{seconds:g}")
+        status, files = self.job(argv, seconds + _BESIDES_SECONDS)
+        said = files.get(STDOUT, b"")
         if status.exit_status != 0:
             raise self._failure(words[0], said, status.error or f"it {status.outcome}")
         return self._understood(answer, said)

@@ -1,6 +1,7 @@
 """``labctl boards probe``."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -12,16 +13,30 @@ from labctl.cli.root import Invocation
 from labctl.cli.run import RunView
 from labctl.records import BoardProbe, StorageRate
 from labctl.runs.probing import probe_board
-from labctl.units import size
+from labctl.units import digits, size
 
 
 @click.command(epilog="Example: labctl boards probe rk1 --full")
 @click.option("--full", is_flag=True, help="Measure longer, with a file of 1 GiB.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A small GGUF file: measure the arithmetic with its quantisation too.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the probe as JSON.")
 @click.argument("board", required=False)
 @click.pass_obj
-def probe(invocation: Invocation, *, board: str | None, full: bool, as_json: bool) -> None:
-    """Measure what a board can do: memory and storage bandwidth.
+def probe(
+    invocation: Invocation,
+    *,
+    board: str | None,
+    full: bool,
+    models: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    """Measure what a board can do: memory, storage, arithmetic.
 
     Takes the board's lease for about half a minute, with --full for two. Predictions and bounds
     stand on the last probe, which is kept in the lab's boards/BOARD/. What got slower since the
@@ -31,7 +46,7 @@ def probe(invocation: Invocation, *, board: str | None, full: bool, as_json: boo
     chosen = lab.board(board)
     with ProgressView() as view, connect_board(chosen) as transport:
         shown = RunView(view)
-        found, path = probe_board(lab, chosen, transport, shown, full=full)
+        found, path = probe_board(lab, chosen, transport, shown, full=full, models=models)
         shown.end_step()
     if as_json:
         click.echo(found.model_dump_json(indent=2))
@@ -39,7 +54,7 @@ def probe(invocation: Invocation, *, board: str | None, full: bool, as_json: boo
     console = Console()
     for line in _summary(found):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if found.memory or found.storage:
+    if found.memory or found.storage or found.compute:
         console.print(_table(found))
     for slow in found.slower:
         click.echo(f"SLOWER: {slow.what}: {size(slow.now)}/s, before {size(slow.before)}/s")
@@ -84,6 +99,10 @@ def _table(probe: BoardProbe) -> Table:
             f"{size(rate.bytes_per_second)}/s",
             _uncached(rate),
         )
+    for compute in probe.compute:
+        weights = compute.weights_per_second
+        told = "-" if weights is None else f"{digits(weights / 1e9)} G weights/s"
+        table.add_row(f"decode, {compute.quantization}", str(compute.threads), told, "")
     return table
 
 

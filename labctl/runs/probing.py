@@ -29,8 +29,9 @@ def probe_board(
     """Probe a board under its lease; the probe and the file it is kept in.
 
     ``models`` are small GGUF files of this host: llama-bench runs each, for the rate of the board's
-    arithmetic with its quantisation. The probe is compared with the last one of the same execution. What the board refuses to have measured
-    is a note of the probe. Raises what :func:`hold_board` raises, LinkError, LeaseLost, HostError.
+    arithmetic with its quantisation. The probe is compared with the last one of the same execution.
+    What the board refuses to have measured is a note of it. Raises ConfigError (a model, or
+    llama-bench is not there), what :func:`hold_board` raises, LinkError, LeaseLost, HostError.
     """
     ceilings = [prepare_ceiling(path, board, lab.root, observer) for path in models]
     with hold_board(board, transport, lab_root=lab.root, on_sent=sending(observer)) as session:

@@ -15,7 +15,7 @@ from jobs import Job
 pytestmark = pytest.mark.bench
 
 ROUNDS = 15
-TOKENS = 150
+TOKENS = 100
 #: The same work for each token, however long it takes: about 20 ms.
 PROGRAM = """
 import os, sys, time
