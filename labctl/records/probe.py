@@ -46,7 +46,7 @@ class StorageRate(Record):
 
 
 class ComputeRate(Record):
-    """llama-bench on a small model that stays in memory: what the arithmetic allows.
+    """llama-bench on a small model that stays in memory: what the arithmetic allows, at its best.
 
     A token's time can be no shorter than the model's weights divided by ``weights_per_second``.
     """
