@@ -125,6 +125,9 @@ def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) ->
         )
     engine = make_engine(recipe.engine)
     artifact, tool, program = _program(engine, recipe, lab_root)
+    # Small things first: a model may take hours to come.
+    prompt = recipe.prompt_text(lab_root)
+    files = {name: describe(lab_root / path) for name, path in recipe.files.items()}
     models = resolve(
         recipe.models,
         recipe.measured_models(),
@@ -140,8 +143,8 @@ def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) ->
         tool,
         program,
         models,
-        recipe.prompt_text(lab_root),
-        {name: describe(lab_root / path) for name, path in recipe.files.items()},
+        prompt,
+        files,
     )
 
 

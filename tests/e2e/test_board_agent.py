@@ -51,7 +51,7 @@ def set_up(link: Transport, workdir: str) -> Desk:
     facts = probe(link, workdir=workdir, timeout=20)
     store = BoardStore(link, workdir)
     wanted = agent_object(facts, agent_builds.agent)
-    path = deploy(store, plan(store, [wanted], facts))[wanted.sha256]
+    path = deploy(store, plan(store, [wanted]))[wanted.sha256]
     agent = BoardAgent(link, path, workdir)
     return Desk(link, workdir, store, agent, agent.refine(facts))
 
@@ -206,7 +206,7 @@ def test_arm64_jobs_run_behind_the_emulator(tmp_path: Path) -> None:
         desk = set_up(link, str(board.workdir))
         assert desk.facts.execution is Execution.EMULATED
         item = describe(agent, executable=True)
-        program = deploy(desk.store, plan(desk.store, [item], desk.facts))[item.sha256]
+        program = deploy(desk.store, plan(desk.store, [item]))[item.sha256]
         typed = link.run(f"{program} hash {program}", timeout=20)
         digest = hashlib.sha256(agent.read_bytes()).hexdigest()
         assert typed.text.startswith(digest)
@@ -225,7 +225,7 @@ def test_an_arm64_program_on_a_board_without_arm64_is_a_wrong_target(tmp_path: P
     ):
         desk = set_up(link, str(board.workdir))
         item = describe(agent_builds.agent("aarch64"), executable=True)
-        program = deploy(desk.store, plan(desk.store, [item], desk.facts))[item.sha256]
+        program = deploy(desk.store, plan(desk.store, [item]))[item.sha256]
         with pytest.raises(ConfigError, match="xec format"):
             desk.agent.start(desk.spec("one", program, "version"))
         with pytest.raises(ConfigError, match="cannot execute the agent"):

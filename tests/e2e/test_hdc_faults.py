@@ -196,11 +196,10 @@ def test_text_that_is_no_command_is_the_users_error(link: HdcTransport) -> None:
             link.run(text, timeout=5)
 
 
-def test_long_commands_are_refused_and_fairly_long_ones_run(link: HdcTransport) -> None:
-    word = "x" * 59_000
-    assert link.run(f"echo {word}", timeout=5).output == f"{word}\n".encode()
-    with pytest.raises(ConfigError, match="too long"):
-        link.run(f"echo {word}{word}", timeout=5)
+def test_commands_of_any_length_run(link: HdcTransport) -> None:
+    for length in (59_000, 200_000):
+        word = "x" * length
+        assert link.run(f"echo {word}", timeout=10).output == f"{word}\n".encode()
 
 
 def test_output_without_an_end_is_bounded(
