@@ -51,8 +51,11 @@ def _python() -> Iterator[Finding]:
     )
 
 
-def _local_builder() -> Iterator[Finding]:
-    for package in ("cmake", "ninja", "ziglang"):
+def _builders() -> Iterator[Finding]:
+    local = "building tools on this host (no root needed)"
+    needed = [(name, Importance.NEEDED, local, "build") for name in ("cmake", "ninja", "ziglang")]
+    over_ssh = ("fabric", Importance.OPTIONAL, "building tools on another host", "ssh")
+    for package, importance, used_for, extra in (*needed, over_ssh):
         try:
             detail, found = importlib.metadata.version(package), True
         except importlib.metadata.PackageNotFoundError:
@@ -60,10 +63,10 @@ def _local_builder() -> Iterator[Finding]:
         yield Finding(
             package,
             found,
-            Importance.NEEDED,
+            importance,
             detail,
-            "building tools on this host (no root needed)",
-            "pip install 'labctl[build]'",
+            used_for,
+            f"pip install 'labctl[{extra}]'",
         )
 
 
@@ -71,7 +74,7 @@ def _programs() -> Iterator[Finding]:
     foreign = platform.machine() != "aarch64"
     table = [
         ("git", "sources given as --git, and the lab's revision in run.json", "git"),
-        ("podman", "builds in containers (docker does too)", "podman"),
+        ("podman", "builds in containers (without it: docker)", "podman"),
         ("mksh", "the shell of a virtual board (without it: this host's sh)", "mksh"),
         ("toybox", "the commands of a virtual board (without it: this host's)", "toybox"),
     ]
@@ -134,7 +137,7 @@ def _nearest_existing(path: Path) -> Path:
 
 _CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
-    _local_builder,
+    _builders,
     _programs,
     _hdc,
     _places,
