@@ -99,7 +99,7 @@ def section_sizes(artifacts: Sequence[Artifact]) -> dict[str, list[Difference]]:
 def _flat(artifact: Artifact) -> Flat:
     manifest = artifact.manifest.model_dump(mode="json", exclude=set(_INCIDENTAL))
     for tool in manifest["tools"].values():
-        del tool["sections"], tool["built"]
+        del tool["sections"], tool["built"], tool["rules"]
         for use in (tool["isa"] or {}).pop("dispatched", ()):
             guarded = tool["isa"].setdefault("guarded", {})
             for extension in use["extensions"]:
