@@ -235,8 +235,8 @@ static int parse_receive(char **words)
     if (!receive.file || !receive.target || receive.size == UINT64_MAX || !receive.chunk_bytes ||
         *words)
         return fail(EXIT_USAGE, "usage", "receive needs --file, --target, --size and --chunk");
-    if (receive.chunk_bytes > MAX_CHUNK_BYTES || receive.size / receive.chunk_bytes >= UINT32_MAX)
-        return fail(EXIT_USAGE, "usage", "chunks of at most %d bytes, and fewer than 2^32",
+    if (receive.chunk_bytes > MAX_CHUNK_BYTES || receive.size / receive.chunk_bytes >= INT32_MAX)
+        return fail(EXIT_USAGE, "usage", "chunks of at most %d bytes, and fewer than 2^31",
                     MAX_CHUNK_BYTES);
     receive.mode = executable ? 0755 : 0644;
     return command_receive(&receive);

@@ -153,6 +153,7 @@ int partial_open(struct partial *partial)
         return refuse(partial, error);
     if (access(partial->target, F_OK) == 0) {
         unlink(partial->path);
+        unlink(journal); /* there after a power cut between its end and this one */
         return fail(EXIT_PUBLISHED, "published", "%s is there", partial->target);
     }
     partial->journal = open(journal, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -25,8 +25,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "agent.h"
@@ -35,13 +35,9 @@
 #include "sha256.h"
 #include "util.h"
 
-#define TOKEN_BYTES 32
-#define TOKEN_DIGITS (2 * TOKEN_BYTES)
 /* Hashed while it is still in the CPU's cache. */
 #define PIECE_BYTES (256 << 10)
 #define RECEIVE_BUFFER_BYTES (4 << 20)
-/* A stranger on the board's loopback gets no longer than this to say the token. */
-#define TOKEN_MS 5000
 
 struct receiver {
     struct partial partial;
@@ -72,6 +68,7 @@ static bool take(int fd, void *data, size_t length, int ms)
     return true;
 }
 
+/* False at the peer's end, an error, or when it takes nothing for too long. */
 static bool give(int fd, const void *data, size_t length)
 {
     const unsigned char *next = data;
@@ -168,49 +165,19 @@ static void converse(struct receiver *receiver)
     }
 }
 
-/* The token's digits, compared in a time that does not depend on them. */
-static bool knows_token(const struct receiver *receiver)
-{
-    char said[TOKEN_DIGITS];
-    unsigned char differs = 0;
-    if (!take(receiver->peer, said, sizeof said, TOKEN_MS))
-        return false;
-    for (int i = 0; i < TOKEN_DIGITS; i++)
-        differs |= (unsigned char)(said[i] ^ receiver->token[i]);
-    return differs == 0;
-}
-
+/* One conversation with whoever knows the token. A peer that takes nothing for as long as one that
+ * says nothing is given up as well: the file would stay locked. */
 static void serve(struct receiver *receiver)
 {
-    const int64_t end = monotonic_ns() + (int64_t)receiver->idle_ms * NS_PER_MS;
-    for (;;) {
-        int64_t left = (end - monotonic_ns()) / NS_PER_MS;
-        struct pollfd waiting = { .fd = receiver->listener, .events = POLLIN };
-        int ready = left > 0 ? poll(&waiting, 1, (int)left) : 0;
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (ready <= 0)
-            return;
-        receiver->peer = accept4(receiver->listener, NULL, NULL, SOCK_CLOEXEC);
-        if (receiver->peer < 0)
-            continue;
-        bool known = knows_token(receiver);
-        if (known)
-            converse(receiver);
-        close(receiver->peer);
-        if (known)
-            return;
-    }
-}
-
-static bool make_token(char token[TOKEN_DIGITS + 1])
-{
-    unsigned char random[TOKEN_BYTES];
-    if (getrandom(random, sizeof random, 0) != sizeof random)
-        return false;
-    for (int i = 0; i < TOKEN_BYTES; i++)
-        snprintf(token + 2 * i, 3, "%02x", random[i]);
-    return true;
+    const struct timeval patience = { .tv_sec = receiver->idle_ms / 1000,
+                                      .tv_usec = receiver->idle_ms % 1000 * 1000 };
+    receiver->peer = admit(receiver->listener, receiver->token, receiver->idle_ms);
+    close(receiver->listener);
+    if (receiver->peer < 0)
+        return;
+    setsockopt(receiver->peer, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    converse(receiver);
+    close(receiver->peer);
 }
 
 /* A listening socket on a free port of loopback; -1 with errno set. */
@@ -224,7 +191,7 @@ static int listen_on_loopback(uint16_t *port)
     if (fd < 0)
         return -1;
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-    if (bind(fd, (struct sockaddr *)&address, size) != 0 || listen(fd, 4) != 0 ||
+    if (bind(fd, (struct sockaddr *)&address, size) != 0 || listen(fd, 16) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &size) != 0) {
         int error = errno;
         close(fd);

@@ -1,5 +1,5 @@
-/* The parts of `agent receive`: the file with its journal (partial.c), the conversation
- * (receive.c). */
+/* The parts of `agent receive`: who may talk (admit.c), the conversation (receive.c), the file with
+ * its journal (partial.c). */
 #ifndef LABCTL_RECEIVE_H
 #define LABCTL_RECEIVE_H
 
@@ -8,6 +8,12 @@
 #include <stdint.h>
 
 #define DIGEST_BYTES 32
+#define TOKEN_DIGITS 64
+
+/* A new token, of hexadecimal digits. False with errno set. */
+bool make_token(char token[TOKEN_DIGITS + 1]);
+/* The socket of the first who says the token to a listening one; -1 when nobody does within ms. */
+int admit(int listener, const char *token, int ms);
 
 /* A file that arrives in chunks, and the journal beside it that says which ones are there. */
 struct partial {
