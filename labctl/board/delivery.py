@@ -115,9 +115,9 @@ class _Delivery:
                 )
             except _LOSSES:
                 # As long as each round brings something, a shaky link gets there.
-                if self.tally.present_bytes <= best:
+                if self.tally.most_bytes <= best:
                     raise
-                best = self.tally.present_bytes
+                best = self.tally.most_bytes
             except _Busy:
                 self._await_the_other()
 

@@ -47,9 +47,13 @@ class Receiver:
 
 @dataclass
 class Tally:
-    """What of a file is on the board, and what crossed the link for it; over all attempts."""
+    """What of a file is on the board, and what crossed the link for it; over all attempts.
+
+    ``most_bytes`` is the most that was present in any of them.
+    """
 
     present_bytes: int = 0
+    most_bytes: int = 0
     sent_bytes: int = 0
 
 
@@ -114,6 +118,8 @@ class _Talk:
         self._send(token.encode())
         while (kind := self._take(1)) == b"G":
             (index,) = _NUMBER.unpack(self._take(_NUMBER.size))
+            if index >= self.source.count:
+                raise self._odd(kind)
             self.here[index] = self._take(_DIGEST_BYTES)
         if kind != b"R":
             raise self._odd(kind)
@@ -170,6 +176,7 @@ class _Talk:
 
     def _arrived(self, index: int) -> None:
         self.tally.present_bytes += self.source.length(index)
+        self.tally.most_bytes = max(self.tally.most_bytes, self.tally.present_bytes)
         self.progress(self.tally.present_bytes)
 
     def _send(self, data: bytes | memoryview) -> None:
