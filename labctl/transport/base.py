@@ -230,7 +230,10 @@ class Transport(ABC):
         raise self._cannot("have system partitions remounted")
 
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
-        """The board's log, as it comes, until ``timeout`` seconds are over or the log ends."""
+        """The board's log, as it comes, until ``timeout`` seconds are over or the log ends.
+
+        Raises RemoteExit when the board's ``hilog`` fails, LinkError, BoardError.
+        """
         del words, timeout, write
         raise self._cannot("give a log: it has no hilog")
 

@@ -5,7 +5,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,16 +162,11 @@ class HdcTransport(Transport):
         return hdc.remount(self._connected(), timeout=timeout)
 
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
-        """The board's log; see :class:`Transport`. With ``words`` its program is run with them."""
+        """The board's log; see :class:`Transport`. hdc's own request for it has no exit status."""
+        command = remote_words("hilog", *words)
         with suppress(CommandTimeout):
-            if words:
-                command = remote_words("hilog", *words)
-                status = self.stream(command, timeout=timeout, write=write)
-                CommandResult(command, status, b"", 0).check()
-                return
-            with closing(hdc.hilog(self._connected(), timeout=timeout)) as pieces:
-                for piece in pieces:
-                    write(piece)
+            status = self.stream(command, timeout=timeout, write=write)
+            CommandResult(command, status, b"", 0).check()
 
     @contextmanager
     def interact(self, *, timeout: float) -> Iterator[Terminal]:

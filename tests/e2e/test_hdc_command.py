@@ -252,6 +252,12 @@ def test_the_log_of_a_board_is_captured(owner: Person) -> None:
     assert (owner.folder / "log").read_text() == "log -x\n"
 
 
+def test_a_board_without_a_log_is_no_empty_log(person: Person) -> None:
+    done = person.run("hilog", "--timeout", "5")
+    assert done.exit_status == 1, done.text
+    assert b"status 127" in done.stderr
+
+
 def test_boards_are_listed(owner: Person) -> None:
     done = owner.run("list", "--json")
     (listed,) = json.loads(done.stdout)

@@ -8,6 +8,7 @@ import click
 
 from labctl.cli.hdc.target import Choice
 from labctl.cli.progress import ProgressView, Step
+from labctl.errors import printable
 from labctl.transport import Delivered, receive, send
 from labctl.units import size
 
@@ -98,6 +99,6 @@ def _shown(what: str) -> Iterator[Step]:
 def _tell(done: Delivered) -> None:
     copied = done.copied
     for name in copied.skipped:
-        click.echo(f"left out: {name} (neither a file nor a directory)", err=True)
+        click.echo(f"left out: {printable(name)} (neither a file nor a directory)", err=True)
     files = "1 file" if copied.files == 1 else f"{copied.files} files"
-    click.echo(f"{done.path}: {files}, {size(copied.size_bytes)}, proven by hash")
+    click.echo(f"{printable(done.path)}: {files}, {size(copied.size_bytes)}, proven by hash")

@@ -10,7 +10,7 @@ import click
 from labctl.cli.hdc.target import Choice
 from labctl.cli.lab import connect_board
 from labctl.config.lab import HDC_SERVER
-from labctl.errors import InfraError, LinkRefused, NotAuthorised
+from labctl.errors import InfraError, LinkRefused, NotAuthorised, printable
 from labctl.transport import Transport, boot_id, find_server
 
 _TIMEOUT_SECONDS = 10.0
@@ -72,7 +72,7 @@ def list_boards(choice: Choice, as_json: bool) -> None:
     width = max((len(listed.target) for listed in found), default=0)
     for listed in found:
         line = f"{listed.target:{width}}  {listed.state:12}  {listed.way}  {listed.detail}"
-        click.echo(line.rstrip())
+        click.echo(printable(line.rstrip()))
 
 
 def _of_server(server: str) -> list[Listed]:

@@ -1,6 +1,5 @@
 """``labctl hdc reboot``, ``hilog`` and ``mount``."""
 
-import sys
 from pathlib import Path
 
 import click
@@ -8,6 +7,7 @@ import click
 from labctl.cli.hdc.shell import NO_LIMIT_SECONDS
 from labctl.cli.hdc.target import Choice
 from labctl.cli.output import write_output
+from labctl.errors import printable
 from labctl.files import host_writes
 from labctl.transport import Reboot, reboot
 
@@ -70,4 +70,4 @@ def mount(choice: Choice) -> None:
     """Make system partitions writable."""
     with choice.connected() as transport:
         said = transport.remount(timeout=_ANSWER_SECONDS)
-    click.echo(said, file=sys.stdout)
+    click.echo(printable(said))
