@@ -1,5 +1,7 @@
 """Forwarded connections, the host's end, against boards that are played by hand."""
 
+import errno
+import os
 import socket
 import threading
 import time
@@ -319,6 +321,47 @@ def test_a_user_who_reads_nothing_is_cut_and_the_others_go_on(
         began = time.monotonic()
         assert ask(rule.port, b"still here") == b"STILL HERE"
         assert time.monotonic() - began < 5
+        assert was_reset(lazy)
+
+
+def breaking(pieces: int) -> Callable[[RawPeer], None]:
+    """A board that is lost after so many pieces of an answer."""
+
+    def board(peer: RawPeer) -> None:
+        channel = take_rule(peer)
+        _, command, data = peer.receive()
+        assert command == SLAVE
+        peer.send(channel, MASTER, data[:4])
+        for _ in range(pieces):
+            peer.send(channel, DATA, data[:4] + bytes(60_000))
+
+    return board
+
+
+def test_what_a_lost_link_cut_short_never_looks_complete() -> None:
+    for pieces in range(1, 41):  # the loss meets the user in all states
+        with (
+            scripted_board(breaking(pieces)) as port,
+            connect(port) as session,
+            session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+            socket.create_connection(("127.0.0.1", rule.port), timeout=10) as user,
+        ):
+            assert was_reset(user), pieces
+
+
+def test_a_host_without_another_descriptor_cuts_a_user_who_has_to_be_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def exhausted(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("labctl.hdc.host.forwarded.os.eventfd", exhausted)
+    with (
+        scripted_board(breaking(200)) as port,
+        connect(port) as session,
+        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        socket.create_connection(("127.0.0.1", rule.port), timeout=10) as lazy,
+    ):
         assert was_reset(lazy)
 
 

@@ -1,6 +1,8 @@
 """One forwarded connection: a socket of this host, carried to a context of the board and back."""
 
 import logging
+import os
+import select
 import socket
 import struct
 import threading
@@ -55,7 +57,8 @@ class Connection:
         self._changed = threading.Condition()
         self._state = _State.OPENING
         self._is_freed_by_board = False
-        self._is_giving = False
+        #: Readable once the wait for the user to take more is in vain.
+        self._wake: int | None = None
         self._queue: deque[bytes] = deque()
         self._waiting_bytes = 0
 
@@ -111,14 +114,15 @@ class Connection:
                 return
             self._state = _State.OVER
             self._changed.notify_all()
+            if self._wake is not None:
+                os.eventfd_write(self._wake, 1)
             if self._socket is None:
                 return
             with suppress(OSError):  # it is gone already
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
                 # Wakes who reads, and tells the user nothing: the reset comes when it is closed.
+                # (Shutting the other direction would: it looks like the end of all there was.)
                 self._socket.shutdown(socket.SHUT_RD)
-                if self._is_giving:
-                    self._socket.shutdown(socket.SHUT_WR)
 
     def carry(self) -> None:
         """Open the connection, and carry its bytes until either end has enough."""
@@ -167,25 +171,55 @@ class Connection:
         """Give the user what comes from the board, then wake the reading thread for the end."""
         with suppress(OSError):  # the user has enough
             while (data := self._next()) is not None:
-                sock.sendall(data)
+                if not self._push(sock, memoryview(data)):
+                    break
             if self._state is not _State.OVER:
                 sock.shutdown(socket.SHUT_WR)
         with self._changed:
-            self._is_giving = False
             if self._state is not _State.OVER:
                 self._state = _State.OVER
                 self._changed.notify_all()
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RD)
 
+    def _push(self, sock: socket.socket, data: memoryview) -> bool:
+        """Give the user all of some bytes; False when the connection was cut before."""
+        while data:
+            try:
+                data = data[sock.send(data, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                if not self._wait_for_room(sock):
+                    return False
+        return True
+
+    def _wait_for_room(self, sock: socket.socket) -> bool:
+        """Wait until the user takes more, or the connection is cut; False when it was before."""
+        with self._changed:
+            if self._state is _State.OVER:
+                return False
+            try:
+                self._wake = wake = os.eventfd(0, os.EFD_CLOEXEC)
+            except OSError as error:
+                _log.warning("a forwarded connection is cut: %s", error)
+                self.cut()
+                return False
+        try:
+            poll = select.poll()
+            poll.register(sock, select.POLLOUT)
+            poll.register(wake, select.POLLIN)
+            poll.poll()
+        finally:
+            with self._changed:
+                self._wake = None
+            os.close(wake)
+        return True  # cut or not is looked at before each wait
+
     def _next(self) -> bytes | None:
         with self._changed:
-            self._is_giving = False
             self._changed.wait_for(lambda: self._queue or self._state is not _State.OPEN)
             if self._state is _State.OVER or not self._queue:
                 return None
             data = self._queue.popleft()
             self._waiting_bytes -= len(data)
-            self._is_giving = True
             self._changed.notify_all()
             return data
