@@ -13,6 +13,7 @@ def schema(kind: Kind) -> None:
     """Print the JSON Schema of a file format.
 
     KIND is the file: a recipe, a lab's devices.yaml or models.yaml, or a target.yaml of
-    toolchains/. Editors complete and check with it: put `# yaml-language-server: $schema=recipe.schema.json` on top.
+    toolchains/. Editors complete and check with it: put
+    `# yaml-language-server: $schema=recipe.schema.json` on top.
     """
     click.echo(json.dumps(json_schema(kind), indent=2))

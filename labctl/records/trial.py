@@ -92,7 +92,7 @@ class Check(Record):
 
 
 class ConditionRecord(Record):
-    """One thing that the recipe asked of the board's state. ``ok`` None = it cannot be had there."""
+    """One thing that the recipe asked of the board's state. ``ok`` None = not to be had there."""
 
     name: str
     wanted: str

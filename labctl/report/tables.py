@@ -91,7 +91,6 @@ _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
 
 def _cells(row: VariantSummary) -> tuple[str, ...]:
     model = row.model
-    requantized = f" (from {model.requantized_from})" if model.requantized_from else ""
     planned = row.trials_ok + row.trials_failed + row.trials_skipped
     spread = (
         f"{duration(row.token_p10_ns)} - {duration(row.token_p90_ns)}" if row.token_p50_ns else "-"

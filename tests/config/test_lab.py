@@ -242,8 +242,11 @@ BAD_LABS = {
     ),
     "jump in a circle": (
         TWO_BOARDS + "  two: {address: a, jump: three}\n  three: {address: a, jump: two}\n",
-        "12:27: build_hosts.two.jump: goes round in a circle: two -> three -> two\n"
-        "devices.yaml:13:29: build_hosts.three.jump: goes round in a circle: three -> two -> three",
+        (
+            "12:27: build_hosts.two.jump: goes round in a circle: two -> three -> two\n"
+            "devices.yaml:13:29: build_hosts.three.jump: goes round in a circle:"
+            " three -> two -> three"
+        ),
     ),
     "misspelt key": (
         board(taget="rk3568"),

@@ -120,15 +120,15 @@ BAD_RECIPES = {
     "two sources": (
         changed("  base: {", "  base: {file: x, "),
         (
-            "5:9: models.base: a model comes from exactly one of file, url, hub, pypi, derive or lab;"
-            " this one has file and pypi"
+            "5:9: models.base: a model comes from exactly one of file, url, hub, pypi,"
+            " derive or lab; this one has file and pypi"
         ),
     ),
     "no source": (
         RECIPE.replace(f'{{pypi: {{package: p, version: "1.0", sha256: "{SHA256}"}}}}', "{}"),
         (
-            "5:9: models.base: a model comes from exactly one of file, url, hub, pypi, derive or lab;"
-            " this one has none"
+            "5:9: models.base: a model comes from exactly one of file, url, hub, pypi,"
+            " derive or lab; this one has none"
         ),
     ),
     "hash": (

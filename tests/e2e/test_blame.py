@@ -33,11 +33,13 @@ def kept(lab: LabUnderTest, kind: str) -> None:
     assert report.exit_status == 0
     assert "ended early (infra): " in report.text
     trials = json.loads(lab.run("report", "--json").text)["trials"]
-    assert [trial["state"] for trial in trials] == ["ok"] * (len(trials) - 1) + ["failed"]
-    assert len(trials) > 1
-    assert trials[0]["timing"]["generated_tokens"] == 24
-    assert trials[-1]["failure"]["blame"] == "infra"
-    assert f"{len(trials) - 1}/{len(trials)}" in report.text
+    # The way may go while a finished trial is tidied up: then no other one had begun.
+    good = [trial for trial in trials if trial["state"] == "ok"]
+    cut = trials[len(good) :]
+    assert good == trials[: len(good)]
+    assert good[0]["timing"]["generated_tokens"] == 24
+    assert [(t["state"], t["failure"]["blame"]) for t in cut] in ([], [("failed", "infra")])
+    assert f"{len(good)}/{len(trials)}" in report.text
 
 
 def test_the_board_is_killed_in_mid_run(lab: LabUnderTest) -> None:
@@ -145,7 +147,7 @@ def test_the_board_does_not_know_this_host(lab: LabUnderTest) -> None:
     with scripted_board(refuse) as port:
         write_devices(lab.root, f"127.0.0.1:{port}", lab.board.workdir)
         done = lab.run("run", lab.recipe())
-        blamed(done, 3, "infra", "does not accept this host", "not authorized", "allow this host")
+        blamed(done, 3, "infra", "denied access to this host's key", "press Allow")
         listed = lab.run("boards")
     assert (listed.exit_status, listed.text.split()[:2]) == (3, ["vb", "unauthorised"])
 
