@@ -188,7 +188,7 @@ BAD_RECIPES = {
     "order": (
         RECIPE + "order: interleave\n",
         (
-            "16:8: order: must be interleaved or grouped, not 'interleave'"
+            "16:8: order: must be interleaved, grouped or randomised, not 'interleave'"
             " (did you mean 'interleaved'?)"
         ),
     ),
@@ -264,7 +264,9 @@ BAD_OVERRIDES = {
     "threads=[1": "--set threads=[1: a ',' or ']' is missing",
     "max_time=90": "--set max_time=90: max_time: a duration needs a unit; write 90s for seconds",
     "prompt=a\udcffb": "--set 'prompt'=…: not UTF-8 text",
-    "order=\x1b[31m": "--set 'order'=…: order: must be interleaved or grouped, not '\\x1b[31m'",
+    "order=\x1b[31m": (
+        "--set 'order'=…: order: must be interleaved, grouped or randomised, not '\\x1b[31m'"
+    ),
 }
 
 
