@@ -11,7 +11,7 @@ from labs import LabUnderTest, lab_with_board
 from labctl.board.probes import latest_probe
 from labctl.records import BoardProbe, Execution
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
 
 @pytest.fixture

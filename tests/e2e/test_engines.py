@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from labs import LabUnderTest, said
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
 BENCH = """\
 name: bench

@@ -42,14 +42,14 @@ def arm64_program(text: str) -> Path:
     _need_zig()
     folder = cache_dir() / "tests"
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    with locked(folder / f"{name}.lock", timeout=250):
+    with locked(folder / f"{name}.lock", timeout=1000):
         output, source = folder / name, folder / f"{name}.c"
         if not output.exists():
             source.write_text(text)
             temporary = output.with_name(f".{name}.tmp")
             flags = zig_flags(load_target("rk3568"), None)
             words = [locate().zig, "cc", *flags, "-O2", "-static", source, "-o", temporary]
-            done = process.run(words, timeout=240, env=environment())
+            done = process.run(words, timeout=900, env=environment())
             assert done.exit_status == 0, done.tail()
             temporary.replace(output)
     return output
