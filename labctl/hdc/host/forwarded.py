@@ -17,7 +17,8 @@ from labctl.hdc.wire import Command
 
 #: What may wait for one connection's user.
 QUEUE_BYTES = 4 << 20
-#: How long the user of a full queue may take nothing.
+#: How long the user of a full queue may take nothing. Its kernel announces room only once a
+#: sixteenth of its receive buffer (6 MB at most by default) is free: some 80 kB/s is never a stall.
 STALL_SECONDS = 5.0
 #: The kernel tells of room in thirds of its buffer: a slow user must seem slow, not dead.
 _SEND_BUFFER_BYTES = 128 << 10
