@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from labctl.errors import ProtocolError
 from labctl.hdc.daemon.interference import Line, Storage, Wire
@@ -15,26 +15,38 @@ from labctl.virtual.faults import (
     Duplicate,
     Freeze,
     HalfFrame,
+    Kind,
     Lie,
     Slow,
     Timed,
     Truncate,
 )
+from labctl.virtual.injected import Injected
 from labctl.virtual.lane import Lane
 from labctl.virtual.operation import Hit, Operation, begun_by
 from labctl.virtual.storage import FaultyStorage
-
-if TYPE_CHECKING:
-    from labctl.virtual.injection import Faults
 
 #: What may wait here for a slow link before whoever writes has to wait.
 _BACKLOG_BYTES = 1 << 20
 
 
+class BoardFaults(Protocol):
+    """The faults of the board, as one of its connections sees them."""
+
+    def chosen(self, kind: Kind, text: str) -> list[Injected]:
+        """The faults that strike an operation which begins."""
+
+    def strike(self, injected: Injected, wire: "FaultyWire", channel: int) -> None:
+        """The moment of a fault has come."""
+
+    def forget(self, wire: "FaultyWire") -> None:
+        """A host is gone."""
+
+
 class FaultyWire(Wire):
     """Knows the operations under way on one connection and does to them what is due."""
 
-    def __init__(self, line: Line, faults: "Faults"):
+    def __init__(self, line: Line, faults: BoardFaults):
         super().__init__(line)
         self._faults = faults
         self._operations: dict[int, Operation] = {}
