@@ -1,5 +1,6 @@
 """The single place that waits and tries again."""
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -39,19 +40,24 @@ def retry_infra(
 ) -> T:
     """Repeat an operation that can safely be repeated, on the named infra errors only.
 
-    Waits ``interval`` seconds, doubled each time up to 10 s, and gives up after ``timeout`` seconds
-    with the last error.
+    Waits ``interval`` seconds, doubled each time up to 10 s, and gives up with the last error when
+    it fails ``timeout`` seconds after it failed first: how long it went well before counts not.
     """
+    first: list[float] = []
 
     def note(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if on_retry and isinstance(error, InfraError):
             on_retry(error)
 
+    def is_over(_state: tenacity.RetryCallState) -> bool:
+        first.append(time.monotonic())
+        return first[-1] - first[0] >= timeout
+
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(on),
         wait=tenacity.wait_exponential(multiplier=interval, max=10),
-        stop=tenacity.stop_after_delay(timeout),
+        stop=is_over,
         before_sleep=note,
         reraise=True,
     )

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,30 +180,44 @@ class BoardAgent:
         return self._look("stop", directory, _STOP_SECONDS)
 
     def collect(
-        self, directory: str, local: Path, *, status: JobStatus | None = None
+        self,
+        directory: str,
+        local: Path,
+        *,
+        status: JobStatus | None = None,
+        reattach_s: float = 120.0,
+        on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> dict[str, Path]:
         """Bring the job's files into ``local``, each proven by its hash; name -> path.
 
         What the board does not have is left out. With ``status``, the streams have to be as long as
-        it says, unless it says that they were lost. Raises LinkError, IntegrityError, HostError.
+        it says, unless it says that they were lost. A lost link is taken up again for
+        ``reattach_s``; what is here by then is not fetched twice. Raises LinkError when it stays
+        lost, IntegrityError, HostError.
         """
+        again = partial(retry_infra, on=LINK_LOSSES, timeout=reattach_s, on_retry=on_link_loss)
         names = remote_words(*JOB_FILES)
+        script = (
+            f"cd {remote_words(directory)} &&"
+            f' for name in {names}; do if [ -f "$name" ]; then echo "$name"; fi; done'
+        )
         found = require(
-            self._transport.run(
-                f"cd {remote_words(directory)} &&"
-                f' for name in {names}; do if [ -f "$name" ]; then echo "$name"; fi; done',
-                timeout=_ANSWER_SECONDS,
-            ),
+            again(lambda: self._transport.run(script, timeout=_ANSWER_SECONDS)),
             f"cannot look into {directory} on the board",
         ).text.split()
         pulled = {name: local / name for name in found}
+        here: set[str] = set()
 
         def pull(name: str) -> None:
             self._transport.pull(f"{directory}/{name}", pulled[name], timeout=_ANSWER_SECONDS)
+            here.add(name)
 
-        # Each takes a few round trips, and trials are many.
-        with ThreadPoolExecutor(len(JOB_FILES)) as pool:
-            list(pool.map(pull, found))
+        def pull_missing() -> None:
+            # Each takes a few round trips, and trials are many.
+            with ThreadPoolExecutor(len(JOB_FILES)) as pool:
+                list(pool.map(pull, pulled.keys() - here))
+
+        again(pull_missing)
         if status is not None and status.outcome not in OUTPUT_LOST:
             for name, size_bytes in (
                 (STDOUT, status.stdout_bytes),
@@ -224,6 +239,19 @@ class BoardAgent:
         require(
             self._transport.run(f"rm -rf {remote_words(directory)}", timeout=_ANSWER_SECONDS),
             f"cannot remove {directory} from the board",
+        )
+
+    def remove_others(self, prefix: str, but: str | None) -> None:
+        """Delete the directories of all jobs whose names begin so, but for the one of a name."""
+        self.job_directory(prefix)  # else it is a path
+        require(
+            self._transport.run(
+                f"cd {remote_words(self._jobs)} 2>/dev/null || exit 0\n"
+                f'for job in {remote_words(prefix)}*; do [ "$job" = {remote_words(but or "")} ]'
+                ' || rm -rf "$job" || exit 1; done',
+                timeout=_ANSWER_SECONDS,
+            ),
+            f"cannot remove jobs from {self._jobs} on the board",
         )
 
     def _launch(self, spec: JobSpec, *, again: bool) -> dict[str, Any]:

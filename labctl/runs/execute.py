@@ -116,6 +116,16 @@ def leave_nothing(bench: Bench, attempt: Attempt) -> None:
     _again(bench, lambda: bench.agent.remove(bench.job_directory(attempt)))
 
 
+def leave_nothing_else(bench: Bench, attempt: Attempt | None) -> None:
+    """Remove what earlier controllers of a run left on the board, but for an open attempt.
+
+    One that died, or lost the board, between a trial's record and :func:`leave_nothing` left it.
+    Raises LinkError when the link stays lost.
+    """
+    open_one = attempt.directory if attempt and attempt.open else None
+    _again(bench, lambda: bench.agent.remove_others(f"{bench.run_id}-", but=open_one))
+
+
 def leave_quiet(bench: Bench, attempt: Attempt) -> None:
     """End a job whose result nobody will fetch; without a link, its own time-out ends it."""
     directory = bench.job_directory(attempt)
@@ -184,7 +194,13 @@ class _Measurement:
         if not self.attempt.open:  # else it is under way
             self.surroundings = _again(bench, bench.ready)
         self.job = job = self._run_job(spec, on_progress)
-        _again(bench, lambda: agent.collect(spec.directory, folder, status=job))
+        agent.collect(
+            spec.directory,
+            folder,
+            status=job,
+            reattach_s=bench.reattach_seconds,
+            on_link_loss=bench.on_link_loss,
+        )
         _again(bench, bench.check_lease)
         return job
 

@@ -22,7 +22,7 @@ from labctl.runs.conditions import held
 from labctl.runs.conduct import known_rates
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
-from labctl.runs.execute import Bench, leave_quiet
+from labctl.runs.execute import Bench, leave_nothing_else, leave_quiet
 from labctl.runs.identities import artifact_identities, prompt_sha256
 from labctl.runs.journal import Journal
 from labctl.runs.observer import Observer
@@ -90,6 +90,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             return stand.bench(run.id, lease, foresight, resumed=journal.resumptions)
 
         bench, anew = _take_over(request, session, bench_under, journal, undone)
+        leave_nothing_else(bench, journal.attempt(undone.number) if undone else None)
         runner = Runner(
             bench=bench,
             directory=directory,

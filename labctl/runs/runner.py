@@ -77,6 +77,8 @@ class Runner:
     _began: float = field(default_factory=time.monotonic)
     _took: dict[str, float] = field(default_factory=dict)
     _failed: dict[str, int] = field(default_factory=dict)
+    #: Before another trial was to begin.
+    _lost: InfraError | None = None
 
     def run(
         self,
@@ -133,6 +135,8 @@ class Runner:
                 self._failed[record.variant] = record.number
 
     def _one(self, trial: PlannedTrial, total: int) -> TrialRecord:
+        if self._lost:
+            raise self._lost
         error: Exception | None = None
         attempt = self.journal.attempt(trial.number)
         reason = None if attempt.open else self._reason_to_skip(trial)
@@ -143,13 +147,22 @@ class Runner:
         self.directory.add(record)
         if reason is None and not (error and stays_open(error)):
             # Only now: until the record is on disk, the board's files are the only ones for sure.
-            leave_nothing(self.bench, attempt)
+            self._tidy_up(attempt)
         self.observer.trial_finished(record, total)
         if isinstance(error, JobError):
             self._failed[trial.variant.slug] = trial.number
         elif error is not None:
             raise error
         return record
+
+    def _tidy_up(self, attempt: Attempt) -> None:
+        """A board that is lost now is no trial's failure, nor the run's after its last trial."""
+        try:
+            leave_nothing(self.bench, attempt)
+        except InfraError as error:
+            self._lost = error
+            directory = self.bench.job_directory(attempt)
+            self.observer.note(f"note: {directory} stays on the board: {error.message}")
 
     def _measure(
         self, trial: PlannedTrial, total: int

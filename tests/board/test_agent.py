@@ -1,6 +1,7 @@
 """The agent's host side against scripted answers: what each failure means."""
 
 import json
+from pathlib import Path
 
 import pytest
 from answering import AnsweringTransport
@@ -14,6 +15,7 @@ from labctl.errors import (
     CommandTimeout,
     ConfigError,
     DeviceLost,
+    InfraError,
     LabctlError,
     LeaseLost,
     LinkRefused,
@@ -193,6 +195,40 @@ def test_a_job_that_vanished_is_no_result(
     board, _ = agent(STARTED, answer)
     with pytest.raises(error, match=words):
         board.wait(board.start(SPEC), timeout_s=1.5)
+
+
+class Losing(AnsweringTransport):
+    """Its link is lost once, while a file named so is fetched."""
+
+    def __init__(self, name: str):
+        super().__init__("started.json\nstatus.json\nstdout\n")
+        self.name = name
+        self.pulled: list[str] = []
+
+    def pull(self, remote: str, local: Path, **_: object) -> None:
+        self.pulled.append(local.name)
+        if local.name == self.name:
+            self.name = ""
+            raise DeviceLost("the cable is out")
+        local.write_text(remote)
+
+
+def test_what_was_fetched_before_the_link_was_lost_is_not_fetched_again(tmp_path: Path) -> None:
+    link, losses = Losing("stdout"), list[InfraError]()
+    board = BoardAgent(link, "/w/store/agent", "/w")
+    files = board.collect("/w/jobs/one", tmp_path, on_link_loss=losses.append)
+    assert {name: path.read_text() for name, path in files.items()} == {
+        name: f"/w/jobs/one/{name}" for name in ("started.json", "status.json", "stdout")
+    }
+    assert sorted(link.pulled) == ["started.json", "status.json", "stdout", "stdout"]
+    assert [loss.message for loss in losses] == ["the cable is out"]
+
+
+def test_a_link_that_stays_lost_while_files_are_fetched_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DeviceLost):
+        BoardAgent(Losing("stdout"), "/w/store/agent", "/w").collect(
+            "/w/jobs/one", tmp_path, reattach_s=0
+        )
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,17 @@ def test_a_job_comes_back_whole(desk: Desk, tmp_path: Path) -> None:
     assert desk.agent.poll(started.directory).state is JobState.ABSENT
 
 
+def test_what_a_run_left_is_removed_but_for_the_job_that_is_under_way(desk: Desk) -> None:
+    desk.agent.remove_others("run-", but=None)  # nothing is there yet
+    for name in ("run-1", "run-1-2", "run-10", "run", "other-1"):
+        desk.agent.wait(desk.agent.start(desk.spec(name, "/bin/true")), timeout_s=30)
+    desk.agent.remove_others("run-", but="run-10")
+    left = desk.link.run(f"ls {desk.workdir}/jobs", timeout=10).text.split()
+    assert sorted(left) == ["other-1", "run", "run-10"]
+    with pytest.raises(ConfigError):
+        desk.agent.remove_others("../", but=None)
+
+
 def test_waiting_ends_promptly(desk: Desk) -> None:
     started = desk.agent.start(desk.spec("one", "/bin/sleep", "1"))
     began = time.monotonic()

@@ -153,7 +153,7 @@ def job(bench: Bench, link: Transport) -> None:
     started = agent.start(JobSpec(directory, ("/bin/sh", "-c", script), 20, 1), reattach_s=5)
     status = agent.wait(started, timeout_s=20, reattach_s=5)
     assert (status.outcome, status.exit_status) == ("exited", 0)
-    files = agent.collect(directory, bench.fresh("job"), status=status)
+    files = agent.collect(directory, bench.fresh("job"), status=status, reattach_s=5)
     assert files["stdout"].read_bytes() == b"begun\nended\n"
 
 

@@ -37,6 +37,26 @@ def test_infra_trouble_ends_the_run_and_keeps_what_was_finished(setting: Setting
     assert (end.state, end.failure.kind, end.failure.blame) == ("failed", "DeviceLost", "infra")
 
 
+def test_a_board_that_is_lost_between_two_trials_cuts_none(setting: Setting) -> None:
+    setting.agent.lost_after = 2
+    with pytest.raises(DeviceLost):
+        setting.run()
+    assert setting.states == ["ok", "ok"]
+    assert len(setting.agent.started) == 2
+    end = setting.directory.end()
+    assert end is not None
+    assert end.state == "failed"
+
+
+def test_a_board_that_is_lost_after_the_last_trial_costs_nothing(setting: Setting) -> None:
+    setting.agent.lost_after = 4
+    assert setting.run().exit_status == ExitStatus.OK
+    assert setting.states == ["ok"] * 4
+    end = setting.directory.end()
+    assert end is not None
+    assert end.state == "finished"
+
+
 def test_a_bug_is_recorded_as_nobodys_result(setting: Setting) -> None:
     setting.agent.events[2] = fail(ZeroDivisionError("division by zero"))
     with pytest.raises(ZeroDivisionError):
@@ -136,14 +156,14 @@ def test_an_emulated_board_may_emulate(setting: Setting) -> None:
 
 
 def test_a_link_that_is_lost_for_a_moment_costs_nothing(setting: Setting) -> None:
-    setting.agent.blips = [DeviceLost("the cable is out")]
+    setting.agent.blips = {"remove": DeviceLost("the cable is out")}
     assert setting.run().exit_status == ExitStatus.OK
     assert setting.states == ["ok"] * 4
     assert [str(error) for error in setting.losses] == ["the cable is out"]
 
 
 def test_an_interruption_while_files_are_fetched_leaves_the_board_quiet(setting: Setting) -> None:
-    setting.agent.blips = [KeyboardInterrupt()]
+    setting.agent.blips = {"collect": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
         setting.run()
     assert setting.agent.stopped == ["/w/jobs/r-1"]

@@ -13,7 +13,7 @@ from labctl.config.recipe import Precision
 from labctl.config.variants import Variant
 from labctl.engines import Tool
 from labctl.engines.llama_cpp import LlamaCpp
-from labctl.errors import InfraError, LeaseLost
+from labctl.errors import DeviceLost, InfraError, LeaseLost
 from labctl.records import BoardFacts, Execution, JobStatus, PlanRecord, TrialRecord
 from labctl.runs.directory import RunDirectory
 from labctl.runs.execute import Bench, DeployedModel
@@ -45,7 +45,10 @@ class PlayedAgent:
     emulator: str | None = None
     endless: tuple[int, ...] = ()
     slower: dict[int, float] = field(default_factory=dict)
-    blips: list[BaseException] = field(default_factory=list)
+    #: By the step that they happen in, once.
+    blips: dict[str, BaseException] = field(default_factory=dict)
+    #: From the end of this job on nothing can be removed.
+    lost_after: int | None = None
     started: list[str] = field(default_factory=list)
     taken_over: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -72,9 +75,16 @@ class PlayedAgent:
             epoch=1,
         )
 
-    def collect(self, directory: str, local: Path, *, status: JobStatus) -> None:
-        if self.blips:
-            raise self.blips.pop()
+    def collect(
+        self,
+        directory: str,
+        local: Path,
+        *,
+        status: JobStatus,
+        reattach_s: float,
+        on_link_loss: Callable[[InfraError], None],
+    ) -> None:
+        self._blip("collect")
         slower = self.slower.get(len(self.started), 1.0)
         raw = session([b"a", b"b", b"c", b"d"], token_ms=100 * slower).raw()
         for name in ("stdout", "stderr", "timeline"):
@@ -84,7 +94,14 @@ class PlayedAgent:
         self.stopped.append(directory)
 
     def remove(self, directory: str) -> None:
+        self._blip("remove")
+        if len(self.started) == self.lost_after:
+            raise DeviceLost("the cable is out")
         self.removed.append(directory)
+
+    def _blip(self, step: str) -> None:
+        if step in self.blips:
+            raise self.blips.pop(step)
 
 
 class Setting:
