@@ -20,6 +20,9 @@ from labctl.config.yamlwords import Value
 from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 
+#: What a program calls itself when its build was told nothing.
+_UNTOLD = "unknown"
+
 
 class EngineParameters(BaseModel):
     """Base of what a recipe may set for an engine: immutable, strict, unknown keys refused."""
@@ -197,3 +200,18 @@ class Engine(ABC, Generic[P]):
     @abstractmethod
     def checks(self, timing: TimingRecord, parameters: P) -> tuple[Check, ...]:
         """What the numbers say about their own trustworthiness."""
+
+    def build_check(self, timing: TimingRecord, revision: str | None) -> Check | None:
+        """Whether the program calls itself what was built; None where it does not tell what it is.
+
+        ``revision``: of the source that the artifact was built from, where there is an artifact.
+        """
+        if timing.program_version is None:
+            return None
+        said = timing.program_version.partition(" ")[0]
+        told = said != _UNTOLD and revision is not None
+        return Check(
+            name="build",
+            ok=said == revision if told else None,
+            detail=f"the program says {said}, the artifact's source is {revision or 'not known'}",
+        )

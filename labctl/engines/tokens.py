@@ -28,17 +28,25 @@ class TokenTimes:
     span_ns: int | None
 
     @classmethod
-    def of(cls, times_ns: Sequence[int], generated: int) -> "TokenTimes":
-        """From at least one arrival of ``generated`` tokens, no fewer than arrivals."""
+    def of(
+        cls, times_ns: Sequence[int], generated: int, held: Sequence[int] | None = None
+    ) -> "TokenTimes":
+        """From at least one arrival of ``generated`` tokens, no fewer than arrivals.
+
+        ``held``: how many tokens each arrival brought, where that is known.
+        """
         gaps = tuple(late - early for early, late in pairwise(times_ns))
         unseen = generated - len(times_ns)
-        merged = merged_gaps(gaps, unseen)
+        if held is None:
+            merged = merged_gaps(gaps, unseen)
+        else:
+            merged = tuple(index for index, tokens in enumerate(held[1:]) if tokens > 1)
         flagged = set(merged)
         single = [gap for index, gap in enumerate(gaps) if index not in flagged]
         if unseen > _MOST_UNSEEN * generated:
             single = []
         span = times_ns[-1] - times_ns[0] if gaps else None
-        steps = generated - 1
+        steps = generated - (1 if held is None else held[0])
         p50, p90, p99 = (round(percentile(single, q)) if single else None for q in (50, 90, 99))
         return cls(
             gaps_ns=gaps,

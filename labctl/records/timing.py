@@ -86,7 +86,9 @@ class TimingRecord(Record):
     sampling_ns: int | None = None
     total_ns: int | None = None
     perf_format: str | None = Field(None, description="which known form of output was read")
-    program_version: str | None = Field(None, description="what the program says that it is")
+    program_version: str | None = Field(
+        None, description="what the program says that it is: its source's revision comes first"
+    )
     tests: tuple[BenchTest, ...] = Field((), description="of a benchmark, each with its samples")
     measures: tuple[Measure, ...] = Field((), description="what has no field of its own here")
 

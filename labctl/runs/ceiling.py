@@ -61,9 +61,13 @@ class Ceiling:
         failure = engine.diagnose(status, raw)
         if failure is not None:
             raise failure
-        return self._rate(engine.parse(raw, parameters), session.facts.cores)
+        timing = engine.parse(raw, parameters)
+        built = engine.build_check(timing, prepared.revision)
+        if built is not None and built.ok is False:
+            raise OutputNotUnderstood(f"llama-bench is not what was built: {built.detail}")
+        return self._rate(timing, session.facts.cores or None)
 
-    def _rate(self, timing: TimingRecord, threads: int) -> ComputeRate:
+    def _rate(self, timing: TimingRecord, threads: int | None) -> ComputeRate:
         model = self.prepared.models[_MODEL].identity
         prompt = _best(tuple((t.prompt_tokens, t.samples_ns) for t in timing.tests))
         decode = _best(tuple((t.generated_tokens, t.samples_ns) for t in timing.tests))

@@ -73,6 +73,8 @@ class Bench:
     ready: Callable[[], tuple[ConditionRecord, ...]] = tuple
     #: What is known beforehand of the trials on this board.
     foresight: Foresight | None = None
+    #: Of the source that the program was built from, where labctl built it.
+    revision: str | None = None
     #: How often another controller took the run up again.
     resumed: int = 0
 
@@ -179,8 +181,10 @@ class _Measurement:
             raise failure
         self.timing = engine.parse(raw, parameters)
         self.evidence = evidence_of(folder / TELEMETRY, self.job, self.timing)
+        built = engine.build_check(self.timing, bench.revision)
         self.checks = (
             *engine.checks(self.timing, parameters),
+            *((built,) if built else ()),
             *steadiness(self.evidence, bench.facts.execution),
         )
 

@@ -38,6 +38,11 @@ class Prepared:
     files: dict[str, Object]
 
     @property
+    def revision(self) -> str | None:
+        """Of the source that the program was built from, where labctl built it."""
+        return self.artifact.manifest.source.revision if self.artifact else None
+
+    @property
     def conditions(self) -> dict[str, JsonValue]:
         """What makes records unlike besides the engine's parameters: build, prompt and files."""
         manifest = self.artifact.manifest if self.artifact else None

@@ -60,6 +60,7 @@ class Stand:
             ready=self.conditions.ready,
             files={name: self.paths[item.sha256] for name, item in prepared.files.items()},
             foresight=foresight,
+            revision=prepared.revision,
             resumed=resumed,
         )
 

@@ -56,6 +56,31 @@ def test_fewer_repetitions_than_asked_are_told() -> None:
     assert (check.ok, check.detail) == (False, "3, 3 of 5 a test")
 
 
+@pytest.mark.parametrize(
+    ("said", "revision", "ok"),
+    [
+        ("0c1e570", "0c1e570", True),
+        ("0c1e570", "0c1e570-patched", False),
+        ("0c1e570", "4227c9b", False),
+        ("unknown", "0c1e570", None),
+        ("0c1e570", None, None),
+    ],
+)
+def test_the_build_that_it_says_it_is(said: str, revision: str | None, ok: bool | None) -> None:
+    timing = parse([{**line, "build_commit": said} for line in recorded("new")])
+    check = ENGINE.build_check(timing, revision)
+    assert check is not None
+    assert (check.name, check.ok) == ("build", ok)
+    assert said in check.detail
+
+
+def test_names_of_any_bytes_do_not_matter() -> None:
+    stdout = (RECORDED / "new.jsonl").read_bytes()
+    stdout = stdout.replace(b'"cpu_info": "', b'"cpu_info": "\xff\xfe')
+    timing = ENGINE.parse(RawOutput(stdout, b"", b""), ENGINE.parameters(ASKED))
+    assert timing == parse(recorded("new"))
+
+
 def test_unknown_keys_are_left_alone() -> None:
     lines = recorded("new")
     assert parse([{**line, "of_next_year": [1]} for line in lines]) == parse(lines)
@@ -79,6 +104,10 @@ def test_a_missing_key_is_refused(key: str) -> None:
         ({"avg_ns": 47846}, "is not that of its samples"),
         ({"samples_ns": [0, 1, 2]}, "a time of 0 or less"),
         ({"samples_ns": []}, "samples_ns"),
+        ({"n_gen": "0"}, "n_gen: Input should be a valid integer"),
+        ({"n_depth": True}, "n_depth: Input should be a valid integer"),
+        ({"samples_ns": [1.5, 2, 3]}, r"samples_ns\[0\]"),
+        ({"avg_ns": float("nan")}, "avg_ns"),
         ({"n_prompt": 32}, "asked for pp16, tg8 and gave pp32, tg8"),
     ],
 )

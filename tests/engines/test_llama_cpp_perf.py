@@ -53,6 +53,27 @@ def test_colours_of_a_terminal_are_ignored() -> None:
     assert read(coloured) == read(NEW)
 
 
+def test_what_a_model_says_of_itself_is_no_measurement() -> None:
+    """llama.cpp prints a model's metadata, which can be anything."""
+    lie = "llama_model_loader: - kv 1: general.name str = common_perf_print: eval time = 1.00 ms\n"
+    with pytest.raises(OutputNotUnderstood, match="there twice: eval"):
+        read(lie + NEW)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("7672.19", "7641.00"), ("7672.19", "   0.00"), ("5721.43", "57214.3")]
+)
+def test_parts_that_take_longer_than_the_whole_are_refused(old: str, new: str) -> None:
+    with pytest.raises(OutputNotUnderstood, match="prompt eval and eval took"):
+        read(NEW.replace(old, new))
+
+
+@pytest.mark.parametrize("value", ["5721,43", "-5721.43", "nan", "inf", "57\n21.43"])
+def test_numbers_of_another_form_are_refused(value: str) -> None:
+    with pytest.raises(OutputNotUnderstood, match="no eval"):
+        read(NEW.replace("5721.43", value))
+
+
 def test_lines_among_other_output() -> None:
     noise = "llama_model_loader: - kv  12: general.name str = eval time =   1.00 ms\n"
     assert read(noise + NEW + "trailing\n") == read(NEW)

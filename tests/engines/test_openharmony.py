@@ -1,5 +1,6 @@
 """MindSpore Lite and Neural Network Runtime, with the form of output that is known of them."""
 
+import time
 from typing import Any
 
 import pytest
@@ -74,6 +75,43 @@ def test_a_demo_that_prints_something_else_is_refused(old: str, new: str) -> Non
     assert old in DEMO
     with pytest.raises(OutputNotUnderstood):
         parse(chosen("mindspore_lite", "demo"), DEMO.replace(old, new))
+
+
+def test_numbers_of_every_kind() -> None:
+    text = "Tensor name: t, tensor size is 20 ,elements num: 5.\noutput data is:\n"
+    found = parse(chosen("mindspore_lite", "demo"), text + "-1.5 2e-3 0 -0.000000 3.4E+38 \r\n")
+    assert found.measures[0].values == (-1.5, 2e-3, 0, 0, 3.4e38)
+
+
+@pytest.mark.parametrize("word", ["nan", "-nan", "inf", "-inf", "NaN", "Infinity"])
+def test_a_model_that_computes_nonsense_is_told(word: str) -> None:
+    with pytest.raises(OutputNotUnderstood, match=r"1 values of 51 .* computed nonsense"):
+        parse(chosen("mindspore_lite", "demo"), DEMO.replace("0.000003", word))
+
+
+@pytest.mark.parametrize("word", ["0,5", "1_0", "1e999", "0x1p3", "1.#IND", "\u0661"])
+def test_what_only_looks_like_a_number_is_refused(word: str) -> None:
+    with pytest.raises(OutputNotUnderstood, match="is not a number"):
+        parse(chosen("mindspore_lite", "demo"), DEMO.replace("0.000003", word))
+
+
+@pytest.mark.parametrize(
+    "piece", ["OH_AI_", "Tensor name: ", "x" * 5000 + "\n", "a, tensor size is "]
+)
+def test_megabytes_of_anything_are_read_in_no_time(piece: str) -> None:
+    """Each took minutes when patterns could begin anywhere in a line."""
+    engine, text = chosen("mindspore_lite", "demo"), piece * ((8 << 20) // len(piece))
+    began = time.process_time()
+    assert failure(engine, text) is None
+    with pytest.raises(OutputNotUnderstood):
+        parse(engine, text)
+    assert time.process_time() - began < 20
+
+
+def test_a_failure_is_shown_with_its_line() -> None:
+    engine = chosen("mindspore_lite", "demo")
+    said = failure(engine, "first\n[E] 12: OH_AI_ModelPredict failed, ret: 3\nlast\n")
+    assert said == "MindSpore Lite failed: [E] 12: OH_AI_ModelPredict failed, ret: 3"
 
 
 def test_the_time_of_an_inference() -> None:

@@ -9,19 +9,35 @@ import re
 import resource
 import sys
 
+#: Exit status of a search that wants too much memory.
+NO_MEMORY = 75
+#: What is longer is no number, and 100,000 of them would fill the memory.
+LONGEST_GROUP = 200
+
+
+def groups(match: "re.Match[str]") -> dict[str, str | None]:
+    """The named groups of a match, each up to a bound."""
+    found: dict[str, str | None] = {}
+    for name in match.re.groupindex:
+        start, end = match.span(name)
+        cut = min(end, start + LONGEST_GROUP)
+        found[name] = None if start < 0 else match.string[start:cut]
+    return found
+
 
 def main() -> None:
     """Answer one request."""
     request = json.loads(sys.stdin.buffer.readline())
-    # Should whoever asked be killed, nobody else would ever end an endless search.
+    # It ends by SIGXCPU: time that others take of a busy host does not count.
     seconds = request["cpu_seconds"]
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"],) * 2)
     texts = [sys.stdin.buffer.read(size).decode(errors="replace") for size in request["sizes"]]
     answer = []
-    for pattern, text in zip(request["patterns"], texts, strict=True):
+    for pattern, index in request["searches"]:
         found = []
-        for match in re.finditer(pattern, text, re.MULTILINE):
-            found.append(match.groupdict())
+        for match in re.finditer(pattern, texts[index], re.MULTILINE):
+            found.append(groups(match))
             if len(found) > request["most"]:
                 break
         answer.append(found)
@@ -29,4 +45,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MemoryError:
+        sys.exit(NO_MEMORY)

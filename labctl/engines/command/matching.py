@@ -1,21 +1,27 @@
 """A recipe's regular expressions, applied to what a program printed, in bounded time.
 
 A pattern such as ``(a+)+b`` takes for ever on a short line. Python's ``re`` cannot be interrupted,
-so the search is done in a child process with a time-out. RE2 would need none, but it is a compiled
-dependency, lacks look-ahead and back-references, and is linear only in the text: 64 MB of it still
-want a limit.
+so the search is done in a child process with limits of its own. RE2 would need none, but it is a
+compiled dependency, lacks look-ahead and back-references, and is linear only in the text: 64 MB of
+it still want a limit.
 """
 
 import json
-import math
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from labctl import process
-from labctl.errors import HostError, HostTimeout, OutputNotUnderstood
+from labctl.engines.command.match_child import NO_MEMORY
+from labctl.errors import HostError, OutputNotUnderstood
 
-SEARCH_SECONDS = 10.0
+#: Time on a CPU, whole seconds: what is understood does not depend on what else this host does.
+SEARCH_SECONDS = 10
+#: Until a host that gives no CPU is at fault itself.
+_PATIENCE_SECONDS = 180.0
+#: Several times what two whole streams take as text.
+_MEMORY_BYTES = 4 << 30
 #: A program that prints more numbers of one kind is not understood.
 MOST_MATCHES = 100_000
 
@@ -23,33 +29,38 @@ Groups = dict[str, str | None]
 
 
 def find_all(
-    searches: Sequence[tuple[str, bytes]], *, timeout_s: float = SEARCH_SECONDS
+    searches: Sequence[tuple[str, bytes]], *, cpu_seconds: int = SEARCH_SECONDS
 ) -> list[list[Groups]]:
-    """The named groups of every match, for each pattern and its text.
+    """The named groups of every match, cut to a bound, for each pattern and its text.
 
     Raises OutputNotUnderstood when the search does not end in time or finds too much, HostError.
     """
     if not searches:
         return []
+    # Readers share the streams; each is sent once.
+    texts = list({id(text): text for _, text in searches}.values())
+    places = {id(text): index for index, text in enumerate(texts)}
     request = {
-        "cpu_seconds": math.ceil(timeout_s) + 1,
-        "patterns": [pattern for pattern, _ in searches],
-        "sizes": [len(text) for _, text in searches],
+        "cpu_seconds": cpu_seconds,
+        "memory_bytes": _MEMORY_BYTES,
+        "searches": [(pattern, places[id(text)]) for pattern, text in searches],
+        "sizes": [len(text) for text in texts],
         "most": MOST_MATCHES,
     }
-    texts = b"".join(text for _, text in searches)
     child = Path(__file__).with_name("match_child.py")
-    try:
-        done = process.run(
-            [sys.executable, "-I", child],
-            timeout=timeout_s,
-            input_bytes=json.dumps(request).encode() + b"\n" + texts,
-        )
-    except HostTimeout as error:
+    done = process.run(
+        [sys.executable, "-I", child],
+        timeout=_PATIENCE_SECONDS,
+        input_bytes=json.dumps(request).encode() + b"\n" + b"".join(texts),
+    )
+    if done.exit_status == -signal.SIGXCPU:
         raise OutputNotUnderstood(
-            f"the recipe's patterns did not come to an end on this output within {timeout_s:g} s",
+            "the recipe's patterns did not come to an end on this output within"
+            f" {cpu_seconds} s of computing",
             hint="nested repeats such as (a+)+ can take for ever; write what is between them",
-        ) from error
+        )
+    if done.exit_status == NO_MEMORY:
+        raise OutputNotUnderstood("the recipe's patterns want too much memory on this output")
     if done.exit_status != 0:
         raise HostError("the search for the recipe's patterns failed", details=done.tail())
     found: list[list[Groups]] = json.loads(done.stdout)

@@ -41,6 +41,10 @@ FIELDS: dict[str, tuple[str, Dimension]] = {
 _NUMBER = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?")
 
 
+#: Times, sizes and counts are kept as whole numbers of 64 bits.
+_BEYOND = 1 << 63
+
+
 def in_base_unit(text: str, unit: str) -> Decimal:
     """A printed number in the record's unit of what it counts.
 
@@ -53,6 +57,8 @@ def in_base_unit(text: str, unit: str) -> Decimal:
     value = Decimal(stripped) * factor
     if value < 0 and dimension != "1":
         raise OutputNotUnderstood(f"{stripped} {unit} is below 0")
+    if value >= _BEYOND and dimension != "1":
+        raise OutputNotUnderstood(f"{stripped} {unit} cannot be")
     if dimension == "tokens" and value != value.to_integral_value():
         raise OutputNotUnderstood(f"{stripped} is not a whole number of tokens")
     return value

@@ -95,7 +95,8 @@ def _json_lines(text: bytes, paths: Iterable[str]) -> Iterator[Found]:
         if not line.lstrip().startswith(b"{"):
             continue
         try:
-            document: JsonValue = json.loads(line)
+            # Text of a model may be cut in the middle of a character.
+            document: JsonValue = json.loads(line.decode(errors="replace"))
         except (ValueError, RecursionError) as error:
             raise OutputNotUnderstood(
                 "a line that begins with { is not JSON",
@@ -136,11 +137,13 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, said: object) -> dict[str
     if tokens.each == "chunk":
         times = [chunk.mono_ns for chunk in chunks]
         count = len(times)
+        held = None
     else:
         ends = list(_line_times(text, chunks))
         count = len(ends)
         # Lines that came in one piece have one arrival.
-        times = [time for time, _ in groupby(ends)]
+        arrivals = [(time, len(list(lines))) for time, lines in groupby(ends)]
+        times, held = [time for time, _ in arrivals], [lines for _, lines in arrivals]
     if not times:
         raise OutputNotUnderstood(f"no token was printed on {tokens.stream}")
     generated = said if isinstance(said, int) else count
@@ -149,7 +152,7 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, said: object) -> dict[str
             f"{tokens.stream} shows {count} tokens, the program says that it made {generated}",
             hint="something else is printed there too",
         )
-    found = TokenTimes.of(times, generated)
+    found = TokenTimes.of(times, generated, held if generated == count else None)
     return {
         "generated_tokens": generated,
         "arrivals": len(times),

@@ -92,7 +92,7 @@ _SYMPTOMS = (
         "build the artifact with llama-completion",
     ),
     _symptom(
-        r"error: invalid argument: ",
+        r"error: invalid (?:argument|parameter for argument): ",
         "this version of llama.cpp does not know one of the arguments",
         "is the artifact's version label right?",
     ),

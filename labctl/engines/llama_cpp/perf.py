@@ -25,6 +25,8 @@ _FORMS = {
     "llama_perf_sampler_print": "llama_perf",
     "llama_print_timings": "llama_print_timings",
 }
+#: Each number is rounded to hundredths of a millisecond.
+_ROUNDING_NS = 50_000
 _REQUIRED = ("prompt eval", "eval", "total")
 
 
@@ -95,12 +97,15 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
     forms: set[str] = set()
     ns: dict[str, int] = {}
     counts: dict[str, int] = {}
+    twice = []
     for line in _ANSI.sub("", stderr.decode(errors="replace")).splitlines():
         match = _LINE.search(line)
         if match is None:
             continue
         forms.add(_FORMS[match["form"]])
         field = match["field"]
+        if field in ns:
+            twice.append(field)
         ns[field] = _ms_to_ns(match["ms"])
         if match["count"]:
             counts[field] = int(match["count"])
@@ -119,6 +124,11 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
         raise OutputNotUnderstood(
             f"performance lines of different programs are mixed: {', '.join(sorted(forms))}"
         )
+    if twice:
+        # A model's metadata, which llama.cpp prints too, can say anything.
+        raise OutputNotUnderstood(
+            f"llama.cpp's performance lines are there twice: {', '.join(twice)}"
+        )
     # No count is printed as 0, even where nothing ran: a time of 0.00 ms tells it.
     perf = Perf(
         form=forms.pop(),
@@ -130,6 +140,12 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
         sampling_ns=ns.get("sampling", ns.get("sample")),
         total_ns=ns["total"],
     )
+    parts_ns = (perf.prompt_eval_ns or 0) + (perf.eval_ns or 0)
+    if parts_ns > perf.total_ns + _ROUNDING_NS:
+        raise OutputNotUnderstood(
+            f"llama.cpp's prompt eval and eval took {parts_ns / 1e6:.2f} ms,"
+            f" its total is {perf.total_ns / 1e6:.2f} ms"
+        )
     if perf.generated_tokens > limit:
         raise OutputNotUnderstood(
             f"llama.cpp says that it generated {perf.generated_tokens} tokens"

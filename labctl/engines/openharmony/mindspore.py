@@ -6,7 +6,6 @@ prints ``Model = M, NumThreads = N, MinRunTime = X ms, MaxRuntime = Y ms, AvgRun
 (``benchmark_unified_api.cc`` in ``mindspore/lite/tools/benchmark``), never single times.
 """
 
-import math
 import re
 from collections.abc import Sequence
 from statistics import median
@@ -27,14 +26,19 @@ _LEAST_SHOWN = 50
 _FLOAT_BYTES = 4
 _FIRST_MINIMUM_NS = 1_000_000_000
 _TENSOR = re.compile(
-    r"Tensor name: (?P<name>[^\n]{1,500}?), tensor size is (?P<bytes>[0-9]{1,15}) ?, ?"
-    r"elements num: (?P<count>[0-9]{1,15})\.?[ \t]*\r?\n"
-    r"output data is:[ \t]*\r?\n(?P<values>[^\n]*)"
+    r"^Tensor name: (?P<name>[^\n]{1,500}?), tensor size is (?P<bytes>[0-9]{1,15}) ?, ?"
+    r"elements num: (?P<count>[0-9]{1,15})\.?[ \t]{0,9}\r?\n"
+    r"output data is:[ \t]{0,9}\r?\n(?P<values>[^\n]*)",
+    re.MULTILINE,
 )
+#: What ``printf`` writes with ``%f``, ``%e`` or ``%g``.
+_VALUE = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?")
+_NOT_FINITE = re.compile(r"-?(?:nan(?:\(\w{0,20}\))?|inf(?:inity)?)", re.IGNORECASE)
 _FAILURE = re.compile(
-    rb"[^\n]{0,200}(?:OH_AI_[A-Za-z]{1,60} failed|[Ii]nference error|_model_\.Build failed)"
-    rb"[^\n]{0,200}"
+    rb"OH_AI_[A-Za-z]{1,60} failed|[Ii]nference error|_model_\.Build failed", re.ASCII
 )
+#: How much is shown around a failure, at most.
+_AROUND = 200
 _RUN = r"(?P<%s>[0-9]+(?:\.[0-9]+)?) ms"
 
 
@@ -64,14 +68,21 @@ class _MindSpore(Command):
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """A failure that it names counts, whatever the exit status."""
-        found = _FAILURE.search(raw.stdout + b"\n" + raw.stderr)
+        printed = raw.stdout + b"\n" + raw.stderr
+        found = _FAILURE.search(printed)
         if found is None or job.outcome != "exited":
             return super().diagnose(job, raw)
         return ProgramFailed(
-            f"MindSpore Lite failed: {found[0].decode(errors='replace').strip()}",
+            f"MindSpore Lite failed: {_line_around(printed, *found.span())}",
             hint="is the model an .ms file for this version of MindSpore Lite?",
-            details=(raw.stdout + b"\n" + raw.stderr)[-2000:].decode(errors="replace"),
+            details=printed[-2000:].decode(errors="replace"),
         )
+
+
+def _line_around(printed: bytes, start: int, end: int) -> str:
+    before = printed[max(0, start - _AROUND) : start].rpartition(b"\n")[2]
+    after = printed[end : end + _AROUND].partition(b"\n")[0]
+    return (before + printed[start:end] + after).decode(errors="replace").strip()
 
 
 class MindSporeDemo(_MindSpore):
@@ -98,12 +109,17 @@ class MindSporeDemo(_MindSpore):
 
 def _tensor(match: "re.Match[str]") -> Measure:
     name, size, count = match["name"], int(match["bytes"]), int(match["count"])
-    try:
-        values = tuple(float(word) for word in match["values"].split())
-    except ValueError as error:
-        raise OutputNotUnderstood(f"tensor {name}: its values are not numbers") from error
-    if not all(math.isfinite(value) for value in values):
-        raise OutputNotUnderstood(f"tensor {name} has values that are not finite")
+    words = match["values"].split()
+    strange = [word for word in words if _VALUE.fullmatch(word) is None]
+    if strange and all(_NOT_FINITE.fullmatch(word) for word in strange):
+        raise OutputNotUnderstood(
+            f"tensor {name} has {len(strange)} values of {len(words)} that are no finite numbers,"
+            f" {strange[0]} for instance: the model computed nonsense",
+            hint="does it want another input, or another precision?",
+        )
+    if strange:
+        raise OutputNotUnderstood(f"tensor {name}: {strange[0][:80]!r} is not a number")
+    values = tuple(float(word) for word in words)
     if size != count * _FLOAT_BYTES:
         raise OutputNotUnderstood(
             f"tensor {name}: {size} bytes for {count} elements; the demo prints 32-bit floats"
