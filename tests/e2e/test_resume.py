@@ -5,6 +5,8 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +44,11 @@ def essence(lab: LabUnderTest) -> list[tuple[object, ...]]:
     return found
 
 
-def one_line_a_trial(lab: LabUnderTest) -> None:
+def one_line_a_trial(lab: LabUnderTest, count: int = 4) -> None:
     """No trial is lost, none is there twice, wherever one looks."""
     (path,) = lab.root.glob("runs/*/records.jsonl")
     numbers = [json.loads(line)["number"] for line in path.read_text().splitlines()]
-    assert numbers == [1, 2, 3, 4]
+    assert numbers == list(range(1, count + 1))
     assert lab.end()["state"] == "finished"
     assert lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs").text == ""
 
@@ -67,6 +69,9 @@ def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnde
     kill(running)
     assert len(lab.finished_trials()) == 1
     assert "its controller died" in lab.run("report").text
+    # As if it had died a moment earlier, between a record and the end of the job's files.
+    (run,) = lab.root.glob("runs/2*")
+    Path(lab.board.workdir, "jobs", f"{run.name}-1").mkdir()
     done = lab.run("resume", "latest")
     assert done.exit_status == 0, said(done)
     assert "1 of 4 trials were finished" in said(done)
@@ -131,22 +136,32 @@ def killed_at_random(lab: LabUnderTest, kills: int, seed: int) -> None:
     left = kills
     while left:
         shutil.rmtree(lab.root / "runs")
-        words: tuple[str, ...] = ("run", lab.recipe(), *TRIALS)
-        while left:
-            running = lab.start(*words)
-            time.sleep(chance.uniform(0.5, seconds))  # the moment is the point
-            if running.ended:
-                assert running.finish().exit_status == 0
-                break
-            kill(running)
-            left -= 1
-            if list(lab.root.glob("runs/*/run.json")):
-                words = ("resume", "latest")
-        if not (lab.root / "runs").exists() or not list(lab.root.glob("runs/*/end.json")):
-            done = lab.run(*words)
-            assert done.exit_status == 0, said(done)
+        left = killed_until_it_ends(lab, left, lambda: chance.uniform(0.2, seconds))
         one_line_a_trial(lab)
         assert essence(lab) == wanted
+
+
+def killed_until_it_ends(lab: LabUnderTest, kills: int, moment: Callable[[], float]) -> int:
+    """One run, gone on with after each kill; how many kills were not needed for it."""
+    words: tuple[str, ...] = ("run", lab.recipe(), *TRIALS)
+    while kills:
+        before = len(lab.finished_trials())
+        running = lab.start(*words)
+        time.sleep(moment())  # the moment is the point
+        if running.ended:
+            done = running.finish()
+            assert done.exit_status == 0, said(done)
+            return kills
+        kill(running)
+        kills -= 1
+        assert len(lab.finished_trials()) >= before
+        if list(lab.root.glob("runs/*/end.json")):
+            return kills  # it had said how the run ended, and died after that
+        if list(lab.root.glob("runs/*/run.json")):
+            words = ("resume", "latest")
+    done = lab.run(*words)
+    assert done.exit_status == 0, said(done)
+    return 0
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.soak)])
@@ -156,22 +171,35 @@ def test_a_run_whose_controllers_are_killed_is_as_an_undisturbed_one(
     killed_at_random(lab, kills, seed=kills)
 
 
-@pytest.mark.parametrize("drops", [3, pytest.param(30, marks=pytest.mark.soak)])
+def reached(lab: LabUnderTest, number: int) -> bool:
+    return started(lab, number) or len(lab.finished_trials()) >= number
+
+
+def has_struck(board: Control, times: int) -> bool:
+    return sum(fault.fired for fault in board.states()) == times
+
+
+@pytest.mark.parametrize(
+    ("drops", "repeats"), [(3, 4), pytest.param(30, 15, marks=pytest.mark.soak)]
+)
 def test_a_link_that_is_dropped_again_and_again_costs_nothing(
-    lab: LabUnderTest, drops: int
+    lab: LabUnderTest, drops: int, repeats: int
 ) -> None:
-    undisturbed = lab.run("run", lab.recipe(), *TRIALS)
+    """All through a run, at the begin or in the midst of whatever comes over the link."""
+    words = ("run", lab.recipe(), *TRIALS, "--set", f"repeats={repeats}")
+    undisturbed = lab.run(*words)
     assert undisturbed.exit_status == 0, said(undisturbed)
     wanted = essence(lab)
-    seconds = undisturbed.duration_ns / 1e9
     shutil.rmtree(lab.root / "runs")
-    running = lab.start("run", lab.recipe(), *TRIALS)
-    running.waiting_for(lambda: started(lab, 1))
-    for _ in range(drops):
-        Control(lab.board.directory).add(f.Drop(on="now"))
-        time.sleep(seconds * 0.8 / drops)  # all through the run
+    running = lab.start(*words)
+    board, chance = Control(lab.board.directory), random.Random(drops)
+    for drop in range(drops):
+        running.waiting_for(partial(reached, lab, 1 + drop * repeats // drops))
+        board.add(f.Drop(nth=chance.randint(1, 6), after_bytes=chance.choice((0, 100))))
+        running.waiting_for(partial(has_struck, board, drop + 1))
     done = running.finish()
     assert done.exit_status == 0, said(done)
     assert "trying again" in said(done)
-    one_line_a_trial(lab)
+    one_line_a_trial(lab, repeats)
     assert essence(lab) == wanted
+    assert {trial["attempt"] for trial in trials_of(lab)} == {1}
