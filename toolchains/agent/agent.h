@@ -4,9 +4,10 @@
 
 #include <sched.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-#define AGENT_VERSION "2"
+#define AGENT_VERSION "3"
 
 /* Exit statuses of the agent's own failures (sysexits.h where it has one). */
 enum {
@@ -37,6 +38,7 @@ struct run_options {
     int64_t max_output_bytes; /* of both streams together */
     const cpu_set_t *cpus;    /* NULL: all that there are */
     int nice;                 /* added to what is inherited */
+    bool memlock;             /* may lock as much memory as is permitted */
     char **argv;
 };
 

@@ -5,6 +5,7 @@
  *     boot_id                of the kernel, or the virtual board's LABCTL_SANDBOX
  *     sandbox, emulator      what a virtual board exports; null on a board
  *     cpus                   kinds of cores: count, implementer, part, model, features
+ *     cpus_allowed           the numbers of those that a job may have ("0-3,5")
  *     memory_total_bytes, memory_available_bytes, page_size_bytes
  *     temps_mc, freq_khz     as in the telemetry; left out where there are none
  *     lowest_khz, highest_khz  CPU -> what its hardware can; left out where not told
@@ -14,6 +15,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -134,7 +136,8 @@ int command_facts(void)
     static struct sensors sensors;
     struct utsname system;
     struct json json = { 0 };
-    char boot_id[BOOT_ID_SIZE];
+    char boot_id[BOOT_ID_SIZE], cpu_list[256];
+    cpu_set_t cpus;
     if (uname(&system) != 0)
         return fail(EXIT_SYSTEM, "system", "uname: %s", strerror(errno));
     bool known = current_boot_id(boot_id);
@@ -149,6 +152,10 @@ int command_facts(void)
     json_member_string(&json, "sandbox", getenv("LABCTL_SANDBOX"));
     json_member_string(&json, "emulator", getenv(EMULATOR_VARIABLE));
     write_cpus(&json);
+    const bool allowed = sched_getaffinity(0, sizeof cpus, &cpus) == 0;
+    if (allowed)
+        format_cpus(&cpus, cpu_list, sizeof cpu_list);
+    json_member_string(&json, "cpus_allowed", allowed ? cpu_list : NULL);
     json_member_count(&json, "memory_total_bytes", meminfo_bytes(meminfo, "MemTotal"));
     json_member_count(&json, "memory_available_bytes", meminfo_bytes(meminfo, "MemAvailable"));
     json_member_int(&json, "page_size_bytes", sysconf(_SC_PAGESIZE));

@@ -51,6 +51,30 @@ static bool take_nice(int increment)
     return increment == 0 || nice(increment) != -1 || errno == 0;
 }
 
+/* As much as may be locked, or what is permitted of it; started.json tells how much that is. */
+static void take_memlock(void)
+{
+    struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) == 0 || getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_MEMLOCK, &limit);
+}
+
+/* Daemons that start shells are often shielded from the out-of-memory killer (adbd, hdcd), and their
+ * children with them: a job that is too large must not have the rest of the board killed instead. */
+static void give_up_protection(void)
+{
+    char text[16];
+    if (read_small(AT_FDCWD, "/proc/self/oom_score_adj", text, sizeof text) <= 0 || *text != '-')
+        return;
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        write_all(fd, "0", 1);
+        close(fd);
+    }
+}
+
 /* In the child: become the program, or write a spawn_failure to `report`. */
 static void become(const struct job_call *call, const char *path, const int streams[2], int report,
                    pid_t supervisor)
@@ -61,19 +85,23 @@ static void become(const struct job_call *call, const char *path, const int stre
     if (getppid() != supervisor)
         _exit(EXIT_FAILURE);
     default_signals();
-    int null = open("/dev/null", O_RDONLY);
+    give_up_protection();
     if (!take_cpus(call->cpus))
         goto failed;
     failure.step = SPAWN_NICE;
     if (!take_nice(call->nice))
         goto failed;
+    if (call->memlock)
+        take_memlock();
+    failure.step = SPAWN_RESOURCES;
+    int null = open("/dev/null", O_RDONLY);
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(streams[0], STDOUT_FILENO) < 0 ||
+        dup2(streams[1], STDERR_FILENO) < 0 || fchdir(call->dir) != 0)
+        goto failed;
+    if (null > STDERR_FILENO)
+        close(null);
     failure.step = SPAWN_PROGRAM;
-    if (null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(streams[0], STDOUT_FILENO) >= 0 &&
-        dup2(streams[1], STDERR_FILENO) >= 0 && fchdir(call->dir) == 0) {
-        if (null > STDERR_FILENO)
-            close(null);
-        emulated_exec(path, call->argv, environ);
-    }
+    emulated_exec(path, call->argv, environ);
 failed:
     failure.error = errno;
     write_all(report, &failure, sizeof failure);

@@ -12,7 +12,7 @@ enum spawn_step {
     SPAWN_RESOURCES, /* of this machine */
     SPAWN_CPUS,      /* not all of these CPUs are there for it */
     SPAWN_NICE,      /* not permitted */
-    SPAWN_PROGRAM,   /* it cannot be executed */
+    SPAWN_PROGRAM,   /* it cannot be found or executed */
 };
 
 struct job_call {
@@ -21,6 +21,7 @@ struct job_call {
     const char *dir_path;
     const cpu_set_t *cpus; /* NULL: as inherited */
     int nice;              /* added to what is inherited */
+    bool memlock;          /* it may lock as much memory as is permitted */
 };
 
 struct job {

@@ -1,7 +1,8 @@
 /* The on-board agent of labctl: starts jobs, stamps what they print, and tells facts.
  *
  *     agent run --dir D --timeout S --epoch N [--lease FILE] [--sample-ms N]
- *               [--max-output-bytes N] [--cpus LIST] [--nice N] -- program argument...
+ *               [--max-output-bytes N] [--cpus LIST] [--nice N] [--memlock 0|1]
+ *               -- program argument...
  *     agent wait --dir D [--seconds S]
  *     agent stop --dir D [--seconds S]
  *     agent facts
@@ -78,6 +79,7 @@ struct options {
     int *nice;
     int64_t *timeout_ns, *wait_ns, *idle_ns;
     uint64_t *epoch, *sample_ms, *max_output_bytes, *chunk_bytes, *size, *executable, *threads, *bytes;
+    uint64_t *memlock;
 };
 
 static bool take_number(const char *text, uint64_t most, uint64_t *value)
@@ -133,6 +135,8 @@ static bool take_option(const struct options *known, const char *name, const cha
         *good = parse_cpus(value, known->cpus);
     else if (known->nice && strcmp(name, "--nice") == 0)
         *good = take_nice(value, known->nice);
+    else if (known->memlock && strcmp(name, "--memlock") == 0)
+        *good = take_number(value, 1, known->memlock);
     else if (known->threads && strcmp(name, "--threads") == 0)
         *good = take_number(value, THREADS_MOST, known->threads) && *known->threads > 0;
     else if (known->bytes && strcmp(name, "--bytes") == 0)
@@ -174,7 +178,7 @@ static int parse_run(char **words)
 {
     struct run_options run = { 0 };
     uint64_t sample_ms = DEFAULT_SAMPLE_MS, max_output = DEFAULT_MAX_OUTPUT_BYTES;
-    uint64_t epoch = UINT64_MAX;
+    uint64_t epoch = UINT64_MAX, memlock = 0;
     static cpu_set_t cpus;
     const struct options known = { .dir = &run.dir,
                                    .lease = &run.lease,
@@ -182,6 +186,7 @@ static int parse_run(char **words)
                                    .epoch = &epoch,
                                    .cpus = &cpus,
                                    .nice = &run.nice,
+                                   .memlock = &memlock,
                                    .sample_ms = &sample_ms,
                                    .max_output_bytes = &max_output };
     run.argv = parse(words, &known);
@@ -193,6 +198,7 @@ static int parse_run(char **words)
         return fail(EXIT_USAGE, "usage", "run needs a program");
     run.epoch = epoch;
     run.cpus = CPU_COUNT(&cpus) ? &cpus : NULL;
+    run.memlock = memlock;
     run.sample_ns = (int64_t)sample_ms * NS_PER_MS;
     run.max_output_bytes = (int64_t)max_output;
     return command_run(&run);

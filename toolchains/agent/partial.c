@@ -1,7 +1,8 @@
 /* A file that arrives in chunks, over several attempts, and has its final name only when whole.
  *
  * Who fills it holds a lock on it until it has that name: no second one ever opens what was just
- * published as if it were half a file.
+ * published as if it were half a file. The lock lasts as long as a conversation: whoever waits for
+ * a peer that may never come keeps nobody else away.
  *
  * FILE.journal is text: "labctl-partial 1 <bytes> <chunk bytes>", then "<index> <sha256>" for each
  * chunk that was compared and written. It may promise what a power cut has taken: a new attempt
@@ -11,18 +12,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "agent.h"
 #include "receive.h"
 #include "sha256.h"
 #include "util.h"
 
+#define LOCK_TRIES 25
+#define LOCK_MS 20
 #define HEADER "labctl-partial 1 %llu %llu\n"
 
 static bool journal_path(const struct partial *partial, char path[PATH_MAX])
@@ -85,8 +89,18 @@ static bool read_journal(struct partial *partial)
     return known || write_all(partial->journal, header, strlen(header));
 }
 
-/* Room for the whole file, now and not in the middle. Errno of the kernel, 0 where it is there or
- * the file system cannot reserve. */
+/* What the file system lacks for the whole file. */
+static uint64_t missing_bytes(int file, uint64_t size)
+{
+    struct stat found;
+    struct statvfs disk;
+    if (fstat(file, &found) != 0 || fstatvfs(file, &disk) != 0)
+        return 0;
+    uint64_t there = (uint64_t)found.st_blocks * 512, room = disk.f_bavail * disk.f_frsize;
+    return there + room < size ? size - there - room : 0;
+}
+
+/* Room for the whole file, now and not in the middle: 0, or an errno. */
 static int reserve(struct partial *partial)
 {
     struct stat found;
@@ -98,12 +112,12 @@ static int reserve(struct partial *partial)
         return errno;
     if (partial->size == 0 || fallocate(partial->file, 0, 0, (off_t)partial->size) == 0)
         return 0;
-    if (errno == EOPNOTSUPP || errno == ENOSYS)
-        return ftruncate(partial->file, (off_t)partial->size) == 0 ? 0 : errno;
     int error = errno;
+    if (error == EOPNOTSUPP || error == ENOSYS) /* FAT: lengthening it would write zeros */
+        error = missing_bytes(partial->file, partial->size) ? ENOSPC : 0;
     /* What was reserved of it is given back; what an earlier attempt brought stays. */
-    if (ftruncate(partial->file, found.st_size) != 0)
-        return errno;
+    else if (ftruncate(partial->file, found.st_size) != 0)
+        error = errno;
     return error;
 }
 
@@ -116,8 +130,11 @@ static int open_locked(struct partial *partial)
         partial->file = open(partial->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (partial->file < 0 || fstat(partial->file, &opened) != 0)
             return errno;
-        if (flock(partial->file, LOCK_EX | LOCK_NB) != 0)
-            return errno;
+        for (int left = LOCK_TRIES; flock(partial->file, LOCK_EX | LOCK_NB) != 0; left--) {
+            if (errno != EWOULDBLOCK || left == 0)
+                return errno;
+            poll(NULL, 0, LOCK_MS); /* one whose link just broke needs a moment to see it */
+        }
         if (stat(partial->path, &named) == 0 && named.st_ino == opened.st_ino &&
             named.st_dev == opened.st_dev)
             return 0;
@@ -125,16 +142,7 @@ static int open_locked(struct partial *partial)
     }
 }
 
-static int refuse(const struct partial *partial, int error)
-{
-    if (error == ENOSPC || error == EDQUOT)
-        return fail(EXIT_NO_SPACE, "no-space", "no room for %llu bytes at %s",
-                    (unsigned long long)partial->size, partial->path);
-    return fail(EXIT_DIRECTORY, "directory", "cannot write %s: %s", partial->path,
-                strerror(error));
-}
-
-int partial_open(struct partial *partial)
+static int open_all(struct partial *partial)
 {
     char journal[PATH_MAX];
     partial->count = partial->size / partial->chunk + (partial->size % partial->chunk != 0);
@@ -142,25 +150,46 @@ int partial_open(struct partial *partial)
     partial->journalled = calloc(partial->count + 1, sizeof *partial->journalled);
     partial->good = calloc(partial->count + 1, sizeof *partial->good);
     if (!partial->digests || !partial->journalled || !partial->good)
-        return fail(EXIT_SYSTEM, "system", "no memory for %llu chunks",
-                    (unsigned long long)partial->count);
+        return ENOMEM;
     if (!journal_path(partial, journal))
-        return refuse(partial, ENAMETOOLONG);
+        return ENAMETOOLONG;
     int error = open_locked(partial);
-    if (error == EWOULDBLOCK)
-        return fail(EXIT_BUSY, "busy", "another transfer fills %s", partial->path);
     if (error)
-        return refuse(partial, error);
+        return error;
     if (access(partial->target, F_OK) == 0) {
         unlink(partial->path);
         unlink(journal); /* there after a power cut between its end and this one */
-        return fail(EXIT_PUBLISHED, "published", "%s is there", partial->target);
+        return EEXIST;
     }
     partial->journal = open(journal, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (partial->journal < 0 || !read_journal(partial))
-        return refuse(partial, errno);
-    error = reserve(partial);
-    return error ? refuse(partial, error) : 0;
+    error = partial->journal < 0 || !read_journal(partial) ? errno : reserve(partial);
+    if (error == ENOSPC)
+        partial->missing = missing_bytes(partial->file, partial->size);
+    if (error && !memchr(partial->journalled, true, partial->count)) {
+        unlink(partial->path); /* it would only take room */
+        unlink(journal);
+    }
+    return error;
+}
+
+int partial_open(struct partial *partial)
+{
+    partial->file = partial->journal = -1;
+    int error = open_all(partial);
+    if (error)
+        partial_close(partial);
+    return error;
+}
+
+void partial_close(struct partial *partial)
+{
+    if (partial->journal >= 0)
+        close(partial->journal);
+    if (partial->file >= 0)
+        close(partial->file);
+    free(partial->digests);
+    free(partial->journalled);
+    free(partial->good);
 }
 
 bool partial_prove(struct partial *partial, uint64_t index, unsigned char *buffer)
@@ -228,7 +257,20 @@ static bool sync_directory_of(const char *path)
 bool partial_finish(struct partial *partial)
 {
     char journal[PATH_MAX];
-    return fchmod(partial->file, partial->mode) == 0 && fsync(partial->file) == 0 &&
-           rename(partial->path, partial->target) == 0 && sync_directory_of(partial->target) &&
-           journal_path(partial, journal) && unlink(journal) == 0;
+    if (fchmod(partial->file, partial->mode) != 0)
+        return false;
+    if (fsync(partial->file) != 0) {
+        /* The kernel counts what it could not write as written, and would read it as good from its
+         * cache: none of it is believed again. */
+        int error = errno;
+        if (ftruncate(partial->journal, 0) == 0)
+            fsync(partial->journal);
+        errno = error;
+        return false;
+    }
+    if (rename(partial->path, partial->target) != 0 || !sync_directory_of(partial->target))
+        return false;
+    if (journal_path(partial, journal))
+        unlink(journal); /* whoever comes next and finds the target may have removed it */
+    return true;
 }

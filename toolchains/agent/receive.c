@@ -2,12 +2,14 @@
  * It is FILE while it comes and TARGET when it is whole.
  *
  * Prints {"schema":1,"port":N,"token":HEX,"chunks":N} when it listens, on loopback only, and goes
- * on detached. It serves one connection and ends with it, or when nothing comes for --idle seconds;
- * file and journal stay for the next one. While it lives it locks the file.
+ * on detached. Where the storage is full its failure has "missing_bytes":N, null with a quota. It serves one connection and ends with it, or when nothing comes for --idle seconds;
+ * file and journal stay for the next one. From the token to the end it locks the file.
  *
  * The peer sends the token's 64 digits. Numbers are big-endian, digests 32 bytes.
  *   agent: 'G' u32 index, digest    this chunk is here and was read again just now; one for each
+ *          'B' u32 index            this one was here, and is damaged now
  *          'R'                      that was all
+ *          'E' u32 errno            as below; EAGAIN: another fills the file, EEXIST: it is whole
  *   peer:  'C' u32 index, u32 length, digest, the bytes
  *   agent: 'A' u32 index            written; the digest was that of the bytes
  *          'B' u32 index            the bytes have another digest: send them again
@@ -96,10 +98,12 @@ static bool tell_what_is_here(struct receiver *receiver)
 {
     struct partial *partial = &receiver->partial;
     for (uint64_t index = 0; index < partial->count; index++) {
-        if (!partial->journalled[index] || !partial_prove(partial, index, receiver->buffer))
+        if (!partial->journalled[index])
             continue;
-        if (!answer(receiver, 'G', (uint32_t)index) ||
-            !give(receiver->peer, partial->digests + index * DIGEST_BYTES, DIGEST_BYTES))
+        /* Each is told of: the peer must not take the time that reading needs for a stall. */
+        const bool good = partial_prove(partial, index, receiver->buffer);
+        if (!answer(receiver, good ? 'G' : 'B', (uint32_t)index) ||
+            (good && !give(receiver->peer, partial->digests + index * DIGEST_BYTES, DIGEST_BYTES)))
             return false;
     }
     return give(receiver->peer, "R", 1);
@@ -176,7 +180,13 @@ static void serve(struct receiver *receiver)
     if (receiver->peer < 0)
         return;
     setsockopt(receiver->peer, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    converse(receiver);
+    int error = partial_open(&receiver->partial);
+    if (error) {
+        answer(receiver, 'E', (uint32_t)error);
+    } else {
+        converse(receiver);
+        partial_close(&receiver->partial);
+    }
     close(receiver->peer);
 }
 
@@ -212,6 +222,57 @@ static void detach(void)
         dup2(null, fd);
 }
 
+static int refuse_for_space(const struct partial *partial, int error)
+{
+    struct json json = { 0 };
+    json_open(&json, '{');
+    json_member_int(&json, "schema", 1);
+    json_member_string(&json, "error", "no-space");
+    json_member_string(&json, "message", strerror(error));
+    json_member_count(&json, "missing_bytes", partial->missing ? (int64_t)partial->missing : -1);
+    json_close(&json, '}');
+    return json_print(&json, STDOUT_FILENO) ? EXIT_NO_SPACE : EXIT_SYSTEM;
+}
+
+static int refuse(const struct partial *partial, int error)
+{
+    if (error == EWOULDBLOCK)
+        return fail(EXIT_BUSY, "busy", "another transfer fills %s", partial->path);
+    if (error == EEXIST)
+        return fail(EXIT_PUBLISHED, "published", "%s is there", partial->target);
+    if (error == ENOMEM)
+        return fail(EXIT_SYSTEM, "system", "no memory for %llu chunks",
+                    (unsigned long long)partial->count);
+    if (error == ENOSPC || error == EDQUOT)
+        return refuse_for_space(partial, error);
+    return fail(EXIT_DIRECTORY, "directory", "cannot write %s: %s", partial->path,
+                strerror(error));
+}
+
+/* Serves in a child; ends when the child has left this one's session. -1 with errno set. */
+static int serve_detached(struct receiver *receiver)
+{
+    int left[2];
+    if (pipe2(left, O_CLOEXEC) != 0)
+        return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        close(left[0]);
+        detach();
+        close(left[1]);
+        serve(receiver);
+        _exit(0);
+    }
+    int error = errno;
+    close(left[1]);
+    /* Whoever started this one may end its whole group as soon as it is gone. */
+    for (char none; child > 0 && read(left[0], &none, 1) < 0 && errno == EINTR;)
+        ;
+    close(left[0]);
+    errno = error;
+    return child < 0 ? -1 : 0;
+}
+
 int command_receive(const struct receive_options *options)
 {
     struct receiver receiver = { .partial = { .path = options->file,
@@ -221,13 +282,18 @@ int command_receive(const struct receive_options *options)
                                               .chunk = options->chunk_bytes },
                                  .idle_ms = (int)(options->idle_ns / NS_PER_MS) };
     uint16_t port;
-    int status = partial_open(&receiver.partial);
-    if (status)
-        return status;
+    signal(SIGXFSZ, SIG_IGN); /* EFBIG says it better */
+    /* What is in the way is told now, and the room is reserved; the lock is taken for the peer. */
+    int error = partial_open(&receiver.partial);
+    if (error)
+        return refuse(&receiver.partial, error);
+    partial_close(&receiver.partial);
     receiver.buffer = malloc(options->chunk_bytes);
     receiver.listener = listen_on_loopback(&port);
     if (!receiver.buffer || receiver.listener < 0 || !make_token(receiver.token))
         return fail(EXIT_SYSTEM, "system", "cannot listen: %s", strerror(errno));
+    if (serve_detached(&receiver) != 0)
+        return fail(EXIT_SYSTEM, "system", "cannot fork: %s", strerror(errno));
     struct json json = { 0 };
     json_open(&json, '{');
     json_member_int(&json, "schema", 1);
@@ -235,14 +301,5 @@ int command_receive(const struct receive_options *options)
     json_member_string(&json, "token", receiver.token);
     json_member_int(&json, "chunks", (int64_t)receiver.partial.count);
     json_close(&json, '}');
-    fflush(stdout);
-    pid_t child = fork();
-    if (child < 0)
-        return fail(EXIT_SYSTEM, "system", "cannot fork: %s", strerror(errno));
-    if (child > 0)
-        return json_print(&json, STDOUT_FILENO) ? 0 : EXIT_SYSTEM;
-    json_free(&json);
-    detach();
-    serve(&receiver);
-    _exit(0);
+    return json_print(&json, STDOUT_FILENO) ? 0 : EXIT_SYSTEM;
 }

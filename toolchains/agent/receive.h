@@ -20,13 +20,17 @@ struct partial {
     const char *path, *target; /* what it is called until it is whole, and then */
     unsigned int mode;         /* of the whole file */
     uint64_t size, chunk, count; /* bytes, bytes, chunks */
+    uint64_t missing;            /* bytes that a full disk lacks, 0 where that is not known */
     unsigned char *digests;      /* of each chunk that the journal names, DIGEST_BYTES each */
     bool *journalled, *good;
     int file, journal;
 };
 
-/* Opens, locks and reserves; says what is wrong and gives its exit status, 0 when all is well. */
+/* Opens, locks, reads the journal and reserves. 0, or an errno and nothing is open; EWOULDBLOCK
+ * when another transfer fills it, EEXIST when the target is there. */
 int partial_open(struct partial *partial);
+/* Lets others fill it. */
+void partial_close(struct partial *partial);
 /* The bytes of a chunk: all but the last have the same number. */
 size_t partial_length(const struct partial *partial, uint64_t index);
 /* Reads a chunk that the journal names and compares; false when it is not that any more. */

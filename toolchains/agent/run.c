@@ -44,21 +44,24 @@ tell_failure(int report, int status, const char *kind, const char *format, ...)
     free(line);
 }
 
-/* Nothing of the launching shell may be held: its pipe must see the end of the command. */
-static void let_go(int report)
+/* Nothing of the launching shell may be held: its pipe must see the end of the command. False with
+ * errno set where there is nothing to put in its place. */
+static bool let_go(int report)
 {
     int null = open("/dev/null", O_RDWR);
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
-        dup2(null, fd);
+        if (null < 0 || dup2(null, fd) < 0)
+            return false;
     DIR *open_files = opendir("/proc/self/fd");
     if (!open_files)
-        return;
+        return false;
     for (struct dirent *entry; (entry = readdir(open_files));) {
         int fd = atoi(entry->d_name);
         if (fd > STDERR_FILENO && fd != report && fd != supervisor.dir && fd != dirfd(open_files))
             close(fd);
     }
     closedir(open_files);
+    return true;
 }
 
 static int signal_descriptor(void)
@@ -114,13 +117,16 @@ static void spawn_failed(int report, int error, enum spawn_step step)
     int status = step != SPAWN_PROGRAM ? EXIT_SYSTEM
                  : error == ENOENT     ? EXIT_NOT_FOUND
                                        : EXIT_NOT_EXECUTABLE;
-    const char *kind = step == SPAWN_CPUS   ? "cpus"
-                       : step == SPAWN_NICE ? "nice"
-                       : error == ENOEXEC   ? "exec-format"
-                                            : "spawn-failed";
+    const char *kind = step == SPAWN_CPUS        ? "cpus"
+                       : step == SPAWN_NICE      ? "nice"
+                       : step == SPAWN_RESOURCES ? "system"
+                       : error == ENOEXEC        ? "exec-format"
+                                                 : "spawn-failed";
     supervisor.outcome = "spawn-failed";
     snprintf(supervisor.error, sizeof supervisor.error, "cannot %s %s%s: %s",
-             step == SPAWN_NICE ? "change the priority of" : "execute",
+             step == SPAWN_NICE        ? "change the priority of"
+             : step == SPAWN_RESOURCES ? "prepare a process for"
+                                       : "execute",
              supervisor.options->argv[0], step == SPAWN_CPUS ? " on those CPUs" : "",
              error == ENODEV && step == SPAWN_CPUS ? "not all of them are there" : strerror(error));
     if (!supervisor.job.start_ns)
@@ -134,10 +140,15 @@ static int be_supervisor(int report)
 {
     char *line;
     enum spawn_step step;
-    let_go(report);
+    if (!let_go(report)) {
+        tell_failure(report, EXIT_SYSTEM, "system", "cannot open /dev/null and /proc: %s",
+                     strerror(errno));
+        return EXIT_SYSTEM;
+    }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     supervisor.signals = signal_descriptor();
     supervisor.oom_kills_before = oom_kills();
+    supervisor.asleep_before_ns = asleep_ns();
     if (supervisor.signals < 0) {
         tell_failure(report, EXIT_SYSTEM, "system", "signalfd: %s", strerror(errno));
         return EXIT_SYSTEM;
@@ -148,7 +159,8 @@ static int be_supervisor(int report)
                                    .dir = supervisor.dir,
                                    .dir_path = supervisor.dir_path,
                                    .cpus = supervisor.options->cpus,
-                                   .nice = supervisor.options->nice };
+                                   .nice = supervisor.options->nice,
+                                   .memlock = supervisor.options->memlock };
     int error = job_spawn(&supervisor.job, &call, &supervisor.emulator, &step);
     if (error) {
         spawn_failed(report, error, step);

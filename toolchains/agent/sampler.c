@@ -31,6 +31,11 @@ static void *sample(void *given)
             sink_flush(sampler->telemetry.sink);
             flush = now + FLUSH_EVERY_NS;
         }
+        const int64_t used = sampler->telemetry.sink->length;
+        if (used > sampler->slow_down_bytes) {
+            sampler->slow_down_bytes = used + (sampler->most_bytes - used) / 2;
+            sampler->interval_ns *= 2;
+        }
         due += sampler->interval_ns;
         if (due < now) /* it was held up: no burst of samples afterwards */
             due = now + sampler->interval_ns;
@@ -38,13 +43,15 @@ static void *sample(void *given)
     return NULL;
 }
 
-void sampler_start(struct sampler *sampler, struct sink *sink, pid_t job, int dir,
-                   int64_t interval_ns)
+void sampler_start(struct sampler *sampler, struct sink *sink, const struct output *output,
+                   pid_t job, int dir, int64_t interval_ns, int64_t most_bytes)
 {
     pthread_condattr_t monotonic;
-    telemetry_open(&sampler->telemetry, sink, job, dir);
+    telemetry_open(&sampler->telemetry, sink, output, job, dir);
     sampler->opened = true;
     sampler->interval_ns = interval_ns;
+    sampler->most_bytes = most_bytes;
+    sampler->slow_down_bytes = most_bytes / 2;
     pthread_mutex_init(&sampler->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -13,7 +14,7 @@
 #define STATUS_RESERVED_BYTES 4096
 
 /* As it is, not as it was asked for. */
-static void write_scheduling(struct json *json, pid_t job)
+static void write_circumstances(struct json *json, pid_t job)
 {
     cpu_set_t cpus;
     char text[256];
@@ -28,6 +29,14 @@ static void write_scheduling(struct json *json, pid_t job)
     if (known)
         format_cpus(&cpus, text, sizeof text);
     json_member_string(json, "cpus", known ? text : NULL);
+    struct rlimit limit;
+    json_key(json, "memlock_bytes");
+    if (prlimit(job, RLIMIT_MEMLOCK, NULL, &limit) != 0)
+        json_null(json);
+    else if (limit.rlim_cur == RLIM_INFINITY)
+        json_string(json, "unlimited");
+    else
+        json_int(json, (int64_t)limit.rlim_cur);
 }
 
 bool started_write(const struct supervisor *s, char **line)
@@ -45,7 +54,7 @@ bool started_write(const struct supervisor *s, char **line)
     json_member_int(&json, "start_utc_ns", s->job.start_utc_ns);
     json_member_int(&json, "epoch", (int64_t)s->options->epoch);
     json_member_string(&json, "emulator", s->emulator);
-    write_scheduling(&json, s->job.pid);
+    write_circumstances(&json, s->job.pid);
     json_key(&json, "argv");
     json_open(&json, '[');
     for (char **word = s->options->argv; *word; word++)
@@ -92,6 +101,13 @@ static void write_end(struct json *json, const struct supervisor *s)
     json_member_string(json, "error", *s->error ? s->error : NULL);
 }
 
+/* The two clocks cannot be read in one moment: what is less than this is no sleep. */
+static int64_t suspended_ns(const struct supervisor *s)
+{
+    int64_t slept = asleep_ns() - s->asleep_before_ns;
+    return slept < 10 * NS_PER_MS ? 0 : slept;
+}
+
 bool status_write(struct supervisor *s)
 {
     struct json json = { 0 };
@@ -102,8 +118,9 @@ bool status_write(struct supervisor *s)
     json_member_int(&json, "start_mono_ns", s->job.start_ns);
     json_member_int(&json, "end_mono_ns", end_ns);
     json_member_int(&json, "wall_ns", end_ns - s->job.start_ns);
+    json_member_int(&json, "suspended_ns", suspended_ns(s));
     json_member_int(&json, "start_utc_ns", s->job.start_utc_ns);
-    json_member_int(&json, "end_utc_ns", clock_ns(CLOCK_REALTIME));
+    json_member_int(&json, "end_utc_ns", clock_ns(CLOCK_REALTIME) - (monotonic_ns() - end_ns));
     json_member_int(&json, "user_ns", s->usage.user_ns);
     json_member_int(&json, "system_ns", s->usage.system_ns);
     json_member_int(&json, "max_rss_bytes", s->usage.max_rss_bytes);

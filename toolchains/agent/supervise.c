@@ -58,6 +58,21 @@ static void check_sinks(struct supervisor *s)
     }
 }
 
+static void count(struct output *output, const char *data, int64_t length, int64_t now)
+{
+    const int64_t pieces = atomic_load(&output->pieces);
+    int64_t lines = 0;
+    for (const char *next = data, *end = data + length;
+         (next = memchr(next, '\n', (size_t)(end - next))); next++)
+        lines++;
+    if (!pieces)
+        atomic_store(&output->first_ns, now);
+    atomic_store(&output->last_ns, now);
+    atomic_store(&output->lines, atomic_load(&output->lines) + lines);
+    atomic_store(&output->bytes, atomic_load(&output->bytes) + length);
+    atomic_store(&output->pieces, pieces + 1);
+}
+
 static void record(struct supervisor *s, int stream, const char *data, int64_t length, int64_t now)
 {
     struct sink *sink = &s->streams[stream];
@@ -67,6 +82,7 @@ static void record(struct supervisor *s, int stream, const char *data, int64_t l
         sink_printf(&s->timeline, "%lld %d %lld %lld\n", (long long)now, stream + 1,
                     (long long)sink->length, (long long)kept);
         sink_add(sink, data, (size_t)kept);
+        count(&s->output[stream], data, kept, now);
     }
     if (kept < length)
         end(s, "output-limit", "more than %lld bytes of output",
@@ -235,7 +251,8 @@ void supervise(struct supervisor *s)
     s->flush_ns = now + FLUSH_EVERY_NS;
     s->lease_ns = now + LEASE_EVERY_NS;
     if (s->options->sample_ns)
-        sampler_start(&s->sampler, &s->samples, s->job.pid, s->dir, s->options->sample_ns);
+        sampler_start(&s->sampler, &s->samples, s->output, s->job.pid, s->dir,
+                      s->options->sample_ns, s->options->max_output_bytes);
     sink_printf(&s->timeline, "labctl-timeline 1 %lld\n", (long long)s->job.start_ns);
     while (s->phase != OVER) {
         struct pollfd polled[3] = { { s->job.pipes[0], POLLIN, 0 },

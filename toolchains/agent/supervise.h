@@ -32,6 +32,7 @@ struct supervisor {
     struct job job;
     const char *emulator;
     struct sink streams[2], timeline, samples;
+    struct output output[2];
     struct sampler sampler;
 
     enum phase phase;
@@ -45,6 +46,7 @@ struct supervisor {
     int leftovers; /* processes still there after the program's own end, killed */
     int unkilled;  /* processes that even SIGKILL did not end in time */
     int64_t longest_pause_ns;
+    int64_t asleep_before_ns; /* as of asleep_ns() at its start */
     int64_t oom_kills_before;
 };
 

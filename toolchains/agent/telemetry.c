@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -77,10 +76,22 @@ int block_stat_open(int fd)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-void telemetry_open(struct telemetry *t, struct sink *sink, pid_t job, int dir)
+static void open_zram(struct telemetry *t)
+{
+    const size_t most = sizeof t->zram_fds / sizeof *t->zram_fds;
+    for (size_t i = 0; i < most; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/sys/block/zram%zu/mm_stat", i);
+        t->zram_fds[i] = open(path, O_RDONLY | O_CLOEXEC);
+    }
+}
+
+void telemetry_open(struct telemetry *t, struct sink *sink, const struct output *output, pid_t job,
+                    int dir)
 {
     char path[64];
     t->sink = sink;
+    t->output = output;
     t->job = job;
     t->stat_fd = open_proc(job, "stat");
     t->statm_fd = open_proc(job, "statm");
@@ -94,6 +105,7 @@ void telemetry_open(struct telemetry *t, struct sink *sink, pid_t job, int dir)
         snprintf(path, sizeof path, "/proc/pressure/%s", pressures[i]);
         t->pressure_fds[i] = open(path, O_RDONLY | O_CLOEXEC);
     }
+    open_zram(t);
     sensors_open_zones(&t->zones);
     sensors_open_cooling(&t->cooling);
     sensors_open_cpufreq(&t->frequencies, "scaling_cur_freq");
@@ -159,13 +171,12 @@ static void sample_threads(const struct telemetry *t, struct json *json)
     rewinddir(t->tasks);
     json_key(json, "threads");
     json_open(json, '{');
-    for (struct dirent *entry; count < THREADS_MAX && (entry = readdir(t->tasks));)
-        if (isdigit((unsigned char)*entry->d_name)) {
+    for (struct dirent *entry; count <= THREADS_MAX && (entry = readdir(t->tasks));)
+        if (isdigit((unsigned char)*entry->d_name) && count++ < THREADS_MAX)
             sample_thread(dirfd(t->tasks), json, entry->d_name, &wait_ns);
-            count++;
-        }
     json_close(json, '}');
-    write_known(json, "runqueue_wait_ns", wait_ns);
+    if (count <= THREADS_MAX) /* else it would be the sum of some of them */
+        write_known(json, "runqueue_wait_ns", wait_ns);
 }
 
 /* Opened anew each time: the file belongs to the memory that the process had when it was opened. */
@@ -176,8 +187,10 @@ static void sample_pss(struct telemetry *t, struct json *json)
     if (began < t->pss_due_ns)
         return;
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)t->job);
-    if (read_small(AT_FDCWD, path, text, sizeof text) > 0)
+    if (read_small(AT_FDCWD, path, text, sizeof text) > 0) {
         write_known(json, "pss_bytes", kilobytes(text, "Pss"));
+        write_known(json, "locked_bytes", kilobytes(text, "Locked"));
+    }
     int64_t now = monotonic_ns(), pause = (now - began) * PSS_SHARE;
     t->pss_due_ns = now + (pause > PSS_EVERY_NS ? pause : PSS_EVERY_NS);
 }
@@ -197,24 +210,21 @@ static void sample_memory(const struct telemetry *t, struct json *json)
 }
 
 /* "mm_stat" of each: the original bytes, the compressed, and all the memory that is taken. */
-static void sample_zram(struct json *json)
+static void sample_zram(const struct telemetry *t, struct json *json)
 {
-    glob_t found;
+    const size_t most = sizeof t->zram_fds / sizeof *t->zram_fds;
     int64_t original_sum = 0, memory_sum = 0;
     bool any = false;
-    if (glob("/sys/block/zram*/mm_stat", 0, NULL, &found) != 0)
-        return;
-    for (size_t i = 0; i < found.gl_pathc; i++) {
+    for (size_t i = 0; i < most; i++) {
         char text[256];
         unsigned long long original, memory;
-        if (read_small(AT_FDCWD, found.gl_pathv[i], text, sizeof text) > 0 &&
+        if (reread(t->zram_fds[i], text, sizeof text) &&
             sscanf(text, "%llu %*u %llu", &original, &memory) == 2) {
             original_sum += (int64_t)original;
             memory_sum += (int64_t)memory;
             any = true;
         }
     }
-    globfree(&found);
     if (any) {
         json_member_int(json, "zram_original_bytes", original_sum);
         json_member_int(json, "zram_memory_bytes", memory_sum);
@@ -275,8 +285,22 @@ static void sample_cpus(const struct telemetry *t, struct json *json)
         return;
     json_member_int(json, "cpu_busy_ns",
                     (int64_t)(user + nice + system + irq + softirq) * tick_ns());
-    if (steal)
-        json_member_int(json, "cpu_steal_ns", (int64_t)steal * tick_ns());
+    json_member_int(json, "cpu_steal_ns", (int64_t)steal * tick_ns());
+}
+
+static void write_output(const struct output *output, const char *name, struct json *json)
+{
+    int64_t pieces = atomic_load(&output->pieces);
+    json_key(json, name);
+    json_open(json, '{');
+    json_member_int(json, "pieces", pieces);
+    json_member_int(json, "lines", atomic_load(&output->lines));
+    json_member_int(json, "bytes", atomic_load(&output->bytes));
+    if (pieces) {
+        json_member_int(json, "first_ns", atomic_load(&output->first_ns));
+        json_member_int(json, "last_ns", atomic_load(&output->last_ns));
+    }
+    json_close(json, '}');
 }
 
 void telemetry_sample(struct telemetry *t)
@@ -284,12 +308,14 @@ void telemetry_sample(struct telemetry *t)
     struct json json = { 0 };
     json_open(&json, '{');
     json_member_int(&json, "mono_ns", monotonic_ns());
+    write_output(&t->output[0], "stdout", &json);
+    write_output(&t->output[1], "stderr", &json);
     sample_memory(t, &json);
     sample_pss(t, &json);
     sample_process(t, &json);
     sample_threads(t, &json);
     sample_storage(t, &json);
-    sample_zram(&json);
+    sample_zram(t, &json);
     sample_pressure(t, &json);
     sample_cpus(t, &json);
     sensors_write(&t->zones, "temps_mc", &json);

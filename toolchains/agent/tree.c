@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -57,14 +58,19 @@ static struct process *all_processes(size_t *count)
     return list;
 }
 
+static int by_pid(const void *one, const void *other)
+{
+    const pid_t a = ((const struct process *)one)->pid, b = ((const struct process *)other)->pid;
+    return (a > b) - (a < b);
+}
+
 static bool parent_is_below(const struct process *list, size_t count, pid_t parent, pid_t root)
 {
     if (parent == root)
         return true;
-    for (size_t i = 0; i < count; i++)
-        if (list[i].pid == parent)
-            return list[i].below;
-    return false;
+    const struct process wanted = { .pid = parent };
+    const struct process *found = bsearch(&wanted, list, count, sizeof *list, by_pid);
+    return found && found->below;
 }
 
 int tree_signal(int number)
@@ -72,6 +78,8 @@ int tree_signal(int number)
     size_t count;
     int sent = 0;
     struct process *list = all_processes(&count);
+    if (count)
+        qsort(list, count, sizeof *list, by_pid);
     for (bool grew = true; grew;) {
         grew = false;
         for (size_t i = 0; i < count; i++)
@@ -79,7 +87,8 @@ int tree_signal(int number)
                 grew = list[i].below = true;
     }
     for (size_t i = 0; i < count; i++)
-        if (list[i].below && !list[i].zombie && kill(list[i].pid, number) == 0)
+        if (list[i].below && !list[i].zombie &&
+            (kill(list[i].pid, number) == 0 || errno == EPERM)) /* it lives, as somebody else */
             sent++;
     free(list);
     return sent;

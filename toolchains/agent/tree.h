@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Send a signal to every descendant; how many there were, zombies left out. */
+/* Send a signal to every descendant; how many there were, zombies left out, those that may not be
+ * sent one (set-uid programs) counted. */
 int tree_signal(int number);
 
 /* What a dead supervisor left: the session of its job, and processes that carry LABCTL_JOB=dir.

@@ -17,6 +17,17 @@ int64_t clock_ns(clockid_t clock)
     return seconds * NS_PER_SECOND + now.tv_nsec;
 }
 
+int64_t asleep_ns(void)
+{
+    int64_t most = 0;
+    for (int i = 0; i < 3; i++) { /* what comes between the two readings only makes it less */
+        int64_t boot = clock_ns(CLOCK_BOOTTIME), ns = boot - monotonic_ns();
+        if (ns > most)
+            most = ns;
+    }
+    return most;
+}
+
 bool write_all(int fd, const void *data, size_t length)
 {
     const char *next = data;

@@ -23,6 +23,9 @@ static inline int64_t monotonic_ns(void)
     return clock_ns(CLOCK_MONOTONIC);
 }
 
+/* How long this boot was suspended so far: CLOCK_MONOTONIC stands still then. */
+int64_t asleep_ns(void);
+
 /* Write all of it, whatever interrupts; false with errno set. */
 bool write_all(int fd, const void *data, size_t length);
 

@@ -28,6 +28,10 @@
 #define LOOK_MS 1000
 /* Without inotify, the end of the job is noticed by looking. */
 #define LOOK_BLIND_MS 100
+/* A sample has a few hundred bytes, with 64 sensors of each kind some twenty thousand. */
+#define TAIL_BYTES (32 * 1024)
+/* Of what the program said last on its standard error. */
+#define SAID_BYTES 240
 #define ORPHANS_AGAIN_NS (20 * NS_PER_MS)
 
 enum state { RUNNING, FINISHED, LOST, REBOOTED, ABSENT };
@@ -93,15 +97,68 @@ static enum state wait_until_over(struct view *view, const char *path, int64_t n
     return state;
 }
 
+/* The last bytes of a file, at most `most`, with a NUL; false when there is no such file. */
+static bool read_tail(const struct view *view, const char *name, char *text, size_t most)
+{
+    struct stat status;
+    int fd = openat(view->dir, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t got = -1;
+    if (fstat(fd, &status) == 0) {
+        off_t from = status.st_size > (off_t)most ? status.st_size - (off_t)most : 0;
+        got = pread(fd, text, most, from);
+    }
+    close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    return got >= 0;
+}
+
 static int64_t size_of(const struct view *view, const char *name)
 {
     struct stat status;
     return fstatat(view->dir, name, &status, 0) == 0 ? (int64_t)status.st_size : -1;
 }
 
+/* The last whole sample on disk: up to two seconds old, and nothing was measured to have it. */
+static char *last_sample(const struct view *view)
+{
+    static char text[TAIL_BYTES + 1];
+    if (!read_tail(view, "telemetry", text, TAIL_BYTES))
+        return NULL;
+    char *end = strrchr(text, '\n');
+    if (!end)
+        return NULL;
+    *end = '\0';
+    char *begin = strrchr(text, '\n');
+    return begin ? begin + 1 : *text == '{' ? text : NULL;
+}
+
+static void write_sample(const struct view *view, struct json *json)
+{
+    static const char *const members[] = { "mono_ns", "stdout", "stderr", "temps_mc" };
+    const char *sample = last_sample(view);
+    json_key(json, "sample");
+    if (!sample) {
+        json_null(json);
+        return;
+    }
+    json_open(json, '{');
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        size_t length;
+        const char *value = json_find(sample, members[i], &length);
+        if (!value)
+            continue;
+        json_key(json, members[i]);
+        json_raw(json, value, length);
+    }
+    json_close(json, '}');
+}
+
 static int report(const struct view *view, enum state state, int killed)
 {
     struct json json = { 0 };
+    char said[SAID_BYTES + 1];
     json_open(&json, '{');
     json_member_int(&json, "schema", 1);
     json_member_string(&json, "state", state_names[state]);
@@ -109,6 +166,8 @@ static int report(const struct view *view, enum state state, int killed)
     json_member_int(&json, "mono_ns", monotonic_ns());
     json_member_count(&json, "stdout_bytes", size_of(view, "stdout"));
     json_member_count(&json, "stderr_bytes", size_of(view, "stderr"));
+    json_member_string(&json, "stderr_end", read_tail(view, "stderr", said, SAID_BYTES) ? said : NULL);
+    write_sample(view, &json);
     json_member_count(&json, "killed", killed);
     json_key(&json, "status");
     if (state == FINISHED)
