@@ -13,7 +13,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run import RunView
 from labctl.records import BoardProbe, StorageRate
 from labctl.runs.probing import probe_board
-from labctl.units import digits, size
+from labctl.units import size
 
 
 @click.command(epilog="Example: labctl boards probe rk1 --full")
@@ -100,9 +100,13 @@ def _table(probe: BoardProbe) -> Table:
             _uncached(rate),
         )
     for compute in probe.compute:
-        weights = compute.weights_per_second
-        told = "-" if weights is None else f"{digits(weights / 1e9)} G weights/s"
-        table.add_row(f"decode, {compute.quantization}", str(compute.threads), told, "")
+        threads = "-" if compute.threads is None else str(compute.threads)
+        for what, speed in (
+            ("decode", compute.bytes_per_second),
+            ("prompt", compute.prompt_bytes_per_second),
+        ):
+            told = "-" if speed is None else f"{size(speed)}/s"
+            table.add_row(f"{what}, {compute.quantization} weights", threads, told, "")
     return table
 
 

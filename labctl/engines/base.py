@@ -61,6 +61,8 @@ class MemoryNeed:
     repacked_bytes: int
     kv_bytes: int | None
     compute_bytes: int | None
+    #: What each position that is in use adds to what a token reads, in the cache's own types.
+    kv_bytes_per_position: int | None = None
 
     @property
     def anonymous_bytes(self) -> int:
@@ -69,8 +71,16 @@ class MemoryNeed:
 
     @property
     def total_bytes(self) -> int:
-        """What must be in memory for no weight to be read twice, as far as it is known."""
+        """All of it at once, as while copies are being made; as far as it is known."""
         return self.mapped_bytes + self.anonymous_bytes
+
+    @property
+    def resident_bytes(self) -> int:
+        """What must stay in memory for no weight to be read twice, as far as it is known.
+
+        The pages of weights that were copied are not needed again.
+        """
+        return max(0, self.mapped_bytes - self.repacked_bytes) + self.anonymous_bytes
 
 
 @dataclass(frozen=True)

@@ -48,11 +48,13 @@ class StorageRate(Record):
 class ComputeRate(Record):
     """llama-bench on a small model that stays in memory: what the arithmetic allows, at its best.
 
-    A token's time can be no shorter than the model's weights divided by ``weights_per_second``.
+    The bytes that a token needs of another model of the quantisation take no less time than at
+    ``bytes_per_second``. Only those that are used count: not the experts that rest, nor a table of
+    which one row is looked up.
     """
 
     quantization: str
-    threads: int
+    threads: int | None = Field(None, description="None: the board does not tell its cores")
     parameters: int
     bytes_per_token: int
     prompt_tokens_per_second: float | None = None
@@ -61,10 +63,16 @@ class ComputeRate(Record):
     build_commit: str | None = None
 
     @property
-    def weights_per_second(self) -> float | None:
-        """Weights that decoding goes through in a second."""
+    def bytes_per_second(self) -> int | None:
+        """Bytes of weights that decoding goes through in a second."""
         rate = self.eval_tokens_per_second
-        return None if rate is None else rate * self.parameters
+        return None if rate is None else round(rate * self.bytes_per_token)
+
+    @property
+    def prompt_bytes_per_second(self) -> int | None:
+        """The same for a prompt, whose tokens share what is read: it is the arithmetic alone."""
+        rate = self.prompt_tokens_per_second
+        return None if rate is None else round(rate * self.bytes_per_token)
 
 
 class CpuClock(Record):

@@ -1,5 +1,6 @@
 """One trial: what was run under which conditions, how it ended, what was measured."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
@@ -106,7 +107,9 @@ class TrialEvidence(Record):
     samples: int
     start_temperature_mc: int | None = Field(None, description="of the hottest thermal zone")
     highest_temperature_mc: int | None = None
-    lowest_khz: int | None = Field(None, description="the lowest frequency of any CPU")
+    lowest_khz: int | None = Field(
+        None, description="of the CPU that was fastest in each moment: the lowest frequency"
+    )
     highest_khz: int | None = None
     limited: bool | None = Field(
         None, description="a cooling device was active, or a CPU's limit was lowered meanwhile"
@@ -122,7 +125,10 @@ class TrialEvidence(Record):
 
 
 class TrialPrediction(Record):
-    """What was expected of a trial before anything moved: lower bounds, save for storage."""
+    """What was expected of a trial before anything moved.
+
+    The least that is possible, where the model fits in memory; else near what is to be expected.
+    """
 
     token_ns: int
     trial_ns: int = Field(description="load, prompt and all tokens")
@@ -136,11 +142,18 @@ class TrialBound(Record):
     kind: Literal["dram", "storage", "compute"] | None = Field(
         description="what bounds it; None = nothing that was measured of this board does"
     )
-    share: float = Field(description="the bound's time over the measured time: 1 = at the bound")
+    share: float = Field(
+        description="the time of the nearest bound over the measured time: 1 = at the bound, more ="
+        " the rate that it stands on is too low"
+    )
+    shares: Mapping[str, float] = Field(
+        default_factory=dict,
+        description="of each bound whose rate is known: storage, dram, compute",
+    )
     bytes_per_token: int = Field(description="weights and KV cache that one token needs")
     bytes_per_second: float = Field(description="at which it moved them")
     ceiling_bytes_per_second: float | None = Field(
-        None, description="what the board can move; None where arithmetic is the bound"
+        None, description="what the nearest bound allows, arithmetic in bytes of weights"
     )
     storage_bytes_per_token: int | None = Field(
         None, description="what the telemetry saw the process read from storage"
@@ -186,3 +199,6 @@ class TrialRecord(Record):
     predicted: TrialPrediction | None = None
     bound: TrialBound | None = None
     checks: tuple[Check, ...] = ()
+    measured_to_predicted: float | None = Field(
+        None, description="mean time of a token over the predicted; None where one of them is not"
+    )

@@ -3,12 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from labctl.board.probes import latest_probe
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
-from labctl.config.target import Target
 from labctl.deploy import refuse
-from labctl.records import Execution
 from labctl.runs.conditions import held
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
@@ -18,7 +15,7 @@ from labctl.runs.journal import Journal
 from labctl.runs.observer import Observer
 from labctl.runs.planning import foresee, plan_trials
 from labctl.runs.prepare import prepare
-from labctl.runs.rates import Rates, rates_of
+from labctl.runs.rates import known_rates
 from labctl.runs.runner import Outcome, Runner
 from labctl.runs.session import bring_agent, meet_board
 from labctl.runs.stand import bring
@@ -45,7 +42,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
     recipe, board = request.recipe, request.board
     prepared = prepare(recipe, board, request.lab_root, observer.step)
     with meet_board(board, transport, lab_root=request.lab_root) as met:
-        offer = make_offer(met, [prepared])
+        offer = make_offer(met, [prepared], request.lab_root)
         refuse(offer.problems, board.name)
         session = bring_agent(met, request.lab_root, sending(observer))
         # Planned before gigabytes are sent: what does not fit is refused at once.
@@ -93,8 +90,3 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
                 return runner.run(plan_made.trials, run, recipe.gates)
         finally:
             note_in_index(directory, run, observer.note)
-
-
-def known_rates(lab_root: Path, board: str, target: Target) -> Rates | None:
-    """What is known of a board's speed. Only what was measured on a board counts as that."""
-    return rates_of(latest_probe(lab_root, board, Execution.BOARD), target.expectations)

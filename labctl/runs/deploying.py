@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from labctl.config.lab import Board
 from labctl.deploy import (
@@ -16,6 +17,7 @@ from labctl.errors import LabctlError
 from labctl.runs.fit import Fit, fits_of
 from labctl.runs.observer import Observer
 from labctl.runs.prepare import Prepared
+from labctl.runs.rates import known_rates
 from labctl.runs.session import BoardMeeting
 
 
@@ -46,12 +48,13 @@ class Offer:
         return self.plan.bytes / self.bytes_per_second
 
 
-def make_offer(met: BoardMeeting, prepared: Sequence[Prepared]) -> Offer:
+def make_offer(met: BoardMeeting, prepared: Sequence[Prepared], lab_root: Path) -> Offer:
     """Look at a board and say what recipes need of it. Raises LinkError, BoardError."""
     objects = {item.sha256: item for one in prepared for item in wanted_objects(one)}
     wanted = plan(met.store, objects.values())
     found = problems(wanted, met.survey(), met.facts, limit_bytes=met.board.limits.storage)
-    fits = [fit for one in prepared for fit in fits_of(one, met.facts, met.target.expectations)]
+    rates = known_rates(lab_root, met.board.name, met.target)
+    fits = [fit for one in prepared for fit in fits_of(one, met.facts, rates)]
     return Offer(met.board, wanted, tuple(fits), tuple(found), known_rate(met.rate_file))
 
 

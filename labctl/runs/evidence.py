@@ -16,9 +16,9 @@ from labctl.records import (
 #: CPUs that fell below this share of their highest frequency did not run at full speed.
 _SLOWED = 0.97
 #: CPU time of others, over that of one CPU, from which on a board is not quiet.
-_LOUD = 0.2
+LOUD = 0.2
 #: CPU time that the host of a virtual machine kept for itself.
-_STOLEN = 0.02
+STOLEN = 0.02
 
 
 def evidence_of(
@@ -66,10 +66,10 @@ def steadiness(evidence: TrialEvidence | None, execution: Execution) -> tuple[Ch
         found.append(Check(name="frequency", ok=not slowed, detail=detail))
     if execution is Execution.BOARD and evidence.others_share is not None:
         detail = f"everything else used {evidence.others_share:.0%} of one CPU"
-        found.append(Check(name="quiet", ok=evidence.others_share <= _LOUD, detail=detail))
+        found.append(Check(name="quiet", ok=evidence.others_share <= LOUD, detail=detail))
     if execution is Execution.BOARD and evidence.steal_share is not None:
-        detail = f"{evidence.steal_share:.1%} of CPU time stolen"
-        found.append(Check(name="steal", ok=evidence.steal_share <= _STOLEN, detail=detail))
+        detail = f"{evidence.steal_share:.1%} of one CPU stolen"
+        found.append(Check(name="steal", ok=evidence.steal_share <= STOLEN, detail=detail))
     return tuple(found)
 
 
@@ -83,7 +83,7 @@ def _reached_less(evidence: TrialEvidence) -> bool:
 def _limited(samples: Sequence[TelemetrySample]) -> bool | None:
     """Whether the board held itself back; None where it does not tell."""
     limits = [sample.freq_limit_khz for sample in samples if sample.freq_limit_khz]
-    cooled = [sample.cooling for sample in samples if sample.cooling]
+    cooled = [cooling for s in samples if (cooling := _without_fans(s.cooling))]
     if not limits and not cooled:
         return None
     lowered = any(
@@ -96,6 +96,11 @@ def _limited(samples: Sequence[TelemetrySample]) -> bool | None:
 
 
 def _highest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _without_fans(cooling: Mapping[str, int]) -> dict[str, int]:
+    """A fan that turns takes no speed from anything."""
+    return {name: state for name, state in cooling.items() if "fan" not in name.lower()}
+
+
     found: dict[str, int] = {}
     for limit in limits:
         for cpu, khz in limit.items():
@@ -120,22 +125,23 @@ def _share(
 
 def _others(samples: Sequence[TelemetrySample]) -> float | None:
     """CPU time of the board that was not the job's, over the time of one CPU."""
-    busy = _share(samples, lambda s: s.cpu_busy_ns)
-    own = _share(
-        samples,
-        lambda s: None if s.user_ns is None or s.system_ns is None else s.user_ns + s.system_ns,
-    )
+    known = [s for s in samples if None not in (s.cpu_busy_ns, s.user_ns, s.system_ns)]
+    if not known:
+        return None
+    busy = _share(known, lambda s: s.cpu_busy_ns)
+    own = _share(known, lambda s: (s.user_ns or 0) + (s.system_ns or 0))
     return None if busy is None or own is None else max(0.0, busy - own)
 
 
 def _read_per_token(
     samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
 ) -> int | None:
-    """What was read from storage for a token, between the first token and the last sample."""
+    """What was read from storage for a token, between the first token and the last."""
     if job is None or timing is None or not timing.ttft_ns or not timing.mean_ns:
         return None
     first = job.start_mono_ns + timing.ttft_ns
-    during = [s for s in samples if s.mono_ns >= first and s.read_bytes is not None]
+    last = first + timing.mean_ns * ((timing.generated_tokens or 1) - 1)
+    during = [s for s in samples if first <= s.mono_ns <= last and s.read_bytes is not None]
     read = _grown(during, lambda sample: sample.read_bytes)
     took = during[-1].mono_ns - during[0].mono_ns if during else 0
     return None if read is None or took <= 0 else round(read * timing.mean_ns / took)

@@ -24,6 +24,7 @@ from labctl.records import (
     ModelIdentity,
     TimingRecord,
     TrialEvidence,
+    TrialPrediction,
     TrialRecord,
     TrialState,
 )
@@ -233,6 +234,7 @@ class _Measurement:
         bench, trial = self.bench, self.trial
         foresight = bench.foresight
         ground = foresight.ground(trial.variant.slug) if foresight else None
+        predicted = foresight.of(trial) if foresight else None
         return TrialRecord(
             number=trial.number,
             slug=trial.slug,
@@ -257,10 +259,16 @@ class _Measurement:
             job=self.job,
             timing=self.timing,
             evidence=self.evidence,
-            predicted=foresight.of(trial) if foresight else None,
+            predicted=predicted,
+            measured_to_predicted=_ratio(self.timing, predicted),
             bound=explain(self.timing, ground, self.evidence) if ground else None,
             checks=self.checks,
         )
+
+
+def _ratio(timing: TimingRecord | None, predicted: TrialPrediction | None) -> float | None:
+    measured = timing.mean_ns if timing else None
+    return measured / predicted.token_ns if measured and predicted else None
 
 
 def _again(bench: Bench, step: Callable[[], T]) -> T:

@@ -1,39 +1,66 @@
-"""Why a number is what it is: which bound holds, and how near to it the trial came."""
+"""Why a number is what it is: which bound holds, and how near to it the trial came.
 
+Each bound takes its time for a token: storage for what is read again, DRAM for weights and KV
+cache, arithmetic for the weights. What takes the largest share of the measured time is the nearest.
+It is called the bound when that share is large enough; above the whole, its rate must be wrong.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from labctl.engines import MemoryNeed
-from labctl.records import (
-    BoardFacts,
-    Execution,
-    ModelIdentity,
-    TimingRecord,
-    TrialBound,
-    TrialEvidence,
-)
-from labctl.runs.rates import Rates
+from labctl.records import BoardFacts, Execution, TimingRecord, TrialBound, TrialEvidence
+from labctl.runs.evidence import LOUD, STOLEN
+from labctl.runs.predict import Work
+from labctl.runs.rates import NEAR, Rate, Rates
 from labctl.units import size
 
-#: A trial that is slower than this share of a bound is not held by it.
-NEAR = 0.5
-#: Re-reading half of the weights for each token already makes storage the slowest part.
-_REREADS = 0.5
+#: Nothing is faster than what bounds it; above this the bound's rate is too low, noise aside.
+_WRONG_FROM = 1.1
+#: From this share on a bound is worth a word where none is near.
+_WORTH_A_WORD = 0.1
+#: Reading weights again to within this much is reading all of them.
+_ALL = 0.05
+_NAMES = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 
 
 @dataclass(frozen=True)
 class Ground:
-    """What a number is held against: a model in a board's memory, and the board's rates."""
+    """What a number is held against: work in a board's memory, and the board's rates."""
 
-    model: ModelIdentity
-    need: MemoryNeed
+    work: Work
     facts: BoardFacts
     rates: Rates
 
     @property
-    def bytes_per_token(self) -> int:
-        """What each token needs; only a model that is GGUF, of which it is known, has a ground."""
-        assert self.model.bytes_per_token is not None
-        return self.model.bytes_per_token
+    def available_bytes(self) -> int | None:
+        """Memory for the work; None where the board does not tell."""
+        return self.facts.memory_available_bytes or self.facts.memory_total_bytes
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether no weight has to be read twice; None where that cannot be said."""
+        there = self.available_bytes
+        return None if there is None else self.work.need.resident_bytes <= there
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A share of the measured time, and how a sentence tells it."""
+
+    kind: Literal["storage", "dram", "compute"]
+    share: float
+    rate: Rate
+    head: str
+    moves: str
+    bytes_per_token: int
+    bytes_per_second: float
+    tail: str = ""
+
+    @property
+    def told(self) -> str:
+        """``98% of this board's 178 MB/s (the probe of 2026-11-20)``."""
+        return f"{self.share:.0%} of {self.rate.told}"
 
 
 def explain(
@@ -43,85 +70,145 @@ def explain(
 
     None for what did not run on a board, generated nothing, or has nothing to be held against.
     """
-    model = ground.model
     if ground.facts.execution is not Execution.BOARD:
         return None
     if timing is None or not timing.mean_ns:
         return None
-    seconds = timing.mean_ns / 1e9
-    positions = (timing.prompt_tokens or 0) + (timing.generated_tokens or 0) / 2
-    bytes_needed = ground.bytes_per_token + round((model.kv_bytes_per_position or 0) * positions)
     read = evidence.read_bytes_per_token if evidence else None
-    bound = _storage(ground, seconds, read)
-    if bound is None:
-        bound = _memory(ground, seconds, bytes_needed, read)
-    if bound is not None and evidence and evidence.limited:
-        text = f"{bound.sentence}; the board held its clock back, so it is slower than it can be"
-        bound = bound.model_copy(update={"sentence": text})
-    return bound
-
-
-def _storage(ground: Ground, seconds: float, read: int | None) -> TrialBound | None:
-    """What is seen to be read counts; only where nobody looked, what does not fit."""
-    need, facts, rates = ground.need, ground.facts, ground.rates
-    available = facts.memory_available_bytes or facts.memory_total_bytes
-    if read is None:
-        rereads = available is not None and need.total_bytes > available
-        moved = ground.bytes_per_token
-    else:
-        rereads = read >= _REREADS * ground.bytes_per_token
-        moved = read
-    if not rereads or rates.storage is None:
+    seconds = timing.mean_ns / 1e9
+    found = list(_bounds(ground, seconds, _mean_position(timing), read, evidence))
+    if not found:
         return None
-    speed = moved / seconds
-    share = speed / rates.storage
-    enough = ""
-    if available is not None and facts.memory_total_bytes is not None:
-        taken = facts.memory_total_bytes - available
-        enough = f"; with {size(need.total_bytes + taken)} of RAM it would not be storage-bound"
-    if read is None:
-        enough += " (the board does not count what is read: told from what fits in memory)"
-    return TrialBound(
-        kind="storage",
-        share=share,
-        bytes_per_token=ground.bytes_per_token,
-        bytes_per_second=speed,
-        ceiling_bytes_per_second=rates.storage,
-        storage_bytes_per_token=read,
-        sentence=f"storage-bound: every token re-reads {size(moved)} at {size(speed)}/s,"
-        f" {share:.0%} of this board's {size(rates.storage)}/s ({rates.source}){enough}",
-    )
-
-
-def _memory(
-    ground: Ground, seconds: float, bytes_needed: int, read: int | None
-) -> TrialBound | None:
-    model, rates, speed = ground.model, ground.rates, bytes_needed / seconds
-    weights = rates.weights.get(model.quantization or "")
-    compute = model.parameters / weights / seconds if weights and model.parameters else None
-    dram = speed / rates.dram if rates.dram else None
-    moves = f"every token moves {size(bytes_needed)} at {size(speed)}/s"
-    if compute is not None and (dram is None or compute > dram):
-        return TrialBound(
-            kind="compute",
-            share=compute,
-            bytes_per_token=bytes_needed,
-            bytes_per_second=speed,
-            storage_bytes_per_token=read,
-            sentence=f"compute-bound: {compute:.0%} of the rate at which this board goes through"
-            f" {model.quantization} weights ({rates.source}); {moves}",
+    nearest = max(found, key=lambda bound: bound.share)
+    if nearest.share > _WRONG_FROM:
+        kind = None
+        sentence = (
+            f"faster than {_NAMES[nearest.kind]} should allow: {nearest.moves}, {nearest.told};"
+            " that rate is too low: `labctl boards probe` measures it"
         )
-    if dram is None or rates.dram is None:
-        return None
-    ceiling = f"{dram:.0%} of this board's {size(rates.dram)}/s ({rates.source})"
-    held = dram >= NEAR
-    why = "" if held else "; most likely arithmetic is, whose ceiling was not measured"
+    elif nearest.share >= NEAR:
+        kind = nearest.kind
+        sentence = f"{nearest.head}: {nearest.moves}, {nearest.told}{nearest.tail}"
+    else:
+        kind = None
+        sentence = _held_by_none(found, nearest, ground, evidence)
+    if evidence and evidence.limited:
+        sentence += "; the board held its clock back meanwhile"
     return TrialBound(
-        kind="dram" if held else None,
-        share=dram,
-        bytes_per_token=bytes_needed,
-        bytes_per_second=speed,
-        ceiling_bytes_per_second=rates.dram,
+        kind=kind,
+        share=nearest.share,
+        shares={bound.kind: bound.share for bound in found},
+        bytes_per_token=nearest.bytes_per_token,
+        bytes_per_second=nearest.bytes_per_second,
+        ceiling_bytes_per_second=nearest.rate.value,
         storage_bytes_per_token=read,
-        sentence=f"{'DRAM-bound' if held else 'not bound by DRAM'}: {moves}, {ceiling}{why}",
+        sentence=sentence,
     )
+
+
+def _mean_position(timing: TimingRecord) -> float:
+    """How many positions are behind a generated token, on average."""
+    for test in timing.tests:
+        if test.generated_tokens:
+            return test.depth + test.prompt_tokens + test.generated_tokens / 2
+    return (timing.prompt_tokens or 0) + (timing.generated_tokens or 0) / 2
+
+
+def _bounds(
+    ground: Ground,
+    seconds: float,
+    position: float,
+    read: int | None,
+    evidence: TrialEvidence | None,
+) -> Iterator[_Bound]:
+    work, rates = ground.work, ground.rates
+    weights = work.bytes_per_token
+    again = weights if read is None and ground.fits is False else read
+    if again and rates.storage:
+        speed = again / seconds
+        share = speed / rates.storage.value
+        # A guess that the measurement contradicts is dropped; what was counted stays.
+        if read is not None or share <= _WRONG_FROM:
+            yield _Bound(
+                "storage",
+                share,
+                rates.storage,
+                "storage-bound",
+                f"every token {_reads(again, weights)} at {size(speed)}/s",
+                weights,
+                speed,
+                _enough(ground, evidence, counted=read is not None),
+            )
+    moved = weights + work.kv_bytes(position)
+    speed = moved / seconds
+    moves = f"every token moves {size(moved)} at {size(speed)}/s"
+    if dram := rates.dram(work.threads):
+        yield _Bound("dram", speed / dram.value, dram, "DRAM-bound", moves, moved, speed)
+    quantization = work.model.quantization or ""
+    if decode := rates.decode.get((quantization, work.threads)):
+        head = f"bound by the arithmetic of {quantization} weights"
+        goes = f"every token goes through {size(weights)} at {size(weights / seconds)}/s"
+        share = weights / seconds / decode.value
+        yield _Bound("compute", share, decode, head, goes, weights, weights / seconds)
+
+
+def _reads(read: int, weights: int) -> str:
+    """What of its weights a token brings from storage."""
+    if read < weights * (1 - _ALL):
+        return f"re-reads {size(read)} of its {size(weights)}"
+    if read > weights * (1 + _ALL):
+        return f"reads {size(read)}, more than its {size(weights)},"
+    return f"re-reads {size(read)}"
+
+
+def _enough(ground: Ground, evidence: TrialEvidence | None, *, counted: bool) -> str:
+    """With how much memory nothing would be read again."""
+    there, total = ground.available_bytes, ground.facts.memory_total_bytes
+    need = ground.work.need
+    text = ""
+    if ground.fits is False and there is not None and total is not None:
+        least = "" if need.kv_bytes is not None and need.compute_bytes is not None else "at least "
+        needed = size(need.resident_bytes + total - there)
+        text = f"; with {least}{needed} of RAM it would not be storage-bound"
+    elif ground.fits:
+        text = f"; its {size(need.resident_bytes)} should fit in the {size(there)} that were free"
+        least_left = evidence.least_available_bytes if evidence else None
+        if least_left is not None:
+            text += f", of which {size(least_left)} were left at the least"
+    if not counted:
+        text += " (what it read was not counted: told from what fits in memory)"
+    return text
+
+
+def _held_by_none(
+    found: list[_Bound], nearest: _Bound, ground: Ground, evidence: TrialEvidence | None
+) -> str:
+    """What is known of a number that nothing measured comes near to."""
+    worth = sorted(found, key=lambda bound: -bound.share)
+    worth = [bound for bound in worth if bound.share >= _WORTH_A_WORD or bound is nearest]
+    names = " or ".join(_NAMES[bound.kind] for bound in worth)
+    shares = "; ".join(f"{bound.moves}, {bound.told}" for bound in worth)
+    reasons = list(_reasons(ground, evidence))
+    unmeasured = all(bound.kind != "compute" for bound in found)
+    if not reasons and unmeasured and nearest.kind == "dram":
+        threads = f" with {ground.work.threads} threads" if ground.work.threads else ""
+        weights = f"{ground.work.model.quantization} weights{threads}"
+        reasons.append(f"most likely by arithmetic, whose rate for {weights} was not measured")
+    why = "".join(f"; {reason}" for reason in reasons)
+    alone = " alone" if nearest.share >= NEAR / 2 else ""
+    return f"not bound by {names}{alone}: {shares}{why}"
+
+
+def _reasons(ground: Ground, evidence: TrialEvidence | None) -> Iterator[str]:
+    """What else is known to take time."""
+    read = evidence.read_bytes_per_token if evidence else None
+    if read is None and ground.fits is False:
+        yield "its weights do not fit in memory, and what it read again was not counted"
+    elif read and read >= _ALL * ground.work.bytes_per_token and not ground.rates.storage:
+        yield f"it read {size(read)} for each from storage, whose speed was not measured"
+    others = evidence.others_share if evidence else None
+    if others is not None and others > LOUD:
+        yield f"everything else used {others:.0%} of a CPU"
+    stolen = evidence.steal_share if evidence else None
+    if stolen is not None and stolen > STOLEN:
+        yield f"a hypervisor took {stolen:.0%} of a CPU"

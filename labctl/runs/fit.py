@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from labctl.config.target import Expectations
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
-from labctl.records import BoardFacts, ModelIdentity
-from labctl.runs.predict import predictions
+from labctl.records import BoardFacts
+from labctl.runs.predict import Work, predictions
 from labctl.runs.prepare import Prepared
-from labctl.runs.rates import rates_of
+from labctl.runs.rates import Rates
 from labctl.units import duration, size
 
 
@@ -18,7 +17,7 @@ class Fit:
     """One variant against one board.
 
     ``memory_bytes`` is what is available, ``total_bytes`` all there is; None where the board does
-    not tell. ``seconds_per_token`` is predicted, where the target's storage is known.
+    not tell. ``seconds_per_token`` is predicted, where the board's storage is known.
     """
 
     variant: str
@@ -47,7 +46,7 @@ class Fit:
                 f"{self.variant} needs {size(self.need.anonymous_bytes)} that the kernel cannot"
                 f" drop, the board has {size(self.total_bytes)}: expect it to be killed"
             )
-        if self.memory_bytes is None or self.need.total_bytes <= self.memory_bytes:
+        if self.memory_bytes is None or self.need.resident_bytes <= self.memory_bytes:
             return None
         return (
             f"{self.variant} will not fit in {size(self.memory_bytes)}: expect to re-read"
@@ -79,31 +78,32 @@ def settled_variants(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
     return variants, notes
 
 
-def memory_of(prepared: Prepared, variant: Variant) -> tuple[ModelIdentity, MemoryNeed | None]:
-    """A settled variant's model, and the memory that it takes; None: nobody can say."""
-    model = prepared.models[variant.model_key].identity
-    parameters = prepared.engine.parameters(variant.parameters)
-    return model, prepared.engine.memory(parameters, model)
+def works_of(prepared: Prepared, variants: Sequence[Variant]) -> dict[str, Work]:
+    """What settled variants ask of a board, by slug; without those of which nobody can say."""
+    works = {}
+    for variant in variants:
+        model = prepared.models[variant.model_key].identity
+        need = prepared.engine.memory(prepared.engine.parameters(variant.parameters), model)
+        if need is not None and model.bytes_per_token is not None:
+            works[variant.slug] = Work.of(model, need, variant)
+    return works
 
 
-def fits_of(
-    prepared: Prepared, facts: BoardFacts, expectations: Expectations | None
-) -> Sequence[Fit]:
+def fits_of(prepared: Prepared, facts: BoardFacts, rates: Rates | None) -> Sequence[Fit]:
     """Every variant of a recipe against a board, where the need for memory is known."""
     variants, _ = settled_variants(prepared, facts)
-    needs = {variant.slug: memory_of(prepared, variant) for variant in variants}
-    predicted = predictions(needs, facts, rates_of(None, expectations), prepared.prompt)
-    storage = expectations.storage_read_bytes_per_s if expectations else None
+    works = works_of(prepared, variants)
+    predicted = predictions(works, facts, rates, prepared.prompt)
+    storage = rates.storage if rates else None
     return [
         Fit(
             f"{prepared.recipe.name} {slug}",
-            need,
-            model.bytes_per_token,
+            work.need,
+            work.bytes_per_token,
             facts.memory_available_bytes or facts.memory_total_bytes,
             facts.memory_total_bytes,
             predicted[slug].seconds_per_token if slug in predicted else None,
-            storage,
+            storage.value if storage else None,
         )
-        for slug, (model, need) in needs.items()
-        if need is not None and model.bytes_per_token is not None
+        for slug, work in works.items()
     ]

@@ -84,7 +84,7 @@ class Fleet:
     def _meet(self, visit: Visit) -> None:
         meeting = meet_board(visit.board, visit.transport, lab_root=self.lab_root)
         visit.met = self._held.enter_context(meeting)
-        visit.offer = make_offer(visit.met, visit.prepared)
+        visit.offer = make_offer(visit.met, visit.prepared, self.lab_root)
 
     def _deliver(self, visit: Visit, sources: Sources) -> None:
         met, offer = visit.met, visit.offer

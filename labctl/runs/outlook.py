@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from labctl.records import Execution, TrialPrediction
-from labctl.runs.conduct import RunRequest, known_rates
+from labctl.runs.conduct import RunRequest
 from labctl.runs.fit import settled_variants
 from labctl.runs.observer import Observer
 from labctl.runs.plan import Plan
 from labctl.runs.planning import Foresight, foresee, plan_trials
 from labctl.runs.prepare import prepare
+from labctl.runs.rates import known_rates
 from labctl.runs.session import meet_board
 from labctl.transport import Transport
 from labctl.units import duration
@@ -57,8 +58,8 @@ class Outlook:
             told = "nothing is predicted: neither a probe nor the target tells this board's speed"
         else:
             seconds = duration(self.plan.predicted_seconds * 1e9)
-            source = self.foresight.rates.source if self.foresight.rates else ""
-            told = f"predicted to take {seconds} at least, from {source}"
+            sources = ", ".join(dict.fromkeys(self.foresight.sources.values()))
+            told = f"predicted to take {seconds}, loading included, from {sources}"
         bounds = [
             f"{slug}: {prediction.explanation}"
             for slug, prediction in self.foresight.predicted.items()

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
-from labctl.engines import MemoryNeed
-from labctl.records import BoardFacts, ModelIdentity, TrialPrediction
+from labctl.records import BoardFacts, TrialPrediction
 from labctl.runs.explain import Ground
-from labctl.runs.fit import memory_of
+from labctl.runs.fit import works_of
 from labctl.runs.plan import TOKENS, Amount, Plan, PlannedTrial, make_plan
 from labctl.runs.precision import LEAST_REPEATS
-from labctl.runs.predict import predictions, trial_predictor
+from labctl.runs.predict import Work, predictions, source_of, trial_predictor
 from labctl.runs.prepare import Prepared
 from labctl.runs.rates import Rates
 from labctl.stats import Prediction
@@ -23,26 +22,36 @@ class Foresight:
 
     facts: BoardFacts
     rates: Rates | None
-    needs: Mapping[str, tuple[ModelIdentity, MemoryNeed]]
+    works: Mapping[str, Work]
     predicted: Mapping[str, Prediction]
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Where the rates come from that each prediction stands on."""
+        if self.rates is None:
+            return {}
+        return {
+            slug: source_of(prediction, self.works[slug], self.rates)
+            for slug, prediction in self.predicted.items()
+        }
 
     def ground(self, slug: str) -> Ground | None:
         """What a variant's number is held against; None where nothing is known."""
-        if self.rates is None or slug not in self.needs:
+        if self.rates is None or slug not in self.works:
             return None
-        return Ground(*self.needs[slug], self.facts, self.rates)
+        return Ground(self.works[slug], self.facts, self.rates)
 
     def of(self, trial: PlannedTrial) -> TrialPrediction | None:
         """The prediction of one trial; None where nothing is known."""
-        prediction = self.predicted.get(trial.variant.slug)
+        slug = trial.variant.slug
         seconds = trial_predictor(self.predicted)(trial.variant, trial.tokens, trial.warm_up_pass)
-        if prediction is None or seconds is None or self.rates is None:
+        if seconds is None:
             return None
         return TrialPrediction(
-            token_ns=round(prediction.seconds_per_token * 1e9),
+            token_ns=round(self.predicted[slug].seconds_per_token * 1e9),
             trial_ns=round(seconds * 1e9),
-            bound=prediction.bound,
-            source=self.rates.source,
+            bound=self.predicted[slug].bound,
+            source=self.sources[slug],
         )
 
 
@@ -50,15 +59,10 @@ def foresee(
     prepared: Prepared, variants: Sequence[Variant], facts: BoardFacts, rates: Rates | None
 ) -> Foresight:
     """What to expect of settled variants."""
-    found = {variant.slug: memory_of(prepared, variant) for variant in variants}
-    needs = {
-        slug: (model, need)
-        for slug, (model, need) in found.items()
-        if need is not None and model.bytes_per_token is not None
-    }
-    predicted = predictions(needs, facts, rates, prepared.prompt)
+    works = works_of(prepared, variants)
+    predicted = predictions(works, facts, rates, prepared.prompt)
     # What is not one prompt and its continuation does not take as long as one.
-    return Foresight(facts, rates, needs, predicted if prepared.engine.is_generation else {})
+    return Foresight(facts, rates, works, predicted if prepared.engine.is_generation else {})
 
 
 def plan_trials(

@@ -4,50 +4,96 @@ Only a board is predicted: what is emulated follows no physics of the target.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
 from labctl.records import BoardFacts, Execution, ModelIdentity
-from labctl.runs.plan import WARM_UP_PASS, PredictTrial
-from labctl.runs.rates import Rates
+from labctl.runs.plan import TOKENS, WARM_UP_PASS, PredictTrial
+from labctl.runs.rates import Rate, Rates
 from labctl.stats import Prediction, predict
 
-#: Bytes of prompt text a token stands for, at least; a short prompt is one pass in any case.
-PROMPT_BYTES_PER_TOKEN = 2
+#: Bytes of prompt text that a token stands for, about: words of English, two letters of Chinese.
+PROMPT_BYTES_PER_TOKEN = 4
+#: What engines call the number of threads, and how many tokens of a prompt share a pass.
+_THREADS, _UBATCH = "threads", "ubatch"
+_USUAL_UBATCH = 512
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a variant asks of a board; ``None`` = its engine has no such parameter, or leaves it."""
+
+    model: ModelIdentity
+    need: MemoryNeed
+    threads: int | None = None
+    tokens: int | None = None
+    ubatch: int = _USUAL_UBATCH
+
+    @classmethod
+    def of(cls, model: ModelIdentity, need: MemoryNeed, variant: Variant) -> "Work":
+        """Of a settled variant."""
+
+        def whole(key: str) -> int | None:
+            value = variant.parameters.get(key)
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+        return cls(model, need, whole(_THREADS), whole(TOKENS), whole(_UBATCH) or _USUAL_UBATCH)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Weights that a token needs; only a model of which that is known is any work."""
+        assert self.model.bytes_per_token is not None
+        return self.model.bytes_per_token
+
+    def kv_bytes(self, positions: float) -> int:
+        """What a token behind so many positions reads of the cache; 0 where it is not known."""
+        return round((self.need.kv_bytes_per_position or 0) * positions)
+
+    def seconds(self, rate: Rate | None) -> float | None:
+        """What going once through its weights takes; None where the rate is not known."""
+        return self.bytes_per_token / rate.value if rate else None
 
 
 def predictions(
-    runs: Mapping[str, tuple[ModelIdentity, MemoryNeed | None]],
-    facts: BoardFacts,
-    rates: Rates | None,
-    prompt: str | None,
+    works: Mapping[str, Work], facts: BoardFacts, rates: Rates | None, prompt: str | None
 ) -> dict[str, Prediction]:
-    """The prediction for each variant, by slug; empty when there is nothing to predict from."""
+    """The prediction for each variant, by slug; without those that nothing is known for."""
     memory = facts.memory_available_bytes or facts.memory_total_bytes
     if facts.execution is not Execution.BOARD or rates is None or not memory:
         return {}
-    dram, storage = rates.dram, rates.storage
-    if dram is None or storage is None:
-        return {}
-    return {
-        slug: predict(
-            bytes_per_token=model.bytes_per_token,
-            resident_bytes=need.total_bytes,
-            memory_bytes=memory,
-            dram_bytes_per_second=dram,
-            storage_bytes_per_second=storage,
-            compute_seconds_per_token=_compute_seconds(model, rates),
-            prompt_tokens=1 + len((prompt or "").encode()) // PROMPT_BYTES_PER_TOKEN,
-        )
-        for slug, (model, need) in runs.items()
-        if need is not None and model.bytes_per_token is not None
-    }
+    found = {slug: _prediction(work, memory, rates, prompt) for slug, work in works.items()}
+    return {slug: prediction for slug, prediction in found.items() if prediction is not None}
 
 
-def _compute_seconds(model: ModelIdentity, rates: Rates) -> float | None:
-    """What the arithmetic of a token takes, where the quantisation's ceiling was measured."""
-    weights = rates.weights.get(model.quantization or "")
-    return model.parameters / weights if weights and model.parameters else None
+def _prediction(work: Work, memory: int, rates: Rates, prompt: str | None) -> Prediction | None:
+    dram, quantization = rates.dram(work.threads), work.model.quantization or ""
+    prompt_tokens = 1 + len((prompt or "").encode()) // PROMPT_BYTES_PER_TOKEN
+    return predict(
+        bytes_per_token=work.bytes_per_token,
+        resident_bytes=work.need.resident_bytes,
+        memory_bytes=memory,
+        dram_bytes_per_second=dram.value if dram else None,
+        storage_bytes_per_second=rates.storage.value if rates.storage else None,
+        compute_seconds_per_token=work.seconds(rates.decode.get((quantization, work.threads))),
+        compute_seconds_per_prompt_token=work.seconds(
+            rates.prompt.get((quantization, work.threads))
+        ),
+        kv_bytes=work.kv_bytes(prompt_tokens + (work.tokens or 0) / 2),
+        prompt_tokens=prompt_tokens,
+        ubatch=work.ubatch,
+    )
+
+
+def source_of(prediction: Prediction, work: Work, rates: Rates) -> str:
+    """Where the rate comes from that a prediction stands on."""
+    rate = {
+        "storage": rates.storage,
+        "dram": rates.dram(work.threads),
+        "compute": rates.decode.get((work.model.quantization or "", work.threads)),
+    }[prediction.bound]
+    assert rate is not None  # else it would be no bound
+    return rate.source
 
 
 def trial_predictor(predicted: Mapping[str, Prediction]) -> PredictTrial:

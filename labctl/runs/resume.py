@@ -19,7 +19,6 @@ from labctl.deploy import refuse
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import PlanRecord, RunRecord, TrialRecord
 from labctl.runs.conditions import held
-from labctl.runs.conduct import known_rates
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
 from labctl.runs.execute import Bench, leave_nothing_else, leave_quiet
@@ -29,6 +28,7 @@ from labctl.runs.observer import Observer
 from labctl.runs.plan import PlannedTrial
 from labctl.runs.planning import foresee
 from labctl.runs.prepare import Prepared, prepare
+from labctl.runs.rates import known_rates
 from labctl.runs.runner import Outcome, Runner
 from labctl.runs.session import BoardSession, bring_agent, meet_board
 from labctl.runs.stand import bring, differences
@@ -62,7 +62,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
     prepared = prepare(_recipe(run), request.board, request.lab_root, observer.step)
     _refuse(run, [*_other_prompt(plan, prepared), *_other_models(run, prepared)])
     with meet_board(request.board, transport, lab_root=request.lab_root) as met:
-        offer = make_offer(met, [prepared])
+        offer = make_offer(met, [prepared], request.lab_root)
         refuse(offer.problems, request.board.name)
         session = bring_agent(met, request.lab_root, sending(observer))
         changed = [*differences(run.facts, session.facts)]
@@ -180,8 +180,9 @@ def _take_over(
     bench_under: Callable[[Lease], Bench],
     journal: Journal,
     undone: PlannedTrial | None,
-) -> tuple[Bench, Callable[[], Bench] | None]:
-    """A bench to go on with, and what gives the one after the trial that is under way.
+) -> tuple[Bench, Callable[[], Bench] | None, bool]:
+    """A bench to go on with, what gives the one after the trial that is under way, and whether
+    nobody else had the board meanwhile.
 
     A new lease ends jobs of the one before. So a job that may be on the board is waited for under
     the lease that it was started with, if that is on the board still; the controller that took it
@@ -203,4 +204,4 @@ def _take_over(
     journal.cut(undone.number, attempt, lost)
     bench = anew()
     leave_quiet(bench, attempt)
-    return bench, None
+    return bench, None, False

@@ -4,27 +4,35 @@ Every generated token needs every weight once, so the time of a token is at leas
 divided by the bandwidth of the place they come from (the memory roof of S. Williams et al.,
 "Roofline", CACM 52(4), 2009):
 
-- Weights that fit in memory come from DRAM. This is a lower bound: an in-order core's arithmetic is
-  often slower than its DRAM.
+- Weights that fit in memory come from DRAM, with the KV cache of all positions before the token.
+  This is a lower bound: an in-order core's arithmetic is often slower than its DRAM.
 - Weights that do not fit are read from storage *in whole* for every token: they are used in the
   same order each time, and for a cyclic scan that is larger than the cache, least-recently-used
   replacement evicts every page just before it is needed again. Paging storage is so slow that this
-  is close to the real time, not only a bound.
+  is close to the real time, not only a bound. (A kernel that protects pages which it saw return
+  re-reads less when only little is missing.)
+- Arithmetic takes what it takes, wherever the weights come from.
 
-The embedding table is looked up one row at a time and is in neither sum, unless it is also the
-output matrix.
+The embedding table is looked up one row at a time and is in no sum, unless it is also the output
+matrix.
 """
 
 import math
 from dataclasses import dataclass
 from typing import Literal
 
+from labctl.units import digits, size
+
 Bound = Literal["dram", "storage", "compute"]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Lower bounds in seconds; near the real time when ``bound`` is storage."""
+    """Lower bounds in seconds; near the real time when ``bound`` is storage.
+
+    ``load_seconds`` is 0 where nothing is known of the storage, or where no token finds what was
+    loaded.
+    """
 
     seconds_per_token: float
     load_seconds: float
@@ -50,13 +58,15 @@ def predict(
     bytes_per_token: int,
     resident_bytes: int,
     memory_bytes: int,
-    dram_bytes_per_second: float,
-    storage_bytes_per_second: float,
+    dram_bytes_per_second: float | None,
+    storage_bytes_per_second: float | None,
     compute_seconds_per_token: float | None = None,
+    compute_seconds_per_prompt_token: float | None = None,
+    kv_bytes: int = 0,
     prompt_tokens: int = 1,
     ubatch: int = 512,
-) -> Prediction:
-    """Predict the times of a generation.
+) -> Prediction | None:
+    """Predict the times of a generation; None where the rate that decides is not known.
 
     Args:
         bytes_per_token: weights that one token needs.
@@ -64,8 +74,10 @@ def predict(
             copies in another layout, the KV cache.
         memory_bytes: what the board has available for that.
         dram_bytes_per_second: read bandwidth of the board's memory.
-        storage_bytes_per_second: sequential read bandwidth of the storage that holds the model.
+        storage_bytes_per_second: read bandwidth of the storage that holds the model.
         compute_seconds_per_token: what the arithmetic alone takes, where it was measured.
+        compute_seconds_per_prompt_token: the same for each token of a prompt.
+        kv_bytes: of the KV cache that a token in the middle of the generation reads.
         prompt_tokens: length of the prompt; ``ubatch`` of them share one pass over the weights.
         ubatch: physical batch size.
 
@@ -73,38 +85,43 @@ def predict(
     """
     if min(bytes_per_token, resident_bytes, memory_bytes, prompt_tokens, ubatch) <= 0:
         raise ValueError("sizes must be above 0")
-    if min(dram_bytes_per_second, storage_bytes_per_second) <= 0:
+    rates = (dram_bytes_per_second, storage_bytes_per_second)
+    if any(rate is not None and rate <= 0 for rate in rates):
         raise ValueError("bandwidths must be above 0")
-    from_storage = bytes_per_token / storage_bytes_per_second
     fits = resident_bytes <= memory_bytes
-    bandwidth = dram_bytes_per_second if fits else storage_bytes_per_second
-    per_token = bytes_per_token / bandwidth
-    passes = math.ceil(prompt_tokens / ubatch)
-    size = f"{bytes_per_token / 1e9:.2f} GB a token"
-    need = f"{resident_bytes / 1e9:.2f} GB of {memory_bytes / 1e9:.2f} GB memory"
-    if fits:
-        if compute_seconds_per_token is not None and compute_seconds_per_token > per_token:
-            return Prediction(
-                compute_seconds_per_token,
-                from_storage,
-                passes * compute_seconds_per_token,
-                "compute",
-                f"fits in memory ({need}); its arithmetic takes {compute_seconds_per_token:.3g} s a"
-                f" token, its bytes {per_token:.3g} s",
-            )
-        # The first pass, whoever makes it, brings the weights from storage.
-        return Prediction(
-            per_token,
-            from_storage,
-            passes * per_token,
-            "dram",
-            f"fits in memory ({need}): {size} at {bandwidth / 1e9:.2f} GB/s from DRAM, at best",
-        )
+    place = (
+        f"{'fits' if fits else 'does not fit'} in memory ({size(resident_bytes)} of"
+        f" {size(memory_bytes)})"
+    )
+    from_storage = bytes_per_token / storage_bytes_per_second if storage_bytes_per_second else None
+    passes: dict[Bound, float] = {}  # over the weights, for a prompt
+    tokens: dict[Bound, tuple[float, str]] = {}
+    if not fits:
+        if from_storage is None or storage_bytes_per_second is None:
+            return None
+        passes["storage"] = from_storage
+        rate = f"{size(storage_bytes_per_second)}/s from storage"
+        tokens["storage"] = (from_storage, f"every token reads {size(bytes_per_token)} at {rate}")
+    if dram_bytes_per_second:
+        moved = bytes_per_token + kv_bytes
+        passes["dram"] = bytes_per_token / dram_bytes_per_second
+        rate = f"{size(dram_bytes_per_second)}/s from DRAM, at best"
+        tokens["dram"] = (moved / dram_bytes_per_second, f"{size(moved)} a token at {rate}")
+    if compute_seconds_per_token:
+        told = f"its arithmetic takes {digits(compute_seconds_per_token)} s a token"
+        tokens["compute"] = (compute_seconds_per_token, told)
+    if not tokens:
+        return None
+    bound = max(tokens, key=lambda kind: tokens[kind][0])
+    seconds, why = tokens[bound]
+    prompt = [math.ceil(prompt_tokens / ubatch) * max(passes.values(), default=0.0)]
+    if compute_seconds_per_prompt_token:
+        prompt.append(prompt_tokens * compute_seconds_per_prompt_token)
     return Prediction(
-        per_token,
-        0.0,
-        passes * per_token,
-        "storage",
-        f"does not fit in memory ({need}): every token reads {size} at"
-        f" {bandwidth / 1e6:.0f} MB/s from storage",
+        seconds,
+        # The first pass, whoever makes it, brings the weights from storage.
+        (from_storage or 0.0) if fits else 0.0,
+        max(prompt),
+        bound,
+        f"{place}: {why}",
     )

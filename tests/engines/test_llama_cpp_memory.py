@@ -5,6 +5,7 @@ Recorded with SmolLM2-135M-Instruct Q4_1 and ``-lv 4`` on x86_64 (new) and emula
 
 import pytest
 
+from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.records import ModelIdentity, TensorMix
 
@@ -58,3 +59,11 @@ def test_copies_are_counted_unless_they_are_off_and_the_unknown_is_not_nought() 
     need = engine.memory(parameters, silent)
     assert need.kv_bytes is None
     assert need.compute_bytes is None
+
+
+def test_a_quantised_cache_is_read_as_small_as_it_is_kept() -> None:
+    engine = LlamaBench()
+    parameters = engine.parameters({"cache_type_k": "q8_0", "cache_type_v": "f16", "repack": False})
+    need = engine.memory(parameters, MODEL)
+    assert need.kv_bytes_per_position == round(23_040 * (34 + 64) / 128)
+    assert need.kv_bytes == need.kv_bytes_per_position * parameters.context

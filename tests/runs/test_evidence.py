@@ -84,3 +84,44 @@ def test_load_and_stolen_time_count_where_the_machine_is_the_board(
     assert (found.others_share, found.steal_share) == (0.5, 0.1)
     failed = [check.name for check in steadiness(found, execution) if check.ok is False]
     assert failed == (["quiet", "steal"] if execution is BOARD else [])
+
+
+def test_what_is_read_after_the_last_token_is_none_of_its(tmp_path: Path) -> None:
+    reads = [0, 0, 0, 30, 60, 900]
+    samples = [{"mono_ns": n * SECOND, "read_bytes": r * 10**6} for n, r in enumerate(reads)]
+    four = timing([500] * 4, ttft_ns=2 * SECOND, mean_ns=SECOND // 2)
+    found = evidence_of(telemetry(tmp_path, *samples), job(), four)
+    assert found is not None
+    assert found.read_bytes_per_token == 15_000_000
+
+
+def test_little_cpus_that_rest_are_no_throttling(tmp_path: Path) -> None:
+    """On a hot board: the big one keeps its frequency, the little one idles."""
+    samples = [
+        {"mono_ns": n, "freq_khz": {"0": little, "7": 2_400_000}, "temps_mc": {"soc": 85_000}}
+        for n, little in enumerate([1_800_000, 408_000])
+    ]
+    (check,) = steadiness(evidence_of(telemetry(tmp_path, *samples), job(), None), BOARD)
+    assert check.ok is True
+
+
+@pytest.mark.parametrize(
+    ("device", "limited"), [("cooling_device0 pwm-fan", None), ("cooling_device0 cpufreq-0", True)]
+)
+def test_a_fan_holds_nothing_back(tmp_path: Path, device: str, limited: bool | None) -> None:
+    samples = [{"mono_ns": n, "cooling": {device: 2}} for n in range(2)]
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert found.limited is limited
+
+
+def test_a_sample_after_the_end_does_not_make_the_job_somebody_else(tmp_path: Path) -> None:
+    """The kernel forgets a process that ended; its CPU time is in the board's all the same."""
+    samples: list[dict[str, Any]] = [
+        {"mono_ns": n * SECOND, "cpu_busy_ns": n * SECOND, "utime_ns": n * SECOND, "stime_ns": 0}
+        for n in range(3)
+    ]
+    samples.append({"mono_ns": 4 * SECOND, "cpu_busy_ns": 4 * SECOND})
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert found.others_share == 0

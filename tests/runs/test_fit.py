@@ -40,3 +40,10 @@ def test_what_the_kernel_cannot_drop_kills() -> None:
         "q8 needs 9.00 GB that the kernel cannot drop, the board has 2.00 GB:"
         " expect it to be killed"
     )
+
+
+def test_weights_that_were_copied_need_no_second_place() -> None:
+    """Loading takes twice the memory; afterwards the pages of the file may go."""
+    need = MemoryNeed(1_200_000_000, 1_100_000_000, 0, 0)
+    assert (need.total_bytes, need.resident_bytes) == (2_300_000_000, 1_200_000_000)
+    assert fit(need, 2 * GB).warning() is None

@@ -8,10 +8,11 @@ from labctl.engines import MemoryNeed
 from labctl.records import BoardFacts, Execution
 from labctl.runs.outlook import Outlook
 from labctl.runs.planning import Foresight, plan_trials
-from labctl.runs.predict import predictions
-from labctl.runs.rates import Rates
+from labctl.runs.predict import Work, predictions
+from labctl.runs.rates import Rate, Rates
 
-RATES = Rates(5e9, 175e6, "the probe of 2026-11-20")
+PROBE = "the probe of 2026-11-20"
+RATES = Rates(Rate(175e6, PROBE), {4: Rate(5e9, PROBE)})
 Q2 = model("q2", "Q2_K", bytes_per_token=3_180_000_000)
 NEED = MemoryNeed(3_180_000_000, 0, None, None)
 VARIANT = Variant("q2", "q2", {"tokens": 5, "warmup": False})
@@ -36,8 +37,8 @@ def seen(execution: Execution = Execution.BOARD, **changes: object) -> Outlook:
             **changes,
         }
     )
-    needs = {"q2": (Q2, NEED)}
-    foresight = Foresight(facts, RATES, needs, predictions(needs, facts, RATES, "x"))
+    works = {"q2": Work.of(Q2, NEED, VARIANT)}
+    foresight = Foresight(facts, RATES, works, predictions(works, facts, RATES, "x"))
     return Outlook(plan_trials(recipe, [VARIANT], foresight, 3600), foresight, 3600, ())
 
 
@@ -50,7 +51,8 @@ def test_a_trial_and_all_of_them_are_foretold() -> None:
     assert row.predicted.bound == "storage"
     first, second = found.sentences()
     assert first == (
-        "predicted to take 273 s at least, from the probe of 2026-11-20; max_time is 60.0 min"
+        "predicted to take 273 s, loading included, from the probe of 2026-11-20;"
+        " max_time is 60.0 min"
     )
     assert "does not fit in memory" in second
 

@@ -6,13 +6,13 @@ from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
 from labctl.records import BoardFacts, Execution
 from labctl.runs.plan import Amount, make_plan
-from labctl.runs.predict import predictions, trial_predictor
-from labctl.runs.rates import rates_of
+from labctl.runs.predict import Work, predictions, source_of, trial_predictor
+from labctl.runs.rates import Rate, Rates, rates_of
 
 #: Meta-Llama-3.1-8B-Instruct: of its bytes, all but the looked-up embedding move for each token.
 LLAMA_Q8 = model("q8_0", "Q8_0", size_bytes=8_540_000_000, tensor_bytes=8_530_000_000,
                  bytes_per_token=7_980_000_000)  # fmt: skip
-NEED = MemoryNeed(LLAMA_Q8.tensor_bytes, 0, None, None)
+WORK = Work(LLAMA_Q8, MemoryNeed(8_530_000_000, 0, None, None))
 RATES = rates_of(None, load_target("rk3568").expectations)
 
 
@@ -27,7 +27,7 @@ def facts(execution: Execution = Execution.BOARD, memory: int | None = 2_000_000
 
 
 def test_a_model_larger_than_memory_is_read_from_storage_for_every_token() -> None:
-    found = predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), RATES, "hello")["q8_0"]
+    found = predictions({"q8_0": WORK}, facts(), RATES, "hello")["q8_0"]
     assert found.bound == "storage"
     assert found.seconds_per_token == pytest.approx(45.6, abs=0.1)
 
@@ -35,7 +35,7 @@ def test_a_model_larger_than_memory_is_read_from_storage_for_every_token() -> No
 def test_an_accidental_night_becomes_half_an_hour() -> None:
     # 5 repeats and a warm-up of 32 tokens at 46 s: two and a half hours; q8_latency allows 30 min.
     variant = Variant("q8_0", "q8_0", {"tokens": 32})
-    predict = trial_predictor(predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), RATES, "hello"))
+    predict = trial_predictor(predictions({"q8_0": WORK}, facts(), RATES, "hello"))
     plan = make_plan(
         [variant],
         Amount(5, 1, {"q8_0": 32}),
@@ -52,7 +52,7 @@ def test_an_accidental_night_becomes_half_an_hour() -> None:
 
 
 def test_a_warm_up_pass_that_is_off_already_is_not_counted() -> None:
-    predict = trial_predictor(predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), RATES, "hello"))
+    predict = trial_predictor(predictions({"q8_0": WORK}, facts(), RATES, "hello"))
     with_pass = predict(Variant("q8_0", "q8_0", {}), 4, True)
     without = predict(Variant("q8_0", "q8_0", {"warmup": False}), 4, True)
     assert with_pass is not None
@@ -65,5 +65,41 @@ def test_a_warm_up_pass_that_is_off_already_is_not_counted() -> None:
     [facts(Execution.EMULATED), facts(Execution.NATIVE_HOST), facts(memory=None)],
 )
 def test_nothing_is_predicted_from_nothing(board: BoardFacts) -> None:
-    assert predictions({"q8_0": (LLAMA_Q8, NEED)}, board, RATES, "hello") == {}
-    assert predictions({"q8_0": (LLAMA_Q8, NEED)}, facts(), None, "hello") == {}
+    assert predictions({"q8_0": WORK}, board, RATES, "hello") == {}
+    assert predictions({"q8_0": WORK}, facts(), None, "hello") == {}
+
+
+SMALL = model("small", "Q4_K", bytes_per_token=600_000_000)
+FITS = MemoryNeed(600_000_000, 0, None, None, kv_bytes_per_position=100_000)
+
+
+def test_threads_batches_and_the_length_of_a_generation_count() -> None:
+    variant = Variant("small", "small", {"threads": 2, "ubatch": 64, "tokens": 100})
+    work = Work.of(SMALL, FITS, variant)
+    assert (work.threads, work.ubatch, work.tokens) == (2, 64, 100)
+    memory = {1: Rate(2e9, "p"), 2: Rate(3e9, "p"), 4: Rate(5e9, "p")}
+    found = predictions({"small": work}, facts(), Rates(memory=memory), "x" * 400)["small"]
+    # In the middle of the generation 101 + 50 positions are in the cache; the prompt is 2 passes.
+    assert found.seconds_per_token == pytest.approx((600e6 + 151 * 100_000) / 3e9)
+    assert found.prompt_seconds == pytest.approx(2 * 600e6 / 3e9)
+
+
+def test_the_source_is_that_of_the_rate_which_decides() -> None:
+    rates = Rates(
+        Rate(175e6, "expected", measured=False),
+        {4: Rate(5e9, "memory")},
+        decode={("Q4_K", 4): Rate(0.7e9, "arithmetic")},
+    )
+    fast = Work(SMALL, FITS, threads=4)
+    works = {"slow": WORK, "fast": fast, "two": Work(SMALL, FITS, threads=2)}
+    found = predictions(works, facts(), rates, None)
+    sources = {slug: source_of(found[slug], works[slug], rates) for slug in works}
+    assert sources == {"slow": "expected", "fast": "arithmetic", "two": "memory"}
+    assert found["fast"].seconds_per_token == pytest.approx(6 / 7)
+
+
+def test_without_the_speed_of_storage_only_what_fits_is_foretold() -> None:
+    rates = Rates(memory={None: Rate(5e9, "expected")})
+    assert list(predictions({"q8": WORK, "small": Work(SMALL, FITS)}, facts(), rates, None)) == [
+        "small"
+    ]

@@ -1,6 +1,8 @@
+from typing import Any
+
 import pytest
 
-from labctl.stats import bandwidth_from, predict
+from labctl.stats import Prediction, bandwidth_from, predict
 
 GB = 10**9
 DRAM = 5.5 * GB
@@ -20,6 +22,7 @@ def test_original_experiment_is_explained_by_the_storages_bandwidth() -> None:
         dram_bytes_per_second=DRAM,
         storage_bytes_per_second=storage,
     )
+    assert large is not None
     assert large.bound == "storage"
     assert large.seconds_per_token == pytest.approx(49.73, rel=0.05)
     assert "does not fit" in large.explanation
@@ -35,6 +38,7 @@ def test_model_that_fits_is_bound_by_dram() -> None:
         prompt_tokens=600,
         ubatch=512,
     )
+    assert small is not None
     assert small.bound == "dram"
     assert 8 <= 1 / small.seconds_per_token <= 10
     assert small.load_seconds == pytest.approx(3.6)
@@ -51,6 +55,7 @@ def test_a_generation_is_load_prompt_and_the_other_tokens() -> None:
         storage_bytes_per_second=0.1 * GB,
         prompt_tokens=7,
     )
+    assert slow is not None
     assert slow.seconds_per_token == 100
     assert slow.seconds(4, warmup=False) == 400
     assert slow.seconds(4, warmup=True) == 500
@@ -69,3 +74,57 @@ def test_nothing_is_predicted_from_nothing(wrong: dict[str, int]) -> None:
     }
     with pytest.raises(ValueError, match="above 0"):
         predict(**(right | wrong))  # type: ignore[arg-type]
+
+
+def predicted(**changes: Any) -> Prediction | None:
+    """Of 1 GB of weights in 2 GB of memory: 0.2 s a token from DRAM, 10 s from storage."""
+    values: dict[str, Any] = {
+        "bytes_per_token": GB,
+        "resident_bytes": GB,
+        "memory_bytes": 2 * GB,
+        "dram_bytes_per_second": 5.0 * GB,
+        "storage_bytes_per_second": 0.1 * GB,
+    }
+    return predict(**{**values, **changes})
+
+
+def test_the_slowest_of_all_parts_is_the_bound_wherever_the_weights_come_from() -> None:
+    slow = predicted(compute_seconds_per_token=0.9)
+    assert slow is not None
+    assert (slow.bound, slow.seconds_per_token, slow.load_seconds) == ("compute", 0.9, 10)
+    assert "its arithmetic takes 0.900 s a token" in slow.explanation
+    fast_storage = predicted(
+        memory_bytes=GB // 2, storage_bytes_per_second=2.0 * GB, compute_seconds_per_token=0.9
+    )
+    assert fast_storage is not None
+    assert (fast_storage.bound, fast_storage.load_seconds) == ("compute", 0)
+
+
+def test_the_cache_of_earlier_positions_is_read_from_memory_too() -> None:
+    long = predicted(kv_bytes=GB // 2)
+    assert long is not None
+    assert long.seconds_per_token == pytest.approx(0.3)
+    assert long.prompt_seconds == pytest.approx(0.2)
+    from_storage = predicted(kv_bytes=GB // 2, memory_bytes=GB // 2)
+    assert from_storage is not None
+    assert from_storage.seconds_per_token == pytest.approx(10)
+
+
+def test_the_tokens_of_a_prompt_share_bytes_but_not_arithmetic() -> None:
+    few = predicted(prompt_tokens=2, compute_seconds_per_prompt_token=0.05)
+    many = predicted(prompt_tokens=100, compute_seconds_per_prompt_token=0.05)
+    assert few is not None
+    assert many is not None
+    assert few.prompt_seconds == pytest.approx(0.2)
+    assert many.prompt_seconds == pytest.approx(5)
+
+
+def test_only_the_rate_that_decides_has_to_be_known() -> None:
+    resident = predicted(storage_bytes_per_second=None)
+    assert resident is not None
+    assert (resident.bound, resident.load_seconds) == ("dram", 0)
+    paged = predicted(memory_bytes=1, dram_bytes_per_second=None)
+    assert paged is not None
+    assert paged.bound == "storage"
+    assert predicted(dram_bytes_per_second=None) is None
+    assert predicted(memory_bytes=1, storage_bytes_per_second=None) is None

@@ -35,13 +35,15 @@ def memory_need(
     """
     if model.tensor_bytes is None:
         raise ConfigError(f"the model {model.key!r} is not GGUF, which llama.cpp needs")
-    per_position = model.kv_bytes_per_position
     share = sum(CACHE_TYPES[kind] for kind in cache) / (2 * CACHE_TYPES["f16"])
+    in_f16 = model.kv_bytes_per_position
+    per_position = None if in_f16 is None else round(in_f16 * share)
     return MemoryNeed(
         mapped_bytes=model.tensor_bytes,
         repacked_bytes=0 if parameters.repack is False else repacked_bytes(model),
-        kv_bytes=None if per_position is None else round(per_position * context * share),
+        kv_bytes=None if per_position is None else per_position * context,
         compute_bytes=_compute_bytes(parameters, model, context),
+        kv_bytes_per_position=per_position,
     )
 
 
