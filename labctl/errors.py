@@ -17,6 +17,7 @@
     │   │   ├── BoardNoSpace
     │   │   ├── BoardPermission
     │   │   ├── BoardRebooted
+    │   │   ├── BoardNotReady   it did not become what the recipe asks for
     │   │   └── LeaseLost
     │   └── IntegrityError          bytes arrived, but not the bytes that were sent
     └── JobError                    the thing under test failed: a result      exit 1
@@ -176,6 +177,10 @@ class BoardPermission(BoardError):
 
 class BoardRebooted(BoardError):
     """The board restarted while a job was on it."""
+
+
+class BoardNotReady(BoardError):
+    """The board did not become as a recipe's conditions ask for."""
 
 
 class LeaseLost(BoardError):

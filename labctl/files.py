@@ -136,10 +136,13 @@ def append_line(path: Path, line: str) -> None:
     """Append one line durably; a reader sees whole lines except after a power cut."""
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
         with path.open("ab") as file:
             file.write(line.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        if is_new:
+            sync_directory(path.parent)
 
 
 def sha256_file(path: Path, progress: Callable[[int], None] | None = None) -> str:

@@ -2,11 +2,20 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from labctl.config.document import StrictModel
 from labctl.config.quantities import Duration, Size
 from labctl.config.types import Word
+
+#: Without them nothing would put the board back.
+_NEEDED = ("hdcd", "init")
+
+
+def _not_needed(name: str) -> str:
+    if name in _NEEDED:
+        raise ValueError(f"labctl needs {name} to reach the board")
+    return name
 
 
 class Conditions(StrictModel):
@@ -19,8 +28,10 @@ class Conditions(StrictModel):
     frequency_mhz: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """One fixed frequency for all CPUs: the least and the most that they may run at."""
     screen_off: bool = False
-    """Switch the screen off; it is woken at the end."""
-    stop_processes: Annotated[tuple[Word, ...], Field(max_length=20)] = ()
+    """Switch the screen off; it is woken at the end, if it was on."""
+    stop_processes: Annotated[
+        tuple[Annotated[Word, AfterValidator(_not_needed)], ...], Field(max_length=20)
+    ] = ()
     """Programs to hold (SIGSTOP) while it is measured, by name; they go on at the end."""
     max_start_temperature: Annotated[float, Field(ge=0, le=150)] | None = None
     """Degrees Celsius that no thermal zone may exceed when a trial starts."""
@@ -29,6 +40,18 @@ class Conditions(StrictModel):
     min_free_memory: Size | None = None
     """What must be available when a trial starts."""
     max_wait: Duration | None = None
-    """How long each trial waits for these three; 10 minutes if it does not say."""
+    """How long each trial waits for these three; 10 minutes if it does not say. It counts against
+    the recipe's `max_time`, and never takes what the trial itself needs of that."""
     drop_caches: bool = False
     """Empty the page cache before each trial, so that it loads from storage."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is changed that has to be put back."""
+        return bool(self.governor or self.frequency_mhz or self.stop_processes or self.screen_off)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a trial may have to wait for the board."""
+        wanted = (self.max_start_temperature, self.max_load, self.min_free_memory)
+        return any(one is not None for one in wanted)

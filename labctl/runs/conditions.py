@@ -1,48 +1,32 @@
-"""Bringing a board into the state that a recipe asks for, and back.
+"""Waiting for a board to be as a recipe asks for, and keeping it so while it is measured."""
 
-What is changed is noted in a file on the board *before* it is changed, so that whoever comes next
-can put it back when this controller dies: lines ``set <path> <value>``, ``continue <pid> <start>``
-and ``wake``. On a virtual board all is looked for below the folder of what it makes up
-(``LABCTL_SANDBOX_FAKES``), and only its own processes are stopped: nothing of its host changes.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from labctl.board import LINK_LOSSES
 from labctl.board.sections import SECTION, sections
 from labctl.config.conditions import Conditions
-from labctl.errors import BoardError, ConfigError, InfraError
+from labctl.errors import BoardNotReady, ConfigError, InfraError, LeaseLost
 from labctl.records import ConditionRecord
-from labctl.retry import wait_until
-from labctl.transport import Transport, remote_words, require
+from labctl.retry import retry_infra, wait_until
+from labctl.runs.changes import ROOT, TIMEOUT_SECONDS, BoardChanges
+from labctl.transport import Transport, require
+from labctl.units import duration
 
-STATE_FILE = "conditions"
-_TIMEOUT_SECONDS = 30.0
-_WAIT_SECONDS = 600.0
+#: How long each trial waits for a board to cool, where the recipe does not say.
+WAIT_SECONDS = 600.0
+#: How long a lost link is taken up again, to put back what was changed.
+_RESTORE_SECONDS = 30.0
 #: Between two looks at a board that has to cool: as seldom as a job is looked at.
 _LOOK_SECONDS = 5.0
 
-_ROOT = "root=${LABCTL_SANDBOX_FAKES:-}\n"
-_CPUFREQ = "/sys/devices/system/cpu/cpu[0-9]*/cpufreq"
-_OWN = (
-    '[ -z "$LABCTL_SANDBOX" ] || tr "\\0" "\\n" </proc/$pid/environ'
-    ' | grep -qx "LABCTL_SANDBOX=$LABCTL_SANDBOX" || continue'
-)
-#: Start of a process in clock ticks: field 22 of its ``stat``, the 20th after the name.
-_START = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 20)"
-_LOOK = f"""\
-{SECTION}{_ROOT}section heat
-for zone in "$root"/sys/class/thermal/thermal_zone*/temp; do cat "$zone" 2>/dev/null; done
-section memory; sed -n 's/^MemAvailable: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo
-section before; head -n 1 /proc/stat
-sleep 1
-section after; head -n 1 /proc/stat
-section cpus; grep -c '^cpu[0-9]' /proc/stat
-:
-"""
+
+def _nobody_else() -> None:
+    """The board is ours for sure."""
 
 
 @dataclass
@@ -57,12 +41,9 @@ class BoardConditions:
     _noted: set[str] = field(default_factory=set)
 
     @property
-    def _wait_seconds(self) -> float:
-        return self.wanted.max_wait or _WAIT_SECONDS
-
-    @property
-    def _state(self) -> str:
-        return remote_words(f"{self.workdir}/{STATE_FILE}")
+    def changes(self) -> BoardChanges:
+        """What this changes of the board."""
+        return BoardChanges(self.transport, self.workdir)
 
     @property
     def unlike(self) -> dict[str, JsonValue]:
@@ -75,57 +56,78 @@ class BoardConditions:
         return {name: value for name, value in wanted.items() if value is not None}
 
     def restore(self) -> None:
-        """Put back what this or an earlier controller changed; what failed is told."""
-        text = self._run(f"[ ! -f {self._state} ] || cat {self._state}", "cannot read what to undo")
-        script = []
-        for line in text.splitlines():
-            match line.split(" ", 2):
-                case ["set", path, value] if "/sys/devices/system/cpu/" in path:
-                    script.append(f"printf '%s\\n' {remote_words(value)} >{remote_words(path)}")
-                case ["continue", pid, start] if pid.isdigit() and start.isdigit():
-                    script.append(f"pid={pid}; [ {_START} != {start} ] || kill -CONT {pid}")
-                case ["wake"]:
-                    script.append("power-shell wakeup >/dev/null")
-        if text:
-            # Twice: a least frequency above the most one is refused until that one is back.
-            undo = "\n".join(script * 2)
-            self._run(f"{{\n{undo}\n}} 2>/dev/null\nrm -f {self._state}", "cannot undo")
+        """Put back what this or an earlier controller changed; what cannot be is told."""
+        if left := self.changes.restore():
+            self.note(f"note: the board could not be put back as it was: {left}")
+
+    def leave(self, mine: Callable[[], None]) -> None:
+        """Put back what this run changed, if the board is still ours; never raises InfraError."""
+        if not self.wanted.changes:
+            return
+
+        def put_back() -> None:
+            mine()
+            self.restore()
+
+        left = "the board is not as it was before; the next run on it undoes that"
+        try:
+            retry_infra(put_back, on=LINK_LOSSES, timeout=_RESTORE_SECONDS)
+        except LeaseLost as error:
+            # What is noted there now may be the other run's, in the midst of a trial.
+            self.note(f"note: what was changed is left to who has the board now: {error.message}")
+        except InfraError as error:
+            self.note(f"note: {left} ({error.message})")
+        except KeyboardInterrupt:
+            self.note(f"note: {left} (interrupted)")
+            raise
 
     def hold(self) -> None:
         """Set what stays for the whole run. Raises ConfigError when strict and not to be had."""
         found = []
         if self.wanted.governor is not None:
-            found.append(self._set("governor", self.wanted.governor, ("scaling_governor",)))
+            found.append(
+                self.changes.set_clocks("governor", self.wanted.governor, ("scaling_governor",))
+            )
         if self.wanted.frequency_mhz is not None:
             limits = ("scaling_max_freq", "scaling_min_freq")
-            found.append(self._set("frequency", str(self.wanted.frequency_mhz * 1000), limits))
-        found += [self._stop(name) for name in self.wanted.stop_processes]
+            found.append(
+                self.changes.set_clocks("frequency", str(self.wanted.frequency_mhz * 1000), limits)
+            )
+        found += [self.changes.stop(name) for name in self.wanted.stop_processes]
         if self.wanted.screen_off:
-            found.append(self._screen_off())
+            found.append(self.changes.screen_off())
         self._refuse(found)
         self._once = found
 
-    def ready(self) -> tuple[ConditionRecord, ...]:
-        """Wait until a trial may start; how the board is then.
+    def ready(
+        self, longest_s: float = math.inf, mine: Callable[[], None] = _nobody_else
+    ) -> tuple[ConditionRecord, ...]:
+        """Wait until a trial may start, for ``longest_s`` at most; how the board is then.
 
-        What was set is looked at again, and set again where a restart undid it. Raises BoardError
-        when strict and the board does not become what was asked for.
+        What was set is looked at again, and set again where a restart undid it. ``mine`` raises
+        when another controller took the board meanwhile. Raises BoardNotReady when strict and the
+        board does not become what was asked for.
         """
         self.hold()
+        limit = max(0.0, min(self.wanted.max_wait or WAIT_SECONDS, longest_s))
         seen: list[ConditionRecord] = []
+        told = False
 
         def good() -> bool:
+            nonlocal told
+            mine()
             seen[:] = self._look()
-            return all(one.ok is not False for one in seen)
+            bad = _missed(seen)
+            if bad and limit and not told:
+                told = True
+                self.note(f"waiting up to {duration(limit * 1e9)} for the board: {bad}")
+            return not bad
 
-        if any((self.wanted.max_start_temperature, self.wanted.max_load,
-                self.wanted.min_free_memory)):  # fmt: skip
-            wait_until(good, timeout=self._wait_seconds, interval=_LOOK_SECONDS)
-        missed = [one for one in seen if one.ok is False]
-        if missed and self.wanted.strict:
-            told = "; ".join(f"{one.name}: {one.had}, wanted {one.wanted}" for one in missed)
-            raise BoardError(
-                f"the board did not become ready within {self._wait_seconds:g} s: {told}",
+        if self.wanted.waits:
+            wait_until(good, timeout=limit, interval=_LOOK_SECONDS)
+        if self.wanted.strict and (bad := _missed(seen)):
+            raise BoardNotReady(
+                f"the board did not become ready within {duration(limit * 1e9)}: {bad}",
                 hint="let it cool, find what keeps it busy, or relax the recipe's conditions",
             )
         if self.wanted.drop_caches:
@@ -147,61 +149,9 @@ class BoardConditions:
                 self._noted.add(text)
                 self.note(text)
 
-    def _set(self, name: str, value: str, files: tuple[str, ...]) -> ConditionRecord:
-        """Write a value to files of every CPU's cpufreq, and read it back."""
-        paths = " ".join(f'"$root"{_CPUFREQ}/{file}' for file in files)
-        word = remote_words(value)
-        script = f"""\
-{_ROOT}mkdir -p {remote_words(self.workdir)}
-for file in {paths}; do
-  [ -f "$file" ] || continue
-  old=$(cat "$file")
-  [ "$old" != {word} ] || continue
-  grep -qF "set $file " {self._state} 2>/dev/null || echo "set $file $old" >>{self._state}
-done
-sync
-for again in 1 2; do for file in {paths}; do
-  [ ! -f "$file" ] || [ "$(cat "$file")" = {word} ] || echo {word} >"$file"
-done; done 2>/dev/null
-for file in {paths}; do [ ! -f "$file" ] || cat "$file"; done
-"""
-        now = sorted(set(self._run(script, f"cannot set the {name}").split()))
-        if not now:
-            return ConditionRecord(name=name, wanted=value, had="the board has no cpufreq", ok=None)
-        return ConditionRecord(name=name, wanted=value, had=", ".join(now), ok=now == [value])
-
-    def _stop(self, name: str) -> ConditionRecord:
-        script = f"""\
-mkdir -p {remote_words(self.workdir)}
-for pid in $(pidof {remote_words(name)}); do
-  {_OWN}
-  start={_START}
-  grep -qx "continue $pid $start" {self._state} 2>/dev/null \
-    || echo "continue $pid $start" >>{self._state}
-  kill -STOP $pid
-  sed 's/^.*) \\(.\\).*/\\1/' /proc/$pid/stat
-done
-:
-"""
-        states = self._run(script, f"cannot stop {name}").split()
-        stopped = all(state == "T" for state in states)
-        had = f"{len(states)} stopped" if stopped else "not all of them stopped"
-        return ConditionRecord(name="stopped", wanted=name, had=had, ok=stopped)
-
-    def _screen_off(self) -> ConditionRecord:
-        script = f"""\
-command -v power-shell >/dev/null 2>&1 || exit 0
-mkdir -p {remote_words(self.workdir)}
-grep -qx wake {self._state} 2>/dev/null || echo wake >>{self._state}
-power-shell suspend >/dev/null && echo done
-"""
-        done = self._run(script, "cannot switch the screen off").strip() == "done"
-        had = "asked for; the board does not say" if done else "the board has no power-shell"
-        return ConditionRecord(name="screen", wanted="off", had=had, ok=True if done else None)
-
     def _drop_caches(self) -> ConditionRecord:
         script = (
-            f"{_ROOT}sync; file=$root/proc/sys/vm/drop_caches\n"
+            f"{ROOT}sync; file=$root/proc/sys/vm/drop_caches\n"
             '[ -w "$file" ] && echo 3 >"$file" && echo done; :'
         )
         done = self._run(script, "cannot empty the page cache").strip() == "done"
@@ -209,8 +159,20 @@ power-shell suspend >/dev/null && echo done
         return ConditionRecord(name="caches", wanted="dropped", had=had, ok=True if done else None)
 
     def _look(self) -> list[ConditionRecord]:
-        told = sections(self._run(_LOOK, "cannot look at the board's state"))
-        wanted, found = self.wanted, []
+        wanted, found, script = self.wanted, [], [f"{SECTION}{ROOT}"]
+        if wanted.max_start_temperature is not None:
+            script.append('section heat; cat "$root"/sys/class/thermal/thermal_zone*/temp')
+        if wanted.max_load is not None:
+            script.append(
+                "section before; head -n 1 /proc/stat\nsleep 1\n"
+                "section after; head -n 1 /proc/stat\n"
+                "section cpus; grep -c '^cpu[0-9]' /proc/stat"
+            )
+        if wanted.min_free_memory is not None:
+            script.append("section memory; sed -n 's/^MemAvailable: *\\([0-9]*\\) kB/\\1/p'")
+            script[-1] += " /proc/meminfo"
+        lines = "\n".join([*script, ":"])
+        told = sections(self._run(f"{{\n{lines}\n}} 2>/dev/null", "cannot look at the board"))
         if wanted.max_start_temperature is not None:
             zones = [int(word) for word in told.get("heat", "").split() if word.isdigit()]
             heat = max(zones) / 1000 if zones else None
@@ -229,7 +191,14 @@ power-shell suspend >/dev/null && echo done
         return found
 
     def _run(self, script: str, what: str) -> str:
-        return require(self.transport.run(script, timeout=_TIMEOUT_SECONDS), what).text
+        return require(self.transport.run(script, timeout=TIMEOUT_SECONDS), what).text
+
+
+def _missed(seen: Iterable[ConditionRecord]) -> str:
+    """What is not as it was asked for, in one line; empty when all is."""
+    return "; ".join(
+        f"{one.name}: {one.had}, wanted {one.wanted}" for one in seen if one.ok is False
+    )
 
 
 def _bounded(
@@ -254,11 +223,14 @@ def _load(told: Mapping[str, str]) -> float | None:
 
 
 @contextmanager
-def held(conditions: BoardConditions, *, again: bool = False) -> Iterator[None]:
+def held(
+    conditions: BoardConditions, mine: Callable[[], None], *, again: bool = False
+) -> Iterator[None]:
     """The board as asked for while the block lasts, put back whatever happens.
 
-    ``again``: this run had it before, and a job of it may be under way; else what an earlier one
-    left is put back first. What cannot be put back now, for want of a link, the next run puts back.
+    ``mine`` raises LeaseLost once another controller has the board. ``again``: this run had it
+    before, and a job of it may be under way; else what an earlier one left is put back first. What
+    cannot be put back now, for want of a link, the next run puts back.
     """
     if not again:
         conditions.restore()
@@ -266,8 +238,4 @@ def held(conditions: BoardConditions, *, again: bool = False) -> Iterator[None]:
         conditions.hold()
         yield
     finally:
-        try:
-            conditions.restore()
-        except InfraError as error:
-            left = "the board is not as it was before; the next run on it undoes that"
-            conditions.note(f"note: {left} ({error.message})")
+        conditions.leave(mine)

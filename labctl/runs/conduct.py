@@ -86,7 +86,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             precision=recipe.repeats_until,
         )
         try:
-            with held(stand.conditions):
+            with held(stand.conditions, runner.check_lease):
                 return runner.run(plan_made.trials, run, recipe.gates)
         finally:
             note_in_index(directory, run, observer.note)

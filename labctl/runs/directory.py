@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from labctl.config.wording import path_text
 from labctl.errors import ConfigError, HostError
-from labctl.files import append_line, host_reads, host_writes, write_atomic
+from labctl.files import append_line, host_reads, host_writes, sync_directory, write_atomic
 from labctl.records import PlanRecord, RunEnd, RunRecord, TrialRecord
 from labctl.records.base import Record
 from labctl.store import Index, IndexedRun
@@ -25,6 +25,7 @@ RecordT = TypeVar("RecordT", bound=Record)
 #: Told of a run whose files cannot be read.
 OnDamage = Callable[[ConfigError], None]
 
+RECORD = "record.json"
 _MOST_PROBLEMS = 3
 _ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{6}")
 
@@ -49,6 +50,7 @@ class RunDirectory:
         path = runs / record.id
         with host_writes(path):
             path.mkdir(parents=True)
+            sync_directory(runs)
         write_atomic(path / "plan.json", plan.model_dump_json(indent=2) + "\n")
         write_atomic(path / "run.json", record.model_dump_json(indent=2) + "\n")
         return cls(path)
@@ -60,7 +62,9 @@ class RunDirectory:
     def add(self, trial: TrialRecord) -> None:
         """Keep a finished trial; from here on it is never lost."""
         folder = self.trial_path(trial.number, trial.slug)
-        write_atomic(folder / "record.json", trial.model_dump_json(indent=2) + "\n")
+        write_atomic(folder / RECORD, trial.model_dump_json(indent=2) + "\n")
+        for made in (folder.parent, self.path):  # whose entries the first trial added
+            sync_directory(made)
         append_line(self.path / "records.jsonl", trial.model_dump_json())
 
     def reopen(self) -> None:
@@ -74,12 +78,16 @@ class RunDirectory:
         write_atomic(self.path / "records.jsonl", "".join(lines))
 
     def set_aside(self, number: int, slug: str, attempt: int) -> None:
-        """Keep what an attempt left, apart from what the next one will leave."""
+        """Keep what an attempt left, apart from what the next one will leave.
+
+        The record goes last: while it is there, a controller that comes after a kill does it again.
+        """
         folder = self.trial_path(number, slug)
         with host_writes(folder):
             apart = folder / f"attempt-{attempt}"
             apart.mkdir(parents=True, exist_ok=True)
-            for path in [path for path in folder.iterdir() if path.is_file()]:
+            left = [path for path in folder.iterdir() if path.is_file()]
+            for path in sorted(left, key=lambda path: path.name == RECORD):
                 path.replace(apart / path.name)
 
     def finish(self, end: RunEnd) -> None:
@@ -106,7 +114,7 @@ class RunDirectory:
 
     def records(self) -> list[Path]:
         """The file of every finished trial."""
-        return list(self.path.glob("trials/*/record.json"))
+        return list(self.path.glob(f"trials/*/{RECORD}"))
 
 
 def _read(path: Path, model: type[RecordT]) -> RecordT:

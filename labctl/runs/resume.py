@@ -89,7 +89,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
         def bench_under(lease: Lease) -> Bench:
             return stand.bench(run.id, lease, foresight, resumed=journal.resumptions)
 
-        bench, anew = _take_over(request, session, bench_under, journal, undone)
+        bench, anew, still_ours = _take_over(request, session, bench_under, journal, undone)
         leave_nothing_else(bench, journal.attempt(undone.number) if undone else None)
         runner = Runner(
             bench=bench,
@@ -104,7 +104,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             precision=prepared.recipe.repeats_until,
         )
         try:
-            with held(stand.conditions, again=True):
+            with held(stand.conditions, runner.check_lease, again=still_ours):
                 return runner.run(trials, run, prepared.recipe.gates, tuple(done.values()))
         finally:
             note_in_index(directory, run, observer.note)
@@ -194,14 +194,16 @@ def _take_over(
         journal.leased(lease)
         return bench_under(lease)
 
+    held = session.leases.read()
+    still_ours = journal.holds(held)
     attempt = journal.attempt(undone.number) if undone else None
     if undone is None or attempt is None or not attempt.open:
-        return anew(), None
-    held = session.leases.read()
-    if held is not None and journal.holds(held) and held.host == platform.node():
-        return bench_under(held), anew
+        return anew(), None, still_ours
+    if held is not None and still_ours and held.host == platform.node():
+        return bench_under(held), anew, True
     lost = LeaseLost("the board had another controller before the run went on")
     journal.cut(undone.number, attempt, lost)
+    request.directory.set_aside(undone.number, undone.slug, attempt.number)
     bench = anew()
     leave_quiet(bench, attempt)
     return bench, None, False

@@ -112,6 +112,10 @@ class Runner:
         self._finish("finished", gates=judged)
         return Outcome(self.directory, run, found, judged)
 
+    def check_lease(self) -> None:
+        """Raise LeaseLost once another controller has the board."""
+        self.bench.check_lease()
+
     def _needless(self, trial: PlannedTrial, records: Iterable[TrialRecord]) -> bool:
         """Whether a repeat would tell little that is not known."""
         if not trial.optional or self.precision is None:

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from labctl import process
 from labctl.config.conditions import Conditions
-from labctl.errors import BoardError, ConfigError, DeviceLost
+from labctl.errors import BoardError, BoardNotReady, ConfigError, DeviceLost, LeaseLost
 from labctl.records import ConditionRecord
 from labctl.retry import wait_until
 from labctl.runs.conditions import BoardConditions, held
@@ -52,6 +53,10 @@ class Board:
         return self.workdir / "conditions"
 
 
+def ours() -> None:
+    """Nobody else took the board."""
+
+
 @pytest.fixture
 def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
     board = Board(tmp_path)
@@ -67,7 +72,7 @@ def states(found: tuple[ConditionRecord, ...]) -> dict[str, bool | None]:
 
 def test_a_fixed_frequency_is_set_verified_and_put_back(board: Board) -> None:
     conditions = board.conditions(governor="performance", frequency_mhz=1104)
-    with held(conditions):
+    with held(conditions, ours):
         assert states(conditions.ready()) == {"governor": True, "frequency": True}
         assert board.read("scaling_governor") == {"performance"}
         assert board.read("scaling_min_freq") == board.read("scaling_max_freq") == {"1104000"}
@@ -80,7 +85,7 @@ def test_a_fixed_frequency_is_set_verified_and_put_back(board: Board) -> None:
 
 
 def test_it_is_put_back_when_the_run_fails(board: Board) -> None:
-    with pytest.raises(DeviceLost), held(board.conditions(governor="performance")):
+    with pytest.raises(DeviceLost), held(board.conditions(governor="performance"), ours):
         raise DeviceLost("the cable is out")
     assert board.read("scaling_governor") == {"schedutil"}
 
@@ -88,36 +93,162 @@ def test_it_is_put_back_when_the_run_fails(board: Board) -> None:
 def test_the_next_controller_puts_back_what_a_killed_one_left(board: Board) -> None:
     board.conditions(governor="performance").hold()  # and killed here
     assert board.read("scaling_governor") == {"performance"}
-    with held(board.conditions()):
+    with held(board.conditions(), ours):
         assert board.read("scaling_governor") == {"schedutil"}
     assert not board.state.exists()
 
 
 def test_a_resumed_run_keeps_it_and_still_knows_what_was_before(board: Board) -> None:
     board.conditions(governor="performance").hold()  # and killed here
-    with held(board.conditions(governor="performance"), again=True):
+    with held(board.conditions(governor="performance"), ours, again=True):
         assert board.read("scaling_governor") == {"performance"}
     assert board.read("scaling_governor") == {"schedutil"}
 
 
 def test_a_restart_in_between_is_made_good_before_the_next_trial(board: Board) -> None:
     conditions = board.conditions(governor="performance")
-    with held(conditions):
+    with held(conditions, ours):
         board.write("scaling_governor", "schedutil")
         assert states(conditions.ready()) == {"governor": True}
         assert board.read("scaling_governor") == {"performance"}
+
+
+def test_what_was_noted_before_a_restart_is_past(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board.conditions(governor="performance").hold()  # and killed here
+    monkeypatch.setenv("LABCTL_SANDBOX", "another-boot")
+    board.write("scaling_governor", "userspace")  # by whoever owns the board
+    with held(board.conditions(governor="performance"), ours, again=True):
+        assert board.read("scaling_governor") == {"performance"}
+    assert board.read("scaling_governor") == {"userspace"}
+    assert not board.state.exists()
+
+
+def test_what_cannot_be_put_back_is_told_and_tried_again(board: Board) -> None:
+    with held(board.conditions(governor="performance"), ours):
+        for cpu in board.cpus:
+            (cpu / "scaling_governor").unlink()
+            (cpu / "scaling_governor").symlink_to("/dev/null")  # takes nothing
+    (note,) = board.notes
+    assert note.startswith("note: the board could not be put back as it was: set ")
+    for cpu in board.cpus:
+        (cpu / "scaling_governor").unlink()
+    board.write("scaling_governor", "performance")
+    board.conditions().restore()
+    assert board.read("scaling_governor") == {"schedutil"}
+    assert not board.state.exists()
+
+
+def test_a_board_that_another_controller_took_is_left_to_it(board: Board) -> None:
+    def lost() -> None:
+        raise LeaseLost("another lab took the board")
+
+    with held(board.conditions(governor="performance"), lost):
+        # The other one put the board back, and asks for a state of its own.
+        board.conditions().restore()
+        board.conditions(governor="powersave").hold()
+    assert board.read("scaling_governor") == {"powersave"}
+    assert board.notes == [
+        "note: what was changed is left to who has the board now: another lab took the board"
+    ]
+
+
+def test_an_interruption_while_it_is_put_back_is_told(board: Board) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        held(board.conditions(governor="powersave"), interrupted),
+    ):
+        pass
+    assert "the next run on it undoes that (interrupted)" in board.notes[-1]
+    board.conditions().restore()
+    assert board.read("scaling_governor") == {"schedutil"}
+
+
+def test_nothing_is_changed_that_cannot_be_noted(board: Board) -> None:
+    board.workdir.parent.mkdir(exist_ok=True)
+    board.workdir.write_text("no directory")
+    with pytest.raises(BoardError, match="cannot set the governor"):
+        board.conditions(governor="performance").hold()
+    assert board.read("scaling_governor") == {"schedutil"}
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state of a power manager, as OpenHarmony 4 and 5 tell it."""
+    programs, state = tmp_path / "programs", tmp_path / "power"
+    programs.mkdir()
+    state.write_text("AWAKE")
+    program(
+        programs,
+        "power-shell",
+        f"case $1 in suspend) echo INACTIVE;; wakeup) echo AWAKE;; esac >{state}",
+    )
+    program(
+        programs,
+        "hidumper",
+        'echo "POWER STATE DUMP:"\n'
+        f'echo "Current State: $(cat {state})  Reason: 20  Time: 107537120"\n'
+        'echo "State: SLEEP   Reason: TIMEOUT   Time: 103830359"',
+    )
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return state
+
+
+def test_a_screen_is_off_when_the_power_manager_says_so(board: Board, screen: Path) -> None:
+    conditions = board.conditions(screen_off=True)
+    with held(conditions, ours):
+        (found,) = conditions.ready()
+        assert (found.had, found.ok) == ("off (INACTIVE)", True)
+        screen.write_text("AWAKE")  # somebody touched it
+        assert states(conditions.ready()) == {"screen": True}
+    assert screen.read_text().strip() == "AWAKE"
+
+
+def test_a_screen_that_was_off_is_not_woken(board: Board, screen: Path) -> None:
+    screen.write_text("SLEEP")
+    with held(board.conditions(screen_off=True), ours):
+        pass
+    assert screen.read_text() == "SLEEP"
+
+
+def test_a_screen_that_stays_on_is_told(board: Board, screen: Path) -> None:
+    program(screen.parent / "programs", "power-shell", "exit 0")
+    (found,) = board.conditions(screen_off=True).ready()
+    assert (found.had, found.ok) == ("on (AWAKE)", False)
+
+
+def test_a_screen_that_the_board_does_not_tell_of_is_not_believed_off(
+    board: Board, screen: Path
+) -> None:
+    program(screen.parent / "programs", "hidumper", "echo permission denied; exit 1")
+    (found,) = board.conditions(screen_off=True).ready()
+    assert (found.had, found.ok) == ("set, not verifiable: the board does not tell", None)
+
+
+def test_the_program_that_is_the_link_is_never_stopped() -> None:
+    with pytest.raises(ValidationError, match="labctl needs hdcd to reach the board"):
+        Conditions(stop_processes=("hdcd",))
 
 
 def test_what_a_board_does_not_have_is_recorded_or_refused(board: Board) -> None:
     for cpu in board.cpus:
         (cpu / "scaling_governor").unlink()
     conditions = board.conditions(governor="performance")
-    with held(conditions):
+    with held(conditions, ours):
         assert states(conditions.ready()) == {"governor": None}
     assert board.notes == ["note: governor performance could not be had: the board has no cpufreq"]
     with (
         pytest.raises(ConfigError, match="cannot be had with governor performance"),
-        held(board.conditions(governor="performance", strict=True)),
+        held(board.conditions(governor="performance", strict=True), ours),
     ):
         pass
 
@@ -129,8 +260,30 @@ def test_a_hot_board_is_waited_for_but_not_for_ever(board: Board) -> None:
     board.heat.write_text("91000\n")
     hot = board.conditions(**wanted).ready()
     assert (hot[0].had, hot[0].ok) == ("91 °C", False)
-    with pytest.raises(BoardError, match=r"did not become ready within 1 s: temperature: 91 °C"):
+    assert (
+        board.notes[0] == "waiting up to 1.00 s for the board: temperature: 91 °C, wanted <= 50 °C"
+    )
+    with pytest.raises(
+        BoardNotReady, match=r"did not become ready within 1.00 s: temperature: 91 °C"
+    ):
         board.conditions(strict=True, **wanted).ready()
+
+
+def test_a_wait_never_takes_what_the_run_has_no_time_for(board: Board) -> None:
+    board.heat.write_text("91000\n")
+    wanted = {"max_start_temperature": 50, "max_wait": "10h"}
+    (hot,) = board.conditions(**wanted).ready(longest_s=0)
+    assert (hot.had, hot.ok) == ("91 °C", False)
+
+
+def test_a_wait_ends_when_another_controller_takes_the_board(board: Board) -> None:
+    board.heat.write_text("91000\n")
+
+    def lost() -> None:
+        raise LeaseLost("another lab took the board")
+
+    with pytest.raises(LeaseLost):
+        board.conditions(max_start_temperature=50, max_wait="10h").ready(mine=lost)
 
 
 def test_memory_and_load_are_looked_at(board: Board) -> None:
@@ -161,7 +314,7 @@ def test_processes_of_a_name_are_held_and_go_on(board: Board, tmp_path: Path) ->
     # Of the same name, but not the virtual board's.
     other = process.start([str(program), "60"], cwd=tmp_path, env={"PATH": os.environ["PATH"]})
     try:
-        with held(board.conditions(stop_processes=("labctl-noise",))):
+        with held(board.conditions(stop_processes=("labctl-noise",)), ours):
             assert state_of(noise.pid) == "T"
             assert state_of(other.pid) != "T"
         assert wait_until(lambda: state_of(noise.pid) != "T", timeout=5, interval=0.05)
