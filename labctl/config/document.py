@@ -24,6 +24,9 @@ from labctl.config.yamltext import Path
 from labctl.config.yamlwords import Value
 from labctl.errors import ConfigError
 
+#: The key of a validation's context that holds the lab's folder.
+LAB_ROOT = "lab_root"
+
 MOST_BYTES = 1_000_000
 MOST_PROBLEMS = 20
 

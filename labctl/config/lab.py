@@ -18,8 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.config.document import StrictModel, load, refuse, refuse_all
+from labctl.config.document import LAB_ROOT, StrictModel, load, refuse, refuse_all
 from labctl.config.names import did_you_mean, listed, unknown
+from labctl.config.power import Meter
 from labctl.config.quantities import Duration, Size
 from labctl.config.target import target_names
 from labctl.config.types import (
@@ -39,8 +40,6 @@ FILE_NAME = "devices.yaml"
 WORKDIR = "/data/local/tmp/labctl"
 #: Where the hdc server of this host listens when nobody tells it otherwise.
 HDC_SERVER = "127.0.0.1:8710"
-#: The key of a validation's context that holds the lab's folder.
-LAB_ROOT = "lab_root"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -156,6 +155,8 @@ class Board(StrictModel):
     """Words to choose boards by."""
     limits: Limits = Limits()
     """What the board is given at most."""
+    power: Meter | None = None
+    """The meter of what it draws, for the energy of each trial."""
     description: Line | None = None
     """For people: where the board stands, what is special about it."""
 

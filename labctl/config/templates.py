@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 
 from labctl import shipped
-from labctl.config.document import parse, read_text
-from labctl.config.lab import FILE_NAME, LAB_ROOT, WORKDIR, Lab
+from labctl.config.document import LAB_ROOT, parse, read_text
+from labctl.config.lab import FILE_NAME, WORKDIR, Lab
 
 #: Where ``labctl virtual-board`` listens when it is not told.
 VIRTUAL_BOARD_ADDRESS = "127.0.0.1:5555"

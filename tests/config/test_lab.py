@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from labctl.config import Lab, find_lab
-from labctl.config.document import parse
-from labctl.config.lab import LAB_ROOT, HdcServerTransport, HdcTcpTransport
+from labctl.config.document import LAB_ROOT, parse
+from labctl.config.lab import HdcServerTransport, HdcTcpTransport
+from labctl.config.power import CommandMeter, HttpMeter
 from labctl.config.templates import VIRTUAL_BOARD_FOLDER, devices_yaml
 from labctl.errors import ConfigError
 from labctl.virtual import sandbox
@@ -79,6 +80,28 @@ def test_boards_behind_a_server() -> None:
     own = lab(on_tcp).board("rk2").transport
     assert isinstance(own, HdcServerTransport)
     assert own.private
+
+
+def test_meters_of_power() -> None:
+    command = lab(board(power='{kind: command, command: ["./m.py", "-1"], unit: mW}')).board().power
+    assert isinstance(command, CommandMeter)
+    assert (command.folder, command.interval, command.timeout) == (Path("/lab"), 1, 2)
+    assert (command.place, command.command) == ("command m.py", ("./m.py", "-1"))
+    for address, place in {
+        "http://192.168.1.30/cm?user=a&password=b": "http 192.168.1.30",
+        "http://localhost:8080": "http localhost:8080",
+        "http://[fd00::2]/x": "http [fd00::2]",
+    }.items():
+        keys = f"{{kind: http, address: '{address}', field: a.0.b, unit: Wh, interval: 250ms}}"
+        http = lab(board(power=keys)).board().power
+        assert isinstance(http, HttpMeter)
+        assert (http.place, http.interval) == (place, 0.25)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "999.1.1.1", "[::]", "[::g]", "10.0.0.1:0", "[1.2]"])
+def test_addresses_of_meters_that_cannot_be(host: str) -> None:
+    message = refusal(board(power=f"{{kind: http, address: 'http://{host}/', field: x, unit: W}}"))
+    assert message.startswith("devices.yaml:6:34: boards.rk1.power.address: ")
 
 
 def test_an_ipv6_address() -> None:
@@ -235,6 +258,43 @@ BAD_LABS = {
     "local without workdir": (
         "boards:\n  rk1: {target: rk3568, transport: {kind: local}}",
         "2:3: boards.rk1.workdir: a local board needs a workdir of its own on this host",
+    ),
+    "power of a program that is not named": (
+        board(power="{kind: command, command: [], unit: W}"),
+        ("6:37: boards.rk1.power.command: must have at least 1 entry"),
+    ),
+    "power in a unit that is none": (
+        board(power="{kind: command, command: [meter], unit: A}"),
+        "6:52: boards.rk1.power.unit: must be W, mW, J, Wh or kWh, not 'A'",
+    ),
+    "power asked for too often": (
+        board(power="{kind: command, command: [meter], unit: W, interval: 10ms}"),
+        "6:65: boards.rk1.power.interval: must be from 100ms to 60s, not '10ms'",
+    ),
+    "power of a host on the internet": (
+        board(power="{kind: http, address: 'http://8.8.8.8/x', field: x, unit: W}"),
+        (
+            "6:34: boards.rk1.power.address: must be in this network: a private or loopback"
+            " address, not 'http://8.8.8.8/x'"
+        ),
+    ),
+    "power of a host by name": (
+        board(power="{kind: http, address: 'http://plug.example.org/x', field: x, unit: W}"),
+        (
+            "6:34: boards.rk1.power.address: must be an address such as"
+            " http://192.168.1.30/status, by number, not 'http://plug.example.org/x'"
+        ),
+    ),
+    "power with a password": (
+        board(power="{kind: http, address: 'http://me:pw@10.0.0.1/x', field: x, unit: W}"),
+        (
+            "6:34: boards.rk1.power.address: must be an address such as"
+            " http://192.168.1.30/status, by number, not 'http://me:pw@10.0.0.1/x'"
+        ),
+    ),
+    "power of no number": (
+        board(power="{kind: http, address: 'http://10.0.0.1/x', unit: W}"),
+        "6:5: boards.rk1.power.field: this key is required",
     ),
     "jump": (
         TWO_BOARDS + "  two: {address: a, jump: amr}\n",

@@ -1,9 +1,9 @@
 """Printed numbers and their units."""
 
-import re
 from decimal import Decimal
 from typing import Literal
 
+from labctl.config.printed import NUMBER
 from labctl.errors import OutputNotUnderstood
 
 Dimension = Literal["ns", "bytes", "tokens", "tokens/s", "1"]
@@ -37,10 +37,6 @@ FIELDS: dict[str, tuple[str, Dimension]] = {
     "generated_tokens": ("generated_tokens", "tokens"),
     "tokens_per_second": ("tokens_per_second", "tokens/s"),
 }
-#: Without a bound, 1e999999999 would be a number of a billion digits.
-_NUMBER = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?")
-
-
 #: Times, sizes and counts are kept as whole numbers of 64 bits.
 _BEYOND = 1 << 63
 
@@ -51,7 +47,7 @@ def in_base_unit(text: str, unit: str) -> Decimal:
     Raises OutputNotUnderstood for what is no number, and for a negative time, size or count.
     """
     stripped = text.strip()
-    if _NUMBER.fullmatch(stripped) is None:
+    if NUMBER.fullmatch(stripped) is None:
         raise OutputNotUnderstood(f"{text[:80]!r} is not a number")
     dimension, factor = UNITS[unit]
     value = Decimal(stripped) * factor

@@ -9,6 +9,7 @@ from statistics import median
 from pydantic import JsonValue
 
 from labctl.config.command import Reader, ReadValue, TokenStream
+from labctl.config.printed import text_at
 from labctl.engines.base import RawOutput
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import FIELDS, UNITS, in_base_unit
@@ -102,22 +103,9 @@ def _json_lines(text: bytes, paths: Iterable[str]) -> Iterator[Found]:
                 "a line that begins with { is not JSON",
                 details=line[:2000].decode(errors="replace"),
             ) from error
-        found = {path: _at(document, path) for path in paths}
+        found = {path: text_at(document, path) for path in paths}
         if any(value is not None for value in found.values()):
             yield found
-
-
-def _at(document: JsonValue, path: str) -> str | None:
-    for step in path.split("."):
-        if isinstance(document, dict):
-            document = document.get(step)
-        elif isinstance(document, list) and step.isdecimal() and int(step) < len(document):
-            document = document[int(step)]
-        else:
-            return None
-    if isinstance(document, bool) or not isinstance(document, int | float | str):
-        return None
-    return str(document)
 
 
 def _measure(target: ReadValue, numbers: Sequence[Decimal]) -> Measure:

@@ -1,0 +1,119 @@
+"""Meters of what a board draws, as ``devices.yaml`` names them."""
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+
+from labctl.config.command import Argument
+from labctl.config.document import LAB_ROOT, StrictModel
+from labctl.config.quantities import Duration
+from labctl.config.types import Line
+
+#: Units of a meter: watts or joules, and how many of those one is.
+WATTS = {"W": 1.0, "mW": 0.001}
+JOULES = {"J": 1.0, "Wh": 3600.0, "kWh": 3_600_000.0}
+Unit = Literal["W", "mW", "J", "Wh", "kWh"]
+
+_ADDRESS_PATTERN = (
+    r"^http://(localhost|[0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9A-Fa-f:]{2,45}\])(:[0-9]{1,5})?"
+    r"(/[!-~]{0,1000})?$"
+)
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(_ADDRESS_PATTERN.removesuffix("$"), text):
+        raise ValueError("must be an address such as http://192.168.1.30/status, by number")
+    parts = urlsplit(text)
+    host = parts.hostname or ""
+    if parts.port == 0:
+        raise ValueError("has no such port")
+    if host != "localhost":
+        number = ipaddress.ip_address(host)
+        if not number.is_private or number.is_unspecified:
+            raise ValueError("must be in this network: a private or loopback address")
+    return text
+
+
+def _polling(seconds: float) -> float:
+    if not 0.1 <= seconds <= 60:
+        raise ValueError("must be from 100ms to 60s")
+    return seconds
+
+
+_Polling = Annotated[Duration, AfterValidator(_polling)]
+
+
+class _Meter(StrictModel):
+    """What all meters have."""
+
+    unit: Unit
+    """What the number is in: `W` or `mW` of power, or `J`, `Wh` or `kWh` of a counter of energy
+    that only grows."""
+    interval: _Polling = Field(1.0, json_schema_extra={"default": "1s"})
+    """How often it is asked while a program runs, from 100ms to 60s."""
+    timeout: _Polling = Field(2.0, json_schema_extra={"default": "2s"})
+    """How long one answer may take."""
+
+
+class CommandMeter(_Meter):
+    """A program of this host that prints what it measures."""
+
+    kind: Literal["command"]
+    """How it is asked."""
+    command: Annotated[tuple[Argument, ...], Field(min_length=1)]
+    """A program of this host and its arguments; it prints one number and nothing else. No shell
+    reads it; it is run in the lab's folder."""
+
+    _folder: Path | None = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _in_the_lab(self, info: ValidationInfo) -> Self:
+        root = (info.context or {}).get(LAB_ROOT)
+        self._folder = None if root is None else Path(root)
+        return self
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it is run: the lab's folder, where that is known."""
+        return self._folder
+
+    @property
+    def place(self) -> str:
+        """What it is, for records."""
+        return f"command {Path(self.command[0]).name}"
+
+
+class HttpMeter(_Meter):
+    """A device that answers over http with JSON, a smart plug for instance."""
+
+    kind: Literal["http"]
+    """How it is asked."""
+    address: Annotated[
+        str,
+        AfterValidator(_address),
+        WithJsonSchema({"type": "string", "pattern": _ADDRESS_PATTERN}),
+    ]
+    """What is asked for (GET): an address in this network, the host by number. Neither proxies nor
+    redirections are followed."""
+    field: Line
+    """Where the number is in the JSON of its answer: `apower`, `StatusSNS.ENERGY.Power`,
+    `meters.0.power`."""
+
+    @property
+    def place(self) -> str:
+        """What it is, for records; without a query, in which a password may be."""
+        return f"http {urlsplit(self.address).netloc}"
+
+
+Meter = Annotated[CommandMeter | HttpMeter, Field(discriminator="kind")]
