@@ -66,7 +66,8 @@ def report_json(run: RunRecord, trials: list[TrialRecord], path: Path) -> str:
         "directory": str(path.resolve()),
         "run": run.model_dump(mode="json"),
         "rows": [
-            {**asdict(row), "model": row.model.model_dump(mode="json")} for row in summarise(trials)
+            {**asdict(row), "model": row.model.model_dump(mode="json")}
+            for row in summarise(trials, run.variants)
         ],
         "trials": [trial.model_dump(mode="json") for trial in trials],
     }

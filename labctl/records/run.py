@@ -35,6 +35,9 @@ class RunRecord(Record):
     facts: BoardFacts
     artifacts: tuple[ArtifactIdentity, ...]
     models: tuple[ModelIdentity, ...]
+    variants: tuple[str, ...] = Field(
+        (), description="in the recipe's order, whatever the trials' is: ratios are to the first"
+    )
     trials_planned: int
     plan_notes: tuple[str, ...] = Field(
         (), description="what was changed to keep max_time, and other things said beforehand"

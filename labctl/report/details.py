@@ -1,4 +1,4 @@
-"""What does not fit in the table of a run: tests of benchmarks, and whatever else was measured."""
+"""What does not fit in the table of a run: its phases, tests of benchmarks, and all the rest."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,16 @@ _SHOWN: dict[str, Callable[[float], str]] = {"ns": duration, "bytes": size}
 
 
 def print_details(console: Console, rows: Sequence[VariantSummary]) -> None:
-    """A table of the benchmarks' tests and one of the other measures, where there are any."""
+    """Tables of the phases, of the benchmarks' tests and of other measures, where there are any."""
+    phases = _table(
+        "model", ">load", ">prompt eval", ">eval", ">end to end", ">peak memory", ">read a token"
+    )
+    for row in rows:
+        times = (row.load_ns, row.prompt_eval_ns, row.eval_ns, row.end_to_end_ns)
+        sizes = (row.peak_memory_bytes, row.read_bytes_per_token)
+        if any(value is not None for value in (*times, *sizes)):
+            cells = (*map(duration, times), *map(size, sizes))
+            phases.add_row(escape(row.variant), *cells)
     tests = _table("model", "test", ">repetitions", ">time", ">p10-p90", ">tokens/s")
     for row in rows:
         for test in row.tests:
@@ -26,7 +35,7 @@ def print_details(console: Console, rows: Sequence[VariantSummary]) -> None:
     for row in rows:
         for measure in row.measures:
             measures.add_row(escape(row.variant), *_cells(measure))
-    for table in (tests, measures):
+    for table in (phases, tests, measures):
         if table.row_count:
             console.print()
             print_whole(console, table)

@@ -4,38 +4,55 @@ from collections.abc import Iterator, Sequence
 
 from labctl.config.recipe import Precision
 from labctl.records import RunRecord, TrialRecord, TrialState
+from labctl.runs.explain import NAMES
 from labctl.runs.outliers import outliers
-from labctl.runs.precision import verdict
+from labctl.runs.precision import ratio_verdict, verdict
 from labctl.units import duration
 
 
 def reasons(run: RunRecord, trials: Sequence[TrialRecord]) -> list[str]:
     """Lines for people: bounds, predictions, precision, outliers, what could not be had."""
-    groups: dict[str, list[TrialRecord]] = {}
+    groups: dict[str, list[TrialRecord]] = {variant: [] for variant in run.variants}
     for trial in trials:
         if trial.state is TrialState.OK and trial.repeat > 0:
             groups.setdefault(trial.variant, []).append(trial)
     lines = [line for group in groups.values() for line in _of_variant(group)]
+    first = next(iter(groups), "")
+    compared = (ratio_verdict(v, group, first, groups[first]) for v, group in groups.items())
+    lines += [line for v, line in zip(groups, compared, strict=True) if line and v != first]
     if wanted := run.recipe_resolved.get("repeats_until"):
         precision = Precision.model_validate(wanted)
-        lines += [verdict(precision, name, group) for name, group in groups.items()]
+        lines += [verdict(precision, name, group) for name, group in groups.items() if group]
     lines += [outlier.sentence for outlier in outliers(trials)]
     return [*lines, *_not_had(trials), *_again(trials)]
 
 
 def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
-    """Of the trial in the middle, a sentence; one trial's is as good as another's."""
+    """Sentences of the trial in the middle; one trial's are as good as another's."""
     bound = sorted(
         (trial for trial in group if trial.bound), key=lambda t: t.bound.share if t.bound else 0
     )
-    if not bound:
-        return
-    middle = bound[len(bound) // 2]
-    if middle.bound:
-        yield f"{middle.variant}: {middle.bound.sentence}"
-    if middle.predicted and middle.timing and middle.timing.mean_ns:
-        told, took = duration(middle.predicted.token_ns), duration(middle.timing.mean_ns)
-        yield f"{middle.variant}: predicted {told} a token, measured {took}"
+    if bound:
+        middle = bound[len(bound) // 2]
+        yield f"{middle.variant}: {middle.bound.sentence if middle.bound else ''}"
+    compared = sorted(
+        (trial for trial in group if trial.measured_to_predicted),
+        key=lambda trial: trial.measured_to_predicted or 0,
+    )
+    if compared:
+        middle = compared[len(compared) // 2]
+        yield f"{middle.variant}: {_against_prediction(middle)}"
+
+
+def _against_prediction(trial: TrialRecord) -> str:
+    """What was expected, and what it became; for people."""
+    if not (trial.predicted and trial.timing and trial.measured_to_predicted):
+        return ""
+    took, expected = duration(trial.timing.mean_ns), duration(trial.predicted.token_ns)
+    return (
+        f"predicted {expected} a token, bound by {NAMES[trial.predicted.bound]}; measured {took},"
+        f" {trial.measured_to_predicted:.2f} times that"
+    )
 
 
 def _not_had(trials: Sequence[TrialRecord]) -> Iterator[str]:

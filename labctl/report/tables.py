@@ -27,7 +27,7 @@ def print_timing_table(
     gates: Sequence[GateRecord] = (),
 ) -> None:
     """The table of a run: a row a variant, then what the reader has to know about it."""
-    rows = summarise(trials)
+    rows = summarise(trials, run.variants)
     console.print(_headline(run), highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in _COLUMNS:
@@ -47,7 +47,7 @@ def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRec
     base: float | None = None
     lines: list[str] = []
     good = [t for t in trials if t.state is TrialState.OK and t.repeat > 0]
-    for variant in dict.fromkeys(trial.variant for trial in good):
+    for variant in dict.fromkeys([*run.variants, *(trial.variant for trial in good)]):
         group = [t for t in good if t.variant == variant and t.timing]
         gaps = [gap for t in group if t.timing for gap in t.timing.token_ns]
         if not gaps:

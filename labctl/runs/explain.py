@@ -21,7 +21,8 @@ _WRONG_FROM = 1.1
 _WORTH_A_WORD = 0.1
 #: Reading weights again to within this much is reading all of them.
 _ALL = 0.05
-_NAMES = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
+#: Bounds as people call them.
+NAMES = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def explain(
     if nearest.share > _WRONG_FROM:
         kind = None
         sentence = (
-            f"faster than {_NAMES[nearest.kind]} should allow: {nearest.moves}, {nearest.told};"
+            f"faster than {NAMES[nearest.kind]} should allow: {nearest.moves}, {nearest.told};"
             " that rate is too low: `labctl boards probe` measures it"
         )
     elif nearest.share >= NEAR:
@@ -186,7 +187,7 @@ def _held_by_none(
     """What is known of a number that nothing measured comes near to."""
     worth = sorted(found, key=lambda bound: -bound.share)
     worth = [bound for bound in worth if bound.share >= _WORTH_A_WORD or bound is nearest]
-    names = " or ".join(_NAMES[bound.kind] for bound in worth)
+    names = " or ".join(NAMES[bound.kind] for bound in worth)
     shares = "; ".join(f"{bound.moves}, {bound.told}" for bound in worth)
     reasons = list(_reasons(ground, evidence))
     unmeasured = all(bound.kind != "compute" for bound in found)

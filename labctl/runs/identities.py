@@ -37,6 +37,7 @@ def run_record(
         facts=session.facts,
         artifacts=artifact_identities(prepared, session, lab_root),
         models=tuple(file.identity for file in prepared.models.values()),
+        variants=tuple(variant.slug for variant in recipe.variants()),
         trials_planned=len(plan.trials),
         plan_notes=tuple(notes),
         labctl_version=importlib.metadata.version("labctl"),

@@ -1,12 +1,12 @@
 """Repeating until a result is known well enough."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from labctl.config.recipe import Precision
 from labctl.records import TrialRecord, TrialState
 from labctl.runs.gates import METRICS
-from labctl.runs.summary import summarise
-from labctl.stats import Interval, mean_interval
+from labctl.runs.summary import summarise, token_time
+from labctl.stats import Interval, mean_interval, ratio_interval
 
 #: Fewer repeats say next to nothing about their own spread.
 LEAST_REPEATS = 3
@@ -35,12 +35,41 @@ def is_enough(wanted: Precision, trials: Iterable[TrialRecord]) -> bool:
     )
 
 
-def verdict(wanted: Precision, variant: str, trials: Iterable[TrialRecord]) -> str:
+def verdict(wanted: Precision, variant: str, trials: Sequence[TrialRecord]) -> str:
     """One sentence: how well the variant's result is known, and whether that was asked for."""
     interval = interval_of(wanted, trials)
     if interval is None:
         return f"{variant}: too few repeats to say how well {wanted.metric} is known"
     known = f"{wanted.metric} {interval.mean:.4g} ± {interval.relative:.1%}"
     text = f"{variant}: {known} ({interval.level:.0%} interval, {interval.count} repeats)"
-    reached = interval.relative <= wanted.confidence_interval
-    return text if reached else f"{text}, wanted ± {wanted.confidence_interval:.1%}"
+    if is_enough(wanted, trials):
+        return text
+    return f"{text}, wanted ± {wanted.confidence_interval:.1%} from {LEAST_REPEATS} or more"
+
+
+def ratio_verdict(
+    variant: str, trials: Iterable[TrialRecord], first: str, of_first: Iterable[TrialRecord]
+) -> str | None:
+    """One sentence: how well a variant's ratio to the first is known; None with under two pairs.
+
+    A pair is what was measured in one round.
+    """
+    own, base = _by_round(trials), _by_round(of_first)
+    rounds = sorted(own.keys() & base.keys())
+    if len(rounds) < 2:
+        return None
+    found = ratio_interval([own[n] for n in rounds], [base[n] for n in rounds])
+    text = (
+        f"{variant}: {found.mean:.3g} times the token time of {first} ({found.level:.0%} interval"
+        f" {found.low:.3g} to {found.high:.3g}, {found.count} rounds)"
+    )
+    return f"{text}: no difference is shown" if found.low <= 1 <= found.high else text
+
+
+def _by_round(trials: Iterable[TrialRecord]) -> dict[int, int]:
+    found = {}
+    for trial in trials:
+        time = token_time(trial)
+        if time and trial.state is TrialState.OK and trial.repeat > 0:
+            found[trial.repeat] = time
+    return found

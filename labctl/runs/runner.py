@@ -108,7 +108,8 @@ class Runner:
             raise
         parameters = {trial.variant.slug: trial.parameters for trial in trials}
         found = tuple(records[t.number] for t in trials if t.number in records)
-        judged = judge(gates, summarise(found), parameters, self.bench.facts.execution)
+        summaries = summarise(found, run.variants)
+        judged = judge(gates, summaries, parameters, self.bench.facts.execution)
         self._finish("finished", gates=judged)
         return Outcome(self.directory, run, found, judged)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from labctl.records import ModelIdentity, TimingRecord, TrialRecord, TrialState
+from labctl.records import JobStatus, ModelIdentity, TimingRecord, TrialRecord, TrialState
 from labctl.stats import percentile
 
 
@@ -42,9 +42,12 @@ class VariantSummary:
     """One variant. Durations in ns; ``None`` = nothing was measured.
 
     ``token_*_ns`` are percentiles over the times of single tokens of all its good trials together;
-    ``ttft_ns`` and ``tokens_per_second`` are medians over its good trials; ``ratio`` is its median
-    token time over that of the first variant, None when that one has none.
-    ``prefill_tokens_per_second`` is the median rate at which the prompt was read.
+    the others are medians over its good trials; ``ratio`` is its median token time over that of the
+    first variant, None when that one has none. ``load_ns``, ``prompt_eval_ns`` and ``eval_ns`` are
+    what the program says of itself, ``end_to_end_ns`` is from its start to its end, and
+    ``prefill_tokens_per_second`` the rate at which the prompt was read. ``peak_memory_bytes`` is
+    the greatest resident set of any trial, pages of the model's file included, and
+    ``read_bytes_per_token`` what a token made storage read.
     """
 
     variant: str
@@ -53,6 +56,12 @@ class VariantSummary:
     trials_failed: int
     trials_skipped: int
     generated_tokens: int | None
+    load_ns: int | None
+    prompt_eval_ns: int | None
+    eval_ns: int | None
+    end_to_end_ns: int | None
+    peak_memory_bytes: int | None
+    read_bytes_per_token: int | None
     ttft_ns: int | None
     token_p10_ns: int | None
     token_p50_ns: int | None
@@ -68,15 +77,23 @@ class VariantSummary:
     skip_reason: str | None
 
 
-def summarise(trials: Iterable[TrialRecord]) -> list[VariantSummary]:
-    """One summary a variant, in the order of first appearance; warm-ups are left out."""
-    variants: dict[str, list[TrialRecord]] = {}
+def summarise(trials: Iterable[TrialRecord], order: Sequence[str] = ()) -> list[VariantSummary]:
+    """One summary a variant that has trials, in this order or else as they appear.
+
+    Warm-ups are left out.
+    """
+    variants: dict[str, list[TrialRecord]] = {variant: [] for variant in order}
     for trial in trials:
         group = variants.setdefault(trial.variant, [])
         if trial.repeat > 0 or trial.state is TrialState.FAILED:
             group.append(trial)
     base_ns = _percentile_ns(_token_times(next(iter(variants.values()), [])), 50)
     return [_summary(variant, group, base_ns) for variant, group in variants.items() if group]
+
+
+def token_time(trial: TrialRecord) -> int | None:
+    """A trial's time of a token: the median where single tokens were seen, else the mean."""
+    return None if trial.timing is None else trial.timing.p50_ns or trial.timing.mean_ns
 
 
 def _timings(group: Iterable[TrialRecord]) -> list[TimingRecord]:
@@ -100,6 +117,7 @@ def _token_times(group: Iterable[TrialRecord]) -> list[int]:
 def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) -> VariantSummary:
     good = [t for t in group if t.state is TrialState.OK]
     timings = _timings(group)
+    jobs: list[JobStatus] = [t.job for t in good if t.job is not None]
     gaps = _token_times(group)
     p50 = _percentile_ns(gaps, 50)
     return VariantSummary(
@@ -109,7 +127,15 @@ def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) ->
         trials_failed=sum(t.state is TrialState.FAILED for t in group),
         trials_skipped=sum(t.state is TrialState.SKIPPED for t in group),
         generated_tokens=sum(t.generated_tokens or 0 for t in timings) or None,
-        ttft_ns=_percentile_ns([t.ttft_ns for t in timings if t.ttft_ns is not None], 50),
+        load_ns=_middle(t.load_ns for t in timings),
+        prompt_eval_ns=_middle(t.prompt_eval_ns for t in timings),
+        eval_ns=_middle(t.eval_ns for t in timings),
+        end_to_end_ns=_middle(job.wall_ns for job in jobs),
+        peak_memory_bytes=max(
+            (job.max_rss_bytes for job in jobs if job.max_rss_bytes is not None), default=None
+        ),
+        read_bytes_per_token=_middle(t.evidence.read_bytes_per_token for t in good if t.evidence),
+        ttft_ns=_middle(t.ttft_ns for t in timings),
         token_p10_ns=_percentile_ns(gaps, 10),
         token_p50_ns=p50,
         token_p90_ns=_percentile_ns(gaps, 90),
@@ -160,6 +186,11 @@ def _measures(timings: Iterable[TimingRecord]) -> Iterator[MeasureSummary]:
     for key, found in values.items():
         p10, p50, p90 = (percentile(found, q) for q in (10, 50, 90))
         yield MeasureSummary(*key, len(found), p10, p50, p90, max(errors[key], default=None))
+
+
+def _middle(values: Iterable[int | None]) -> int | None:
+    """The median of those that are known; None when none is."""
+    return _percentile_ns([value for value in values if value is not None], 50)
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -18,8 +18,12 @@ __all__ = [
     "mean",
     "mean_interval",
     "median",
+    "Energy",
     "percentile",
+    "NoEnergy",
     "predict",
+    "Reading",
     "ratio",
     "student_quantile",
 ]
+    "ratio_interval",

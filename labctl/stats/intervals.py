@@ -37,6 +37,23 @@ def mean_interval(values: Sequence[float], *, level: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half, level, len(values))
 
 
+def ratio_interval(
+    values: Sequence[float], references: Sequence[float], *, level: float = 0.95
+) -> Interval:
+    """The interval of a ratio from pairs that were measured one after the other.
+
+    What drifts slowly meets both of a pair alike and leaves their ratio. The mean is the geometric
+    one: Student's interval of the logarithms. Raises ValueError for fewer than two pairs, sequences
+    of unequal length, and values that are not above 0.
+    """
+    if min(*values, *references, 1.0) <= 0:
+        raise ValueError("a ratio is of values above 0")
+    pairs = zip(values, references, strict=True)
+    found = mean_interval([math.log(a / b) for a, b in pairs], level=level)
+    mean, low, high = map(math.exp, (found.mean, found.low, found.high))
+    return Interval(mean, low, high, level, found.count)
+
+
 def student_quantile(probability: float, degrees: int) -> float:
     """The ``t`` below which a Student's t of so many degrees of freedom is with a probability."""
     if probability < 0.5:

@@ -14,13 +14,19 @@ PREDICTED = TrialPrediction(token_ns=90_000_000, trial_ns=10**9, bound="storage"
 
 def test_bound_prediction_and_precision_are_said() -> None:
     trials = [
-        trial(n, bound=BOUND, predicted=PREDICTED, timing=timing([100] * 4, mean_ns=10**8))
+        trial(
+            n,
+            bound=BOUND,
+            predicted=PREDICTED,
+            measured_to_predicted=10 / 9,
+            timing=timing([100] * 4, mean_ns=10**8),
+        )
         for n in (1, 2, 3)
     ]
     asked = run(recipe_resolved={"repeats_until": {"confidence_interval": 0.02}})
     assert reasons(asked, trials) == [
         "q2_k: storage-bound: so",
-        "q2_k: predicted 90.0 ms a token, measured 100 ms",
+        "q2_k: predicted 90.0 ms a token, bound by storage; measured 100 ms, 1.11 times that",
         "q2_k: tokens_per_second 10 ± 0.0% (95% interval, 3 repeats)",
     ]
 
@@ -37,3 +43,33 @@ def test_what_was_not_had_and_what_was_begun_again_is_said() -> None:
 
 def test_an_ordinary_run_needs_no_words() -> None:
     assert reasons(run(), [trial(1, model=model())]) == []
+
+
+def test_a_prediction_without_a_bound_is_said_too() -> None:
+    one = trial(
+        1,
+        predicted=PREDICTED,
+        measured_to_predicted=0.5,
+        timing=timing([45] * 4, mean_ns=45 * 10**6),
+    )
+    assert reasons(run(), [one]) == [
+        "q2_k: predicted 90.0 ms a token, bound by storage; measured 45.0 ms, 0.50 times that"
+    ]
+
+
+def test_a_ratio_is_told_with_how_well_it_is_known() -> None:
+    """The board gets slower all the time; both of a round alike."""
+    slow = {"variant": "q8_0", "model": model("q8_0", "Q8_0")}
+    trials = []
+    for n, drift in enumerate((1.0, 1.2, 1.5), 1):
+        trials.append(trial(2 * n, repeat=n, timing=timing([270 * drift + n] * 4), **slow))
+        trials.append(trial(2 * n + 1, repeat=n, timing=timing([100 * drift] * 4)))
+    asked = run(variants=("q2_k", "q8_0"))  # whichever came first
+    assert reasons(asked, trials) == [
+        "q8_0: 2.72 times the token time of q2_k (95% interval 2.7 to 2.73, 3 rounds)"
+    ]
+    same = [t.model_copy(update={"variant": "q3"}) if t.variant == "q8_0" else t for t in trials]
+    equal = [t.model_copy(update={"timing": timing([100 + t.number % 3] * 4)}) for t in same]
+    (told,) = reasons(run(variants=("q2_k", "q3")), equal)
+    assert told.endswith("3 rounds): no difference is shown")
+    assert reasons(run(variants=("q2_k", "q3")), equal[:3]) == []  # one round has no spread

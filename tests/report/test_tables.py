@@ -11,8 +11,11 @@ from labctl.records import (
     Check,
     Execution,
     Failure,
+    JobStatus,
     Measure,
     TimingRecord,
+    TrialEvidence,
+    TrialRecord,
     TrialState,
 )
 from labctl.report import print_experiment, print_timing_table
@@ -65,6 +68,33 @@ def test_the_table_shows_results_checks_and_failures() -> None:
     assert "no result" in text
     assert "q8_0: ProgramFailed (job): llama-cli was killed by SIGILL" in text
     assert "EMULATED" not in text
+
+
+def test_phases_memory_and_reads_have_a_table_of_their_own() -> None:
+    def measured(number: int, rss: int) -> TrialRecord:
+        job = JobStatus(
+            outcome="exited", exit_status=0, start_mono_ns=0, end_mono_ns=9, wall_ns=4 * 10**9,
+            max_rss_bytes=rss, stdout_bytes=0, stderr_bytes=0, boot_id="b", epoch=1,
+        )  # fmt: skip
+        evidence = TrialEvidence(samples=9, read_bytes_per_token=3_180_000_000)
+        return trial(number, job=job, evidence=evidence, timing=timing([100], load_ns=10**9))
+
+    text = drawn(print_timing_table, run(), [measured(1, 100_000_000), measured(2, 200_000_000)])
+    head = next(n for n, line in enumerate(text.splitlines()) if "end to end" in line)
+    cells = text.splitlines()[head + 1].split("  ")
+    assert [cell.strip() for cell in cells if cell] == [
+        "q2_k", "1.00 s", "500 ms", "-", "4.00 s", "200 MB", "3.18 GB",
+    ]  # fmt: skip
+    bare = drawn(print_timing_table, run(), [trial(1, timing=TimingRecord())])
+    assert "end to end" not in bare
+
+
+def test_ratios_are_to_the_recipes_first_variant_whichever_ran_first() -> None:
+    slow = trial(1, **Q8, timing=timing([300, 300, 300]))
+    rows = summarise([slow, trial(2, timing=timing([100, 100, 100]))], ("q2_k", "q8_0", "never"))
+    assert [(row.variant, row.ratio) for row in rows] == [("q2_k", 1.0), ("q8_0", 3.0)]
+    shown = drawn(print_timing_table, run(variants=("q2_k", "q8_0")), [slow, trial(2)])
+    assert shown.index("q2_k ") < shown.index("q8_0 ")
 
 
 def test_an_emulated_table_says_so_first() -> None:

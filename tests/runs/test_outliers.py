@@ -36,7 +36,7 @@ def repeats(slow_ms: float, **unusual: Any) -> list[TrialRecord]:
         ({"limited": True}, "frequency: the board held its clock back"),
         ({"major_faults": 5000}, "major faults: 5000, otherwise 3"),
         ({"others_share": 0.9}, "load: others used 90% of a CPU, otherwise 2%"),
-        ({"steal_share": 0.3}, "load: 30% of CPU time was stolen"),
+        ({"steal_share": 0.3}, "load: 30% of a CPU was stolen, otherwise 0%"),
         ({}, "nothing in its telemetry says why"),
     ],
 )
@@ -56,3 +56,27 @@ def test_an_outlier_has_the_cause_that_its_telemetry_shows(
 def test_ordinary_spread_is_no_outlier() -> None:
     assert outliers(repeats(101.5)) == []
     assert outliers(repeats(150)[2:]) == []  # three repeats have no line to fall out of
+
+
+@pytest.mark.parametrize(
+    ("unusual", "cause"),
+    [
+        ({"highest_temperature_mc": 40_000}, "temperature: 40 °C, otherwise 60 °C"),
+        ({"highest_temperature_mc": 92_000}, "nothing in its telemetry says why"),
+        ({"lowest_khz": 816_000}, "nothing in its telemetry says why"),
+    ],
+)
+def test_what_is_worse_does_not_make_a_trial_faster(unusual: dict[str, Any], cause: str) -> None:
+    (found,) = outliers(repeats(80, **unusual))
+    assert f"took 0.80 times as long a token as the others ({cause})" in found.sentence
+
+
+def test_what_has_only_a_mean_is_looked_at_too() -> None:
+    """A benchmark, or tokens that came together; and nobody sampled anything."""
+    trials = [
+        trial(n, timing=timing([ms], p50_ns=None, mean_ns=ms * 10**6))
+        for n, ms in enumerate((100, 101, 99, 100, 180), 1)
+    ]
+    (found,) = outliers(trials)
+    assert found.number == 5
+    assert "(there is no telemetry to say why)" in found.sentence
