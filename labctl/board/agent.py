@@ -22,6 +22,7 @@ from labctl.board.job import (
     JobState,
     Started,
 )
+from labctl.board.refusals import DirectoryUsed, refusal
 from labctl.errors import (
     BoardError,
     BoardRebooted,
@@ -31,13 +32,11 @@ from labctl.errors import (
     InfraError,
     IntegrityError,
     LabctlError,
-    LeaseLost,
     LinkRefused,
-    ProgramFailed,
     ProtocolError,
 )
 from labctl.records import BoardFacts, JobStatus
-from labctl.retry import retry_infra
+from labctl.retry import retry_infra, wait_until
 from labctl.transport import CommandResult, Transport, board_error, remote_words, require
 
 #: What a command may take beyond the time it is asked to wait on the board.
@@ -57,7 +56,14 @@ _NOT_A_PROGRAM = ("not executable", "xec format error", "yntax error")
 
 
 #: Facts that the agent knows better than the shell.
-_BETTER_KNOWN = ("machine", "kernel", "cpus", "memory_total_bytes", "memory_available_bytes")
+_BETTER_KNOWN = (
+    "machine",
+    "kernel",
+    "cpus",
+    "cpus_allowed",
+    "memory_total_bytes",
+    "memory_available_bytes",
+)
 
 
 class BoardAgent:
@@ -124,15 +130,8 @@ class BoardAgent:
             on_retry=lost,
         )
         try:
-            return Started(
-                directory=spec.directory,
-                pid=int(answer["pid"]),
-                job_pid=int(answer["job_pid"]),
-                boot_id=str(answer["boot_id"]),
-                start_mono_ns=int(answer["start_mono_ns"]),
-                emulator=answer["emulator"],
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            return Started.model_validate({**answer, "directory": spec.directory})
+        except ValidationError as error:
             raise self._not_understood("run", answer) from error
 
     def poll(self, directory: str) -> JobProgress:
@@ -166,6 +165,8 @@ class BoardAgent:
                 on_progress(progress)
             if progress.status is not None:
                 return progress.status
+            if progress.boot_id != started.boot_id:  # what was not on its disk yet is gone
+                raise self._restarted()
             if progress.state is not JobState.RUNNING:
                 raise self._vanished(started, progress.state)
             if time.monotonic() > until:
@@ -257,18 +258,32 @@ class BoardAgent:
     def _launch(self, spec: JobSpec, *, again: bool) -> dict[str, Any]:
         """Start the job or, ``again``, find that an earlier attempt did; its started.json."""
         what = f"cannot start the job in {spec.directory}"
-        if again:
-            progress = self._look("wait", spec.directory, 0)
-            if progress.status and progress.status.outcome == SPAWN_FAILED:
-                raise _failure(SPAWN_FAILED, progress.status.error or what, what)
-            if progress.state is not JobState.ABSENT:
-                path = f"{spec.directory}/{STARTED}"
-                found = self._transport.run(remote_words("cat", path), timeout=_ANSWER_SECONDS)
-                return self._answer(found, "run", what)
+        if again and (found := self._found(spec.directory, what)):
+            return found
         make = remote_words("mkdir", "-p", self._jobs)
         run = remote_words(*spec.agent_words(self.path))
         result = self._run(f"umask 022; {make} && {run}", what, _ANSWER_SECONDS)
-        return self._answer(result, "run", what)
+        try:
+            return self._answer(result, "run", what)
+        except DirectoryUsed as used:
+            # An earlier attempt, whose answer was lost, may be starting the program right now.
+            if again and wait_until(
+                lambda: self._look("wait", spec.directory, 0).state is not JobState.ABSENT,
+                timeout=_ANSWER_SECONDS,
+                interval=0.5,
+            ):
+                return self._launch(spec, again=True)
+            raise BoardError(used.message, hint=used.hint, details=used.details) from used
+
+    def _found(self, directory: str, what: str) -> dict[str, Any] | None:
+        """The started.json of the job in a directory; None where none was started."""
+        progress = self._look("wait", directory, 0)
+        if progress.status and progress.status.outcome == SPAWN_FAILED:
+            raise refusal(SPAWN_FAILED, progress.status.error or what, what)
+        if progress.state is JobState.ABSENT:
+            return None
+        words = remote_words("cat", f"{directory}/{STARTED}")
+        return self._answer(self._transport.run(words, timeout=_ANSWER_SECONDS), "run", what)
 
     def _look(self, command: str, directory: str, seconds: float) -> JobProgress:
         answer = self._ask(
@@ -278,20 +293,10 @@ class BoardAgent:
             statuses=(0, 1),
         )
         if answer.get("state") == "rebooted":
-            raise BoardRebooted(
-                f"{self._transport.label}: the board restarted while a job was on it"
-            )
+            raise self._restarted()
         try:
-            return JobProgress(
-                state=JobState(answer["state"]),
-                mono_ns=int(answer["mono_ns"]),
-                stdout_bytes=answer["stdout_bytes"],
-                stderr_bytes=answer["stderr_bytes"],
-                status=(
-                    None if answer["status"] is None else JobStatus.model_validate(answer["status"])
-                ),
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            return JobProgress.model_validate(answer)
+        except ValidationError as error:
             raise self._not_understood(command, answer) from error
 
     def _ask(
@@ -324,7 +329,7 @@ class BoardAgent:
         except ValueError:
             answer = None
         if isinstance(answer, dict) and "error" in answer:
-            raise _failure(str(answer["error"]), str(answer.get("message")), what)
+            raise refusal(str(answer["error"]), str(answer.get("message")), what)
         if not isinstance(answer, dict) or result.exit_status not in statuses:
             raise self._unanswered(result, command, what)
         return answer
@@ -352,6 +357,9 @@ class BoardAgent:
             details=str(answer)[-2000:] or None,
         )
 
+    def _restarted(self) -> BoardRebooted:
+        return BoardRebooted(f"{self._transport.label}: the board restarted while a job was on it")
+
     def _vanished(self, started: Started, state: JobState) -> BoardError:
         if state is JobState.LOST:
             return BoardError(
@@ -363,33 +371,3 @@ class BoardAgent:
             f"{self._transport.label}: the directory {started.directory} of a running job is gone",
             hint="something on the board removed it",
         )
-
-
-def _failure(kind: str, message: str, what: str) -> LabctlError:
-    """The agent's own refusals (``error`` in its JSON) as errors with the right blame."""
-    match kind:
-        case "stale-epoch":
-            return LeaseLost(
-                f"another controller has taken the board: {message}",
-                hint="wait until the board is free, then run again",
-            )
-        case "exec-format":
-            return ConfigError(
-                f"the board cannot execute this program: {message}",
-                hint="was it built for the board's target?",
-            )
-        case "cpus" | "nice":
-            return ConfigError(
-                f"the board does not give the job what was asked for: {message}",
-                hint="`labctl boards --json` tells how many CPUs it has, and they count from 0;"
-                " only root may raise a priority",
-            )
-        case "spawn-failed":
-            return ProgramFailed(message, hint="`labctl deploy` puts programs on the board")
-        case "usage":
-            return ProtocolError(
-                f"the agent on the board is of another version: {message}",
-                hint="`labctl deploy` brings the agent of this version to the board",
-            )
-        case _:
-            return board_error(message, what)

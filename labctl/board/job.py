@@ -3,8 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Literal
 
-from labctl.records import JobStatus
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+
+from labctl.records import JobStatus, TelemetrySample
+from labctl.records.base import Record
 
 #: Files of a job's directory, as the agent writes them (toolchains/agent/README.md).
 STARTED, STATUS = "started.json", "status.json"
@@ -28,7 +32,7 @@ class JobSpec:
     ``argv[0]`` is an absolute path. ``timeout_s`` is held by the agent, on the board.
     ``lease_path`` is the lease that has to have no greater ``epoch``; None asks for none.
     ``cpus`` is a list such as ``0-3,5`` of the CPUs that the program may use (None: all), ``nice``
-    is added to the priority of the agent.
+    is added to the priority of the agent. ``memlock``: it may lock as much memory as is permitted.
     """
 
     directory: str
@@ -41,6 +45,7 @@ class JobSpec:
     max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
     cpus: str | None = None
     nice: int = 0
+    memlock: bool = False
 
     def agent_words(self, agent: str) -> tuple[str, ...]:
         """The words that start it; the variables come from ``env``, which boards have."""
@@ -58,14 +63,18 @@ class JobSpec:
             *("--max-output-bytes", str(self.max_output_bytes)),
             *(() if self.cpus is None else ("--cpus", self.cpus)),
             *(("--nice", str(self.nice)) if self.nice else ()),
+            *(("--memlock", "1") if self.memlock else ()),
             "--",
             *self.argv,
         )
 
 
-@dataclass(frozen=True)
-class Started:
-    """A job that runs. ``emulator``: the emulator's command that was put before the program."""
+class Started(Record):
+    """A job that runs. ``emulator``: the emulator's command that was put before the program.
+
+    ``cpus``, ``nice`` and ``memlock_bytes`` (the most that it may lock) are as the kernel has them,
+    None where it does not tell.
+    """
 
     directory: str
     pid: int
@@ -73,6 +82,9 @@ class Started:
     boot_id: str
     start_mono_ns: int
     emulator: str | None
+    cpus: str | None = None
+    nice: int | None = None
+    memlock_bytes: int | Literal["unlimited"] | None = None
 
 
 class JobState(StrEnum):
@@ -84,16 +96,30 @@ class JobState(StrEnum):
     ABSENT = "absent"  # nothing was started in that directory
 
 
-@dataclass(frozen=True)
-class JobProgress:
+class JobProgress(Record):
     """A look at a job.
 
-    ``mono_ns`` is the board's monotonic clock at the look; the bytes are those on its disk, up to
-    two seconds behind while it runs (None: no such file). ``status`` is there once it finished.
+    The bytes, ``stderr_end`` (what it said last on standard error) and ``sample`` are those on the
+    board's disk, up to three seconds old while it runs: nothing is measured for a look.
     """
 
     state: JobState
-    mono_ns: int
-    stdout_bytes: int | None
-    stderr_bytes: int | None
-    status: JobStatus | None = None
+    boot_id: str
+    mono_ns: int = Field(description="the board's monotonic clock at the look")
+    stdout_bytes: int | None = Field(description="None: no such file")
+    stderr_bytes: int | None = Field(description="None: no such file")
+    stderr_end: str | None = None
+    sample: TelemetrySample | None = Field(None, description="the last one; some of it")
+    status: JobStatus | None = Field(description="there once it has finished")
+
+    @field_validator("sample", mode="wrap")
+    @classmethod
+    def _only_for_show(
+        cls, value: Any, validate: ValidatorFunctionWrapHandler
+    ) -> TelemetrySample | None:
+        """A run does not end because half a sample was on the disk."""
+        try:
+            sample: TelemetrySample | None = validate(value)
+        except ValidationError:
+            return None
+        return sample

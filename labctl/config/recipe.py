@@ -5,10 +5,11 @@ Engine parameters are a mapping that the engine checks; everything else is check
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from labctl import shipped
 from labctl.config import overrides
@@ -18,8 +19,10 @@ from labctl.config.document import Document, StrictModel, read_text, refuse, ref
 from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.quantities import Duration
+from labctl.config.scheduling import Scheduling
 from labctl.config.types import HostPath, Line, Name, Word
 from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
+from labctl.config.wording import path_text
 from labctl.config.yamltext import Path as DocumentPath
 from labctl.errors import ConfigError
 from labctl.files import host_reads
@@ -121,6 +124,13 @@ Values = Annotated[
 ]
 
 
+@dataclass
+class _Origin:
+    """Where a recipe was read; two recipes that differ in nothing else are the same."""
+
+    document: Document | None = field(default=None, compare=False)
+
+
 class Recipe(StrictModel):
     """One experiment."""
 
@@ -160,6 +170,8 @@ class Recipe(StrictModel):
     """Decides the order of `randomised`, the same each time."""
     conditions: Conditions = Conditions()
     """The state that the board must be in."""
+    scheduling: Scheduling = Scheduling()
+    """Which CPUs the program gets, and with what priority."""
     max_time: Duration
     """The longest that the run may take. Where a prediction exceeds it, warm-ups are left out
     first, then repeats, then tokens down to `min_tokens`; a run that does not fit is refused."""
@@ -172,6 +184,7 @@ class Recipe(StrictModel):
     cuts no trial, and a failed program is not tried again."""
     gates: tuple[Gate, ...] = ()
     """Bounds that the results must keep."""
+    _origin: _Origin = PrivateAttr(default_factory=_Origin)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -234,6 +247,13 @@ class Recipe(StrictModel):
                 elif key == MODEL_AXIS and value not in self.models:
                     yield path, unknown("model", str(value), self.models)
 
+    def refusal(self, path: DocumentPath, problem: str) -> ConfigError:
+        """The error for a key that a board cannot serve, at its line where there is a file."""
+        document = self._origin.document
+        if document is None:
+            return ConfigError(f"{path_text(path)}: {problem}")
+        return document.refusal([(path, problem)])
+
     def measured_models(self) -> list[str]:
         """The keys of the models that are measured, in order."""
         if MODEL_AXIS in self.matrix:
@@ -281,6 +301,7 @@ def load_recipe(
     recipe = recipe_file.validated(Recipe)
     if check is not None and (problems := list(check(recipe))):
         raise recipe_file.refusal(problems)
+    recipe._origin.document = recipe_file
     return recipe
 
 

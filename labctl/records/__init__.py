@@ -12,7 +12,7 @@ from labctl.records.probe import (
     StorageRate,
 )
 from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
-from labctl.records.telemetry import TelemetrySample
+from labctl.records.telemetry import StreamSoFar, TelemetrySample
 from labctl.records.timing import BenchTest, Measure, SpanCheck, TimingRecord
 from labctl.records.trial import (
     Check,
@@ -51,6 +51,7 @@ __all__ = [
     "Slowdown",
     "SpanCheck",
     "StorageRate",
+    "StreamSoFar",
     "TelemetrySample",
     "TensorMix",
     "TimingRecord",

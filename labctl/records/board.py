@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from labctl.config.scheduling import CpuList, cpu_numbers
 from labctl.records.base import Record
 
 
@@ -36,6 +37,9 @@ class BoardFacts(Record):
     shell: str | None = None
     emulator: str | None = Field(None, description="the emulator's command line, when emulated")
     cpus: tuple[CpuFacts, ...] = ()
+    cpus_allowed: CpuList | None = Field(
+        None, description="the numbers of those that a job may use, `0-3,5` for instance"
+    )
     memory_total_bytes: int | None = None
     memory_available_bytes: int | None = None
     storage_free_bytes: int | None = None
@@ -43,5 +47,7 @@ class BoardFacts(Record):
 
     @property
     def cores(self) -> int:
-        """Number of CPUs online."""
+        """Number of CPUs that a job may use; those online where the board does not tell."""
+        if self.cpus_allowed is not None:
+            return len(cpu_numbers(self.cpus_allowed))
         return sum(cpu.count for cpu in self.cpus)

@@ -11,14 +11,29 @@ from pydantic import Field
 from labctl.records.base import Record
 
 
+class StreamSoFar(Record):
+    """What a program had printed on one stream by then."""
+
+    pieces: int = Field(ge=0, description="reads from the pipe that brought something")
+    lines: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+    first_ns: int | None = Field(None, description="when the first piece came; None before it")
+    last_ns: int | None = None
+
+
 class TelemetrySample(Record):
     """A line of the job's ``telemetry``."""
 
     mono_ns: int = Field(description="the board's monotonic clock")
 
+    # its output
+    stdout: StreamSoFar | None = None
+    stderr: StreamSoFar | None = None
+
     # the job's main process
     rss_bytes: int | None = None
     pss_bytes: int | None = Field(None, description="in some samples only: it is costly")
+    locked_bytes: int | None = Field(None, description="in memory; in some samples only")
     user_ns: int | None = Field(None, alias="utime_ns")
     system_ns: int | None = Field(None, alias="stime_ns")
     minor_faults: int | None = Field(None, alias="minflt")
@@ -53,3 +68,8 @@ class TelemetrySample(Record):
     freq_limit_khz: Mapping[str, int] = Field(
         default_factory=dict, description="CPU -> the highest frequency it is allowed"
     )
+
+    @property
+    def hottest_mc(self) -> int | None:
+        """The temperature of the hottest zone; None where no zone tells."""
+        return max(self.temperatures_mc.values(), default=None)

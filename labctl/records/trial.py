@@ -60,6 +60,9 @@ class JobStatus(Record):
     start_mono_ns: int
     end_mono_ns: int
     wall_ns: int
+    suspended_ns: int | None = Field(
+        None, description="how long the board slept meanwhile, which no other time here contains"
+    )
     user_ns: int | None = None
     system_ns: int | None = None
     max_rss_bytes: int | None = None

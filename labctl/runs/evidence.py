@@ -28,7 +28,7 @@ def evidence_of(
     samples = read_telemetry(telemetry).samples
     if not samples:
         return None
-    heats = [max(s.temperatures_mc.values()) for s in samples if s.temperatures_mc]
+    heats = [heat for sample in samples if (heat := sample.hottest_mc) is not None]
     clocks = [khz for sample in samples for khz in sample.freq_khz.values()]
     return TrialEvidence(
         samples=len(samples),

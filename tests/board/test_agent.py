@@ -55,8 +55,8 @@ def status(outcome: str = "exited", error: str | None = None) -> dict[str, objec
 
 
 def look(state: str, **more: object) -> str:
-    seen = {"state": state, "mono_ns": 9, "stdout_bytes": 3, "stderr_bytes": None, "status": None}
-    return json.dumps({**seen, **more})
+    seen = {"state": state, "boot_id": "boot", "mono_ns": 9, "status": None}
+    return json.dumps({**seen, "stdout_bytes": 3, "stderr_bytes": None, **more})
 
 
 def agent(*answers: str | tuple[int, str] | Exception) -> tuple[BoardAgent, AnsweringTransport]:
@@ -133,6 +133,61 @@ def test_a_job_that_a_lost_link_never_started_is_started() -> None:
     board, link = agent(DeviceLost("cable"), look("absent"), STARTED)
     assert board.start(SPEC).pid == 10
     assert sum("agent run" in command for command in link.commands) == 2
+
+
+USED = (73, failure("directory-used", "/w/jobs/one already holds a job"))
+
+
+def test_a_start_that_is_still_under_way_after_a_lost_link_is_waited_for() -> None:
+    """The first command reached the board; its program was not executed yet when it was asked."""
+    absent, runs = look("absent"), look("running")
+    board, link = agent(DeviceLost("cable"), absent, USED, absent, runs, runs, STARTED)
+    assert board.start(SPEC).pid == 10
+    assert sum("agent run" in command for command in link.commands) == 2
+
+
+def test_a_job_of_somebody_else_is_not_waited_for() -> None:
+    board, link = agent(USED)
+    with pytest.raises(BoardError, match="already holds a job") as caught:
+        board.start(SPEC)
+    assert type(caught.value) is BoardError
+    assert len(link.commands) == 1
+
+
+@pytest.mark.parametrize("state", ["absent", "lost", "rebooted", "running"])
+def test_a_restart_that_took_the_jobs_files_along_is_a_restart(state: str) -> None:
+    """What was not on the board's disk yet when its power went is not there after it."""
+    board, _ = agent(STARTED, look(state, boot_id="another"))
+    with pytest.raises(BoardRebooted):
+        board.wait(board.start(SPEC), timeout_s=1.5)
+
+
+def test_a_job_that_ended_before_the_restart_has_ended() -> None:
+    finished = look("finished", boot_id="another", status=status())
+    board, _ = agent(STARTED, finished)
+    assert board.wait(board.start(SPEC), timeout_s=1.5).outcome == "exited"
+
+
+def test_what_was_printed_so_far_comes_with_a_look() -> None:
+    sample = {
+        "mono_ns": 8,
+        "stdout": {"pieces": 3, "lines": 1, "bytes": 12, "first_ns": 5, "last_ns": 7},
+        "temps_mc": {"thermal_zone0 soc": 61_000, "thermal_zone1 gpu": 48_500},
+    }
+    board, _ = agent(look("running", sample=sample, stderr_end="generate: "))
+    seen = board.poll("/w/jobs/one")
+    assert seen.sample is not None
+    assert seen.sample.stdout is not None
+    assert (seen.sample.stdout.pieces, seen.sample.stdout.last_ns) == (3, 7)
+    assert seen.sample.stderr is None
+    assert seen.sample.hottest_mc == 61_000
+    assert seen.stderr_end == "generate: "
+
+
+@pytest.mark.parametrize("sample", [None, {}, {"mono_ns": "x"}, [1], {"mono_ns": 1, "stdout": 3}])
+def test_a_sample_that_cannot_be_read_does_not_end_a_run(sample: object) -> None:
+    board, _ = agent(look("running", sample=sample))
+    assert board.poll("/w/jobs/one").sample is None
 
 
 def test_a_failure_to_start_that_a_lost_link_hid_is_found() -> None:
@@ -250,7 +305,8 @@ SEEN = {
     "machine": "aarch64",
     "kernel": "5.10",
     "boot_id": "boot",
-    "cpus": [{"count": 4, "part": "0xd05", "features": ["fp"]}],
+    "cpus": [{"count": 6, "part": "0xd05", "features": ["fp"]}],
+    "cpus_allowed": "0-2,5",
     "memory_total_bytes": 10,
     "memory_available_bytes": None,
 }
@@ -266,7 +322,14 @@ def test_the_agent_refines_what_the_probe_saw() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"cpus": None}, {"memory_total_bytes": "much"}, {"kernel": None}]
+    "wrong",
+    [
+        {"cpus": None},
+        {"memory_total_bytes": "much"},
+        {"kernel": None},
+        {"cpus_allowed": "all"},
+        {"cpus_allowed": "3-1"},
+    ],
 )
 def test_facts_of_another_shape_are_not_taken(wrong: dict[str, object]) -> None:
     board, _ = agent(json.dumps({**SEEN, **wrong}))

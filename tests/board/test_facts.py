@@ -103,6 +103,7 @@ def test_what_a_board_does_not_offer_is_absent() -> None:
         "shell": None,
         "emulator": None,
         "cpus": (),
+        "cpus_allowed": None,
         "memory_total_bytes": None,
         "memory_available_bytes": None,
         "storage_free_bytes": None,

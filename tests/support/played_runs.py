@@ -59,7 +59,14 @@ class PlayedAgent:
 
     def start(self, spec: JobSpec, *, again: bool, **_: object) -> Started:
         (self.taken_over if again else self.started).append(spec.directory)
-        return Started(spec.directory, 1, 2, self.boot_id, 0, self.emulator)
+        return Started(
+            directory=spec.directory,
+            pid=1,
+            job_pid=2,
+            boot_id=self.boot_id,
+            start_mono_ns=0,
+            emulator=self.emulator,
+        )
 
     def wait(self, started: Started, **_: object) -> JobStatus:
         self.events.get(len(self.started), lambda: None)()

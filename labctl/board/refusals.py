@@ -1,0 +1,57 @@
+"""What the agent refuses, as errors with the right blame."""
+
+from collections.abc import Mapping
+
+from labctl.errors import (
+    BoardError,
+    ConfigError,
+    LabctlError,
+    LeaseLost,
+    ProgramFailed,
+    ProtocolError,
+)
+from labctl.transport import board_error
+
+
+class DirectoryUsed(BoardError):
+    """The directory holds a job already, or one is being started there."""
+
+
+#: What an error of the agent is, and what to do, by its ``error``; else it speaks for itself.
+_KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
+    "stale-epoch": (
+        LeaseLost,
+        "another controller has taken the board: {}",
+        "wait until the board is free, then run again",
+    ),
+    "exec-format": (
+        ConfigError,
+        "the board cannot execute this program: {}",
+        "was it built for the board's target?",
+    ),
+    "cpus": (
+        ConfigError,
+        "the board does not give the job what was asked for: {}",
+        "`labctl boards --json` tells how many CPUs it has, and they count from 0",
+    ),
+    "nice": (
+        ConfigError,
+        "the board does not give the job what was asked for: {}",
+        "only root may raise a priority",
+    ),
+    "directory-used": (DirectoryUsed, "{}", "a job's directory serves one job, ever"),
+    "spawn-failed": (ProgramFailed, "{}", "`labctl deploy` puts programs on the board"),
+    "usage": (
+        ProtocolError,
+        "the agent on the board is of another version: {}",
+        "`labctl deploy` brings the agent of this version to the board",
+    ),
+}
+
+
+def refusal(kind: str, message: str, what: str) -> LabctlError:
+    """The agent's own refusals (``error`` in its JSON) as errors with the right blame."""
+    if kind not in _KNOWN:
+        return board_error(message, what)
+    error, sentence, hint = _KNOWN[kind]
+    return error(sentence.format(message), hint=hint)

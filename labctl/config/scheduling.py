@@ -1,0 +1,68 @@
+"""A recipe's ``scheduling``: which CPUs a program gets, and with what priority."""
+
+import re
+from collections.abc import Collection
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from labctl.config.document import StrictModel
+
+_PART = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
+_PATTERN = r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$"
+#: As many as the agent can name.
+_MOST_CPUS = 1024
+
+
+def cpu_numbers(text: str) -> frozenset[int]:
+    """The CPUs of a list as kernels write it (``0-3,5``). Raises ValueError for anything else."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last or last >= _MOST_CPUS:
+            raise ValueError(f"must be numbers of CPUs such as 0-3,5, found {text!r}")
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
+def cpu_list(numbers: Collection[int]) -> str:
+    """The numbers as kernels write them (``0-3,5``)."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def _one_number(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+#: CPUs by number, as kernels write them; kept in that form.
+CpuList = Annotated[
+    str,
+    BeforeValidator(_one_number),
+    AfterValidator(lambda text: cpu_list(cpu_numbers(text))),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": _PATTERN, "examples": ["0-3,5"]},
+                {"type": "integer", "minimum": 0, "maximum": _MOST_CPUS - 1},
+            ]
+        }
+    ),
+]
+
+
+class Scheduling(StrictModel):
+    """Where and how urgently the program runs on the board."""
+
+    cpus: CpuList | None = None
+    """The CPUs that it may use, by number, `4-7` for instance; without it, all that the board gives
+    to labctl. An engine that starts a thread for each core counts these."""
+    nice: Annotated[int, Field(ge=-20, le=19)] | None = None
+    """Its priority, added to labctl's own on the board: 19 gives way to everything else, below 0 is
+    for root alone."""
