@@ -1,7 +1,7 @@
 """Statistics and physics as pure functions."""
 
 from labctl.stats.describe import mad, mean, median, percentile, ratio
-from labctl.stats.intervals import Interval, mean_interval, student_quantile
+from labctl.stats.intervals import Interval, mean_interval, ratio_interval, student_quantile
 from labctl.stats.roofline import (
     Bound,
     Prediction,
@@ -18,12 +18,9 @@ __all__ = [
     "mean",
     "mean_interval",
     "median",
-    "Energy",
     "percentile",
-    "NoEnergy",
     "predict",
-    "Reading",
     "ratio",
+    "ratio_interval",
     "student_quantile",
 ]
-    "ratio_interval",
