@@ -29,7 +29,8 @@ def evidence_of(
     if not samples:
         return None
     heats = [heat for sample in samples if (heat := sample.hottest_mc) is not None]
-    clocks = [khz for sample in samples for khz in sample.freq_khz.values()]
+    # Of each moment's fastest CPU: others may rest, or be of a slower kind.
+    clocks = [max(sample.freq_khz.values()) for sample in samples if sample.freq_khz]
     return TrialEvidence(
         samples=len(samples),
         start_temperature_mc=heats[0] if heats else None,
@@ -95,12 +96,12 @@ def _limited(samples: Sequence[TelemetrySample]) -> bool | None:
     return lowered or any(state > 0 for cooling in cooled for state in cooling.values())
 
 
-def _highest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def _without_fans(cooling: Mapping[str, int]) -> dict[str, int]:
     """A fan that turns takes no speed from anything."""
     return {name: state for name, state in cooling.items() if "fan" not in name.lower()}
 
 
+def _highest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
     found: dict[str, int] = {}
     for limit in limits:
         for cpu, khz in limit.items():
