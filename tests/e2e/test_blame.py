@@ -2,20 +2,33 @@
 
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from labs import LabUnderTest, blamed, lab_with_board, said, write_devices
+from labs import (
+    LabUnderTest,
+    RunningLabctl,
+    blamed,
+    lab_with_board,
+    said,
+    write_devices,
+)
 from raw_hdc import RawPeer, scripted_board
 from small_disk import fill, small_disk
 from virtual_process import virtual_board_process
 
+from labctl.virtual import Control
+from labctl.virtual import faults as f
+
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
-MANY = ("--set", "repeats=500", "--set", "timeouts.reattach=1s")
+#: Long enough to be struck in mid-trial: some seconds each.
+MANY = ("--set", "repeats=500", "--set", "tokens=120", "--set", "context=200")
+IMPATIENT = ("--set", "timeouts.reattach=1s")
 
 
 def kill(lab: LabUnderTest) -> None:
@@ -23,7 +36,14 @@ def kill(lab: LabUnderTest) -> None:
     lab.board.process.wait()
 
 
-def kept(lab: LabUnderTest, kind: str) -> None:
+def in_mid_trial(lab: LabUnderTest, *words: str) -> RunningLabctl:
+    """A run whose first trial is finished, and whose second is on the board."""
+    running = lab.start("run", lab.recipe(), *MANY, *IMPATIENT, *words)
+    running.waiting_for(lambda: lab.is_under_way(2))
+    return running
+
+
+def kept(lab: LabUnderTest, kind: str, states: tuple[str, ...] = ("ok", "failed")) -> None:
     """Assert that the finished trials are there and shown, and that the run says how it ended."""
     end = lab.end()
     assert (end["state"], end["failure"]["kind"], end["failure"]["blame"]) == (
@@ -33,17 +53,14 @@ def kept(lab: LabUnderTest, kind: str) -> None:
     assert report.exit_status == 0
     assert "ended early (infra): " in report.text
     trials = json.loads(lab.run("report", "--json").text)["trials"]
-    # The way may go while a finished trial is tidied up: then no other one had begun.
-    good = [trial for trial in trials if trial["state"] == "ok"]
-    cut = trials[len(good) :]
-    assert good == trials[: len(good)]
-    assert good[0]["timing"]["generated_tokens"] == 24
-    assert [(t["state"], t["failure"]["blame"]) for t in cut] in ([], [("failed", "infra")])
-    assert f"{len(good)}/{len(trials)}" in report.text
+    assert tuple(trial["state"] for trial in trials) == states
+    assert {trial["failure"]["blame"] for trial in trials if trial["failure"]} <= {"infra"}
+    assert trials[0]["timing"]["generated_tokens"] == 120
+    assert f"{states.count('ok')}/{len(states)}" in report.text
 
 
 def test_the_board_is_killed_in_mid_run(lab: LabUnderTest) -> None:
-    running = lab.start("run", lab.recipe(), *MANY).after_a_trial()
+    running = in_mid_trial(lab)
     kill(lab)
     done = running.finish()
     blamed(done, 3, "infra", f"no board answers at {lab.board.address}: Connection refused")
@@ -51,8 +68,32 @@ def test_the_board_is_killed_in_mid_run(lab: LabUnderTest) -> None:
     kept(lab, "LinkRefused")
 
 
+def test_the_link_is_lost_while_a_finished_trial_is_tidied_up(lab: LabUnderTest) -> None:
+    """No other trial has begun: none is blamed."""
+    Control(lab.board.directory).add(f.Drop(on="shell", matching="rm -rf .*/jobs/", times=None))
+    done = lab.run("run", lab.recipe(), "--set", "repeats=2", *MANY[2:], *IMPATIENT)
+    blamed(done, 3, "infra", "lost the board", "stays on the board")
+    assert re.search("trial 1/2 tiny-r1: .* a token", said(done))
+    kept(lab, "DeviceLost", ("ok",))
+    Control(lab.board.directory).clear()
+    resumed = lab.run("resume", "latest")
+    assert resumed.exit_status == 0, said(resumed)
+    assert lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs").text == ""
+
+
+def test_the_link_is_lost_after_the_last_trial(lab: LabUnderTest) -> None:
+    """All that was asked for is measured: the run is good."""
+    lost = f.Drop(on="shell", matching="rm -rf .*/jobs/[^/]*-2", times=None)
+    Control(lab.board.directory).add(lost)
+    done = lab.run("run", lab.recipe(), "--set", "repeats=2", *IMPATIENT)
+    assert done.exit_status == 0, said(done)
+    assert "stays on the board: " in said(done)
+    assert lab.end()["state"] == "finished"
+    assert "2/2" in done.text
+
+
 def test_the_board_freezes_in_mid_run(lab: LabUnderTest) -> None:
-    running = lab.start("run", lab.recipe(), *MANY).after_a_trial()
+    running = in_mid_trial(lab)
     os.kill(lab.board.process.pid, signal.SIGSTOP)
     try:
         done = running.finish()
@@ -63,8 +104,7 @@ def test_the_board_freezes_in_mid_run(lab: LabUnderTest) -> None:
 
 
 def test_the_board_restarts_in_mid_run(lab: LabUnderTest) -> None:
-    once = ("--set", "repeats=500", "--set", "infra_retries=0")
-    running = lab.start("run", lab.recipe(), *once).after_a_trial()
+    running = in_mid_trial(lab, "--set", "infra_retries=0", "--set", "timeouts.reattach=1m")
     kill(lab)
     port = lab.board.address.rpartition(":")[2]
     with virtual_board_process(lab.root / "board", "--target", "rk3568", "--port", port):
@@ -73,7 +113,7 @@ def test_the_board_restarts_in_mid_run(lab: LabUnderTest) -> None:
 
 
 def test_another_controller_takes_the_board_in_mid_run(lab: LabUnderTest) -> None:
-    running = lab.start("run", lab.recipe(), *MANY).after_a_trial()
+    running = in_mid_trial(lab)
     lease = {"lab": "nightly", "epoch": 99, "host": "ci", "utc": "2026-11-21T02:00:00+00:00"}
     path = f"{lab.board.workdir}/lease"
     write = f"echo '{json.dumps(lease)}' >{path}.new && mv {path}.new {path}"
@@ -83,7 +123,7 @@ def test_another_controller_takes_the_board_in_mid_run(lab: LabUnderTest) -> Non
 
 
 def test_the_board_is_in_use_by_another_labctl(lab: LabUnderTest) -> None:
-    running = lab.start("run", lab.recipe(), *MANY).after_a_trial()
+    running = in_mid_trial(lab)
     for command in ("run", "deploy"):
         done = lab.run(command, lab.recipe())
         blamed(done, 3, "infra", "board vb is in use", f"(process {running.process.pid})")
@@ -93,7 +133,7 @@ def test_the_board_is_in_use_by_another_labctl(lab: LabUnderTest) -> None:
 
 def test_the_boards_storage_fills_up_in_mid_run(full_lab: LabUnderTest) -> None:
     lab = full_lab
-    running = lab.start("run", lab.recipe(), *MANY).after_a_trial()
+    running = in_mid_trial(lab)
     fill(lab.board.directory)
     blamed(running.finish(), 3, "infra", "No space left on device", "free some space on the board")
     kept(lab, "BoardNoSpace")

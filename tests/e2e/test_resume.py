@@ -58,14 +58,9 @@ def kill(running: RunningLabctl) -> None:
     running.finish()
 
 
-def started(lab: LabUnderTest, number: int) -> bool:
-    """Whether the job of a trial is on the board."""
-    return bool(list(Path(lab.board.workdir).glob(f"jobs/*-{number}/started.json")))
-
-
 def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnderTest) -> None:
     running = lab.start("run", lab.recipe(), *TRIALS)
-    running.waiting_for(lambda: started(lab, 2))
+    running.waiting_for(lambda: lab.is_under_way(2))
     kill(running)
     assert len(lab.finished_trials()) == 1
     assert "its controller died" in lab.run("report").text
@@ -87,7 +82,7 @@ def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnde
 
 def test_ctrl_c_stops_the_board_and_says_how_to_go_on(lab: LabUnderTest) -> None:
     running = lab.start("run", lab.recipe(), *TRIALS)
-    running.waiting_for(lambda: started(lab, 2))
+    running.waiting_for(lambda: lab.is_under_way(2))
     running.process.send_signal(signal.SIGINT)
     interrupted = running.finish()
     assert interrupted.exit_status == 130
@@ -101,7 +96,7 @@ def test_ctrl_c_stops_the_board_and_says_how_to_go_on(lab: LabUnderTest) -> None
 
 def test_a_board_that_restarts_in_mid_trial_costs_that_trial_once(lab: LabUnderTest) -> None:
     running = lab.start("run", lab.recipe(), *TRIALS)
-    running.waiting_for(lambda: started(lab, 2))
+    running.waiting_for(lambda: lab.is_under_way(2))
     Control(lab.board.directory).add(f.Reboot(on="now"))
     done = running.finish()
     assert done.exit_status == 0, said(done)
@@ -172,7 +167,7 @@ def test_a_run_whose_controllers_are_killed_is_as_an_undisturbed_one(
 
 
 def reached(lab: LabUnderTest, number: int) -> bool:
-    return started(lab, number) or len(lab.finished_trials()) >= number
+    return lab.is_under_way(number) or len(lab.finished_trials()) >= number
 
 
 def has_struck(board: Control, times: int) -> bool:

@@ -51,6 +51,10 @@ class LabUnderTest:
         """Folders of trials that are on disk, of all runs."""
         return [path.parent for path in sorted(self.root.glob("runs/*/trials/*/record.json"))]
 
+    def is_under_way(self, number: int) -> bool:
+        """Whether the job of a trial is on the board."""
+        return bool(list(Path(self.board.workdir).glob(f"jobs/*-{number}/started.json")))
+
     def end(self) -> dict[str, Any]:
         """What the only run says of its end."""
         (path,) = self.root.glob("runs/*/end.json")
