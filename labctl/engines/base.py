@@ -24,6 +24,10 @@ from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRe
 _UNTOLD = "unknown"
 
 
+#: Bytes of text that a token stands for, about: words of English, two letters of Chinese.
+TEXT_BYTES_PER_TOKEN = 4
+
+
 class EngineParameters(BaseModel):
     """Base of what a recipe may set for an engine: immutable, strict, unknown keys refused."""
 
@@ -84,6 +88,17 @@ class MemoryNeed:
 
 
 @dataclass(frozen=True)
+class Passes:
+    """What one run of a program computes, at least: ``prompts`` texts of ``prompt_tokens`` each
+    that it reads, and ``tokens`` one after the other.
+    """
+
+    prompts: int
+    prompt_tokens: int
+    tokens: int
+
+
+@dataclass(frozen=True)
 class Inputs:
     """What a command is built from: paths on the board, and the prompt itself.
 
@@ -134,8 +149,6 @@ class Engine(ABC, Generic[P]):
     uses_prompt: bool = False
     #: The recipe's files that it reads, by name.
     files: tuple[str, ...] = ()
-    #: Whether a run is one prompt and ``tokens`` after it, and takes as long as one.
-    is_generation: ClassVar[bool] = False
 
     @classmethod
     def chosen(cls, choice: EngineChoice) -> Self:
@@ -173,6 +186,13 @@ class Engine(ABC, Generic[P]):
     @abstractmethod
     def memory(self, parameters: P, model: ModelIdentity) -> MemoryNeed | None:
         """What a run with settled parameters takes of the board's memory; None: nobody can say."""
+
+    def passes(self, parameters: P, text_bytes: int) -> Passes | None:  # noqa: ARG002 - of others
+        """What a run with settled parameters computes; None: nobody can say.
+
+        ``text_bytes`` is the length of the prompt, or of the text that it reads.
+        """
+        return None
 
     @abstractmethod
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:

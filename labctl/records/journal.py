@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from labctl.records.base import Record
-from labctl.records.trial import Failure
+from labctl.records.trial import Failure, TrialLimit
 
 
 class PlannedRecord(Record):
@@ -33,7 +33,17 @@ class PlanRecord(Record):
     trials: tuple[PlannedRecord, ...] = Field(description="in the order in which they run")
     max_seconds: float = Field(description="all that the run may take")
     predicted_seconds: float | None = None
+    limits: dict[str, TrialLimit] = Field(
+        default_factory=dict,
+        description="variant -> how long each of its trials may run, until one was measured",
+    )
     prompt_sha256: str | None = Field(None, description="of the prompt's UTF-8 bytes")
+    program_sha256: str | None = Field(
+        None, description="of the program under test; None: the board does not tell"
+    )
+    files_sha256: dict[str, str] = Field(
+        default_factory=dict, description="the recipe's files by name -> SHA-256"
+    )
 
 
 class JournalEntry(Record):

@@ -127,6 +127,13 @@ class TrialEvidence(Record):
     steal_share: float | None = None
 
 
+class TrialLimit(Record):
+    """How long a trial may run on the board before it is stopped."""
+
+    seconds: float
+    source: str = Field(description="where that comes from, for people")
+
+
 class TrialPrediction(Record):
     """What was expected of a trial before anything moved.
 
@@ -196,6 +203,10 @@ class TrialRecord(Record):
     resumed: int = Field(0, description="how often the run had been taken up again by then")
     started: datetime
     finished: datetime
+    waited_ns: int | None = Field(
+        None, description="for the board to become ready; None: an earlier controller began it"
+    )
+    limit: TrialLimit | None = Field(None, description="None: no job was started, or long before")
     job: JobStatus | None = None
     timing: TimingRecord | None = None
     evidence: TrialEvidence | None = None

@@ -1,10 +1,10 @@
 """Whether what a recipe runs fits in a board's memory, and what it costs where it does not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from labctl.config.variants import Variant
-from labctl.engines import MemoryNeed
+from labctl.config.variants import Scalar, Variant
+from labctl.engines import MemoryNeed, Passes
 from labctl.records import BoardFacts
 from labctl.runs.predict import Work, predictions
 from labctl.runs.prepare import Prepared
@@ -78,6 +78,17 @@ def settled_variants(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
     return variants, notes
 
 
+def passes_of(
+    prepared: Prepared, variant: Variant, changed: Mapping[str, Scalar] | None = None
+) -> Passes | None:
+    """What one run of a settled variant computes, with some parameters ``changed``."""
+    engine = prepared.engine
+    parameters = engine.parameters({**variant.parameters, **(changed or {})})
+    if prepared.prompt is not None:
+        return engine.passes(parameters, len(prepared.prompt.encode()))
+    return engine.passes(parameters, sum(item.size_bytes for item in prepared.files.values()))
+
+
 def works_of(prepared: Prepared, variants: Sequence[Variant]) -> dict[str, Work]:
     """What settled variants ask of a board, by slug; without those of which nobody can say."""
     works = {}
@@ -85,7 +96,7 @@ def works_of(prepared: Prepared, variants: Sequence[Variant]) -> dict[str, Work]
         model = prepared.models[variant.model_key].identity
         need = prepared.engine.memory(prepared.engine.parameters(variant.parameters), model)
         if need is not None and model.bytes_per_token is not None:
-            works[variant.slug] = Work.of(model, need, variant)
+            works[variant.slug] = Work.of(model, need, variant, passes_of(prepared, variant))
     return works
 
 
@@ -93,7 +104,7 @@ def fits_of(prepared: Prepared, facts: BoardFacts, rates: Rates | None) -> Seque
     """Every variant of a recipe against a board, where the need for memory is known."""
     variants, _ = settled_variants(prepared, facts)
     works = works_of(prepared, variants)
-    predicted = predictions(works, facts, rates, prepared.prompt)
+    predicted = predictions(works, facts, rates)
     storage = rates.storage if rates else None
     return [
         Fit(

@@ -15,8 +15,8 @@ from labctl.config.variants import Scalar, Variant
 from labctl.errors import ConfigError
 from labctl.records import PlannedRecord
 
-#: Seconds that one trial of a variant takes with this many tokens (None: it generates none), with a
-#: warm-up pass or without; None = nothing is known to predict it from.
+#: Seconds that one trial of a variant takes at least with this many tokens (None: it generates
+#: none), with a warm-up pass or without; None = nothing is known to predict it from.
 PredictTrial = Callable[[Variant, int | None, bool], float | None]
 #: See :attr:`labctl.config.recipe.Recipe.order`.
 Order: TypeAlias = Literal["interleaved", "grouped", "randomised"]
@@ -82,9 +82,18 @@ class PlannedTrial:
     @property
     def parameters(self) -> dict[str, Scalar]:
         """The engine's parameters as they will be used."""
-        tokens = {} if self.tokens is None else {TOKENS: self.tokens}
-        cut = {} if self.warm_up_pass else {WARM_UP_PASS: False}
-        return {**self.variant.parameters, **tokens, **cut}
+        changed = changed_parameters(self.variant, self.tokens, self.warm_up_pass)
+        return {**self.variant.parameters, **changed}
+
+
+def changed_parameters(
+    variant: Variant, tokens: int | None, warm_up_pass: bool
+) -> dict[str, Scalar]:
+    """What a plan changes of a settled variant's parameters."""
+    changed: dict[str, Scalar] = {} if tokens is None else {TOKENS: tokens}
+    if not warm_up_pass and WARM_UP_PASS in variant.parameters:
+        changed[WARM_UP_PASS] = False
+    return changed
 
 
 @dataclass(frozen=True)
@@ -187,9 +196,10 @@ def _fit(
                 break
     if total is not None and total > limit:
         needed = math.ceil(total / (1 - RESERVE) / 60)
+        least = f", of {min(min_tokens or most, most)} tokens," if most else ""
         raise ConfigError(
-            f"one trial a variant, of {min(min_tokens or most, most)} tokens, is predicted to take "
-            f"{_span(total)}; max_time is {_span(max_seconds)}",
+            f"one trial a variant{least} is predicted to take {_span(total)};"
+            f" max_time is {_span(max_seconds)}",
             hint=f"raise max_time to {needed}m or more, or measure fewer variants",
         )
     return amount, total, notes

@@ -1,19 +1,23 @@
 """What a recipe means on a board: its trials and how long they will take."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
+from labctl.engines import Passes
 from labctl.records import BoardFacts, TrialPrediction
 from labctl.runs.explain import Ground
-from labctl.runs.fit import works_of
-from labctl.runs.plan import TOKENS, Amount, Plan, PlannedTrial, make_plan
+from labctl.runs.fit import passes_of, works_of
+from labctl.runs.plan import TOKENS, Amount, Plan, PlannedTrial, changed_parameters, make_plan
 from labctl.runs.precision import LEAST_REPEATS
-from labctl.runs.predict import Work, predictions, source_of, trial_predictor
+from labctl.runs.predict import Work, predictions, source_of, tells_reading
 from labctl.runs.prepare import Prepared
 from labctl.runs.rates import Rates
 from labctl.stats import Prediction
+
+#: What one trial of a variant computes with so many tokens, with a warm-up pass or without.
+PassesOf = Callable[[Variant, int | None, bool], Passes | None]
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Foresight:
     rates: Rates | None
     works: Mapping[str, Work]
     predicted: Mapping[str, Prediction]
+    passes: PassesOf
 
     @property
     def sources(self) -> dict[str, str]:
@@ -41,10 +46,30 @@ class Foresight:
             return None
         return Ground(self.works[slug], self.facts, self.rates)
 
+    def seconds(self, variant: Variant, tokens: int | None, warm_up_pass: bool) -> float | None:
+        """How long a trial takes at least; None where nothing is known."""
+        prediction = self.predicted.get(variant.slug)
+        passes = self.passes(variant, tokens, warm_up_pass)
+        if prediction is None or passes is None:
+            return None
+        return prediction.seconds(prompts=passes.prompts, tokens=passes.tokens)
+
+    def longest(self, trial: PlannedTrial) -> float | None:
+        """What a trial takes if each token of a prompt takes as long as one that is generated.
+
+        It never takes longer than that: what is measured of arithmetic is decoding.
+        """
+        prediction = self.predicted.get(trial.variant.slug)
+        passes = self.passes(trial.variant, trial.tokens, trial.warm_up_pass)
+        if prediction is None or passes is None:
+            return None
+        tokens = passes.tokens + passes.prompts * passes.prompt_tokens
+        return prediction.seconds(prompts=passes.prompts, tokens=tokens)
+
     def of(self, trial: PlannedTrial) -> TrialPrediction | None:
         """The prediction of one trial; None where nothing is known."""
         slug = trial.variant.slug
-        seconds = trial_predictor(self.predicted)(trial.variant, trial.tokens, trial.warm_up_pass)
+        seconds = self.seconds(trial.variant, trial.tokens, trial.warm_up_pass)
         if seconds is None:
             return None
         return TrialPrediction(
@@ -60,9 +85,19 @@ def foresee(
 ) -> Foresight:
     """What to expect of settled variants."""
     works = works_of(prepared, variants)
-    predicted = predictions(works, facts, rates, prepared.prompt)
-    # What is not one prompt and its continuation does not take as long as one.
-    return Foresight(facts, rates, works, predicted if prepared.engine.is_generation else {})
+
+    def passes(variant: Variant, tokens: int | None, warm_up_pass: bool) -> Passes | None:
+        return passes_of(prepared, variant, changed_parameters(variant, tokens, warm_up_pass))
+
+    # How long it takes to read only, the arithmetic of prompts says.
+    asked = {variant.slug: passes_of(prepared, variant) for variant in variants}
+    readers = {slug for slug, found in asked.items() if found is not None and not found.tokens}
+    predicted = {
+        slug: prediction
+        for slug, prediction in predictions(works, facts, rates).items()
+        if slug not in readers or tells_reading(prediction, works[slug], rates)
+    }
+    return Foresight(facts, rates, works, predicted, passes)
 
 
 def plan_trials(
@@ -87,5 +122,5 @@ def plan_trials(
         seed=recipe.order_seed,
         max_seconds=max_seconds,
         min_tokens=recipe.min_tokens,
-        predict=trial_predictor(foresight.predicted),
+        predict=foresight.seconds,
     )

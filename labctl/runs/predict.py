@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labctl.config.variants import Variant
-from labctl.engines import MemoryNeed
+from labctl.engines import MemoryNeed, Passes
 from labctl.records import BoardFacts, Execution, ModelIdentity
-from labctl.runs.plan import TOKENS, WARM_UP_PASS, PredictTrial
+from labctl.runs.plan import TOKENS
 from labctl.runs.rates import Rate, Rates
 from labctl.stats import Prediction, predict
 
-#: Bytes of prompt text that a token stands for, about: words of English, two letters of Chinese.
-PROMPT_BYTES_PER_TOKEN = 4
 #: What engines call the number of threads, and how many tokens of a prompt share a pass.
 _THREADS, _UBATCH = "threads", "ubatch"
 _USUAL_UBATCH = 512
@@ -29,16 +27,30 @@ class Work:
     threads: int | None = None
     tokens: int | None = None
     ubatch: int = _USUAL_UBATCH
+    prompt_tokens: int = 1
 
     @classmethod
-    def of(cls, model: ModelIdentity, need: MemoryNeed, variant: Variant) -> "Work":
-        """Of a settled variant."""
+    def of(
+        cls,
+        model: ModelIdentity,
+        need: MemoryNeed,
+        variant: Variant,
+        passes: Passes | None = None,
+    ) -> "Work":
+        """Of a settled variant; ``passes``: of one run of it, where its engine can say."""
 
         def whole(key: str) -> int | None:
             value = variant.parameters.get(key)
             return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-        return cls(model, need, whole(_THREADS), whole(TOKENS), whole(_UBATCH) or _USUAL_UBATCH)
+        return cls(
+            model,
+            need,
+            whole(_THREADS),
+            whole(TOKENS),
+            whole(_UBATCH) or _USUAL_UBATCH,
+            max(1, passes.prompt_tokens if passes else 1),
+        )
 
     @property
     def bytes_per_token(self) -> int:
@@ -56,19 +68,18 @@ class Work:
 
 
 def predictions(
-    works: Mapping[str, Work], facts: BoardFacts, rates: Rates | None, prompt: str | None
+    works: Mapping[str, Work], facts: BoardFacts, rates: Rates | None
 ) -> dict[str, Prediction]:
     """The prediction for each variant, by slug; without those that nothing is known for."""
     memory = facts.memory_available_bytes or facts.memory_total_bytes
     if facts.execution is not Execution.BOARD or rates is None or not memory:
         return {}
-    found = {slug: _prediction(work, memory, rates, prompt) for slug, work in works.items()}
+    found = {slug: _prediction(work, memory, rates) for slug, work in works.items()}
     return {slug: prediction for slug, prediction in found.items() if prediction is not None}
 
 
-def _prediction(work: Work, memory: int, rates: Rates, prompt: str | None) -> Prediction | None:
+def _prediction(work: Work, memory: int, rates: Rates) -> Prediction | None:
     dram, quantization = rates.dram(work.threads), work.model.quantization or ""
-    prompt_tokens = 1 + len((prompt or "").encode()) // PROMPT_BYTES_PER_TOKEN
     return predict(
         bytes_per_token=work.bytes_per_token,
         resident_bytes=work.need.resident_bytes,
@@ -79,10 +90,19 @@ def _prediction(work: Work, memory: int, rates: Rates, prompt: str | None) -> Pr
         compute_seconds_per_prompt_token=work.seconds(
             rates.prompt.get((quantization, work.threads))
         ),
-        kv_bytes=work.kv_bytes(prompt_tokens + (work.tokens or 0) / 2),
-        prompt_tokens=prompt_tokens,
+        kv_bytes=work.kv_bytes(work.prompt_tokens + (work.tokens or 0) / 2),
+        prompt_tokens=work.prompt_tokens,
         ubatch=work.ubatch,
     )
+
+
+def tells_reading(prediction: Prediction, work: Work, rates: Rates | None) -> bool:
+    """Whether a prediction says anything of reading a text, and not of its bytes alone.
+
+    A batch moves the weights once for all of its tokens: DRAM is nowhere near its bound.
+    """
+    key = (work.model.quantization or "", work.threads)
+    return prediction.bound == "storage" or (rates is not None and key in rates.prompt)
 
 
 def source_of(prediction: Prediction, work: Work, rates: Rates) -> str:
@@ -94,16 +114,3 @@ def source_of(prediction: Prediction, work: Work, rates: Rates) -> str:
     }[prediction.bound]
     assert rate is not None  # else it would be no bound
     return rate.source
-
-
-def trial_predictor(predicted: Mapping[str, Prediction]) -> PredictTrial:
-    """Seconds of one trial, or None where the variant has no prediction."""
-
-    def seconds(variant: Variant, tokens: int | None, warm_up_pass: bool) -> float | None:
-        prediction = predicted.get(variant.slug)
-        if prediction is None or tokens is None:
-            return None
-        warm_up = warm_up_pass and variant.parameters.get(WARM_UP_PASS) is not False
-        return prediction.seconds(tokens, warmup=warm_up)
-
-    return seconds

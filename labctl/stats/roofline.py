@@ -40,10 +40,10 @@ class Prediction:
     bound: Bound
     explanation: str
 
-    def seconds(self, tokens: int, *, warmup: bool) -> float:
-        """Load, one more pass for a warm-up, the prompt, and all tokens but the first."""
-        passes = tokens - 1 + (1 if warmup else 0)
-        return self.load_seconds + self.prompt_seconds + passes * self.seconds_per_token
+    def seconds(self, *, prompts: int, tokens: int) -> float:
+        """Load, so many prompts, and so many tokens one after the other."""
+        read = prompts * self.prompt_seconds
+        return self.load_seconds + read + tokens * self.seconds_per_token
 
 
 def bandwidth_from(bytes_per_token: int, seconds_per_token: float) -> float:

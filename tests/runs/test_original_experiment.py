@@ -67,8 +67,7 @@ def test_what_the_small_model_shows_of_the_storage_foretells_the_large_one(tmp_p
     storage = bandwidth_from(small.bytes_per_token, Q2_K_SECONDS)
     assert storage == pytest.approx(165e6, rel=0.01)  # what an eMMC reads
     rates = Rates(Rate(storage, "Q2_K alone"))
-    prompt = "I believe the meaning of life is"
-    found = predictions({"q8": large}, BOARD, rates, prompt)["q8"]
+    found = predictions({"q8": large}, BOARD, rates)["q8"]
     assert found.bound == "storage"
     assert found.seconds_per_token == pytest.approx(Q8_0_SECONDS, rel=0.05)
 

@@ -1,5 +1,6 @@
 """What `labctl plan` tells before anything moves."""
 
+from foreseen import foresight_of
 from records_made import model
 
 from labctl.config.recipe import Recipe
@@ -7,8 +8,8 @@ from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
 from labctl.records import BoardFacts, Execution
 from labctl.runs.outlook import Outlook
-from labctl.runs.planning import Foresight, plan_trials
-from labctl.runs.predict import Work, predictions
+from labctl.runs.planning import plan_trials
+from labctl.runs.predict import Work
 from labctl.runs.rates import Rate, Rates
 
 PROBE = "the probe of 2026-11-20"
@@ -38,7 +39,7 @@ def seen(execution: Execution = Execution.BOARD, **changes: object) -> Outlook:
         }
     )
     works = {"q2": Work.of(Q2, NEED, VARIANT)}
-    foresight = Foresight(facts, RATES, works, predictions(works, facts, RATES, "x"))
+    foresight = foresight_of(works, facts, RATES)
     return Outlook(plan_trials(recipe, [VARIANT], foresight, 3600), foresight, 3600, ())
 
 

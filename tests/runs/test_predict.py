@@ -1,12 +1,13 @@
 import pytest
+from foreseen import foresight_of
 from records_made import model
 
 from labctl.config.target import load_target
 from labctl.config.variants import Variant
-from labctl.engines import MemoryNeed
+from labctl.engines import MemoryNeed, Passes
 from labctl.records import BoardFacts, Execution
 from labctl.runs.plan import Amount, make_plan
-from labctl.runs.predict import Work, predictions, source_of, trial_predictor
+from labctl.runs.predict import Work, predictions, source_of
 from labctl.runs.rates import Rate, Rates, rates_of
 
 #: Meta-Llama-3.1-8B-Instruct: of its bytes, all but the looked-up embedding move for each token.
@@ -27,22 +28,21 @@ def facts(execution: Execution = Execution.BOARD, memory: int | None = 2_000_000
 
 
 def test_a_model_larger_than_memory_is_read_from_storage_for_every_token() -> None:
-    found = predictions({"q8_0": WORK}, facts(), RATES, "hello")["q8_0"]
+    found = predictions({"q8_0": WORK}, facts(), RATES)["q8_0"]
     assert found.bound == "storage"
     assert found.seconds_per_token == pytest.approx(45.6, abs=0.1)
 
 
 def test_an_accidental_night_becomes_half_an_hour() -> None:
     # 5 repeats and a warm-up of 32 tokens at 46 s: two and a half hours; q8_latency allows 30 min.
-    variant = Variant("q8_0", "q8_0", {"tokens": 32})
-    predict = trial_predictor(predictions({"q8_0": WORK}, facts(), RATES, "hello"))
+    variant = Variant("q8_0", "q8_0", {"tokens": 32, "warmup": True})
     plan = make_plan(
         [variant],
         Amount(5, 1, {"q8_0": 32}),
         order="interleaved",
         max_seconds=1800,
         min_tokens=4,
-        predict=predict,
+        predict=foresight_of({"q8_0": WORK}, facts(), RATES).seconds,
     )
     (trial,) = plan.trials
     assert trial.parameters == {"tokens": 32, "warmup": False}
@@ -52,8 +52,8 @@ def test_an_accidental_night_becomes_half_an_hour() -> None:
 
 
 def test_a_warm_up_pass_that_is_off_already_is_not_counted() -> None:
-    predict = trial_predictor(predictions({"q8_0": WORK}, facts(), RATES, "hello"))
-    with_pass = predict(Variant("q8_0", "q8_0", {}), 4, True)
+    predict = foresight_of({"q8_0": WORK}, facts(), RATES).seconds
+    with_pass = predict(Variant("q8_0", "q8_0", {"warmup": True}), 4, True)
     without = predict(Variant("q8_0", "q8_0", {"warmup": False}), 4, True)
     assert with_pass is not None
     assert without is not None
@@ -65,8 +65,8 @@ def test_a_warm_up_pass_that_is_off_already_is_not_counted() -> None:
     [facts(Execution.EMULATED), facts(Execution.NATIVE_HOST), facts(memory=None)],
 )
 def test_nothing_is_predicted_from_nothing(board: BoardFacts) -> None:
-    assert predictions({"q8_0": WORK}, board, RATES, "hello") == {}
-    assert predictions({"q8_0": WORK}, facts(), None, "hello") == {}
+    assert predictions({"q8_0": WORK}, board, RATES) == {}
+    assert predictions({"q8_0": WORK}, facts(), None) == {}
 
 
 SMALL = model("small", "Q4_K", bytes_per_token=600_000_000)
@@ -75,10 +75,10 @@ FITS = MemoryNeed(600_000_000, 0, None, None, kv_bytes_per_position=100_000)
 
 def test_threads_batches_and_the_length_of_a_generation_count() -> None:
     variant = Variant("small", "small", {"threads": 2, "ubatch": 64, "tokens": 100})
-    work = Work.of(SMALL, FITS, variant)
+    work = Work.of(SMALL, FITS, variant, Passes(1, 101, 99))
     assert (work.threads, work.ubatch, work.tokens) == (2, 64, 100)
     memory = {1: Rate(2e9, "p"), 2: Rate(3e9, "p"), 4: Rate(5e9, "p")}
-    found = predictions({"small": work}, facts(), Rates(memory=memory), "x" * 400)["small"]
+    found = predictions({"small": work}, facts(), Rates(memory=memory))["small"]
     # In the middle of the generation 101 + 50 positions are in the cache; the prompt is 2 passes.
     assert found.seconds_per_token == pytest.approx((600e6 + 151 * 100_000) / 3e9)
     assert found.prompt_seconds == pytest.approx(2 * 600e6 / 3e9)
@@ -92,7 +92,7 @@ def test_the_source_is_that_of_the_rate_which_decides() -> None:
     )
     fast = Work(SMALL, FITS, threads=4)
     works = {"slow": WORK, "fast": fast, "two": Work(SMALL, FITS, threads=2)}
-    found = predictions(works, facts(), rates, None)
+    found = predictions(works, facts(), rates)
     sources = {slug: source_of(found[slug], works[slug], rates) for slug in works}
     assert sources == {"slow": "expected", "fast": "arithmetic", "two": "memory"}
     assert found["fast"].seconds_per_token == pytest.approx(6 / 7)
@@ -100,6 +100,4 @@ def test_the_source_is_that_of_the_rate_which_decides() -> None:
 
 def test_without_the_speed_of_storage_only_what_fits_is_foretold() -> None:
     rates = Rates(memory={None: Rate(5e9, "expected")})
-    assert list(predictions({"q8": WORK, "small": Work(SMALL, FITS)}, facts(), rates, None)) == [
-        "small"
-    ]
+    assert list(predictions({"q8": WORK, "small": Work(SMALL, FITS)}, facts(), rates)) == ["small"]

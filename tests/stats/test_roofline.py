@@ -57,8 +57,8 @@ def test_a_generation_is_load_prompt_and_the_other_tokens() -> None:
     )
     assert slow is not None
     assert slow.seconds_per_token == 100
-    assert slow.seconds(4, warmup=False) == 400
-    assert slow.seconds(4, warmup=True) == 500
+    assert slow.seconds(prompts=1, tokens=3) == 400
+    assert slow.seconds(prompts=1, tokens=4) == 500
 
 
 @pytest.mark.parametrize(

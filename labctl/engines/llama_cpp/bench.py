@@ -11,7 +11,15 @@ from statistics import fmean
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from labctl.config.wording import path_text
-from labctl.engines.base import Engine, Inputs, MemoryNeed, RawOutput, Settled, Tool
+from labctl.engines.base import (
+    Engine,
+    Inputs,
+    MemoryNeed,
+    Passes,
+    RawOutput,
+    Settled,
+    Tool,
+)
 from labctl.engines.llama_cpp import failures, programs
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaBenchParameters
@@ -62,6 +70,13 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         """Weights, the cache of the longer test, compute buffer."""
         cache = (parameters.cache_type_k, parameters.cache_type_v)
         return memory_need(parameters, model, context=parameters.context, cache=cache)
+
+    def passes(self, parameters: LlamaBenchParameters, text_bytes: int) -> Passes:  # noqa: ARG002 - it reads none
+        """Each repetition of both tests; a warm-up is a whole prompt, and one token."""
+        warm_up = parameters.warmup is not False
+        prompts = parameters.repetitions + warm_up if parameters.prompt_tokens else 0
+        tokens = parameters.tokens * parameters.repetitions + warm_up if parameters.tokens else 0
+        return Passes(prompts, parameters.prompt_tokens, tokens)
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-bench``, with the flags of its version."""

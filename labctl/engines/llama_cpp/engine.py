@@ -2,7 +2,16 @@
 
 from collections.abc import Collection
 
-from labctl.engines.base import Engine, Inputs, MemoryNeed, RawOutput, Settled, Tool
+from labctl.engines.base import (
+    TEXT_BYTES_PER_TOKEN,
+    Engine,
+    Inputs,
+    MemoryNeed,
+    Passes,
+    RawOutput,
+    Settled,
+    Tool,
+)
 from labctl.engines.llama_cpp import failures, programs, timing
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
@@ -19,7 +28,6 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     product = "llama.cpp"
     parameters_model = LlamaCppParameters
     uses_prompt = True
-    is_generation = True
 
     def settle(
         self, parameters: LlamaCppParameters, facts: BoardFacts, model: ModelIdentity
@@ -30,6 +38,11 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     def memory(self, parameters: LlamaCppParameters, model: ModelIdentity) -> MemoryNeed:
         """Mapped and repacked weights, key-value cache, compute buffer."""
         return memory_need(parameters, model, context=parameters.context)
+
+    def passes(self, parameters: LlamaCppParameters, text_bytes: int) -> Passes:
+        """The prompt, whose pass gives the first token, and a pass for each of the others."""
+        warm_up = parameters.warmup is not False
+        return Passes(1, 1 + text_bytes // TEXT_BYTES_PER_TOKEN, parameters.tokens - 1 + warm_up)
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-completion`` where the version has it; its ``llama-cli`` only chats."""

@@ -9,7 +9,16 @@ import math
 import re
 from collections.abc import Collection
 
-from labctl.engines.base import Engine, Inputs, MemoryNeed, RawOutput, Settled, Tool
+from labctl.engines.base import (
+    TEXT_BYTES_PER_TOKEN,
+    Engine,
+    Inputs,
+    MemoryNeed,
+    Passes,
+    RawOutput,
+    Settled,
+    Tool,
+)
 from labctl.engines.llama_cpp import failures, programs
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaPerplexityParameters
@@ -46,6 +55,11 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
     def memory(self, parameters: LlamaPerplexityParameters, model: ModelIdentity) -> MemoryNeed:
         """Weights, the caches of all chunks that are read side by side, compute buffer."""
         return memory_need(parameters, model, context=parameters.context * parameters.sequences)
+
+    def passes(self, parameters: LlamaPerplexityParameters, text_bytes: int) -> Passes:
+        """Each chunk is read as a prompt; how many the text has is about as its bytes say."""
+        there = max(1, text_bytes // (TEXT_BYTES_PER_TOKEN * parameters.context))
+        return Passes(min(there, parameters.chunks or there), parameters.context, 0)
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-perplexity``, with the flags of its version."""

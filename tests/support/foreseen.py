@@ -1,0 +1,23 @@
+"""What is foreseen of completions, for tests of what is made of it."""
+
+from collections.abc import Mapping
+
+from labctl.config.variants import Variant
+from labctl.engines import Passes
+from labctl.engines.llama_cpp import LlamaCpp
+from labctl.records import BoardFacts
+from labctl.runs.plan import changed_parameters
+from labctl.runs.planning import Foresight
+from labctl.runs.predict import Work, predictions
+from labctl.runs.rates import Rates
+
+
+def completion_passes(variant: Variant, tokens: int | None, warm_up_pass: bool) -> Passes:
+    """Of a prompt of one word."""
+    changed = changed_parameters(variant, tokens, warm_up_pass)
+    parameters = LlamaCpp().parameters({**variant.parameters, **changed})
+    return LlamaCpp().passes(parameters, len("x"))
+
+
+def foresight_of(works: Mapping[str, Work], facts: BoardFacts, rates: Rates | None) -> Foresight:
+    return Foresight(facts, rates, works, predictions(works, facts, rates), completion_passes)
