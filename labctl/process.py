@@ -175,14 +175,18 @@ def run_streaming(
 
 
 def run_live(
-    argv: Sequence[str | os.PathLike[str]], *, timeout: float, write: Callable[[bytes], object]
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    timeout: float,
+    write: Callable[[bytes], object],
+    cwd: Path | None = None,
 ) -> int:
     """Run a program; both streams merged go to ``write`` as they come, as bytes; its exit status.
 
     When ``write`` raises, or Ctrl-C comes, the program's process group is killed.
     Raises ToolMissing, HostTimeout, HostError.
     """
-    process = start(argv, stderr=subprocess.STDOUT)
+    process = start(argv, cwd=cwd, stderr=subprocess.STDOUT)
     tail = b""
     with _ended_after(process, timeout) as expired:
         assert process.stdout is not None

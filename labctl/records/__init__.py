@@ -1,6 +1,7 @@
 """What labctl writes: versioned models of facts, trials and runs. Schema only, no behaviour."""
 
 from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.energy import EnergyRecord
 from labctl.records.journal import JournalEntry, PlannedRecord, PlanRecord
 from labctl.records.model import ModelIdentity, TensorMix
 from labctl.records.probe import (
@@ -37,6 +38,7 @@ __all__ = [
     "ConditionRecord",
     "CpuClock",
     "CpuFacts",
+    "EnergyRecord",
     "Execution",
     "Failure",
     "GateRecord",

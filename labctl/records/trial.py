@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 from labctl.errors import Blame, LabctlError
 from labctl.records.base import Record
 from labctl.records.board import Execution
+from labctl.records.energy import EnergyRecord
 from labctl.records.model import ModelIdentity
 from labctl.records.timing import TimingRecord
 
@@ -210,6 +211,7 @@ class TrialRecord(Record):
     job: JobStatus | None = None
     timing: TimingRecord | None = None
     evidence: TrialEvidence | None = None
+    energy: EnergyRecord | None = Field(None, description="None = the board has no meter")
     predicted: TrialPrediction | None = None
     bound: TrialBound | None = None
     checks: tuple[Check, ...] = ()

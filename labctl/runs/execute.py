@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from labctl.board import LINK_LOSSES, BoardAgent, JobProgress, JobSpec, Started
 from labctl.board.job import TELEMETRY
+from labctl.board.power import Meter
 from labctl.engines import Engine, Inputs, RawOutput, Tool
 from labctl.errors import BoardError, BoardRebooted, InfraError
 from labctl.files import host_writes
@@ -32,6 +33,7 @@ from labctl.retry import retry_infra
 from labctl.runs.evidence import evidence_of, steadiness
 from labctl.runs.explain import explain
 from labctl.runs.journal import Attempt
+from labctl.runs.metering import Metering
 from labctl.runs.plan import PlannedTrial
 from labctl.runs.planning import Foresight
 
@@ -74,6 +76,8 @@ class Bench:
     ready: Callable[[], tuple[ConditionRecord, ...]] = tuple
     #: What is known beforehand of the trials on this board.
     foresight: Foresight | None = None
+    #: Of what the board draws.
+    meter: Meter | None = None
     #: Of the source that the program was built from, where labctl built it.
     revision: str | None = None
     #: How often another controller took the run up again.
@@ -151,6 +155,7 @@ class _Measurement:
     job: JobStatus | None = None
     timing: TimingRecord | None = None
     evidence: TrialEvidence | None = None
+    metering: Metering | None = None
     surroundings: tuple[ConditionRecord, ...] = ()
     checks: tuple[Check, ...] = ()
 
@@ -198,7 +203,9 @@ class _Measurement:
         _again(bench, bench.check_lease)
         if not self.attempt.open:  # else it is under way
             self.surroundings = _again(bench, bench.ready)
-        self.job = job = self._run_job(spec, on_progress)
+        self.metering = Metering(bench.meter, folder, lambda: agent.poll(spec.directory).mono_ns)
+        with self.metering:
+            self.job = job = self._run_job(spec, on_progress)
         agent.collect(
             spec.directory,
             folder,
@@ -259,6 +266,7 @@ class _Measurement:
             job=self.job,
             timing=self.timing,
             evidence=self.evidence,
+            energy=self.metering.record(self.job, self.timing) if self.metering else None,
             predicted=predicted,
             measured_to_predicted=_ratio(self.timing, predicted),
             bound=explain(self.timing, ground, self.evidence) if ground else None,

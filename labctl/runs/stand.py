@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from labctl.board import LINK_LOSSES, Lease, probe
+from labctl.board.power import meter_of
 from labctl.deploy import DeployOptions, Stopwatch, deploy
 from labctl.errors import BoardError
 from labctl.records import BoardFacts
@@ -57,9 +58,11 @@ class Stand:
             reattach_seconds=prepared.recipe.timeouts.reattach or REATTACH_SECONDS,
             on_link_loss=self.observer.link_lost,
             conditions={**prepared.conditions, **self.conditions.unlike},
+            scheduling=prepared.recipe.scheduling,
             ready=self.conditions.ready,
             files={name: self.paths[item.sha256] for name, item in prepared.files.items()},
             foresight=foresight,
+            meter=meter_of(session.board.power) if session.board.power else None,
             revision=prepared.revision,
             resumed=resumed,
         )

@@ -1,0 +1,190 @@
+"""What a board draws: the meter that its ``devices.yaml`` names, asked while a program runs.
+
+A kind of meter is a class with one method. Nothing that a meter does or fails to do reaches the
+measurement: it is asked by a thread of this host, each answer has a time-out, and a meter that
+hangs is left behind.
+"""
+
+import json
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import requests
+
+from labctl import process
+from labctl.config.power import JOULES, WATTS, CommandMeter, HttpMeter
+from labctl.config.power import Meter as MeterConfig
+from labctl.config.printed import NUMBER, text_at
+from labctl.errors import HostError, HostTimeout, LabctlError
+
+#: The longest answer. Plugs send some 2 kB.
+_MOST_BYTES = 64 << 10
+#: Beyond a meter's own time-out, until it is left behind.
+_GRACE_SECONDS = 2.0
+_OK = 200
+#: No meter of a board shows more, in watts or joules.
+_BEYOND = 1e12
+
+
+class Meter(ABC):
+    """A power source: what it shows now."""
+
+    def __init__(self, place: str, unit: str, interval_s: float, timeout_s: float):
+        self.place = place
+        self.interval_s = interval_s
+        self.timeout_s = timeout_s
+        #: Whether it counts joules; otherwise it shows watts.
+        self.counts_joules = unit in JOULES
+        self._factor = JOULES[unit] if self.counts_joules else WATTS[unit]
+
+    @abstractmethod
+    def ask(self) -> str:
+        """What it shows, as it says it. Raises HostError."""
+
+    def read(self) -> float:
+        """Watts, or joules since some moment. Raises HostError for anything else."""
+        said = self.ask().strip()
+        value = float(said) * self._factor if NUMBER.fullmatch(said) else math.nan
+        if not 0 <= value < _BEYOND:
+            raise HostError(
+                f"the meter ({self.place}) shows {said[:80]!r}, which is no such number"
+            )
+        return value
+
+
+class _ProgramMeter(Meter):
+    def __init__(self, config: CommandMeter):
+        super().__init__(config.place, config.unit, config.interval, config.timeout)
+        self._config = config
+
+    def ask(self) -> str:
+        printed = bytearray()
+
+        def take(piece: bytes) -> None:
+            printed.extend(piece)
+            if len(printed) > _MOST_BYTES:
+                raise HostError(f"the meter ({self.place}) prints without end")
+
+        argv, folder = self._config.command, self._config.folder
+        status = process.run_live(argv, timeout=self.timeout_s, write=take, cwd=folder)
+        said = printed.decode(errors="replace")
+        if status != 0:
+            words = " ".join(said.split())[-200:]
+            raise HostError(f"the meter ({self.place}) ended with status {status}: {words}")
+        return said
+
+
+class _NetworkMeter(Meter):
+    def __init__(self, config: HttpMeter):
+        super().__init__(config.place, config.unit, config.interval, config.timeout)
+        self._config = config
+
+    def ask(self) -> str:
+        try:
+            document = json.loads(self._answer())
+        except requests.RequestException as error:
+            # Its own words have the address in them, with what may be a password.
+            slow = isinstance(error, requests.Timeout)
+            why = f"not within {self.timeout_s:g} s" if slow else type(error).__name__
+            raise HostError(f"the meter ({self.place}) does not answer: {why}") from error
+        except (ValueError, RecursionError) as error:
+            raise HostError(f"the meter ({self.place}) does not answer with JSON") from error
+        found = text_at(document, self._config.field)
+        if found is None:
+            raise HostError(f"the answer of the meter ({self.place}) has no {self._config.field}")
+        return found
+
+    def _answer(self) -> bytes:
+        until = time.monotonic() + self.timeout_s
+        body = bytearray()
+        with requests.Session() as session:
+            session.trust_env = False  # a meter is in this network: no proxy, no ~/.netrc
+            with session.get(
+                self._config.address,
+                timeout=self.timeout_s,
+                stream=True,
+                allow_redirects=False,
+                headers={"Accept-Encoding": "identity"},
+            ) as answer:
+                if answer.status_code != _OK:
+                    raise HostError(
+                        f"the meter ({self.place}) answers with status {answer.status_code}"
+                    )
+                for piece in answer.iter_content(64):
+                    body.extend(piece)
+                    if len(body) > _MOST_BYTES:
+                        raise HostError(f"the meter ({self.place}) answers without end")
+                    if time.monotonic() > until:
+                        raise HostTimeout(f"the meter ({self.place}) answers too slowly")
+        return bytes(body)
+
+
+def meter_of(config: MeterConfig) -> Meter:
+    """The meter that a board's ``power`` describes."""
+    return _ProgramMeter(config) if isinstance(config, CommandMeter) else _NetworkMeter(config)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a meter showed at a moment between two of this host's monotonic clock, or why not."""
+
+    asked_ns: int
+    answered_ns: int
+    value: float | None
+    error: str | None = None
+
+
+class PowerLog:
+    """Asks a meter again and again, in a thread. Raises nothing of the meter's."""
+
+    def __init__(self, meter: Meter):
+        self.meter = meter
+        self._answers: list[Answer] = []
+        self._answered, self._ending = threading.Event(), threading.Event()
+        self._in_peace = False
+        self._thread = threading.Thread(target=self._ask_on, name="power meter", daemon=True)
+
+    def start(self) -> None:
+        """Begin, and wait for the first answer, but not for ever."""
+        self._thread.start()
+        self._answered.wait(self.meter.timeout_s + _GRACE_SECONDS)
+
+    def end(self, *, in_peace: bool) -> None:
+        """End; in peace, it is asked once more before. Waits, but not for ever."""
+        self._in_peace = in_peace
+        self._ending.set()
+        # One answer may be under way, and one more is asked for.
+        self._thread.join(2 * self.meter.timeout_s + _GRACE_SECONDS)
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """In the order of their time."""
+        return tuple(self._answers)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the meter was left behind in the middle of an answer."""
+        return self._ending.is_set() and self._thread.is_alive()
+
+    def _ask_on(self) -> None:
+        due = time.monotonic()
+        while not self._ending.is_set():
+            self._ask()
+            due = max(due + self.meter.interval_s, time.monotonic())
+            self._ending.wait(due - time.monotonic())
+        if self._in_peace:
+            self._ask()
+
+    def _ask(self) -> None:
+        asked, value, why = time.monotonic_ns(), None, None
+        try:
+            value = self.meter.read()
+        except LabctlError as error:
+            why = error.message
+        except Exception as error:  # a bug too: it must not cost a trial its meter's other answers
+            why = f"bug in labctl: {type(error).__name__}: {error}"
+        self._answers.append(Answer(asked, time.monotonic_ns(), value, why))
+        self._answered.set()
