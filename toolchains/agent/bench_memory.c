@@ -1,7 +1,8 @@
 /* `agent bench-memory`: how fast the CPUs read DRAM, with 1, 2, 4 ... threads.
  *
- * Each thread reads its own part of a buffer that is several times the last cache. The rate of a
- * number of threads is that of its best pass: whatever else runs can only slow a pass down.
+ * In a pass the threads read all of a buffer that is several times the last cache, each the next
+ * piece that nobody has taken: a slow core, or one that is taken away, leaves more to the others. The
+ * rate of a number of threads is that of its best pass: whatever else runs can only slow one down.
  *
  *     {"schema":1,"agent_version":…,"buffer_bytes":N,"last_cache_bytes":N|null,
  *      "instructions":"neon","results":[{"threads":N,"bytes_per_second":N,"passes":N}, …]}
@@ -26,7 +27,8 @@
 #define DEFAULT_BYTES (64LL << 20)
 #define CACHES_TIMES 8
 #define LEAST_PASSES 3
-#define ALIGNMENT 4096
+/* Many of them in a pass, and each long enough for the prefetcher. */
+#define PIECE_BYTES (256 << 10)
 
 #if defined __aarch64__
 #define INSTRUCTIONS "neon"
@@ -39,24 +41,28 @@ typedef uint64_t vector __attribute__((vector_size(16)));
 
 struct reading {
     const vector *buffer;
-    size_t part; /* vectors of each thread */
-    uint64_t sum[THREADS_MOST];
+    int64_t pieces, next; /* next: the piece to read next; shared by all threads */
+    uint64_t sum;
 };
 
 /* Eight independent sums, so that no load waits for an addition. */
-static void read_part(void *context, int number, int threads)
+static void read_pieces(void *context, int number, int threads)
 {
+    const int64_t vectors = PIECE_BYTES / sizeof(vector);
     struct reading *reading = context;
-    const vector *next = reading->buffer + (size_t)number * reading->part;
-    const vector *end = next + reading->part;
     vector sums[8] = { 0 }, sum = { 0 };
-    (void)threads;
-    for (; next < end; next += 8)
-        for (int i = 0; i < 8; i++)
-            sums[i] += next[i];
+    int64_t piece;
+    (void)number, (void)threads;
+    while ((piece = __atomic_fetch_add(&reading->next, 1, __ATOMIC_RELAXED)) < reading->pieces) {
+        const vector *next = reading->buffer + piece * vectors, *end = next + vectors;
+        for (; next < end; next += 8)
+            for (int i = 0; i < 8; i++)
+                sums[i] += next[i];
+    }
     for (int i = 0; i < 8; i++)
         sum += sums[i];
-    reading->sum[number] += sum[0] + sum[1]; /* used, so that nothing is left out */
+    /* Used, so that nothing is left out. */
+    __atomic_fetch_add(&reading->sum, sum[0] + sum[1], __ATOMIC_RELAXED);
 }
 
 /* The size of the largest cache in bytes; -1 where sysfs does not tell. */
@@ -91,22 +97,21 @@ static int64_t buffer_bytes(int64_t asked, int64_t cache)
     return !asked && most > 0 && bytes > most ? most : bytes;
 }
 
-static bool measure(struct json *json, struct reading *reading, int64_t bytes, int threads,
-                    int64_t ns)
+static bool measure(struct json *json, struct reading *reading, int threads, int64_t ns)
 {
     int64_t best_ns = INT64_MAX, passes = 0, until = monotonic_ns() + ns;
     static struct team team;
-    reading->part = (size_t)bytes / (size_t)threads / (8 * sizeof(vector)) * 8;
-    if (!team_start(&team, threads, read_part, reading))
+    if (!team_start(&team, threads, read_pieces, reading))
         return false;
     while (passes < LEAST_PASSES || monotonic_ns() < until) {
+        reading->next = 0; /* all threads wait for the pass to begin */
         int64_t took = team_pass(&team);
         if (took < best_ns)
             best_ns = took;
         passes++;
     }
     team_end(&team);
-    double read = (double)reading->part * sizeof(vector) * threads;
+    double read = (double)reading->pieces * PIECE_BYTES;
     json_open(json, '{');
     json_member_int(json, "threads", threads);
     json_member_int(json, "bytes_per_second", (int64_t)(read / (double)best_ns * 1e9));
@@ -120,7 +125,7 @@ int command_bench_memory(const struct bench_options *options)
     static struct reading reading;
     struct json json = { 0 };
     const int64_t cache = last_cache_bytes();
-    const int64_t bytes = buffer_bytes(options->bytes, cache) / ALIGNMENT * ALIGNMENT;
+    const int64_t bytes = buffer_bytes(options->bytes, cache) / PIECE_BYTES * PIECE_BYTES;
     const int most = options->threads ? options->threads : cpus_allowed();
     const int steps = thread_steps(most);
     if (bytes < LEAST_BYTES)
@@ -132,6 +137,7 @@ int command_bench_memory(const struct bench_options *options)
                     strerror(errno));
     memset(buffer, 1, (size_t)bytes); /* pages of their own, not all the same page of zeros */
     reading.buffer = (const vector *)(const void *)buffer;
+    reading.pieces = bytes / PIECE_BYTES;
     json_open(&json, '{');
     json_member_int(&json, "schema", 1);
     json_member_string(&json, "agent_version", AGENT_VERSION);
@@ -141,7 +147,7 @@ int command_bench_memory(const struct bench_options *options)
     json_key(&json, "results");
     json_open(&json, '[');
     for (int threads = 1; threads; threads = thread_step_after(threads, most))
-        if (!measure(&json, &reading, bytes, threads, options->ns / steps))
+        if (!measure(&json, &reading, threads, options->ns / steps))
             return fail(EXIT_SYSTEM, "system", "cannot start %d threads", threads);
     json_close(&json, ']');
     json_close(&json, '}');
