@@ -58,7 +58,6 @@ class Stand:
             reattach_seconds=prepared.recipe.timeouts.reattach or REATTACH_SECONDS,
             on_link_loss=self.observer.link_lost,
             conditions={**prepared.conditions, **self.conditions.unlike},
-            scheduling=prepared.recipe.scheduling,
             ready=self.conditions.ready,
             files={name: self.paths[item.sha256] for name, item in prepared.files.items()},
             foresight=foresight,
