@@ -24,6 +24,7 @@ def reasons(run: RunRecord, trials: Sequence[TrialRecord]) -> list[str]:
         precision = Precision.model_validate(wanted)
         lines += [verdict(precision, name, group) for name, group in groups.items() if group]
     lines += [outlier.sentence for outlier in outliers(trials)]
+    lines += [line for v, group in groups.items() for line in _failed_checks(v, group)]
     return [*lines, *_not_had(trials), *_again(trials)]
 
 
@@ -53,6 +54,17 @@ def _against_prediction(trial: TrialRecord) -> str:
         f"predicted {expected} a token, bound by {NAMES[trial.predicted.bound]}; measured {took},"
         f" {trial.measured_to_predicted:.2f} times that"
     )
+
+
+def _failed_checks(variant: str, group: Sequence[TrialRecord]) -> Iterator[str]:
+    """What the table only names."""
+    failed: dict[str, list[str]] = {}
+    for trial in group:
+        for check in trial.checks:
+            if check.ok is False:
+                failed.setdefault(check.name, []).append(f"trial {trial.number}: {check.detail}")
+    for name, found in failed.items():
+        yield f"{variant}: {name} failed in {len(found)} of {len(group)} trials; {found[0]}"
 
 
 def _not_had(trials: Sequence[TrialRecord]) -> Iterator[str]:

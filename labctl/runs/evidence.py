@@ -5,6 +5,7 @@ from pathlib import Path
 
 from labctl.board.telemetry import read_telemetry
 from labctl.records import (
+    BoardFacts,
     Check,
     Execution,
     JobStatus,
@@ -12,6 +13,7 @@ from labctl.records import (
     TimingRecord,
     TrialEvidence,
 )
+from labctl.units import size
 
 #: CPUs that fell below this share of their highest frequency did not run at full speed.
 _SLOWED = 0.97
@@ -19,6 +21,9 @@ _SLOWED = 0.97
 LOUD = 0.2
 #: CPU time that the host of a virtual machine kept for itself.
 STOLEN = 0.02
+#: Share of the memory below which a kernel takes pages away from whoever runs. What it can give
+#: back at once, the pages of a mapped model for instance, counts as available.
+_SHORT = 0.05
 
 
 def evidence_of(
@@ -50,10 +55,10 @@ def evidence_of(
     )
 
 
-def steadiness(evidence: TrialEvidence | None, execution: Execution) -> tuple[Check, ...]:
+def steadiness(evidence: TrialEvidence | None, facts: BoardFacts) -> tuple[Check, ...]:
     """Whether the board was the same all the while; what it did not tell is not asked.
 
-    Others on the host of a virtual board are no business of the board.
+    What others do on the host of a virtual board is no business of the board, nor is its memory.
     """
     if evidence is None:
         return ()
@@ -65,10 +70,16 @@ def steadiness(evidence: TrialEvidence | None, execution: Execution) -> tuple[Ch
         if slowed and evidence.highest_temperature_mc is not None:
             detail += f", up to {evidence.highest_temperature_mc / 1000:.0f} °C"
         found.append(Check(name="frequency", ok=not slowed, detail=detail))
-    if execution is Execution.BOARD and evidence.others_share is not None:
+    if facts.execution is not Execution.BOARD:
+        return tuple(found)
+    least, total = evidence.least_available_bytes, facts.memory_total_bytes
+    if least is not None and total:
+        detail = f"{size(least)} of {size(total)} was available at the least"
+        found.append(Check(name="memory", ok=least >= _SHORT * total, detail=detail))
+    if evidence.others_share is not None:
         detail = f"everything else used {evidence.others_share:.0%} of one CPU"
         found.append(Check(name="quiet", ok=evidence.others_share <= LOUD, detail=detail))
-    if execution is Execution.BOARD and evidence.steal_share is not None:
+    if evidence.steal_share is not None:
         detail = f"{evidence.steal_share:.1%} of one CPU stolen"
         found.append(Check(name="steal", ok=evidence.steal_share <= STOLEN, detail=detail))
     return tuple(found)

@@ -191,7 +191,7 @@ class _Measurement:
         self.checks = (
             *engine.checks(self.timing, parameters),
             *((built,) if built else ()),
-            *steadiness(self.evidence, bench.facts.execution),
+            *steadiness(self.evidence, bench.facts),
         )
 
     def _on_board(

@@ -3,7 +3,7 @@
 from records_made import model, run, timing, trial
 
 from labctl.errors import BoardRebooted
-from labctl.records import ConditionRecord, Failure, TrialBound, TrialPrediction
+from labctl.records import Check, ConditionRecord, Failure, TrialBound, TrialPrediction
 from labctl.report.reasons import reasons
 
 BOUND = TrialBound(
@@ -38,6 +38,15 @@ def test_what_was_not_had_and_what_was_begun_again_is_said() -> None:
     assert reasons(run(), trials) == [
         "not as asked in 1 trials: temperature <= 50 °C: 91 °C",
         "trial 2 was begun again: it restarted",
+    ]
+
+
+def test_a_check_that_failed_is_said_with_what_was_seen() -> None:
+    hot = Check(name="frequency", ok=False, detail="816 to 1992 MHz, up to 95 °C")
+    good = Check(name="frequency", ok=True, detail="1992 to 1992 MHz")
+    trials = [trial(1, checks=(good,)), trial(2, checks=(hot,)), trial(3, checks=(hot,))]
+    assert reasons(run(), trials) == [
+        "q2_k: frequency failed in 2 of 3 trials; trial 2: 816 to 1992 MHz, up to 95 °C"
     ]
 
 

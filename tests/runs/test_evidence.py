@@ -7,11 +7,20 @@ from typing import Any
 import pytest
 from records_made import timing
 
-from labctl.records import Execution, JobStatus, TrialEvidence
+from labctl.records import BoardFacts, Execution, JobStatus, TrialEvidence
 from labctl.runs.evidence import evidence_of, steadiness
 
 SECOND = 10**9
-BOARD = Execution.BOARD
+
+
+def facts(execution: Execution = Execution.BOARD) -> BoardFacts:
+    return BoardFacts(
+        execution=execution,
+        machine="aarch64",
+        kernel="5.10",
+        boot_id="b",
+        memory_total_bytes=2_000_000_000,
+    )
 
 
 def job(**changes: Any) -> JobStatus:
@@ -31,7 +40,7 @@ def telemetry(folder: Path, *samples: dict[str, Any]) -> Path:
 
 def test_no_telemetry_is_no_evidence(tmp_path: Path) -> None:
     assert evidence_of(tmp_path / "telemetry", job(), None) is None
-    assert steadiness(None, BOARD) == ()
+    assert steadiness(None, facts()) == ()
 
 
 def test_what_a_token_reads_is_counted_from_the_first_token_on(tmp_path: Path) -> None:
@@ -52,7 +61,7 @@ def test_throttling_is_a_failed_check(tmp_path: Path) -> None:
         for n, (khz, heat) in enumerate([(1_992_000, 45_000), (1_400_000, 85_000)])
     ]
     found = evidence_of(telemetry(tmp_path, *samples), job(), None)
-    (check,) = steadiness(found, Execution.EMULATED)
+    (check,) = steadiness(found, facts(Execution.EMULATED))
     assert (check.name, check.ok) == ("frequency", False)
     assert check.detail == "1400 to 1992 MHz, up to 85 °C"
 
@@ -61,12 +70,12 @@ def test_a_governor_that_saves_power_is_no_throttling() -> None:
     idle = TrialEvidence(
         samples=2, lowest_khz=408_000, highest_khz=1_992_000, highest_temperature_mc=45_000
     )
-    (check,) = steadiness(idle, BOARD)
+    (check,) = steadiness(idle, facts())
     assert check.ok is True
 
 
 @pytest.mark.parametrize("execution", Execution)
-def test_load_and_stolen_time_count_where_the_machine_is_the_board(
+def test_memory_load_and_stolen_time_count_where_the_machine_is_the_board(
     tmp_path: Path, execution: Execution
 ) -> None:
     samples = [
@@ -76,14 +85,15 @@ def test_load_and_stolen_time_count_where_the_machine_is_the_board(
             "utime_ns": n * SECOND,
             "stime_ns": 0,
             "cpu_steal_ns": n * SECOND // 10,
+            "mem_available_bytes": 1_000_000_000 if n == 1 else 50_000_000,
         }
         for n in range(3)
     ]
     found = evidence_of(telemetry(tmp_path, *samples), job(), None)
     assert found is not None
     assert (found.others_share, found.steal_share) == (0.5, 0.1)
-    failed = [check.name for check in steadiness(found, execution) if check.ok is False]
-    assert failed == (["quiet", "steal"] if execution is BOARD else [])
+    failed = [check.name for check in steadiness(found, facts(execution)) if check.ok is False]
+    assert failed == (["memory", "quiet", "steal"] if execution is Execution.BOARD else [])
 
 
 def test_what_is_read_after_the_last_token_is_none_of_its(tmp_path: Path) -> None:
@@ -101,7 +111,7 @@ def test_little_cpus_that_rest_are_no_throttling(tmp_path: Path) -> None:
         {"mono_ns": n, "freq_khz": {"0": little, "7": 2_400_000}, "temps_mc": {"soc": 85_000}}
         for n, little in enumerate([1_800_000, 408_000])
     ]
-    (check,) = steadiness(evidence_of(telemetry(tmp_path, *samples), job(), None), BOARD)
+    (check,) = steadiness(evidence_of(telemetry(tmp_path, *samples), job(), None), facts())
     assert check.ok is True
 
 
