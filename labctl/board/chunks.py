@@ -32,9 +32,9 @@ class Chunk:
 class ChunkedFile:
     """A file whose SHA-256 is known. Safe to use from several threads.
 
-    Each reads the chunks in order. The first to need one reads it for all; what a slow one reads
-    again is compared with what the first one had. Reading and hashing go on ahead in threads of
-    their own. Memory is bounded, whatever the file's size.
+    Each reads the chunks in order. The first to need one reads it for all, and a few ahead; what
+    one that fell behind reads again is compared with what the first one had. Reading and hashing go
+    on in threads of their own. Memory is bounded, whatever the file's size.
     """
 
     def __init__(self, path: Path, sha256: str, size_bytes: int, chunk_bytes: int = CHUNK_BYTES):
@@ -66,7 +66,9 @@ class ChunkedFile:
     def chunk(self, index: int) -> Chunk:
         """One chunk. Raises ConfigError when the file is not what it was."""
         with self._asking:
-            for wanted in range(index, min(index + 1 + _AHEAD, self.count)):
+            # Who fell behind takes what it needs: more would cost the others what is kept for them.
+            ahead = _AHEAD if index + _KEPT >= len(self._digests) else 0
+            for wanted in range(index, min(index + 1 + ahead, self.count)):
                 if wanted not in self._kept:
                     self._kept[wanted] = self._reader.submit(self._read, wanted)
             found = self._kept[index]
@@ -76,6 +78,12 @@ class ChunkedFile:
             return found.result()
         except LabctlError as error:
             raise error.again() from error
+
+    def digest(self, index: int) -> bytes:
+        """A chunk's SHA-256; it is read only where nobody has yet. Raises ConfigError."""
+        if index < len(self._digests):
+            return self._digests[index]
+        return self.chunk(index).digest
 
     def prove(self) -> None:
         """All that was read is the file with the SHA-256 that was promised. Raises ConfigError."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from labctl.board.chunks import ChunkedFile
-from labctl.board.receiver import Receiver, Tally, send_chunks
+from labctl.board.receiver import Busy, Receiver, Tally, send_chunks
 from labctl.errors import (
     BoardError,
     BoardNoSpace,
@@ -21,7 +21,8 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.retry import retry_infra, wait_until
-from labctl.transport import Transport, board_error, remote_words
+from labctl.transport import CommandResult, Transport, board_error, remote_words
+from labctl.units import size
 
 #: From this size on files come in chunks. Below, a transfer of hdc's own is quicker.
 CHUNKED_BYTES = 8 << 20
@@ -38,10 +39,6 @@ _LOOK_SECONDS = 5.0
 #: A slow card that was written behind a large cache still syncs this much.
 _SYNC_BYTES_PER_SECOND = 5_000_000
 _LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
-
-
-class _Busy(BoardError):
-    """Somebody else fills the same file."""
 
 
 @dataclass(frozen=True)
@@ -104,29 +101,38 @@ class _Delivery:
 
     def run(self) -> bool:
         """Attempt after attempt, as long as they bring something."""
-        best = -1
-        while True:
-            try:
-                return retry_infra(
-                    self._attempt,
-                    on=_LOSSES,
-                    timeout=self.options.patience,
-                    on_retry=self.options.on_loss,
-                )
-            except _LOSSES:
-                # As long as each round brings something, a shaky link gets there.
-                if self.tally.most_bytes <= best:
-                    raise
-                best = self.tally.most_bytes
-            except _Busy:
-                self._await_the_other()
+        ours = None
+        while ours is None:
+            ours = retry_infra(
+                self._attempt,
+                on=_LOSSES,
+                timeout=self.options.patience,
+                on_retry=self.options.on_loss,
+            )
+        return ours
 
-    def _attempt(self) -> bool:
+    def _attempt(self) -> bool | None:
+        """Whether it was our hand that brought the file; None when it is not whole yet.
+
+        A link that broke after it brought something is taken up again at once, with all patience.
+        """
+        best = self.tally.most_bytes
+        try:
+            return self._bring()
+        except Busy:
+            self._await_the_other()
+        except _LOSSES as error:
+            if self.tally.most_bytes == best:
+                raise
+            self.options.on_loss(error)
+        return None
+
+    def _bring(self) -> bool:
         receiver = self._start()
         if receiver is None:
             return False
         with self.transport.forward(receiver.port) as port:
-            send_chunks(
+            return send_chunks(
                 Receiver(receiver.label, port, receiver.token),
                 self.source,
                 self.tally,
@@ -135,7 +141,6 @@ class _Delivery:
                 progress=self.options.progress,
                 pace=self.options.pace,
             )
-        return True
 
     def _start(self) -> Receiver | None:
         """The agent, listening on the board; None when the file is there already."""
@@ -148,16 +153,9 @@ class _Delivery:
         if result.exit_status == _PUBLISHED:
             return None
         if result.exit_status == _BUSY:
-            raise _Busy(f"{self.transport.label}: another transfer of {self.source.path.name}")
+            raise Busy(f"{self.transport.label}: another transfer of {self.source.path.name}")
         if result.exit_status != 0:
-            what = f"the board cannot take {self.source.path.name}"
-            if result.exit_status == _NO_SPACE:
-                raise BoardNoSpace(
-                    f"{self.transport.label}: {what}: its storage is full",
-                    hint="free space on the board: labctl deploy --prune",
-                    details=result.text,
-                )
-            raise board_error(result.text, what)
+            raise self._refused(result)
         try:
             answer = json.loads(result.output)
             return Receiver(self.transport.label, int(answer["port"]), str(answer["token"]))
@@ -166,6 +164,21 @@ class _Delivery:
                 f"{self.transport.label}: the agent does not say where it listens",
                 details=result.text[-2000:] or None,
             ) from error
+
+    def _refused(self, result: CommandResult) -> BoardError:
+        what = f"{self.transport.label}: the board cannot take {self.source.path.name}"
+        try:
+            answer = json.loads(result.output)
+            reason, missing = str(answer["message"]), answer.get("missing_bytes")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return board_error(result.text, what)  # not the agent's words: the shell's
+        if result.exit_status != _NO_SPACE:
+            return board_error(reason, what)
+        lacks = f": its storage lacks {size(missing)}" if isinstance(missing, int) else ""
+        return BoardNoSpace(
+            f"{what}, {size(self.source.size_bytes)}{lacks or f': {reason}'}",
+            hint="free space on the board: labctl deploy --prune",
+        )
 
     def _await_the_other(self) -> None:
         """Wait a while for who brings the same file; what they bring need not cross twice.
@@ -182,9 +195,10 @@ class _Delivery:
                 f" board and makes no progress",
                 hint="another controller may be stuck; stop it, or wait until it gives up",
             )
-        wait_until(lambda: self._standing() != standing, timeout=_LOOK_SECONDS, interval=1.0)
+        wait_until(lambda: not self._standing(), timeout=_LOOK_SECONDS, interval=1.0)
 
     def _standing(self) -> str:
-        """How much of the file the other has brought, in the board's words."""
-        names = remote_words(self.place.partial, f"{self.place.partial}.journal")
-        return self.transport.run(f"wc -c {names} 2>/dev/null; :", timeout=_START_SECONDS).text
+        """How much the other's journal names, in the board's words; nothing once it is whole."""
+        journal = remote_words(f"{self.place.partial}.journal")
+        words = f"{{ wc -c <{journal}; }} 2>/dev/null; :"
+        return self.transport.run(words, timeout=_START_SECONDS).text.strip()

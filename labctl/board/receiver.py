@@ -22,11 +22,12 @@ from labctl.errors import (
     IntegrityError,
     ProtocolError,
 )
+from labctl.units import size
 
 #: Chunks that are sent before the first of them is acknowledged: what a lost link costs at most.
 WINDOW = 4
-#: What is paced at once: the agent must not wait too long within a chunk.
-_PIECE_BYTES = 256 << 10
+#: What is paced at once: where boards share a low rate, agents must not wait too long for theirs.
+_PIECE_BYTES = 64 << 10
 _DIGEST_BYTES = 32
 _NUMBER = struct.Struct(">I")
 _CHUNK = struct.Struct(">cII32s")
@@ -34,6 +35,10 @@ _CHUNK = struct.Struct(">cII32s")
 _MOST_DAMAGED = 5
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+class Busy(BoardError):
+    """Somebody else fills the same file."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,10 @@ def send_chunks(
     finish_timeout: float,
     progress: Callable[[int], None],
     pace: Callable[[int], None],
-) -> None:
+) -> bool:
     """Bring all chunks that the agent lacks to it, until it says that the file is whole.
+
+    False when another transfer has brought it meanwhile.
 
     Args:
         stall_timeout: bounds (s) each wait for the board to take or say something.
@@ -75,19 +82,21 @@ def send_chunks(
         progress: gets the bytes that are proven on the board.
         pace: called before so many bytes are sent; it waits where a rate is limited.
 
-    Raises DeviceLost, CommandTimeout (what was acknowledged stays, call again), IntegrityError,
-    BoardNoSpace, BoardPermission, BoardError, ConfigError (the local file changed).
+    Raises DeviceLost, CommandTimeout (what was acknowledged stays, call again), Busy,
+    IntegrityError, BoardNoSpace, BoardPermission, BoardError, ConfigError (the local file changed).
     """
     with closing(_connected(receiver, stall_timeout)) as sock:
         talk = _Talk(receiver.label, sock, source, tally, progress, pace)
         tally.present_bytes = 0
-        talk.begin(receiver.token)
+        if not talk.begin(receiver.token):
+            return False
         for index in range(source.count):
             talk.offer(index)
         talk.settle()
         source.prove()
         sock.settimeout(finish_timeout)
         talk.finish()
+        return True
 
 
 def _connected(receiver: Receiver, timeout: float) -> socket.socket:
@@ -113,23 +122,36 @@ class _Talk:
     in_flight: set[int] = field(default_factory=set)
     damaged: int = 0
 
-    def begin(self, token: str) -> None:
-        """Say the token, hear which chunks the board has. It reads them all again for that."""
+    def begin(self, token: str) -> bool:
+        """Say the token, hear which chunks the board has. It reads them all again for that.
+
+        False when the file is whole.
+        """
         self._send(token.encode())
-        while (kind := self._take(1)) == b"G":
-            (index,) = _NUMBER.unpack(self._take(_NUMBER.size))
+        while (kind := self._take(1)) in (b"G", b"B"):
+            index = self._number()
             if index >= self.source.count:
                 raise self._odd(kind)
-            self.here[index] = self._take(_DIGEST_BYTES)
+            if kind == b"G":
+                self.here[index] = self._take(_DIGEST_BYTES)
+        if kind == b"E":
+            number = self._number()
+            if number == errno.EEXIST:
+                return False
+            raise self._cannot_write(number)
         if kind != b"R":
             raise self._odd(kind)
+        return True
 
     def offer(self, index: int) -> None:
         """Send a chunk unless the board has it."""
-        chunk = self.source.chunk(index)
-        if self.here.get(index) == chunk.digest:
+        if index in self.here and self.here[index] == self.source.digest(index):
             self._arrived(index)
             return
+        self._send_chunk(index)
+
+    def _send_chunk(self, index: int) -> None:
+        chunk = self.source.chunk(index)
         while len(self.in_flight) >= WINDOW:
             self._hear()
         self._send(_CHUNK.pack(b"C", index, len(chunk.data), chunk.digest))
@@ -151,15 +173,15 @@ class _Talk:
         self._send(b"F")
         kind = self._take(1)
         if kind == b"E":
-            raise self._cannot_write()
+            raise self._cannot_write(self._number())
         if kind != b"D":
             raise self._odd(kind)
 
     def _hear(self) -> None:
         kind = self._take(1)
+        index = self._number()
         if kind == b"E":
-            raise self._cannot_write()
-        (index,) = _NUMBER.unpack(self._take(_NUMBER.size))
+            raise self._cannot_write(index)
         if kind not in (b"A", b"B") or index not in self.in_flight:
             raise self._odd(kind)
         self.in_flight.discard(index)
@@ -172,7 +194,7 @@ class _Talk:
                 f"{self.label}: chunks of {self.source.path.name} keep arriving damaged",
                 hint="suspect the cable, the hub or the board's memory",
             )
-        self.offer(index)
+        self._send_chunk(index)
 
     def _arrived(self, index: int) -> None:
         self.tally.present_bytes += self.source.length(index)
@@ -201,15 +223,25 @@ class _Talk:
             got += piece
         return got
 
+    def _number(self) -> int:
+        number: int
+        (number,) = _NUMBER.unpack(self._take(_NUMBER.size))
+        return number
+
     @property
     def _what(self) -> str:
         return self.source.path.name
 
-    def _cannot_write(self) -> BoardError:
-        (number,) = _NUMBER.unpack(self._take(_NUMBER.size))
+    def _cannot_write(self, number: int) -> BoardError:
+        if number == errno.EAGAIN:
+            return Busy(f"{self.label}: another transfer fills {self._what}")
         reason = f"{self.label}: the board cannot write {self._what}: {os.strerror(number)}"
         if number in _NO_SPACE:
-            return BoardNoSpace(reason, hint="free space on the board: labctl deploy --prune")
+            rest = self.source.size_bytes - self.tally.present_bytes
+            return BoardNoSpace(
+                f"{reason}; {size(rest)} of {size(self.source.size_bytes)} are still to come",
+                hint="free space on the board: labctl deploy --prune",
+            )
         return BoardPermission(reason) if number in _REFUSED else BoardError(reason)
 
     def _silent(self) -> CommandTimeout:

@@ -39,7 +39,7 @@ def test_each_round_that_gets_further_is_followed_by_another(
     """Also when the last attempt of a round did not even hear what the board has."""
     attempts = 0
 
-    def attempt(_receiver: Receiver, _source: ChunkedFile, tally: Tally, **_: object) -> None:
+    def attempt(_receiver: Receiver, _source: ChunkedFile, tally: Tally, **_: object) -> bool:
         nonlocal attempts
         attempts += 1
         tally.present_bytes = 0
@@ -47,6 +47,7 @@ def test_each_round_that_gets_further_is_followed_by_another(
             tally.present_bytes = tally.most_bytes = attempts * CHUNK
         if attempts < 5:
             raise DeviceLost("again")
+        return True
 
     monkeypatch.setattr(delivery, "send_chunks", attempt)
     assert bring(tmp_path)
@@ -55,7 +56,7 @@ def test_each_round_that_gets_further_is_followed_by_another(
 def test_a_round_that_brings_nothing_is_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def attempt(_receiver: Receiver, _source: ChunkedFile, tally: Tally, **_: object) -> None:
+    def attempt(_receiver: Receiver, _source: ChunkedFile, tally: Tally, **_: object) -> bool:
         tally.present_bytes = 0
         raise DeviceLost("again")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import agent_builds
 import pytest
-from small_disk import small_disk
+from small_disk import fill, small_disk
 
 from labctl import process
 from labctl.board import BoardStore, StoredObject
@@ -249,18 +249,39 @@ def test_a_frozen_board_is_given_up_in_time_and_taken_up_again(
     assert bench.publish(file, item).read_bytes() == file.read_bytes()
 
 
-def test_a_full_disk_is_told_before_the_first_byte(
+def test_a_full_disk_is_told_before_the_first_byte_with_what_it_lacks(
     tmp_path: Path, small: tuple[Path, StoredObject]
 ) -> None:
     file, item = small
-    (tmp_path / "board" / "data" / "local" / "tmp").mkdir(parents=True)
-    full = small_disk(tmp_path / "board" / "data" / "local" / "tmp", 8 * 1024)
-    with full, on_board(tmp_path / "board") as bench:
+    disk = tmp_path / "board" / "data" / "local" / "tmp"
+    disk.mkdir(parents=True)
+    with small_disk(disk, 16 * 1024) as full, on_board(tmp_path / "board") as bench:
+        (full / "other").write_bytes(bytes(8 << 20))
         seen: list[int] = []
-        with pytest.raises(BoardNoSpace, match="full"):
+        with pytest.raises(BoardNoSpace, match=r"small, 14.7 MB: its storage lacks 6\.\d+ MB"):
             bench.publish(file, item, pace=seen.append)  # type: ignore[arg-type]
         assert seen == []
         assert bench.store.missing([item]) == [item]
+        assert bench.leftovers() == []
+        (full / "other").unlink()
+        assert bench.publish(file, item).read_bytes() == file.read_bytes()
+
+
+def test_a_disk_that_fills_meanwhile_has_the_room_that_was_reserved(
+    tmp_path: Path, small: tuple[Path, StoredObject]
+) -> None:
+    file, item = small
+    disk = tmp_path / "board" / "data" / "local" / "tmp"
+    disk.mkdir(parents=True)
+    with small_disk(disk, 24 * 1024) as full, on_board(tmp_path / "board") as bench:
+
+        def fill_it(_done: int) -> None:
+            if not (full / "filling").exists():
+                fill(full)
+
+        there = bench.publish(file, item, progress=fill_it)  # type: ignore[arg-type]
+        assert there.read_bytes() == file.read_bytes()
+        assert (full / "filling").exists()
 
 
 def test_two_at_once_send_it_once(bench: Bench, model: tuple[Path, StoredObject]) -> None:
