@@ -1,4 +1,4 @@
-"""What does not fit in the table of a run: its phases, tests of benchmarks, and all the rest."""
+"""What does not fit in the table of a run: phases, tests of benchmarks, energy and the rest."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,14 +7,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from labctl.report.whole import print_whole
-from labctl.runs.summary import MeasureSummary, VariantSummary
+from labctl.runs.summary import EnergySummary, MeasureSummary, VariantSummary
 from labctl.units import digits, duration, size
 
 _SHOWN: dict[str, Callable[[float], str]] = {"ns": duration, "bytes": size}
 
 
 def print_details(console: Console, rows: Sequence[VariantSummary]) -> None:
-    """Tables of the phases, of the benchmarks' tests and of other measures, where there are any."""
+    """Tables of phases, of benchmarks' tests, of other measures and of energy: what there is."""
     phases = _table(
         "model", ">load", ">prompt eval", ">eval", ">end to end", ">peak memory", ">read a token"
     )
@@ -35,7 +35,11 @@ def print_details(console: Console, rows: Sequence[VariantSummary]) -> None:
     for row in rows:
         for measure in row.measures:
             measures.add_row(escape(row.variant), *_cells(measure))
-    for table in (phases, tests, measures):
+    energies = _table("model", "energy of", ">a trial", ">per token", ">mean power", ">peak")
+    for row in rows:
+        if row.energy is not None and row.energy.trials:
+            energies.add_row(escape(row.variant), *_energy_cells(row.energy))
+    for table in (phases, tests, measures, energies):
         if table.row_count:
             console.print()
             print_whole(console, table)
@@ -47,6 +51,19 @@ def _table(*columns: str) -> Table:
         right = name.startswith(">")
         table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
     return table
+
+
+def _energy_cells(energy: EnergySummary) -> tuple[str, ...]:
+    def shown(value: float | None, unit: str) -> str:
+        return "-" if value is None else f"{digits(value)} {unit}"
+
+    return (
+        f"{energy.trials} trials" if energy.trials > 1 else "1 trial",
+        shown(energy.joules, "J"),
+        shown(energy.joules_per_token, "J"),
+        shown(energy.mean_watts, "W"),
+        shown(energy.peak_watts, "W"),
+    )
 
 
 def _cells(measure: MeasureSummary) -> tuple[str, ...]:

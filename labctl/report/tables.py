@@ -142,6 +142,9 @@ def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
         if row.skip_reason:
             what = f"{row.trials_skipped} of its trials were not measured"
             notes.append(escape(f"{row.variant}: {what}: {row.skip_reason}"))
+        if row.energy is not None and row.energy.absent:
+            what = f"the energy of {row.energy.absent} of its trials is not known"
+            notes.append(escape(f"{row.variant}: {what}: {row.energy.reason}"))
     notes.append(
         "[dim]TTFT: process start to first token, load included; per token: median of the gaps "
         "between tokens; ratio: to the first row.[/]"

@@ -38,6 +38,22 @@ class MeasureSummary:
 
 
 @dataclass(frozen=True)
+class EnergySummary:
+    """What the board drew in the good trials whose meter told it; medians, and the greatest peak.
+
+    ``absent``: how many have none, and ``reason`` why the first of them has not.
+    """
+
+    trials: int
+    joules: float | None
+    joules_per_token: float | None
+    mean_watts: float | None
+    peak_watts: float | None
+    absent: int
+    reason: str | None
+
+
+@dataclass(frozen=True)
 class VariantSummary:
     """One variant. Durations in ns; ``None`` = nothing was measured.
 
@@ -71,6 +87,8 @@ class VariantSummary:
     ratio: float | None
     tests: tuple[TestSummary, ...]
     measures: tuple[MeasureSummary, ...]
+    #: None: the board has no meter.
+    energy: EnergySummary | None
     checks_failed: tuple[str, ...]
     failures: tuple[str, ...]
     #: Why the first of the skipped trials was not run.
@@ -152,6 +170,7 @@ def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) ->
         ratio=p50 / base_ns if p50 and base_ns else None,
         tests=tuple(_tests(timings)),
         measures=tuple(_measures(timings)),
+        energy=_energy(good),
         checks_failed=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.ok is False)),
         failures=tuple(
             dict.fromkeys(
@@ -191,6 +210,27 @@ def _measures(timings: Iterable[TimingRecord]) -> Iterator[MeasureSummary]:
 def _middle(values: Iterable[int | None]) -> int | None:
     """The median of those that are known; None when none is."""
     return _percentile_ns([value for value in values if value is not None], 50)
+
+
+def _energy(good: Iterable[TrialRecord]) -> EnergySummary | None:
+    found = [trial.energy for trial in good if trial.energy is not None]
+    if not found:
+        return None
+    told = [energy for energy in found if energy.joules is not None]
+    reasons = [energy.absent for energy in found if energy.joules is None]
+
+    def values(name: str) -> list[float]:
+        return [value for energy in told if (value := getattr(energy, name)) is not None]
+
+    return EnergySummary(
+        trials=len(told),
+        joules=_median(values("joules")),
+        joules_per_token=_median(values("joules_per_token")),
+        mean_watts=_median(values("mean_watts")),
+        peak_watts=max(values("peak_watts"), default=None),
+        absent=len(reasons),
+        reason=next(iter(reasons), None),
+    )
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -9,6 +9,7 @@ from labctl.records import (
     BenchTest,
     BoardFacts,
     Check,
+    EnergyRecord,
     Execution,
     Failure,
     JobStatus,
@@ -40,6 +41,39 @@ def test_a_variant_is_the_median_of_all_gaps_of_its_good_trials() -> None:
     assert first.generated_tokens == 8
     assert first.trials_ok == 2
     assert second.ratio == pytest.approx(3.0)
+
+
+def energy(**changes: object) -> EnergyRecord:
+    values = {
+        "source": "played", "readings": 9, "failed_readings": 0, "joules": 40.0, "mean_watts": 5.0,
+        "peak_watts": 6.5, "joules_per_token": 1.25, "coverage": 1.0,
+    }  # fmt: skip
+    return EnergyRecord.model_validate({**values, **changes})
+
+
+def test_energy_is_shown_where_a_meter_told_it() -> None:
+    more = energy(joules=60.0, joules_per_token=None, peak_watts=7.0)
+    text = drawn(
+        print_timing_table,
+        run(),
+        [trial(1, energy=energy()), trial(2, energy=more), trial(3, **Q8)],
+    )
+    (line,) = [line for line in text.splitlines() if "2 trials" in line]
+    assert " ".join(line.split()) == "q2_k 2 trials 50.0 J 1.25 J 5.00 W 7.00 W"
+    assert "energy" not in drawn(print_timing_table, run(), [trial(1)])
+
+
+def test_energy_that_is_not_known_is_told() -> None:
+    away = energy(
+        joules=None, mean_watts=None, peak_watts=None, joules_per_token=None, coverage=None,
+        absent="0 readings in 30 s; [3] are the least",
+    )  # fmt: skip
+    text = drawn(print_timing_table, run(), [trial(1, energy=away)])
+    assert "energy of 1 of its trials is not known: 0 readings in 30 s; [3] are the least" in text
+    assert "mean power" not in text
+    (row,) = summarise([trial(1, energy=away)])
+    assert row.energy is not None
+    assert (row.energy.trials, row.energy.joules, row.energy.absent) == (0, None, 1)
 
 
 def test_warm_ups_and_failures_are_no_result() -> None:
