@@ -5,18 +5,21 @@ from labctl.board.chunks import ChunkedFile
 from labctl.board.delivery import DeliveryOptions
 from labctl.board.facts import probe
 from labctl.board.job import JobProgress, JobSpec, JobState, Started
-from labctl.board.lease import BoardLease, Lease
-from labctl.board.prune import Inventory, Kept, PrunePolicy, Pruner, choose, find
+from labctl.board.lease import ALIVE_SECONDS, BoardLease, Lease, Standing
+from labctl.board.prune import Holder, Inventory, Kept, PrunePolicy, Pruner, choose, find
+from labctl.board.running import Running, running_jobs
 from labctl.board.store import BoardStore, StoredObject
 from labctl.board.survey import Survey, survey
 
 __all__ = [
+    "ALIVE_SECONDS",
     "LINK_LOSSES",
     "BoardAgent",
     "BoardLease",
     "BoardStore",
     "ChunkedFile",
     "DeliveryOptions",
+    "Holder",
     "Inventory",
     "JobProgress",
     "JobSpec",
@@ -25,11 +28,14 @@ __all__ = [
     "Lease",
     "PrunePolicy",
     "Pruner",
+    "Running",
+    "Standing",
     "Started",
     "StoredObject",
     "Survey",
     "choose",
     "find",
     "probe",
+    "running_jobs",
     "survey",
 ]

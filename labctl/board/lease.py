@@ -3,18 +3,32 @@
 The board's file knows no compare-and-swap, so a lease is only *held* while :meth:`BoardLease.check`
 agrees; the agent refuses and ends jobs of an older epoch by itself. Controllers on one host exclude
 each other before they come here.
+
+Whoever holds a lease gives signs of life, in ``lease.alive`` beside it: the boot and the seconds
+since it began, which no clock can set. So a controller that died keeps nobody out for long, and
+one that lives is not driven out by mistake.
 """
 
 import json
 import secrets
 import socket
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
+from labctl.board.sections import SECTION, sections
 from labctl.errors import BoardError, LeaseLost
 from labctl.transport import Transport, remote_words, require
 
 LEASE_FILE = "lease"
+#: A controller is silent while it waits for a board to become ready; then it gives a sign again.
+#: While its job runs it may be silent for as long as that takes.
+ALIVE_SECONDS = 30 * 60.0
+#: The agent reads the epoch as a signed 64-bit number.
+_MOST_EPOCH = (1 << 63) - 2
+_BOOT = "${LABCTL_SANDBOX:-$(cat /proc/sys/kernel/random/boot_id)}"
+#: Seconds since the boot, and which boot it is.
+_NOW = f'"$(cut -d . -f 1 /proc/uptime) {_BOOT}"'
 
 
 @dataclass(frozen=True)
@@ -26,6 +40,19 @@ class Lease:
     host: str
     utc: str
     token: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A lease and how long ago (s) its holder gave a sign of life; None: not since the boot."""
+
+    lease: Lease
+    silent_seconds: float | None
+
+    @property
+    def lively(self) -> bool:
+        """Whether the holder was heard lately. One that waits for its own job need not be."""
+        return self.silent_seconds is not None and self.silent_seconds <= ALIVE_SECONDS
 
 
 class BoardLease:
@@ -44,17 +71,39 @@ class BoardLease:
         Raises LinkError, and BoardError when the file cannot be understood.
         """
         path = remote_words(self.path)
-        result = self._transport.run(
-            f"if [ -e {path} ]; then cat {path}; fi", timeout=self._timeout
+        return self._lease_in(self._run(f"[ ! -e {path} ] || cat {path}", "read"))
+
+    def standing(self) -> Standing | None:
+        """The lease and its holder's last sign of life; None when there is no lease.
+
+        Raises what :meth:`read` raises.
+        """
+        path, alive = remote_words(self.path), remote_words(self._alive)
+        told = sections(
+            self._run(
+                f"{SECTION}section lease; [ ! -e {path} ] || cat {path}\n"
+                f"section now; echo {_NOW}\nsection alive; cat {alive} 2>/dev/null; :",
+                "read",
+            )
         )
-        text = require(result, f"cannot read {self.path} on the board").text.strip()
+        lease = self._lease_in(told.get("lease", ""))
+        now, boot = _moment(told.get("now", ""))
+        heard, heard_boot = _moment(told.get("alive", ""))
+        if lease is None:
+            return None
+        if now is None or heard is None or boot != heard_boot or heard > now:
+            return Standing(lease, None)
+        return Standing(lease, float(now - heard))
+
+    def _lease_in(self, text: str) -> Lease | None:
+        text = text.strip()
         if not text:
             return None
         try:
             fields = json.loads(text)
             return Lease(
                 lab=str(fields["lab"]),
-                epoch=int(fields["epoch"]),
+                epoch=_epoch(fields["epoch"]),
                 host=str(fields["host"]),
                 utc=str(fields["utc"]),
                 token=str(fields.get("token", "")),
@@ -66,16 +115,25 @@ class BoardLease:
                 details=text[:500],
             ) from error
 
-    def acquire(self, lab: str, *, minimum_epoch: int = 0) -> Lease:
+    def acquire(
+        self,
+        lab: str,
+        *,
+        minimum_epoch: int = 0,
+        respect: Callable[[Standing], None] = lambda _before: None,
+    ) -> Lease:
         """Take the board with an epoch above the board's and above ``minimum_epoch``.
 
-        Whoever held it before loses it. Raises LinkError, BoardError, and LeaseLost when another
-        controller took the board in the same moment.
+        Whoever held it before loses it, unless ``respect``, which is told of it, raises something.
+        Raises LinkError, BoardError, and LeaseLost when another controller took the board in the
+        same moment.
         """
-        before = self.read()
+        before = self.standing()
+        if before is not None:
+            respect(before)
         lease = Lease(
             lab=lab,
-            epoch=max(minimum_epoch, before.epoch if before else 0) + 1,
+            epoch=max(minimum_epoch, before.lease.epoch if before else 0) + 1,
             host=socket.gethostname(),
             utc=datetime.now(UTC).isoformat(timespec="seconds"),
             token=secrets.token_hex(8),
@@ -87,16 +145,20 @@ class BoardLease:
             f" >{remote_words(temporary)} && mv -f {remote_words(temporary, path)} ||"
             f" {{ rm -f {remote_words(temporary)}; false; }}"
         )
-        require(
-            self._transport.run(script, timeout=self._timeout),
-            f"cannot write {self.path} on the board",
-        )
+        self._run(script, "write")
         self.check(lease)
         return lease
 
     def check(self, lease: Lease) -> None:
-        """Raise LeaseLost unless the board's lease is still this one."""
-        now = self.read()
+        """Give a sign of life if the board's lease is still this one; else raise LeaseLost."""
+        path, alive = remote_words(self.path), remote_words(self._alive)
+        now = self._lease_in(
+            self._run(
+                f"[ ! -e {path} ] || cat {path}\n"
+                f"! {_holds(lease, path)} || echo {_NOW} 2>/dev/null >{alive}; :",
+                "read",
+            )
+        )
         if now == lease:
             return
         if now is None:
@@ -106,3 +168,38 @@ class BoardLease:
             f" this run has {lease.epoch})",
             hint="wait until the board is free, then run again",
         )
+
+    def release(self, lease: Lease) -> None:
+        """Say that nobody uses the board under this lease any more; its epoch stays.
+
+        Raises LinkError, BoardError.
+        """
+        path, alive = remote_words(self.path), remote_words(self._alive)
+        self._run(f"! {_holds(lease, path)} || rm -f {alive}", "read")
+
+    @property
+    def _alive(self) -> str:
+        return f"{self.path}.alive"
+
+    def _run(self, script: str, what: str) -> str:
+        result = self._transport.run(script, timeout=self._timeout)
+        return require(result, f"cannot {what} {self.path} on the board").text
+
+
+def _holds(lease: Lease, quoted_path: str) -> str:
+    """A shell's question whether the file is this lease."""
+    token = remote_words(f'"token": "{lease.token}"')
+    return f"grep -q -F -e {token} {quoted_path} 2>/dev/null"
+
+
+def _epoch(value: object) -> int:
+    """An epoch that the agent can read, too. Raises ValueError."""
+    if type(value) is not int or not 0 <= value <= _MOST_EPOCH:
+        raise ValueError("no epoch")
+    return value
+
+
+def _moment(text: str) -> tuple[int | None, str]:
+    """Seconds since a boot, and which boot."""
+    seconds, _, boot = text.strip().partition(" ")
+    return (int(seconds), boot) if seconds.isdecimal() and boot else (None, "")

@@ -2,14 +2,18 @@
 
 Ages are by the board's own clock, from the last time that a run or deploy wanted the content. A
 clock that says an impossible time vouches for no age: such content goes only for want of space.
+While another controller holds the board (see :mod:`labctl.board.lease`), what it may have wanted
+stays; one that died holds it no longer.
 """
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from labctl.board.agent import BoardAgent
 from labctl.board.delivery import PARTIAL
 from labctl.board.lease import BoardLease
+from labctl.board.running import running_jobs
 from labctl.board.sections import SECTION, sections
 from labctl.errors import ConfigError, printable
 from labctl.transport import Transport, remote_words, require
@@ -17,8 +21,8 @@ from labctl.transport import Transport, remote_words, require
 _TIMEOUT_SECONDS = 120.0
 #: Clocks that say less have not been set since the board was switched on: 2020-01-01.
 _SANE_SECONDS = 1_577_836_800
-#: Another controller may be between two trials: for so long what it used is its own.
-FOREIGN_SECONDS = 24 * 3600
+#: A controller brings what it needs before it takes the lease: for so long before, at most.
+_BROUGHT_SECONDS = 24 * 3600
 #: What is younger may be under way: a transfer that is slow, a job that is about to start.
 _UNDER_WAY_SECONDS = 3600
 
@@ -40,17 +44,8 @@ cd store 2>/dev/null && for file in * .part-*; do
     .part-*) echo "$(stat -c '%Y %b %B' "$file") $file";;
     *.*) ;;
     *) echo "$(stat -c %Y "$file.stamp" 2>/dev/null || echo 0)" \\
-         "$(stat -c '%b %B' "$file") $file $(cat "$file.name" 2>/dev/null)";;
+         "$(stat -c '%b %B' "$file") $file $(head -n 1 "$file.name" 2>/dev/null)";;
   esac
-done
-:
-"""
-#: What running jobs hold: every SHA-256 that their started.json names.
-_HELD = """\
-for job in jobs/*; do
-  {agent} wait --dir "$job" --seconds 0 | grep -q '"state":"running"' || continue
-  echo "running $job"
-  grep -o '[0-9a-f]\\{{64\\}}' "$job/started.json"
 done
 :
 """
@@ -65,6 +60,8 @@ class Kept:
     age_seconds: int | None
     sha256: str | None = None
     name: str | None = None
+    #: When it was last wanted, in the board's words.
+    wanted: str | None = None
 
     @property
     def told(self) -> str:
@@ -82,8 +79,15 @@ class Inventory:
     pins: frozenset[str]
     held: frozenset[str]
     free_bytes: int | None
-    #: The host whose controller, not this one, took the board lately.
-    foreign_host: str | None = None
+    holder: "Holder | None" = None
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Another controller that uses the board now, and for how long; None where that is untold."""
+
+    host: str
+    age_seconds: int | None
 
 
 @dataclass(frozen=True)
@@ -122,24 +126,35 @@ class Pruner:
         told = sections(self._run(script, "cannot look into the board's workdir"))
         clock = int(told.get("clock", "0").strip() or 0)
         jobs = [
-            _kept(int(kilobytes) * 1024, path, _age(clock, when))
+            Kept(path, int(kilobytes) * 1024, _age(clock, when))
             for when, kilobytes, path in _lines(told.get("jobs", ""), 3)
+            if _JOB.fullmatch(path)
         ]
         objects: list[Kept] = []
         partials: list[Kept] = []
         for when, blocks, unit, rest in _lines(told.get("store", ""), 4):
             name, _, called = rest.partition(" ")
-            kept = _kept(int(blocks) * int(unit), f"store/{name}", _age(clock, when), called)
+            if not _STORED.fullmatch(name):
+                continue  # not ours: whatever it is, it is not for us to remove
+            kept = Kept(
+                f"store/{name}",
+                int(blocks) * int(unit),
+                _age(clock, when),
+                name.removeprefix(PARTIAL),
+                printable(called.strip()) or None,
+                None if name.startswith(PARTIAL) else when,
+            )
             (partials if name.startswith(PARTIAL) else objects).append(kept)
         free = [line.split() for line in told.get("free", "").strip().splitlines()[1:]]
+        running = running_jobs(self._transport, self._workdir, self._agent)
         return Inventory(
             objects=tuple(objects),
             partials=tuple(partials),
             jobs=tuple(jobs),
             pins=frozenset(line.strip()[5:] for line in told.get("pins", "").split()),
-            held=self._held() if jobs else frozenset(),
+            held=running.jobs | running.hashes,
             free_bytes=int(free[-1][3]) * 1024 if free and len(free[-1]) > 3 else None,
-            foreign_host=self._foreign(_age(clock, told.get("lease", "").strip())),
+            holder=self._holder(_age(clock, told.get("lease", "").strip()), bool(running.jobs)),
         )
 
     def pin(self, item: Kept) -> None:
@@ -152,25 +167,28 @@ class Pruner:
         """Undo :meth:`pin`."""
         self._run(remote_words("rm", "-f", f"{self._workdir}/pins/{item.sha256}"), "cannot unpin")
 
-    def remove(self, items: Collection[Kept]) -> None:
-        """Delete files and folders of jobs, with what belongs to them."""
-        for item in items:
-            path = remote_words(f"{self._workdir}/{item.path}")
-            self._run(
-                f"rm -rf {path} {path}.stamp {path}.name {path}.journal", f"cannot remove {path}"
-            )
+    def remove(self, items: Collection[Kept]) -> list[Kept]:
+        """Delete files and folders of jobs, with what belongs to them; those that went.
 
-    def _held(self) -> frozenset[str]:
-        script = f"cd {remote_words(self._workdir)} || exit 1\n"
-        script += _HELD.format(agent=remote_words(self._agent.path))
-        said = self._run(script, "cannot ask for running jobs").splitlines()
-        return frozenset(line.removeprefix("running ").strip() for line in said)
+        What somebody wanted since the inventory stays.
+        """
+        return [item for item in items if self._remove(item)]
 
-    def _foreign(self, age_seconds: int | None) -> str | None:
-        lease = self._leases.read()
-        if lease is None or lease.epoch == self._our_epoch:
+    def _remove(self, item: Kept) -> bool:
+        path = remote_words(f"{self._workdir}/{item.path}")
+        unwanted = ":"
+        if item.wanted is not None:
+            unwanted = f'[ "$(stat -c %Y {path}.stamp 2>/dev/null || echo 0)" = {item.wanted} ]'
+        script = f"{unwanted} || exit 0\nrm -rf {path} {path}.stamp {path}.name {path}.journal"
+        return self._run(f"{script} && echo gone", f"cannot remove {path}").strip() == "gone"
+
+    def _holder(self, age_seconds: int | None, job_runs: bool) -> Holder | None:
+        standing = self._leases.standing()
+        if standing is None or standing.lease.epoch == self._our_epoch:
             return None
-        return None if age_seconds is not None and age_seconds > FOREIGN_SECONDS else lease.host
+        if not (standing.lively or job_runs):
+            return None
+        return Holder(standing.lease.host, age_seconds)
 
     def _run(self, script: str, what: str) -> str:
         return require(self._transport.run(script, timeout=_TIMEOUT_SECONDS), what).text
@@ -222,6 +240,8 @@ def find(there: Inventory, wanted: str) -> Kept:
     raise ConfigError(f"no {wanted} on the board", hint=f"there is: {known}")
 
 
+_STORED = re.compile(rf"({re.escape(PARTIAL)})?[0-9a-f]{{64}}")
+_JOB = re.compile(r"jobs/(?!\.{1,2}$)[^/]+")
 #: Of a SHA-256, to be found by it.
 _LEAST_DIGITS = 6
 
@@ -229,19 +249,16 @@ _LEAST_DIGITS = 6
 def _may(item: Kept, there: Inventory) -> bool:
     if item.path in there.held or item.sha256 in there.held or item.sha256 in there.pins:
         return False
-    lately = item.age_seconds is None or item.age_seconds < FOREIGN_SECONDS
-    return not (there.foreign_host and lately)
+    if there.holder is None:
+        return True
+    taken = there.holder.age_seconds
+    if taken is None or item.age_seconds is None:
+        return False
+    return item.age_seconds > taken + _BROUGHT_SECONDS
 
 
 def _bytes(items: Collection[Kept]) -> int:
     return sum(item.size_bytes for item in items)
-
-
-def _kept(size_bytes: int, path: str, age: int | None, called: str = "") -> Kept:
-    name = path.rpartition("/")[2].removeprefix(PARTIAL)
-    is_object = path.startswith("store/")
-    told = printable(called.strip()) or None
-    return Kept(path, size_bytes, age, name if is_object else None, told)
 
 
 def _age(clock: int, when: str) -> int | None:

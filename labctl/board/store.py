@@ -18,11 +18,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from labctl.board.agent import LINK_LOSSES
 from labctl.board.chunks import ChunkedFile
 from labctl.board.delivery import CHUNKED_BYTES, PARTIAL, DeliveryOptions, Place, deliver
 from labctl.board.pushes import PREFIX, abandoned, pushing
 from labctl.errors import BoardError, ConfigError, InfraError, IntegrityError, printable
 from labctl.files import sha256_file
+from labctl.retry import retry_infra
 from labctl.transport import Progress, Transport, remote_words, require
 
 #: Size, inode, time of modification and of change in ns: the same letters in toybox.
@@ -111,7 +113,8 @@ class BoardStore:
     ) -> str:
         """Bring a file to the board and return its path there; nothing torn ever has that path.
 
-        ``progress`` gets the bytes sent so far; ``stall_timeout`` (s) bounds each wait for it.
+        ``progress`` gets the bytes sent so far; ``stall_timeout`` (s) bounds each wait for it. A
+        link that breaks before it brought anything is not taken up again.
         Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, and ConfigError when the
         local file is not (or no longer) what ``item`` says.
         """
@@ -120,7 +123,9 @@ class BoardStore:
                 source,
                 item,
                 executable=executable,
-                options=DeliveryOptions(stall_timeout=stall_timeout, progress=progress or _unseen),
+                options=DeliveryOptions(
+                    stall_timeout=stall_timeout, patience=0, progress=progress or _unseen
+                ),
             )
 
     def receive(
@@ -131,7 +136,25 @@ class BoardStore:
         executable: bool = False,
         options: DeliveryOptions,
     ) -> str:
-        """As :meth:`publish`, from a file that several boards may be reading from."""
+        """As :meth:`publish`, from a file that several boards may be reading from.
+
+        A link that breaks is taken up again as ``options`` say.
+        """
+        return retry_infra(
+            lambda: self._receive(source, item, executable=executable, options=options),
+            on=LINK_LOSSES,
+            timeout=options.patience,
+            on_retry=options.on_loss,
+        )
+
+    def _receive(
+        self,
+        source: ChunkedFile,
+        item: StoredObject,
+        *,
+        executable: bool,
+        options: DeliveryOptions,
+    ) -> str:
         target = self.path(item.sha256)
         self._sweep()
         if self._agent is None or item.size_bytes < CHUNKED_BYTES:
@@ -166,11 +189,19 @@ class BoardStore:
         # The transport proves what it read; that it read the right bytes is proven here.
         if before[0] != item.size_bytes or sha256_file(local) != item.sha256:
             raise _changed(local)
+        sent = 0
+
+        def progress(sent_bytes: int) -> None:
+            nonlocal sent
+            options.pace(sent_bytes - sent)
+            sent = sent_bytes
+            options.progress(sent_bytes)
+
         with pushing() as push:
             temporary = f"{self.directory}/{PREFIX}{push.token}"
             try:
                 self._transport.push(
-                    local, temporary, timeout=options.stall_timeout, progress=options.progress
+                    local, temporary, timeout=options.stall_timeout, progress=progress
                 )
                 if _identity(local) != before:
                     raise _changed(local)
@@ -189,7 +220,7 @@ class BoardStore:
             "for name in *; do\n"
             "  case $name in *.*) continue;; esac\n"
             '  [ -f "$name" ] || continue\n'
-            '  echo "$(stat -c %s "$name") $name $(cat "$name.name" 2>/dev/null)"\n'
+            '  echo "$(stat -c %s "$name") $name $(head -n 1 "$name.name" 2>/dev/null)"\n'
             "done"
         )
         found = []
@@ -290,7 +321,8 @@ def _naming(item: StoredObject, quoted: str) -> str:
     """What is added to a script to keep an object's name beside it."""
     if item.name is None:
         return ""
-    return f" && printf '%s\\n' {remote_words(item.name)} >{quoted}.name"
+    line = printable(item.name).replace("\n", "\\x0a")
+    return f" && printf '%s\\n' {remote_words(line)} >{quoted}.name"
 
 
 def _identity(local: Path) -> tuple[int, int, int]:

@@ -1,17 +1,20 @@
 """``labctl deploy --verify`` and ``--prune``: what is on the boards already."""
 
 import json
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import click
 
-from labctl.board import Inventory, Kept, PrunePolicy, StoredObject, choose, find
+from labctl.board import Inventory, Kept, PrunePolicy, choose, find
 from labctl.cli.lab import connect_board
 from labctl.cli.progress import ProgressView
 from labctl.config.lab import Board, LabFile
-from labctl.errors import ExitStatus, LabctlError
-from labctl.runs import BoardSession, bring_agent, hold_board, meet_board
+from labctl.errors import BoardError, ExitStatus, HostError, LabctlError, printable
+from labctl.runs import BoardSession, at_once, bring_agent, hold_board, meet_board
+from labctl.transport import Transport
 from labctl.units import size
 
 #: What ``--prune`` removes when neither an age nor a free-space target is given.
@@ -26,43 +29,56 @@ class Pins:
     drop: Sequence[str]
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What was found on a board, for programs and for people, and the exit status of that."""
+
+    told: dict[str, object]
+    lines: Sequence[str]
+    status: int = ExitStatus.OK
+
+
 def verify_boards(
     lab: LabFile, boards: Sequence[Board], view: ProgressView, *, as_json: bool
 ) -> int:
     """Read every file in the boards' stores again; damaged ones are removed and named."""
-
-    def verify(board: Board) -> tuple[dict[str, object], int]:
-        checked, damaged = _verify(lab, board, view)
-        names = [item.name or item.sha256 for item in damaged]
-        if not as_json:
-            for name in names:
-                click.echo(f"{board.name}: {name} was damaged; it is removed")
-            click.echo(f"{board.name}: {checked - len(names)} of {checked} files are good")
-        status = ExitStatus.INFRA if damaged else ExitStatus.OK
-        return {"checked": checked, "damaged": names}, status
-
-    return _each(boards, verify, as_json=as_json)
+    work = _Housekeeping(boards, view)
+    return work.run(lambda board, transport: _verify(lab, board, transport, work), as_json=as_json)
 
 
-def _verify(lab: LabFile, board: Board, view: ProgressView) -> tuple[int, list[StoredObject]]:
-    with (
-        connect_board(board) as transport,
-        meet_board(board, transport, lab_root=lab.root) as met,
-    ):
+def _verify(lab: LabFile, board: Board, transport: Transport, work: "_Housekeeping") -> Findings:
+    unread: dict[str, str] = {}
+    with meet_board(board, transport, lab_root=lab.root) as met:
         before = met.store.contents()
         # The agent hashes the others; only the board's own program may vouch for it.
         wanted = met.agent_object(lab.root).stored
         agents = [item for item in before if item.sha256 == wanted.sha256]
-        damaged = met.store.verify(agents)
+        damaged = [item.name or item.sha256 for item in met.store.verify(agents)]
         session = bring_agent(met, lab.root, lambda _item, _done: None)
         rest = [item for item in before if item.sha256 != wanted.sha256]
-        with view.step(f"verify {board.name}", total=sum(i.size_bytes for i in rest)) as step:
+        total = sum(item.size_bytes for item in rest)
+        with work.view.step(f"verify {board.name}", total=total) as step:
             done = 0
             for item in rest:
-                step.update(done, note=item.name or item.sha256[:12])
-                damaged += session.store.verify([item])
+                work.go_on()
+                name = item.name or item.sha256
+                step.update(done, note=name)
+                try:
+                    if session.store.verify([item]):
+                        damaged.append(name)
+                except BoardError as error:  # its storage fails, say; the others may be good
+                    unread[name] = error.message
                 done += item.size_bytes
-        return len(before), damaged
+    good = len(before) - len(damaged) - len(unread)
+    return Findings(
+        {"checked": len(before), "damaged": damaged, "unread": unread},
+        [
+            *(f"{name} was damaged; it is removed" for name in damaged),
+            *(f"{name} cannot be read: {why}" for name, why in unread.items()),
+            f"{good} of {len(before)} files are good",
+        ],
+        ExitStatus.INFRA if damaged or unread else ExitStatus.OK,
+    )
 
 
 def prune_boards(
@@ -83,26 +99,18 @@ def prune_boards(
     if policy == PrunePolicy():
         policy = PrunePolicy(_DEFAULT_OLDER_SECONDS)
 
-    def prune(board: Board) -> tuple[dict[str, object], int]:
-        with (
-            connect_board(board) as transport,
-            hold_board(
-                board, transport, lab_root=lab.root, on_sent=lambda _item, _done: None
-            ) as session,
-        ):
+    def prune(board: Board, transport: Transport) -> Findings:
+        with hold_board(
+            board, transport, lab_root=lab.root, on_sent=lambda _item, _done: None
+        ) as session:
             there = _pinned(session, pins)
             agent = session.agent.path.rpartition("/")[2]
             gone = [] if only_pins else choose(there, replace(policy, needed=(agent,)))
             if not dry_run:
-                session.pruner().remove(gone)
-        pinned = sorted(i.told for i in there.objects if i.sha256 in there.pins)
-        if not as_json:
-            _tell(board, there, gone, pinned, dry_run=dry_run)
-        listed = [{"path": item.path, "name": item.name, "bytes": item.size_bytes} for item in gone]
-        return {"removed": listed, "dry_run": dry_run, "pinned": pinned}, ExitStatus.OK
+                gone = session.pruner().remove(gone)
+        return _pruned(there, gone, policy, dry_run=dry_run)
 
-    view.bars.stop()
-    return _each(boards, prune, as_json=as_json)
+    return _Housekeeping(boards, view).run(prune, as_json=as_json)
 
 
 def _pinned(session: BoardSession, pins: Pins) -> Inventory:
@@ -115,42 +123,85 @@ def _pinned(session: BoardSession, pins: Pins) -> Inventory:
     return pruner.inventory() if pins.add or pins.drop else there
 
 
-def _tell(
-    board: Board, there: Inventory, gone: Sequence[Kept], pinned: Sequence[str], *, dry_run: bool
-) -> None:
+def _pruned(
+    there: Inventory, gone: Sequence[Kept], policy: PrunePolicy, *, dry_run: bool
+) -> Findings:
     verb = "would go" if dry_run else "removed"
+    lines = []
     for item in gone:
         age = "" if item.age_seconds is None else f", unused for {item.age_seconds // 86400} days"
-        click.echo(f"{board.name}: {verb}: {item.told}  {size(item.size_bytes)}{age}")
-    total = f"{size(sum(item.size_bytes for item in gone))} in all" if gone else "nothing"
+        lines.append(f"{verb}: {item.told}  {size(item.size_bytes)}{age}")
+    freed = sum(item.size_bytes for item in gone)
+    pinned = sorted(i.told for i in there.objects if i.sha256 in there.pins)
     held = f"; pinned: {', '.join(pinned)}" if pinned else ""
-    click.echo(f"{board.name}: {verb}: {total}{held}")
-    if there.foreign_host:
-        click.echo(
-            f"{board.name}: a controller on {there.foreign_host} took the board lately:"
-            " what was used within a day stays"
-        )
+    lines.append(f"{verb}: {f'{size(freed)} in all' if gone else 'nothing'}{held}")
+    if there.holder:
+        host = printable(there.holder.host)
+        lines.append(f"a controller on {host} uses the board: what it may have brought stays")
+    free = None if there.free_bytes is None else there.free_bytes + freed
+    if policy.free_bytes is not None and free is not None and free < policy.free_bytes:
+        lines.append(f"{size(free)} are free then, not {size(policy.free_bytes)}")
+    listed = [{"path": item.path, "name": item.name, "bytes": item.size_bytes} for item in gone]
+    return Findings(
+        {
+            "removed": listed,
+            "dry_run": dry_run,
+            "pinned": pinned,
+            "free_bytes": free,
+            "in_use_by": there.holder and there.holder.host,
+        },
+        lines,
+    )
 
 
-def _each(
-    boards: Sequence[Board],
-    work: Callable[[Board], tuple[dict[str, object], int]],
-    *,
-    as_json: bool,
-) -> int:
-    """Do it for every board; with several, one's failure does not stop the others."""
-    told: list[dict[str, object]] = []
-    worst: int = ExitStatus.OK
-    for board in boards:
-        try:
-            found, status = work(board)
-        except LabctlError as error:
-            if len(boards) == 1:
-                raise
-            click.echo(f"{board.name}: {error.message}", err=True)
-            found, status = {"error": error.message}, error.exit_status
-        told.append({"board": board.name, **found})
-        worst = max(worst, status)
-    if as_json:
-        click.echo(json.dumps(told, indent=2))
-    return worst
+class _Housekeeping:
+    """Some work on all boards at once; one's failure does not stop or hide the others'."""
+
+    def __init__(self, boards: Sequence[Board], view: ProgressView):
+        self.view = view
+        self._boards = boards
+        self._stopped = threading.Event()
+
+    def go_on(self) -> None:
+        """Raise HostError when the command was interrupted."""
+        if self._stopped.is_set():
+            raise HostError("interrupted")
+
+    def run(self, work: Callable[[Board, Transport], Findings], *, as_json: bool) -> int:
+        """Do it and say what came of it, board by board. Raises what befell the only board."""
+        found: dict[str, Findings] = {}
+        with ExitStack() as opened:
+            links = [(board, opened.enter_context(connect_board(board))) for board in self._boards]
+
+            def visit(link: tuple[Board, Transport]) -> None:
+                board, transport = link
+                try:
+                    found[board.name] = work(board, transport)
+                except LabctlError as error:
+                    if len(links) == 1:
+                        raise
+                    found[board.name] = self._failed(board, error)
+
+            def stop() -> None:
+                self._stopped.set()
+                for _, transport in links:  # what waits for a board waits no longer
+                    transport.close()
+
+            at_once(links, visit, stop)
+        self.view.bars.stop()
+        results = [(board.name, found[board.name]) for board in self._boards]
+        if as_json:
+            click.echo(json.dumps([{"board": n, **f.told} for n, f in results], indent=2))
+        else:
+            for name, findings in results:
+                for line in findings.lines:
+                    click.echo(f"{name}: {line}")
+        return max((findings.status for _, findings in results), default=ExitStatus.OK)
+
+    def _failed(self, board: Board, error: LabctlError) -> Findings:
+        """Told at once; with the results of the others it is told again, where it may be missed."""
+        self.view.say(f"{board.name}: {error.message}")
+        if error.hint:
+            self.view.say(f"  hint: {error.hint}")
+        told = {"kind": error.kind, "blame": error.blame, "message": error.message}
+        return Findings({"error": told}, [f"failed: {error.message}"], error.exit_status)

@@ -6,6 +6,7 @@ The ``gguf`` package's own reader makes numpy objects of every string of the voc
 so its tables of types are used, but not its reader.
 """
 
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,12 @@ _SCALARS = {
 #: Arrays of numbers up to this length are read: per-layer settings, not vocabularies.
 _LONGEST_KEPT_ARRAY = 1024
 _MOST_DIMENSIONS = 4
+#: More than any model has by orders of magnitude: what announces more is damaged, and would cost
+#: hours (a file of zeros is a long list of empty texts) or all memory.
+_MOST_VALUES = 1 << 16
+_MOST_TENSORS = 1 << 20
+_MOST_TEXTS = 1 << 24
+_LONGEST_TEXT_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -87,9 +94,11 @@ def read_header(path: Path) -> Header:
     Raises ConfigError that says which file, and what is wrong with it.
     """
     try:
+        # Asked before: a pipe that nobody writes to would never open.
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            raise ConfigError(f"the model {path} is no file; a .gguf file is wanted")
         with path.open("rb") as file:
-            size = path.stat().st_size
-            return _Reader(path, file, size).header()
+            return _Reader(path, file, path.stat().st_size).header()
     except FileNotFoundError:
         raise ConfigError(f"no model file {path}", hint="check the path in the recipe") from None
     except IsADirectoryError:
@@ -115,7 +124,7 @@ class _Reader:
         )
 
     def header(self) -> Header:
-        # Every announced entry takes bytes of the file, so no count can make the loops endless.
+        # Every announced entry takes bytes of the file, and counts are bounded.
         if not self.size:
             raise self.refuse("the file is empty", hint="copy or download it again")
         magic = self.file.read(len(_MAGIC))
@@ -133,14 +142,19 @@ class _Reader:
                 hint="convert the model again with a current converter",
             )
         tensor_count, value_count = self.number("<Q"), self.number("<Q")
+        self.bound(value_count, _MOST_VALUES, "key-value pairs")
+        self.bound(tensor_count, _MOST_TENSORS, "tensors")
         values: dict[str, Value] = {}
         for _ in range(value_count):
             key = self.text()
+            if key in values:
+                raise self.refuse(f"the key {key[:80]!r} comes twice")
             values[key] = self.value(key)
         alignment = values.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
             raise self.refuse(f"general.alignment is {alignment!r}, not a power of two")
         announced = [self.tensor() for _ in range(tensor_count)]
+        self.check_places(announced, alignment)
         data = -(-self.file.tell() // alignment) * alignment
         tensors = tuple(
             Tensor(name, shape, kind, size, data + offset)
@@ -150,6 +164,26 @@ class _Reader:
         if end > self.size:
             raise self.cut_short(end)
         return Header(version, values, tensors)
+
+    def check_places(
+        self, announced: list[tuple[str, tuple[int, ...], str, int, int]], alignment: int
+    ) -> None:
+        """Tensors have names of their own and lie one behind the other, as llama.cpp demands."""
+        names, end = set(), 0
+        for name, _, _, size, offset in announced:
+            if name in names:
+                raise self.refuse(f"the tensor {name[:80]!r} comes twice")
+            if offset != end:
+                raise self.refuse(
+                    f"tensor {name[:80]!r} begins at {offset} of the data, not behind the one"
+                    f" before it, at {end}"
+                )
+            names.add(name)
+            end = -(-(offset + size) // alignment) * alignment
+
+    def bound(self, count: int, most: int, what: str) -> None:
+        if count > most:
+            raise self.refuse(f"the header announces {count} {what}: it is damaged")
 
     def take(self, count: int) -> bytes:
         # Compared first: a hostile length must not make Python reserve memory.
@@ -163,6 +197,7 @@ class _Reader:
         self.file.seek(count, 1)
 
     def skip_texts(self, count: int) -> None:
+        self.bound(count, _MOST_TEXTS, "texts in one list")
         # A vocabulary and its merges are hundreds of thousands of texts: nothing but the steps.
         read, seek = self.file.read, self.file.seek
         for _ in range(count):
@@ -177,7 +212,11 @@ class _Reader:
         return int(value)
 
     def text(self) -> str:
-        return self.take(self.number("<Q")).decode(errors="replace")
+        length = self.number("<Q")
+        if length > self.size:
+            raise self.cut_short()
+        self.bound(length, _LONGEST_TEXT_BYTES, "bytes of one text")
+        return self.take(length).decode(errors="replace")
 
     def value(self, key: str) -> Value:
         kind = self.kind(key)

@@ -18,6 +18,8 @@ _OUTPUT = "output.weight"
 _LOOKED_UP = (_EMBEDDING, "per_layer_token_embd.weight", "position_embd.weight")
 _EXPERTS = "_exps."
 _F16_BYTES = 2
+#: llama.cpp keeps such numbers in 32 bits.
+_TOO_MANY = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,7 @@ def inspect(path: Path) -> GgufInfo:
     """
     header = read_header(path)
     parts = _parts(path, header)
-    others = [read_header(part).tensors for part in parts[1:]]
-    header = replace(header, tensors=sum(others, header.tensors))
+    header = replace(header, tensors=_joined(path, header, [read_header(p) for p in parts[1:]]))
     architecture = header.values.get("general.architecture")
     if not isinstance(architecture, str):
         raise ConfigError(f"{path}: the header names no general.architecture")
@@ -176,12 +177,33 @@ def _parts(path: Path, header: Header) -> tuple[Path, ...]:
     )
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
-        raise ConfigError(f"{path}: of its {count} parts there is no {', '.join(missing)}")
+        more = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
+        raise ConfigError(
+            f"{path}: of its {count} parts there is no {', '.join(missing[:3])}{more}"
+        )
     if path != parts[0]:
         raise ConfigError(
             f"{path}: part {int(suffix[1])} of {count}", hint=f"name the first: {parts[0]}"
         )
     return parts
+
+
+def _joined(path: Path, first: Header, others: list[Header]) -> tuple[Tensor, ...]:
+    """The tensors of all parts, which have to be parts of one model.
+
+    Source: ``llama_model_loader`` in llama.cpp, keys ``split.no`` and ``split.tensors.count``.
+    """
+    for number, other in enumerate(others, start=1):
+        if other.values.get("split.no") != number:
+            raise ConfigError(f"{path}: its part {number + 1} is not that part of a model")
+    tensors = sum((other.tensors for other in others), first.tensors)
+    announced = _whole(first.values.get("split.tensors.count"))
+    if others and announced not in (None, len(tensors)):
+        raise ConfigError(
+            f"{path}: its parts have {len(tensors)} tensors together, not {announced}",
+            hint="are all parts of the same model? Copy or download them again",
+        )
+    return tensors
 
 
 def _mix(tensors: tuple[Tensor, ...]) -> tuple[TensorMix, ...]:
@@ -236,7 +258,10 @@ def _kv_bytes(header: Header, architecture: str) -> int | None:
     layers = _whole(get("block_count"))
     width = _whole(get("embedding_length"))
     heads = get("attention.head_count")
-    most_heads = max(map(int, heads), default=0) if isinstance(heads, list) else _whole(heads)
+    if isinstance(heads, list):
+        most_heads: int | None = max((_whole(count) or 0 for count in heads), default=0)
+    else:
+        most_heads = _whole(heads)
     kv_heads = _over_layers(get("attention.head_count_kv") or heads, layers)
     if not width or not most_heads or not kv_heads:
         return None
@@ -248,9 +273,12 @@ def _kv_bytes(header: Header, architecture: str) -> int | None:
 def _over_layers(value: Value | None, layers: int | None) -> int:
     """The sum of a setting that is one number for all layers, or a list with one for each."""
     if isinstance(value, list):
-        return sum(map(int, value))
+        return sum(_whole(count) or 0 for count in value)
     return (_whole(value) or 0) * (layers or 0)
 
 
 def _whole(value: Value | None) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A number of things; None where there is none, or what is there cannot be one."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _TOO_MANY:
+        return None
+    return value

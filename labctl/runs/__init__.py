@@ -3,7 +3,8 @@
 from labctl.runs.conduct import RunRequest, conduct
 from labctl.runs.deploying import Offer, wanted_objects
 from labctl.runs.fit import Fit
-from labctl.runs.fleet import Fleet, FleetView, Visit
+from labctl.runs.fleet import Fleet, FleetView, Visit, at_once
+from labctl.runs.live import TrialProgress
 from labctl.runs.observer import Observer
 from labctl.runs.plan import PlannedTrial
 from labctl.runs.prepare import Prepared, prepare, read_recipe
@@ -24,7 +25,9 @@ __all__ = [
     "Prepared",
     "ResumeRequest",
     "RunRequest",
+    "TrialProgress",
     "Visit",
+    "at_once",
     "bring_agent",
     "conduct",
     "hold_board",

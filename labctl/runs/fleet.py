@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from labctl.config.lab import Board
 from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, deploy, refuse
@@ -14,6 +15,27 @@ from labctl.runs.deploying import Offer, make_offer
 from labctl.runs.prepare import Prepared
 from labctl.runs.session import BoardMeeting, bring_agent, meet_board
 from labctl.transport import Transport
+
+T = TypeVar("T")
+
+
+def at_once(items: Sequence[T], work: Callable[[T], None], stop: Callable[[], None]) -> None:
+    """Do the work for all items in threads of their own, and wait for the last.
+
+    When this thread is interrupted, ``stop`` makes the others end. Raises what the work raises.
+    """
+    if len(items) < 2:  # in this thread: it hears an interrupt at once
+        for item in items:
+            work(item)
+        return
+    with ThreadPoolExecutor(len(items)) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            stop()
+            raise
 
 
 @dataclass
@@ -104,10 +126,14 @@ class Fleet:
                 self.pace(count)
             watch(count)
 
+        def lost(error: InfraError) -> None:
+            self._go_on()
+            self.view.lost(visit, error)
+
         options = DeployOptions(
             progress=moved,
             pace=pace,
-            on_loss=lambda error: self.view.lost(visit, error),
+            on_loss=lost,
             sources=sources,
         )
         deploy(session.store, offer.plan, options)
@@ -128,19 +154,7 @@ class Fleet:
             self.view.ended(visit)
 
     def _each(self, work: Callable[[Visit], None]) -> None:
-        alive = self.alive
-        if len(alive) < 2:  # in this thread: it hears an interrupt at once
-            for visit in alive:
-                self._guarded(visit, work)
-            return
-        with ThreadPoolExecutor(len(alive)) as pool:
-            futures = [pool.submit(self._guarded, visit, work) for visit in alive]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException:
-                self._stopped.set()
-                raise
+        at_once(self.alive, lambda visit: self._guarded(visit, work), self._stopped.set)
 
 
 def _problems(visit: Visit) -> Sequence[LabctlError]:

@@ -2,28 +2,32 @@
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.board import (
+    ALIVE_SECONDS,
     BoardAgent,
     BoardLease,
     BoardStore,
     Lease,
     Pruner,
+    Standing,
     Survey,
     probe,
+    running_jobs,
     survey,
 )
 from labctl.build import Artifact, find_artifact
 from labctl.config.lab import Board
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object, deploy, plan
-from labctl.errors import BoardError, ConfigError, HostTimeout
+from labctl.errors import BoardError, ConfigError, HostTimeout, InfraError
 from labctl.files import locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution
 from labctl.transport import BoardHash, HdcTransport, Transport
+from labctl.units import duration
 
 PROBE_SECONDS = 20.0
 AGENT_PRODUCT = "agent"
@@ -42,6 +46,8 @@ class BoardMeeting:
     transport: Transport
     #: What this host remembers of the board; a suffix says what.
     state: Path
+    #: What is done when the context ends.
+    ending: ExitStack
 
     def survey(self) -> Survey:
         """What its workdir can take. Raises what :func:`labctl.board.survey` raises."""
@@ -69,16 +75,42 @@ class BoardSession:
     leases: BoardLease
     transport: Transport
     known_epoch: Path
+    ending: ExitStack
 
     def take_lease(self, lab_name: str) -> Lease:
-        """Take the board from every other controller, to measure on it.
+        """Take the board to measure on it, until the meeting ends.
 
-        The epoch is above every one that this host has ever had of the board. Raises what
-        :meth:`BoardLease.acquire` raises.
+        The epoch is above every one that this host has ever had of the board. Raises BoardError
+        while another controller measures there, and what :meth:`BoardLease.acquire` raises.
         """
-        taken = self.leases.acquire(lab_name, minimum_epoch=self._last_epoch or 0)
+        taken = self.leases.acquire(
+            lab_name, minimum_epoch=self._last_epoch or 0, respect=self._respect
+        )
+        self.ending.callback(self._release, taken)
         write_atomic(self.known_epoch, f"{taken.epoch}\n")
         return taken
+
+    def _respect(self, before: Standing) -> None:
+        """Refuse to drive out another controller that lives, or whose job runs."""
+        lease = before.lease
+        if lease.epoch == self._last_epoch:
+            return  # this host's, and whoever had it is dead: its lock is ours
+        if before.lively:
+            why = f"it gave a sign of life {duration((before.silent_seconds or 0) * 1e9)} ago"
+        elif running_jobs(self.transport, self.board.workdir, self.agent).jobs:
+            why = "a job runs there"
+        else:
+            return
+        raise BoardError(
+            f"board {self.board.name} is in use by {lease.lab} on {lease.host}"
+            f" since {lease.utc}: {why}",
+            hint="wait for its end; a controller that died holds a board for"
+            f" {ALIVE_SECONDS / 60:.0f} minutes, and as long as its job runs",
+        )
+
+    def _release(self, taken: Lease) -> None:
+        with suppress(InfraError):  # a board that is gone frees itself in time
+            self.leases.release(taken)
 
     def pruner(self) -> Pruner:
         """Who removes what is not used from it."""
@@ -108,7 +140,7 @@ def meet_board(board: Board, transport: Transport, *, lab_root: Path) -> Iterato
         held.enter_context(_exclusive(board, _state_of(facts.boot_id, board).with_suffix(".lock")))
         _check_machine(target, facts)
         store = BoardStore(transport, board.workdir)
-        yield BoardMeeting(board, target, facts, store, transport, state)
+        yield BoardMeeting(board, target, facts, store, transport, state, held)
 
 
 def bring_agent(met: BoardMeeting, lab_root: Path, on_sent: OnProgress) -> BoardSession:
@@ -135,6 +167,7 @@ def bring_agent(met: BoardMeeting, lab_root: Path, on_sent: OnProgress) -> Board
         BoardLease(transport, workdir),
         transport,
         met.state.with_suffix(".epoch"),
+        met.ending,
     )
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board import BoardLease
+from labctl.board import ALIVE_SECONDS, BoardLease, Standing
 from labctl.errors import BoardError, BoardPermission, LeaseLost
 from labctl.transport import Transport
 
@@ -15,7 +15,7 @@ def test_a_board_without_a_lease_is_taken(transport: Transport, workdir: str) ->
     assert (taken.lab, taken.epoch) == ("my lab's", 1)
     lease.check(taken)
     assert lease.read() == taken
-    assert [path.name for path in Path(workdir).iterdir()] == ["lease"]
+    assert sorted(path.name for path in Path(workdir).iterdir()) == ["lease", "lease.alive"]
     assert json.loads(Path(lease.path).read_text())["epoch"] == 1
 
 
@@ -54,7 +54,100 @@ def test_a_lease_that_is_gone_is_lost(transport: Transport, workdir: str) -> Non
         lease.check(mine)
 
 
-@pytest.mark.parametrize("text", ["nonsense", "[]", '{"epoch": 1}', '{"lab":1,"epoch":"x"}'])
+def test_a_holder_gives_signs_of_life_until_it_releases_the_board(
+    transport: Transport, workdir: str
+) -> None:
+    lease = BoardLease(transport, workdir)
+    assert lease.standing() is None
+    mine = lease.acquire("lab")
+    standing = lease.standing()
+    assert standing is not None
+    assert standing.lease == mine
+    assert standing.lively
+    alive = Path(f"{lease.path}.alive")
+    alive.unlink()
+    lease.check(mine)
+    assert alive.is_file()
+    lease.release(mine)
+    standing = lease.standing()
+    assert standing is not None
+    assert (standing.lease, standing.silent_seconds) == (mine, None)
+    lease.check(mine)  # it is his still: nobody else has come
+
+
+def test_only_the_holder_gives_signs_and_takes_them_away(
+    transport: Transport, workdir: str
+) -> None:
+    lease = BoardLease(transport, workdir)
+    first = lease.acquire("one")
+    second = lease.acquire("two")
+    lease.release(first)
+    standing = lease.standing()
+    assert standing is not None
+    assert standing.lively
+    lease.release(second)
+    with pytest.raises(LeaseLost):
+        lease.check(first)
+    standing = lease.standing()
+    assert standing is not None
+    assert not standing.lively
+
+
+@pytest.mark.parametrize(
+    ("text", "lively"),
+    [
+        ("{now} {boot}", True),
+        ("{long_ago} {boot}", False),
+        ("{now} another-boot", False),
+        ("{later} {boot}", False),
+        ("", False),
+        ("x y", False),
+        ("²3 {boot}", False),
+    ],
+)
+def test_what_was_heard_long_ago_or_in_another_boot_is_no_life(
+    transport: Transport, workdir: str, text: str, lively: bool
+) -> None:
+    lease = BoardLease(transport, workdir)
+    lease.acquire("lab")
+    alive = Path(f"{lease.path}.alive")
+    seconds, _, boot = alive.read_text().strip().partition(" ")
+    long_ago = int(seconds) - int(ALIVE_SECONDS) - 5
+    if "{long_ago}" in text and long_ago < 0:
+        pytest.skip("this computer has just been switched on")
+    alive.write_text(
+        text.format(now=seconds, later=int(seconds) + 9999, long_ago=long_ago, boot=boot) + "\n"
+    )
+    standing = lease.standing()
+    assert standing is not None
+    assert standing.lively is lively
+
+
+def test_who_respects_the_holder_takes_nothing(transport: Transport, workdir: str) -> None:
+    lease = BoardLease(transport, workdir)
+    mine = lease.acquire("lab")
+
+    def refuse(before: Standing) -> None:
+        assert before.lease == mine
+        raise BoardError("in use")
+
+    with pytest.raises(BoardError, match="in use"):
+        lease.acquire("other", respect=refuse)
+    lease.check(mine)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        "[]",
+        '{"epoch": 1}',
+        '{"lab":1,"epoch":"x"}',
+        '{"lab":"a","host":"b","utc":"c","epoch":Infinity}',
+        '{"lab":"a","host":"b","utc":"c","epoch":-1}',
+        '{"lab":"a","host":"b","utc":"c","epoch":9223372036854775807}',
+    ],
+)
 def test_what_is_no_lease_is_not_believed(transport: Transport, workdir: str, text: str) -> None:
     lease = BoardLease(transport, workdir)
     Path(workdir).mkdir()

@@ -1,6 +1,6 @@
 import pytest
 
-from labctl.board import Inventory, Kept, PrunePolicy, choose, find
+from labctl.board import Holder, Inventory, Kept, PrunePolicy, choose, find
 from labctl.errors import ConfigError
 
 DAY = 86400
@@ -22,11 +22,9 @@ def there(
     pins: tuple[str, ...] = (),
     held: tuple[str, ...] = (),
     free_bytes: int | None = 1000,
-    foreign_host: str | None = None,
+    holder: Holder | None = None,
 ) -> Inventory:
-    return Inventory(
-        objects, partials, jobs, frozenset(pins), frozenset(held), free_bytes, foreign_host
-    )
+    return Inventory(objects, partials, jobs, frozenset(pins), frozenset(held), free_bytes, holder)
 
 
 def test_what_is_old_goes() -> None:
@@ -47,9 +45,17 @@ def test_pins_running_jobs_and_what_is_needed_stay() -> None:
     assert choose(there(A, B, C), PrunePolicy(0, 9999, (C.sha256 or "",))) == [A, B]
 
 
-def test_what_another_controller_used_lately_stays() -> None:
-    fresh = kept("fresh", 0.1)
-    assert choose(there(A, fresh, foreign_host="other"), PrunePolicy(0, 9999)) == [A]
+def test_what_a_living_controller_may_have_brought_stays() -> None:
+    """Also when its run lasts for days: it brought its files before it took the board."""
+    everything = PrunePolicy(0, 9999)
+    assert choose(there(A, B, C, holder=Holder("other", 3600)), everything) == [A, B]
+    assert choose(there(A, B, C, holder=Holder("other", 12 * DAY)), everything) == [A]
+
+
+def test_a_clock_that_cannot_be_right_lets_nothing_go_under_a_holder() -> None:
+    assert choose(there(A, holder=Holder("other", None)), PrunePolicy(0, 9999)) == []
+    odd = kept("odd", None)
+    assert choose(there(odd, holder=Holder("other", 3600)), PrunePolicy(0, 9999)) == []
 
 
 def test_a_clock_that_cannot_be_right_vouches_for_no_age() -> None:

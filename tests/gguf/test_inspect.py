@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import gguf
@@ -186,3 +187,97 @@ def test_a_split_model_is_one_model_but_no_run_takes_it(tmp_path: Path) -> None:
     second.unlink()
     with pytest.raises(ConfigError, match=r"there is no split-00002-of-00003\.gguf"):
         inspect(first)
+
+
+def text(raw: bytes) -> bytes:
+    return len(raw).to_bytes(8, "little") + raw
+
+
+def header(tensors: int = 0, values: int = 0, rest: bytes = b"") -> bytes:
+    counts = tensors.to_bytes(8, "little") + values.to_bytes(8, "little")
+    return b"GGUF" + (3).to_bytes(4, "little") + counts + rest
+
+
+U32, ARRAY, TEXT = b"\4\0\0\0", b"\x09\0\0\0", b"\x08\0\0\0"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (header(values=1 << 60), "announces 1152921504606846976 key-value pairs"),
+        (header(tensors=1 << 60), "announces 1152921504606846976 tensors"),
+        (header(values=1, rest=text(b"k") + ARRAY + TEXT + b"\xff" * 8), "texts in one list"),
+        (header(values=1, rest=(1 << 32).to_bytes(8, "little")), "bytes of one text"),
+        (header(values=1, rest=b"\xff" * 8), "cut short"),
+        (header(values=1, rest=text(b"k") + ARRAY + U32 + b"\xff" * 8), "cut short"),
+        (header(values=2, rest=2 * (text(b"k") + U32 + bytes(4))), "the key 'k' comes twice"),
+        (
+            header(
+                tensors=1,
+                rest=text(b"t") + b"\4\0\0\0" + b"\xff" * 32 + bytes(4) + bytes(8),
+            ),
+            "cut short",
+        ),
+    ],
+)
+def test_hostile_headers_cost_neither_time_nor_memory(
+    tmp_path: Path, head: bytes, words: str
+) -> None:
+    """In a sparse file of 8 GB, whose zeros would go on as empty texts for ever."""
+    path = damaged(tmp_path / "m.gguf", head)
+    with path.open("r+b") as file:
+        file.truncate(8_000_000_000)
+    assert words in refusal(path)
+
+
+def test_tensors_that_lie_over_each_other_are_refused(tmp_path: Path) -> None:
+    path = small_model(
+        tmp_path / "m.gguf",
+        token_embd__weight=((64, 100), F16),
+        output__weight=((64, 100), F16),
+    )
+    raw = path.read_bytes()
+    at = raw.index(b"output.weight") + len(b"output.weight") + 4 + 2 * 8 + 4
+    path.write_bytes(raw[:at] + bytes(8) + raw[at + 8 :])
+    assert "begins at 0 of the data, not behind the one before it" in refusal(path)
+    raw = raw.replace(text(b"output.weight"), text(b"token_embd.we"))
+    path.write_bytes(raw.replace(text(b"token_embd.weight"), text(b"token_embd.we") + b"ight"))
+    assert str(path) in refusal(path)
+
+
+def test_a_pipe_is_no_model(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.gguf")
+    assert "is no file" in refusal(tmp_path / "m.gguf")
+
+
+def test_numbers_that_cannot_be_true_are_absent(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_int32("llama.context_length", -1)
+    writer.add_uint64("llama.embedding_length", (1 << 64) - 1)
+    writer.add_block_count(2)
+    writer.add_array("llama.attention.head_count", [float("nan"), float("inf")])
+    writer.add_int32("llama.attention.head_count_kv", -5)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 4), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    info = inspect(tmp_path / "m.gguf")
+    assert (info.context_length, info.embedding_length) == (None, None)
+    assert info.kv_bytes_per_position is None
+
+
+def test_parts_of_different_models_are_no_model(tmp_path: Path) -> None:
+    write_tiny_gguf(tmp_path / "split.gguf", tensors_per_part=8)
+    second, third = (tmp_path / f"split-0000{number}-of-00003.gguf" for number in (2, 3))
+    good = second.read_bytes()
+    second.write_bytes(third.read_bytes())
+    assert "its part 2 is not that part of a model" in refusal(
+        tmp_path / "split-00001-of-00003.gguf"
+    )
+    second.write_bytes(good)
+    (tmp_path / "other").mkdir()
+    write_tiny_gguf(tmp_path / "other" / "split.gguf", tensors_per_part=10)
+    third.write_bytes((tmp_path / "other" / third.name).read_bytes())
+    assert "tensors together, not 21" in refusal(tmp_path / "split-00001-of-00003.gguf")

@@ -1,0 +1,41 @@
+"""Which jobs run on a board, whoever started them, and what of its store they use."""
+
+import re
+from dataclasses import dataclass
+
+from labctl.board.agent import BoardAgent
+from labctl.transport import Transport, remote_words, require
+
+_TIMEOUT_SECONDS = 120.0
+#: A job that ended took what its started.json names with it.
+_SCRIPT = """\
+cd {workdir} 2>/dev/null || exit 0
+for job in jobs/*; do
+  [ -f "$job/started.json" ] || continue
+  {agent} wait --dir "$job" --seconds 0 | grep -q '"state":"running"' || continue
+  echo "running $job"
+  grep -o '[0-9a-f]\\{{64\\}}' "$job/started.json"
+done
+:
+"""
+
+
+@dataclass(frozen=True)
+class Running:
+    """Folders of running jobs, from the workdir, and the SHA-256s that their commands name."""
+
+    jobs: frozenset[str]
+    hashes: frozenset[str]
+
+
+def running_jobs(transport: Transport, workdir: str, agent: BoardAgent) -> Running:
+    """Ask the agent for every job that has begun. Raises LinkError, BoardError."""
+    script = _SCRIPT.format(workdir=remote_words(workdir), agent=remote_words(agent.path))
+    answer = require(
+        transport.run(script, timeout=_TIMEOUT_SECONDS), "cannot ask the board for running jobs"
+    )
+    lines = [line.strip() for line in answer.text.splitlines()]
+    return Running(
+        frozenset(line.removeprefix("running ") for line in lines if line.startswith("running ")),
+        frozenset(line for line in lines if re.fullmatch(r"[0-9a-f]{64}", line)),
+    )
