@@ -6,12 +6,14 @@ from pathlib import Path
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.deploy import refuse
+from labctl.runs.clock import RunClock
 from labctl.runs.conditions import held
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
 from labctl.runs.fit import settled_variants
 from labctl.runs.identities import plan_record, run_record
 from labctl.runs.journal import Journal
+from labctl.runs.limits import planned_limits
 from labctl.runs.observer import Observer
 from labctl.runs.planning import foresee, plan_trials
 from labctl.runs.prepare import prepare
@@ -55,6 +57,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             known_rates(request.lab_root, board.name, session.target),
         )
         plan_made = plan_trials(recipe, variants, foresight, max_seconds)
+        limits = planned_limits(recipe, plan_made.trials, foresight, max_seconds)
         notes += [*plan_made.notes, *offer.warnings]
         for note in notes:
             observer.note(f"note: {note}")
@@ -69,7 +72,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             lab_root=request.lab_root,
         )
         directory = RunDirectory.create(
-            request.lab_root / "runs", run, plan_record(prepared, plan_made, max_seconds)
+            request.lab_root / "runs", run, plan_record(prepared, plan_made, max_seconds, limits)
         )
         observer.note(f"run directory: {directory.path}")
         journal = Journal(directory.path, run.id)
@@ -78,8 +81,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             bench=stand.bench(run.id, lease, foresight),
             directory=directory,
             journal=journal,
-            max_seconds=max_seconds,
-            trial_seconds=recipe.timeouts.trial,
+            clock=RunClock(max_seconds, limits, foresight.of),
             observer=observer,
             renew=stand.renewed,
             infra_retries=recipe.infra_retries,

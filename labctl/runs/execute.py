@@ -1,5 +1,6 @@
 """One trial, from an argument vector to a record."""
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,11 +10,11 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from labctl.board import LINK_LOSSES, BoardAgent, JobProgress, JobSpec, Started
+from labctl.board import LINK_LOSSES, BoardAgent, JobProgress, JobSpec, JobState, Started
 from labctl.board.job import TELEMETRY
 from labctl.board.power import Meter
 from labctl.engines import Engine, Inputs, RawOutput, Tool
-from labctl.errors import BoardError, BoardRebooted, InfraError
+from labctl.errors import BoardError, BoardRebooted, InfraError, ProgramTimeout
 from labctl.files import host_writes
 from labctl.records import (
     BoardFacts,
@@ -25,14 +26,17 @@ from labctl.records import (
     ModelIdentity,
     TimingRecord,
     TrialEvidence,
+    TrialLimit,
     TrialPrediction,
     TrialRecord,
     TrialState,
 )
 from labctl.retry import retry_infra
+from labctl.runs.clock import RunClock
 from labctl.runs.evidence import evidence_of, steadiness
 from labctl.runs.explain import explain
 from labctl.runs.journal import Attempt
+from labctl.runs.limits import timed_out
 from labctl.runs.metering import Metering
 from labctl.runs.plan import PlannedTrial
 from labctl.runs.planning import Foresight
@@ -72,8 +76,8 @@ class Bench:
     conditions: Mapping[str, JsonValue] = field(default_factory=dict)
     #: The recipe's files by name: where they are on the board.
     files: Mapping[str, str] = field(default_factory=dict)
-    #: Waits until the board is in the state that the recipe asks for.
-    ready: Callable[[], tuple[ConditionRecord, ...]] = tuple
+    #: Waits, so many seconds at most, until the board is in the state that the recipe asks for.
+    ready: Callable[[float], tuple[ConditionRecord, ...]] = lambda _longest_s: ()
     #: What is known beforehand of the trials on this board.
     foresight: Foresight | None = None
     #: Of what the board draws.
@@ -93,7 +97,7 @@ def run_trial(
     trial: PlannedTrial,
     attempt: Attempt,
     *,
-    timeout_s: float,
+    clock: RunClock,
     folder: Path,
     on_progress: Callable[[JobProgress], None],
 ) -> tuple[TrialRecord, Exception | None]:
@@ -107,7 +111,7 @@ def run_trial(
     measurement = _Measurement(bench, trial, attempt)
     error: Exception | None = None
     try:
-        measurement.measure(timeout_s, folder, on_progress)
+        measurement.measure(clock, folder, on_progress)
     except Exception as caught:  # a bug too: what was found before it stays
         error = caught
     return measurement.record(TrialState.FAILED if error else TrialState.OK, error=error), error
@@ -116,6 +120,18 @@ def run_trial(
 def skipped_trial(bench: Bench, trial: PlannedTrial, attempt: Attempt, reason: str) -> TrialRecord:
     """The record of a trial that was planned and not run."""
     return _Measurement(bench, trial, attempt).record(TrialState.SKIPPED, reason=reason)
+
+
+def is_begun(bench: Bench, attempt: Attempt) -> bool:
+    """Whether the job of an attempt that an earlier controller began was ever on the board.
+
+    Raises LinkError when the link stays lost.
+    """
+    directory = bench.job_directory(attempt)
+    try:
+        return _again(bench, lambda: bench.agent.poll(directory)).state is not JobState.ABSENT
+    except BoardRebooted:
+        return True
 
 
 def leave_nothing(bench: Bench, attempt: Attempt) -> None:
@@ -157,10 +173,12 @@ class _Measurement:
     evidence: TrialEvidence | None = None
     metering: Metering | None = None
     surroundings: tuple[ConditionRecord, ...] = ()
+    waited_ns: int | None = None
+    limit: TrialLimit | None = None
     checks: tuple[Check, ...] = ()
 
     def measure(
-        self, timeout_s: float, folder: Path, on_progress: Callable[[JobProgress], None]
+        self, clock: RunClock, folder: Path, on_progress: Callable[[JobProgress], None]
     ) -> None:
         bench, engine = self.bench, self.bench.engine
         model = bench.models[self.trial.variant.model_key]
@@ -170,21 +188,15 @@ class _Measurement:
         self.argv = tuple(engine.command(bench.tool, parameters, inputs))
         with host_writes(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        spec = JobSpec(
-            directory=bench.job_directory(self.attempt),
-            argv=self.argv,
-            timeout_s=timeout_s,
-            epoch=bench.epoch,
-            lease_path=bench.lease_path,
-        )
         try:
-            job = self._on_board(spec, folder, on_progress)
+            job = self._on_board(clock, folder, on_progress)
         except KeyboardInterrupt:
             leave_quiet(bench, self.attempt)
             raise
         raw = RawOutput.read(folder)
         if failure := engine.diagnose(job, raw):
-            raise failure
+            stopped = isinstance(failure, ProgramTimeout) and self.limit
+            raise timed_out(failure, self.limit) if stopped else failure
         self.timing = engine.parse(raw, parameters)
         self.evidence = evidence_of(folder / TELEMETRY, self.job, self.timing)
         built = engine.build_check(self.timing, bench.revision)
@@ -195,14 +207,28 @@ class _Measurement:
         )
 
     def _on_board(
-        self, spec: JobSpec, folder: Path, on_progress: Callable[[JobProgress], None]
+        self,
+        clock: RunClock,
+        folder: Path,
+        on_progress: Callable[[JobProgress], None],
     ) -> JobStatus:
         bench, agent = self.bench, self.bench.agent
         # The agent compares epochs, and two controllers that took the board in the same moment can
         # have the same one: whose the board is, is asked before and after.
         _again(bench, bench.check_lease)
         if not self.attempt.open:  # else it is under way
-            self.surroundings = _again(bench, bench.ready)
+            began = time.monotonic_ns()
+            longest = clock.longest_wait(self.trial)
+            self.surroundings = _again(bench, lambda: bench.ready(longest))
+            self.waited_ns = time.monotonic_ns() - began
+        self.limit = clock.limit(self.trial)
+        spec = JobSpec(
+            directory=bench.job_directory(self.attempt),
+            argv=self.argv,
+            timeout_s=self.limit.seconds,
+            epoch=bench.epoch,
+            lease_path=bench.lease_path,
+        )
         self.metering = Metering(bench.meter, folder, lambda: agent.poll(spec.directory).mono_ns)
         with self.metering:
             self.job = job = self._run_job(spec, on_progress)
@@ -216,7 +242,11 @@ class _Measurement:
         _again(bench, bench.check_lease)
         return job
 
-    def _run_job(self, spec: JobSpec, on_progress: Callable[[JobProgress], None]) -> JobStatus:
+    def _run_job(
+        self,
+        spec: JobSpec,
+        on_progress: Callable[[JobProgress], None],
+    ) -> JobStatus:
         bench = self.bench
         started = bench.agent.start(
             spec,
@@ -263,6 +293,8 @@ class _Measurement:
             resumed=bench.resumed,
             started=self.started,
             finished=datetime.now(UTC),
+            waited_ns=self.waited_ns,
+            limit=self.limit,
             job=self.job,
             timing=self.timing,
             evidence=self.evidence,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from labctl import process
 from labctl.build import Artifact
-from labctl.records import ArtifactIdentity, PlanRecord, RunRecord
+from labctl.records import ArtifactIdentity, PlanRecord, RunRecord, TrialLimit
 from labctl.runs.directory import new_run_id
 from labctl.runs.plan import Plan
 from labctl.runs.prepare import Prepared
@@ -48,12 +48,15 @@ def run_record(
     )
 
 
-def plan_record(prepared: Prepared, plan: Plan, max_seconds: float) -> PlanRecord:
+def plan_record(
+    prepared: Prepared, plan: Plan, max_seconds: float, limits: dict[str, TrialLimit]
+) -> PlanRecord:
     """What the run will do."""
     return PlanRecord(
         trials=tuple(trial.record() for trial in plan.trials),
         max_seconds=max_seconds,
         predicted_seconds=plan.predicted_seconds,
+        limits=limits,
         prompt_sha256=prompt_sha256(prepared),
     )
 

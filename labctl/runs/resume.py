@@ -18,6 +18,7 @@ from labctl.config.recipe import Recipe
 from labctl.deploy import refuse
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import PlanRecord, RunRecord, TrialRecord
+from labctl.runs.clock import RunClock
 from labctl.runs.conditions import held
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
@@ -95,8 +96,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             bench=bench,
             directory=directory,
             journal=journal,
-            max_seconds=plan.max_seconds,
-            trial_seconds=prepared.recipe.timeouts.trial,
+            clock=RunClock(plan.max_seconds, plan.limits, foresight.of),
             observer=observer,
             renew=stand.renewed,
             take_anew=anew,

@@ -1,8 +1,7 @@
 """Runs a plan: one trial after the other, every finished one on disk before the next begins."""
 
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -10,8 +9,10 @@ from labctl.config.recipe import Gate, Precision
 from labctl.errors import (
     BoardError,
     BoardNoSpace,
+    BoardNotReady,
     BoardPermission,
     ExitStatus,
+    HostError,
     InfraError,
     IntegrityError,
     JobError,
@@ -19,8 +20,16 @@ from labctl.errors import (
     ProgramTimeout,
 )
 from labctl.records import Failure, GateRecord, RunEnd, RunRecord, TrialRecord, TrialState
+from labctl.runs.clock import RunClock
 from labctl.runs.directory import RunDirectory
-from labctl.runs.execute import Bench, leave_nothing, leave_quiet, run_trial, skipped_trial
+from labctl.runs.execute import (
+    Bench,
+    is_begun,
+    leave_nothing,
+    leave_quiet,
+    run_trial,
+    skipped_trial,
+)
 from labctl.runs.gates import judge
 from labctl.runs.journal import Attempt, Journal, stays_open
 from labctl.runs.observer import Observer
@@ -28,11 +37,9 @@ from labctl.runs.plan import PlannedTrial
 from labctl.runs.precision import is_enough
 from labctl.runs.summary import summarise
 
-#: A trial that takes so many times as long as the one before of its variant hangs.
-_HANGS = 2
 #: What cuts a trial and may be over: it restarted, its agent was killed, bytes came wrong.
 _REPEATED = (BoardError, IntegrityError)
-_LASTING = (LeaseLost, BoardNoSpace, BoardPermission)
+_LASTING = (LeaseLost, BoardNoSpace, BoardNotReady, BoardPermission)
 
 
 @dataclass(frozen=True)
@@ -57,9 +64,9 @@ class Outcome:
 class Runner:
     """Runs plans on one bench.
 
-    ``max_seconds``: no trial starts or goes on after this. ``trial_seconds``: the time-out of one
-    trial; without it, what is left of ``max_seconds``. ``renew`` gives a bench for the same board
-    after it failed, or raises; ``infra_retries``: how often a trial that the board cut is repeated.
+    ``clock`` holds it to its time. ``renew`` gives a bench for the same board after it failed, or
+    raises; ``infra_retries``: how often a trial that the board cut is repeated; what cuts a trial
+    that an earlier controller began counts as that one's.
     ``precision``: how well results must be known for optional trials to be left out.
     ``take_anew`` gives the bench after the first trial, one that an earlier controller began.
     """
@@ -67,15 +74,12 @@ class Runner:
     bench: Bench
     directory: RunDirectory
     journal: Journal
-    max_seconds: float
-    trial_seconds: float | None
+    clock: RunClock
     observer: Observer
     renew: Callable[[Bench], Bench]
     infra_retries: int = 0
     precision: Precision | None = None
     take_anew: Callable[[], Bench] | None = None
-    _began: float = field(default_factory=time.monotonic)
-    _took: dict[str, float] = field(default_factory=dict)
     _failed: dict[str, int] = field(default_factory=dict)
     #: Before another trial was to begin.
     _lost: InfraError | None = None
@@ -101,10 +105,10 @@ class Runner:
                     if self.take_anew:
                         self.bench, self.take_anew = self.take_anew(), None
         except KeyboardInterrupt:
-            self._finish("interrupted")
+            self._break_off("interrupted")
             raise
         except Exception as error:  # a bug too: the run says how it ended
-            self._finish("failed", failure=Failure.of(error))
+            self._break_off("failed", Failure.of(error))
             raise
         parameters = {trial.variant.slug: trial.parameters for trial in trials}
         found = tuple(records[t.number] for t in trials if t.number in records)
@@ -122,7 +126,9 @@ class Runner:
         if not trial.optional or self.precision is None:
             return False
         limit = self.precision.max_time
-        if limit is not None and time.monotonic() - self._began >= limit:
+        if self.journal.attempt(trial.number).open:
+            return False  # its job may run, and nothing else beside it
+        if limit is not None and self.clock.spent >= limit:
             return True
         slug = trial.variant.slug
         return slug in self._failed or is_enough(
@@ -132,11 +138,8 @@ class Runner:
     def _remember(self, done: Sequence[TrialRecord]) -> None:
         """What an earlier controller would know by now."""
         for record in done:
-            took = (record.finished - record.started).total_seconds()
-            self._began -= took
-            if record.state is TrialState.OK:
-                self._took[record.variant] = took
-            elif record.state is TrialState.FAILED:
+            self.clock.remember(record)
+            if record.state is TrialState.FAILED:
                 self._failed[record.variant] = record.number
 
     def _one(self, trial: PlannedTrial, total: int) -> TrialRecord:
@@ -144,11 +147,14 @@ class Runner:
             raise self._lost
         error: Exception | None = None
         attempt = self.journal.attempt(trial.number)
+        if attempt.open and not is_begun(self.bench, attempt):
+            # Its controller died, or was interrupted, before the job was on the board.
+            attempt = replace(attempt, open=False)
         reason = None if attempt.open else self._reason_to_skip(trial)
         if reason:
             record = skipped_trial(self.bench, trial, attempt, reason)
         else:
-            record, error, attempt = self._measure(trial, total)
+            record, error, attempt = self._measure(trial, attempt, total)
         self.directory.add(record)
         if reason is None and not (error and stays_open(error)):
             # Only now: until the record is on disk, the board's files are the only ones for sure.
@@ -170,12 +176,11 @@ class Runner:
             self.observer.note(f"note: {directory} stays on the board: {error.message}")
 
     def _measure(
-        self, trial: PlannedTrial, total: int
+        self, trial: PlannedTrial, attempt: Attempt, total: int
     ) -> tuple[TrialRecord, Exception | None, Attempt]:
         """Begin a trial until nothing of host, link or board cuts it, or the budget is used."""
-        budget = self.infra_retries
+        budget = self.infra_retries + attempt.open
         while True:
-            attempt = self.journal.attempt(trial.number)
             record, error = self._attempt(trial, attempt, total)
             if error is None or isinstance(error, JobError):
                 return record, error, attempt
@@ -189,59 +194,49 @@ class Runner:
             self.directory.set_aside(trial.number, trial.slug, attempt.number)
             try:
                 self.bench = self.renew(self.bench)
-            except InfraError:
-                return record, error, attempt
+            except InfraError as worse:  # what the run ends with; the record keeps what cut it
+                return record, worse, attempt
             leave_quiet(self.bench, attempt)
+            attempt = self.journal.attempt(trial.number)
 
     def _attempt(
         self, trial: PlannedTrial, attempt: Attempt, total: int
     ) -> tuple[TrialRecord, Exception | None]:
-        slug, began = trial.variant.slug, time.monotonic()
-        self.observer.trial_started(trial, total, self._took.get(slug))
-        left = self._left
+        began = self.clock.spent
+        self.observer.trial_started(trial, total, self.clock.expected(trial))
         if not attempt.open:
             self.journal.started(trial.number, attempt, self.bench.facts.boot_id)
         record, error = run_trial(
             self.bench,
             trial,
             attempt,
-            timeout_s=min(self.trial_seconds or left, left),
+            clock=self.clock,
             folder=self.directory.trial_path(trial.number, trial.slug),
             on_progress=self.observer.trial_progress,
         )
-        if isinstance(error, ProgramTimeout) and self._ran_out(slug, left):
-            record, error = self._cut_short(record, left), None
-        elif not attempt.open:
-            self._took[slug] = time.monotonic() - began
+        self.clock.note(record, self.clock.spent - began)
+        if isinstance(error, ProgramTimeout) and record.limit:
+            reason = self.clock.reason_cut_short(trial, record.limit)
+            if reason is not None:
+                skipped = {"state": TrialState.SKIPPED, "failure": None, "skip_reason": reason}
+                return record.model_copy(update=skipped), None
         return record, error
-
-    def _ran_out(self, slug: str, left: float) -> bool:
-        """Whether the end of the run's time stopped a trial, rather than its own time-out."""
-        own = self.trial_seconds is not None and self.trial_seconds < left
-        return not own and left < _HANGS * self._took.get(slug, 0.0)
-
-    def _cut_short(self, record: TrialRecord, had: float) -> TrialRecord:
-        """The record of a trial that says nothing about the program."""
-        took = self._took[record.variant]
-        reason = f"max_time: stopped after {had:.1f} s, the one before took {took:.1f} s"
-        return record.model_copy(
-            update={"state": TrialState.SKIPPED, "failure": None, "skip_reason": reason}
-        )
-
-    @property
-    def _left(self) -> float:
-        return self.max_seconds - (time.monotonic() - self._began)
 
     def _reason_to_skip(self, trial: PlannedTrial) -> str | None:
         if trial.variant.slug in self._failed:
             return f"trial {self._failed[trial.variant.slug]} of this variant failed"
-        # What a trial of a variant took is what the next one will take.
-        expected = self._took.get(trial.variant.slug, 0.0)
-        if self._left > expected:
-            return None
-        return f"max_time: {max(self._left, 0):.1f} s left" + (
-            f", the last such trial took {expected:.1f} s" if expected else ""
-        )
+        return self.clock.reason_to_skip(trial)
+
+    def _break_off(
+        self, state: Literal["failed", "interrupted"], failure: Failure | None = None
+    ) -> None:
+        """Say how the run ended; a host that cannot write it hides nothing of why."""
+        try:
+            self._finish(state, failure=failure)
+        except HostError as error:
+            self.observer.note(f"note: {error.message}")
+        run = self.directory.path.name
+        self.observer.note(f"what was finished is kept; to go on: labctl resume {run}")
 
     def _finish(
         self,
@@ -259,6 +254,3 @@ class Runner:
                 finished=datetime.now(UTC),
             )
         )
-        if state != "finished":
-            run = self.directory.path.name
-            self.observer.note(f"what was finished is kept; to go on: labctl resume {run}")

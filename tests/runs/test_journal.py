@@ -115,6 +115,7 @@ def test_a_job_of_a_killed_controller_stays_on_the_board_until_its_record_is_on_
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert setting.states == ["ok"]
+    setting.agent.left = ("/w/jobs/r-2",)
     go_on(setting)
     assert setting.states == ["ok"] * 4
     assert setting.agent.taken_over == ["/w/jobs/r-2"]

@@ -126,7 +126,8 @@ def test_a_board_that_another_controller_took_is_not_fought_for(setting: Setting
 
 
 def test_a_failed_program_is_not_tried_again(setting: Setting) -> None:
-    setting.infra_retries, setting.trial_seconds = 5, 1
+    setting.infra_retries = 5
+    setting.may_take(1)
     setting.agent.endless = (1,)
     assert setting.run().exit_status == ExitStatus.JOB
     assert setting.agent.started == ["/w/jobs/r-1"]
@@ -202,7 +203,8 @@ def test_a_trial_that_the_end_of_the_runs_time_stops_is_no_failure(
 
 
 def test_a_trial_that_exceeds_its_own_time_failed(setting: Setting, clock: None) -> None:
-    setting.agent.endless, setting.trial_seconds = (2,), 26
+    setting.agent.endless = (2,)
+    setting.may_take(26)
     outcome = setting.run()
     assert outcome.exit_status == ExitStatus.JOB
     assert setting.states == ["ok", "failed", "skipped", "skipped"]

@@ -1,6 +1,5 @@
 """Runs of four trials on a board that is played by a few lines."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,16 +7,25 @@ from pathlib import Path
 from llama_output import session
 from records_made import model, run
 
-from labctl.board import JobSpec, Started
+from labctl.board import JobProgress, JobSpec, JobState, Started
 from labctl.config.recipe import Precision
 from labctl.config.variants import Variant
 from labctl.engines import Tool
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import DeviceLost, InfraError, LeaseLost
-from labctl.records import BoardFacts, Execution, JobStatus, PlanRecord, TrialRecord
+from labctl.records import (
+    BoardFacts,
+    Execution,
+    JobStatus,
+    PlanRecord,
+    TrialLimit,
+    TrialRecord,
+)
+from labctl.runs.clock import RunClock
 from labctl.runs.directory import RunDirectory
 from labctl.runs.execute import Bench, DeployedModel
 from labctl.runs.journal import Journal
+from labctl.runs.limits import MAX_TIME, RECIPE
 from labctl.runs.observer import Observer
 from labctl.runs.plan import Amount, PlannedTrial, make_plan
 from labctl.runs.runner import Outcome, Runner
@@ -49,6 +57,8 @@ class PlayedAgent:
     blips: dict[str, BaseException] = field(default_factory=dict)
     #: From the end of this job on nothing can be removed.
     lost_after: int | None = None
+    #: Jobs of a controller that died.
+    left: tuple[str, ...] = ()
     started: list[str] = field(default_factory=list)
     taken_over: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -97,6 +107,13 @@ class PlayedAgent:
         for name in ("stdout", "stderr", "timeline"):
             (local / name).write_bytes(getattr(raw, name))
 
+    def poll(self, directory: str) -> JobProgress:
+        there = directory in (*self.started, *self.left) and directory not in self.removed
+        state = JobState.RUNNING if there else JobState.ABSENT
+        return JobProgress(
+            state=state, boot_id="b1", mono_ns=0, stdout_bytes=None, stderr_bytes=None, status=None
+        )
+
     def stop(self, directory: str) -> None:
         self.stopped.append(directory)
 
@@ -118,7 +135,7 @@ class Setting:
         self.agent = PlayedAgent()
         self.lost: LeaseLost | None = None
         self.losses: list[InfraError] = []
-        self.trial_seconds: float | None = None
+        self.limits = {"m": TrialLimit(seconds=60, source=MAX_TIME)}
         self.execution = Execution.BOARD
         self.infra_retries = 0
         self.renewals = 0
@@ -129,6 +146,10 @@ class Setting:
             runs, run(), PlanRecord(trials=trials, max_seconds=60, prompt_sha256="")
         )
         self.journal = Journal(self.directory.path, "r")
+
+    def may_take(self, seconds: float) -> None:
+        """Each trial, by the recipe."""
+        self.limits = {"m": TrialLimit(seconds=seconds, source=RECIPE)}
 
     def check_lease(self) -> None:
         if self.lost:
@@ -172,13 +193,11 @@ class Setting:
             bench=self.bench(),
             directory=self.directory,
             journal=self.journal,
-            max_seconds=60,
-            trial_seconds=self.trial_seconds,
+            clock=RunClock(60, self.limits, lambda _trial: None),
             observer=Observer(),
             renew=self.renewed,
             infra_retries=self.infra_retries,
             precision=self.precision,
-            _began=time.monotonic(),
         )
         return runner.run(self.trials, run(), (), done)
 

@@ -1,0 +1,103 @@
+"""The time of a run: what is left of ``max_time``, and what that leaves for a trial."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from labctl.records import TrialLimit, TrialPrediction, TrialRecord, TrialState
+from labctl.runs.limits import MAX_TIME, measured_limit
+from labctl.runs.plan import PlannedTrial
+
+#: A trial that had so many times what the one before took, hangs.
+_HANGS = 2
+#: One that had this share of the whole time of its run had its chance.
+_CHANCE = 0.5
+#: The agent holds no shorter limit to any use.
+_LEAST_SECONDS = 1.0
+
+
+@dataclass
+class RunClock:
+    """Holds a run to ``max_seconds``: no trial starts or goes on after that.
+
+    ``limits`` are the trials' own, by variant; ``foretold`` gives a trial's prediction, if any.
+    """
+
+    max_seconds: float
+    limits: Mapping[str, TrialLimit]
+    foretold: Callable[[PlannedTrial], TrialPrediction | None]
+    _began: float = field(init=False)
+    _took: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._began = time.monotonic()
+
+    @property
+    def spent(self) -> float:
+        """Seconds of the run that are over, an earlier controller's included."""
+        return time.monotonic() - self._began
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; below 0 when it is over."""
+        return self.max_seconds - self.spent
+
+    def remember(self, record: TrialRecord) -> None:
+        """A trial that an earlier controller finished."""
+        seconds = (record.finished - record.started).total_seconds()
+        self._began -= seconds
+        self.note(record, seconds)
+
+    def note(self, record: TrialRecord, seconds: float) -> None:
+        """What a good trial took is what the next one of its variant will take.
+
+        Waiting for the board is no part of it. A trial that was taken over was looked at for a part
+        of its time only.
+        """
+        if record.state is TrialState.OK:
+            ran = record.job.wall_ns / 1e9 if record.job else 0.0
+            self._took[record.variant] = max(seconds - (record.waited_ns or 0) / 1e9, ran)
+
+    def expected(self, trial: PlannedTrial) -> float | None:
+        """What a trial takes: as the last one of its variant, else at least what is foretold."""
+        if trial.variant.slug in self._took:
+            return self._took[trial.variant.slug]
+        prediction = self.foretold(trial)
+        return prediction.trial_ns / 1e9 if prediction else None
+
+    def longest_wait(self, trial: PlannedTrial) -> float:
+        """How long a trial may wait for the board: not into what it needs itself."""
+        expected = self.expected(trial)
+        return max(0.0, self.left / 2 if expected is None else self.left - expected)
+
+    def limit(self, trial: PlannedTrial) -> TrialLimit:
+        """How long a trial may run that starts now."""
+        slug = trial.variant.slug
+        own = measured_limit(self.limits[slug], self._took, slug)
+        if own.seconds <= self.left:
+            return own
+        return TrialLimit(
+            seconds=max(_LEAST_SECONDS, self.left), source=f"{MAX_TIME}: what was left of it"
+        )
+
+    def reason_to_skip(self, trial: PlannedTrial) -> str | None:
+        """Why there is no time for a trial; None when there is."""
+        expected = self.expected(trial) or 0.0
+        if self.left > expected:
+            return None
+        left = f"max_time: {max(self.left, 0):.1f} s left"
+        if trial.variant.slug in self._took:
+            return f"{left}, the last such trial took {expected:.1f} s"
+        return f"{left}, such a trial takes {expected:.1f} s at least" if expected else left
+
+    def reason_cut_short(self, trial: PlannedTrial, limit: TrialLimit) -> str | None:
+        """Why a trial that was stopped says nothing about its program; None if it does.
+
+        The end of the run's time stopped it then, before anybody can say that it hangs.
+        """
+        took = self._took.get(trial.variant.slug)
+        enough = self.max_seconds * _CHANCE if took is None else took * _HANGS
+        if not limit.source.startswith(MAX_TIME) or limit.seconds >= enough:
+            return None
+        before = "" if took is None else f", the one before took {took:.1f} s"
+        return f"max_time: stopped after {limit.seconds:.1f} s{before}"
