@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from labctl.board.sections import NEAREST, SECTION, sections
+from labctl.config.scheduling import cpu_list, cpu_numbers
 from labctl.errors import BoardError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.transport import LocalTransport, Transport, remote_words, require
@@ -22,6 +23,7 @@ section sandbox; echo "$LABCTL_SANDBOX"
 section emulator; echo "$LABCTL_SANDBOX_EMULATOR"
 section shell; echo "${KSH_VERSION:-$BASH_VERSION}"
 section cpus; cat /proc/cpuinfo 2>/dev/null
+section allowed; sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status 2>/dev/null
 section memory; cat /proc/meminfo 2>/dev/null
 section os
 if command -v param >/dev/null 2>&1; then
@@ -65,6 +67,7 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         shell=_line(told, "shell"),
         emulator=emulator if sandbox is not None else None,
         cpus=tuple(_cpus(told.get("cpus", ""))),
+        cpus_allowed=_cpu_list(told.get("allowed", "")),
         memory_total_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
         storage_free_bytes=_free_bytes(told.get("space", "")),
@@ -124,6 +127,14 @@ def _cpus(text: str) -> Iterator[CpuFacts]:
             model=model,
             features=tuple((features or "").split()),
         )
+
+
+def _cpu_list(text: str) -> str | None:
+    """The CPUs that this shell may use; its jobs get no others."""
+    try:
+        return cpu_list(cpu_numbers(text.strip()))
+    except ValueError:
+        return None
 
 
 def _free_bytes(text: str) -> int | None:

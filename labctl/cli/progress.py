@@ -22,7 +22,9 @@ from rich.progress import (
 from rich.text import Text
 
 #: How often a step without a terminal says how far it is.
-PLAIN_INTERVAL_SECONDS = 15.0
+PLAIN_INTERVAL_SECONDS = 30.0
+#: A bar says that it is full at the end, and not when an estimate of the end was too early.
+_NEARLY = 0.99
 
 
 class Step:
@@ -39,10 +41,28 @@ class Step:
         """``done`` of ``total``, in any unit; ``note`` is a short remark."""
         self._total = total if total is not None else self._total
         self._view.bars.update(self._task, completed=done, total=self._total, note=escape(note))
-        now = time.monotonic()
-        if not self._view.live and now - self._said >= PLAIN_INTERVAL_SECONDS:
-            self._said = now
+        if self._is_due():
+            now = time.monotonic()
             self._view.say(f"{self._description}: {self._plain(done, now)} {note}".rstrip())
+
+    def clock(self, elapsed_s: float, remaining_s: float | None, note: str) -> None:
+        """A step that is measured in time: ``remaining_s`` None = nobody knows how long."""
+        total = None if remaining_s is None else elapsed_s + remaining_s
+        if total is not None:
+            self._view.bars.update(self._task, total=total)
+        shown = min(elapsed_s, _NEARLY * total) if total is not None else elapsed_s
+        self._view.bars.update(self._task, completed=shown, note=escape(note))
+        if self._is_due():
+            left = "" if not remaining_s else f", about {remaining_s:.0f} s left"
+            self._view.say(f"{self._description}: {elapsed_s:.0f} s, {note}{left}")
+
+    def _is_due(self) -> bool:
+        """Whether a line is due where there is no terminal."""
+        now = time.monotonic()
+        due = not self._view.live and now - self._said >= PLAIN_INTERVAL_SECONDS
+        if due:
+            self._said = now
+        return due
 
     def _plain(self, done: float, now: float) -> str:
         if not self._total or done <= 0:

@@ -10,15 +10,18 @@ from labctl.engines.base import (
     Settled,
     Tool,
 )
+from labctl.engines.headway import Headway, Seen
 from labctl.engines.registry import engine_names, engine_tools, make_engine
 
 __all__ = [
     "Engine",
     "EngineParameters",
+    "Headway",
     "Inputs",
     "MemoryNeed",
     "Passes",
     "RawOutput",
+    "Seen",
     "Settled",
     "Tool",
     "engine_names",

@@ -17,6 +17,7 @@ from labctl.config.command import ProgramSource
 from labctl.config.recipe import EngineChoice
 from labctl.config.wording import explain, path_text
 from labctl.config.yamlwords import Value
+from labctl.engines.headway import Headway, Seen, printed
 from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 
@@ -218,6 +219,14 @@ class Engine(ABC, Generic[P]):
             "dialect": tool.dialect,
             **parameters.model_dump(mode="json"),
         }
+
+    def headway(self, seen: Seen, parameters: P) -> Headway:  # noqa: ARG002 - others look at them
+        """How far a run is, for whoever waits for it; nothing is decided by it."""
+        return printed(seen)
+
+    def locks_memory(self, parameters: P) -> bool:  # noqa: ARG002 - nothing is locked
+        """Whether its program is told to lock memory, for which it needs the permission."""
+        return False
 
     @abstractmethod
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:

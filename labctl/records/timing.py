@@ -89,6 +89,9 @@ class TimingRecord(Record):
     program_version: str | None = Field(
         None, description="what the program says that it is: its source's revision comes first"
     )
+    memory_locked: bool | None = Field(
+        None, description="whether the weights were locked in memory; None = not asked for"
+    )
     tests: tuple[BenchTest, ...] = Field((), description="of a benchmark, each with its samples")
     measures: tuple[Measure, ...] = Field((), description="what has no field of its own here")
 

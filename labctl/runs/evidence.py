@@ -13,7 +13,7 @@ from labctl.records import (
     TimingRecord,
     TrialEvidence,
 )
-from labctl.units import size
+from labctl.units import duration, size
 
 #: CPUs that fell below this share of their highest frequency did not run at full speed.
 _SLOWED = 0.97
@@ -83,6 +83,14 @@ def steadiness(evidence: TrialEvidence | None, facts: BoardFacts) -> tuple[Check
         detail = f"{evidence.steal_share:.1%} of one CPU stolen"
         found.append(Check(name="steal", ok=evidence.steal_share <= STOLEN, detail=detail))
     return tuple(found)
+
+
+def awake(job: JobStatus | None) -> tuple[Check, ...]:
+    """A board that slept meanwhile: its clock stood still, and what it measured is too short."""
+    slept = job.suspended_ns if job else None
+    if not slept:
+        return ()
+    return (Check(name="awake", ok=False, detail=f"the board slept for {duration(slept)}"),)
 
 
 def _reached_less(evidence: TrialEvidence) -> bool:

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from labctl.board import LINK_LOSSES, BoardAgent, JobProgress, JobSpec, JobState, Started
+from labctl.board import LINK_LOSSES, BoardAgent, JobSpec, JobState, Started
 from labctl.board.job import TELEMETRY
 from labctl.board.power import Meter
-from labctl.engines import Engine, Inputs, RawOutput, Tool
+from labctl.config.scheduling import Scheduling
+from labctl.engines import Engine, EngineParameters, Inputs, RawOutput, Tool
 from labctl.errors import BoardError, BoardRebooted, InfraError, ProgramTimeout
 from labctl.files import host_writes
 from labctl.records import (
@@ -33,10 +34,11 @@ from labctl.records import (
 )
 from labctl.retry import retry_infra
 from labctl.runs.clock import RunClock
-from labctl.runs.evidence import evidence_of, steadiness
+from labctl.runs.evidence import awake, evidence_of, steadiness
 from labctl.runs.explain import explain
 from labctl.runs.journal import Attempt
 from labctl.runs.limits import timed_out
+from labctl.runs.live import GETTING_READY, TrialProgress, trial_progress
 from labctl.runs.metering import Metering
 from labctl.runs.plan import PlannedTrial
 from labctl.runs.planning import Foresight
@@ -74,6 +76,8 @@ class Bench:
     on_link_loss: Callable[[InfraError], None]
     #: The same for all trials, and of what makes two records unlike: which build, which prompt.
     conditions: Mapping[str, JsonValue] = field(default_factory=dict)
+    #: Which CPUs a job gets, and its priority.
+    scheduling: Scheduling = field(default_factory=Scheduling)
     #: The recipe's files by name: where they are on the board.
     files: Mapping[str, str] = field(default_factory=dict)
     #: Waits, so many seconds at most, until the board is in the state that the recipe asks for.
@@ -99,7 +103,7 @@ def run_trial(
     *,
     clock: RunClock,
     folder: Path,
-    on_progress: Callable[[JobProgress], None],
+    on_progress: Callable[[TrialProgress], None],
 ) -> tuple[TrialRecord, Exception | None]:
     """Run one trial on the board, or go on with what an earlier controller began.
 
@@ -178,7 +182,7 @@ class _Measurement:
     checks: tuple[Check, ...] = ()
 
     def measure(
-        self, clock: RunClock, folder: Path, on_progress: Callable[[JobProgress], None]
+        self, clock: RunClock, folder: Path, on_progress: Callable[[TrialProgress], None]
     ) -> None:
         bench, engine = self.bench, self.bench.engine
         model = bench.models[self.trial.variant.model_key]
@@ -189,7 +193,7 @@ class _Measurement:
         with host_writes(folder):
             folder.mkdir(parents=True, exist_ok=True)
         try:
-            job = self._on_board(clock, folder, on_progress)
+            job = self._on_board(clock, folder, parameters, on_progress)
         except KeyboardInterrupt:
             leave_quiet(bench, self.attempt)
             raise
@@ -204,19 +208,22 @@ class _Measurement:
             *engine.checks(self.timing, parameters),
             *((built,) if built else ()),
             *steadiness(self.evidence, bench.facts),
+            *awake(self.job),
         )
 
     def _on_board(
         self,
         clock: RunClock,
         folder: Path,
-        on_progress: Callable[[JobProgress], None],
+        parameters: EngineParameters,
+        on_progress: Callable[[TrialProgress], None],
     ) -> JobStatus:
         bench, agent = self.bench, self.bench.agent
         # The agent compares epochs, and two controllers that took the board in the same moment can
         # have the same one: whose the board is, is asked before and after.
         _again(bench, bench.check_lease)
         if not self.attempt.open:  # else it is under way
+            on_progress(GETTING_READY)
             began = time.monotonic_ns()
             longest = clock.longest_wait(self.trial)
             self.surroundings = _again(bench, lambda: bench.ready(longest))
@@ -228,10 +235,13 @@ class _Measurement:
             timeout_s=self.limit.seconds,
             epoch=bench.epoch,
             lease_path=bench.lease_path,
+            cpus=bench.scheduling.cpus,
+            nice=bench.scheduling.nice or 0,
+            memlock=bench.engine.locks_memory(parameters),
         )
         self.metering = Metering(bench.meter, folder, lambda: agent.poll(spec.directory).mono_ns)
         with self.metering:
-            self.job = job = self._run_job(spec, on_progress)
+            self.job = job = self._run_job(spec, parameters, on_progress)
         agent.collect(
             spec.directory,
             folder,
@@ -245,7 +255,8 @@ class _Measurement:
     def _run_job(
         self,
         spec: JobSpec,
-        on_progress: Callable[[JobProgress], None],
+        parameters: EngineParameters,
+        on_progress: Callable[[TrialProgress], None],
     ) -> JobStatus:
         bench = self.bench
         started = bench.agent.start(
@@ -257,11 +268,17 @@ class _Measurement:
         if wrong := _not_the_board(bench.facts, started):
             leave_quiet(bench, self.attempt)
             raise wrong
+        # As they are, whether asked for or not: they make records unlike.
+        self.conditions |= {"cpus": started.cpus, "nice": started.nice}
+        if spec.memlock:
+            self.conditions["memlock_bytes"] = started.memlock_bytes
         return bench.agent.wait(
             started,
             timeout_s=spec.timeout_s,
             reattach_s=bench.reattach_seconds,
-            on_progress=on_progress,
+            on_progress=lambda look: on_progress(
+                trial_progress(bench.engine, parameters, started, look)
+            ),
             on_link_loss=bench.on_link_loss,
         )
 

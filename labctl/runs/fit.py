@@ -9,6 +9,7 @@ from labctl.records import BoardFacts
 from labctl.runs.predict import Work, predictions
 from labctl.runs.prepare import Prepared
 from labctl.runs.rates import Rates
+from labctl.runs.scheduling import as_scheduled
 from labctl.units import duration, size
 
 
@@ -63,9 +64,13 @@ class Fit:
 
 
 def settled_variants(prepared: Prepared, facts: BoardFacts) -> tuple[list[Variant], list[str]]:
-    """The variants with every open parameter decided, and what was decided."""
+    """The variants with every open parameter decided, and what was decided.
+
+    Raises ConfigError when the board does not have the CPUs that the recipe asks for.
+    """
     variants: list[Variant] = []
     notes: list[str] = []
+    facts = as_scheduled(prepared.recipe, facts)
     for variant in prepared.recipe.variants():
         settled = prepared.engine.settle(
             prepared.engine.parameters(variant.parameters),

@@ -1,8 +1,8 @@
 """Who is told how a run goes."""
 
-from labctl.board import JobProgress
 from labctl.errors import InfraError
 from labctl.records import TrialRecord
+from labctl.runs.live import TrialProgress
 from labctl.runs.plan import PlannedTrial
 
 
@@ -18,7 +18,7 @@ class Observer:
     def trial_started(self, trial: PlannedTrial, total: int, expected_s: float | None) -> None:
         """A trial begins; ``total`` are planned; the last one like it took ``expected_s``."""
 
-    def trial_progress(self, progress: JobProgress) -> None:
+    def trial_progress(self, progress: TrialProgress) -> None:
         """The board was asked how the trial stands: every few seconds."""
 
     def link_lost(self, error: InfraError) -> None:

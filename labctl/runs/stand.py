@@ -58,6 +58,7 @@ class Stand:
             reattach_seconds=prepared.recipe.timeouts.reattach or REATTACH_SECONDS,
             on_link_loss=self.observer.link_lost,
             conditions={**prepared.conditions, **self.conditions.unlike},
+            scheduling=prepared.recipe.scheduling,
             ready=partial(self.conditions.ready, mine=partial(session.leases.check, lease)),
             files={name: self.paths[item.sha256] for name, item in prepared.files.items()},
             foresight=foresight,

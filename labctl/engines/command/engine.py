@@ -29,6 +29,7 @@ from labctl.engines.command.arguments import (
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import FIELDS, UNITS
 from labctl.engines.command.reading import read
+from labctl.engines.headway import RUNNING, Headway, Seen, generated
 from labctl.engines.outcome import diagnose_outcome
 from labctl.errors import ConfigError, LabctlError, ProgramFailed
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
@@ -172,6 +173,16 @@ class Command(Engine[CommandParameters]):
                 details=tail.strip() or None,
             )
         return None
+
+    @override
+    def headway(self, seen: Seen, parameters: CommandParameters) -> Headway:
+        """Tokens where they show."""
+        if self.tokens is None:
+            return super().headway(seen, parameters)
+        stream = seen.stdout if self.tokens.stream == "stdout" else seen.stderr
+        count = stream.lines if self.tokens.each == "line" else stream.pieces
+        asked = getattr(parameters, TOKENS, None)
+        return generated(stream, count, asked, RUNNING)
 
     @override
     def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:

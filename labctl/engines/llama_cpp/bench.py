@@ -20,6 +20,7 @@ from labctl.engines.base import (
     Settled,
     Tool,
 )
+from labctl.engines.headway import RUNNING, Headway, Seen
 from labctl.engines.llama_cpp import failures, programs
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaBenchParameters
@@ -98,6 +99,11 @@ class LlamaBench(Engine[LlamaBenchParameters]):
                 hint="use a newer version, or set repack: true if the copies fit in memory",
             )
         return [*argv, "-mmp", "1" if parameters.mmap else "0"]
+
+    def headway(self, seen: Seen, parameters: LlamaBenchParameters) -> Headway:
+        """A line for each test that is done."""
+        tests = (parameters.prompt_tokens > 0) + (parameters.tokens > 0)
+        return Headway(RUNNING, min(seen.stdout.lines, tests), tests, "tests")
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """What its last words and the job's end mean."""

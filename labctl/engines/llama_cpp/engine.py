@@ -12,12 +12,16 @@ from labctl.engines.base import (
     Settled,
     Tool,
 )
+from labctl.engines.headway import LOADING, PROMPT, Headway, Seen, generated
 from labctl.engines.llama_cpp import failures, programs, timing
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
 from labctl.engines.llama_cpp.settling import settle
 from labctl.errors import LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
+
+#: The last line before the prompt is read, in all versions (``tools/completion/completion.cpp``).
+_GENERATE = "generate: n_ctx = "
 
 
 class LlamaCpp(Engine[LlamaCppParameters]):
@@ -51,6 +55,15 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     def command(self, tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list[str]:
         """The prompt's bytes arrive as they are: no escapes, no chat template, no echo."""
         return programs.complete(tool, parameters, inputs)
+
+    def headway(self, seen: Seen, parameters: LlamaCppParameters) -> Headway:
+        """Each piece of stdout is a token; it says `generate:` when model and context are ready."""
+        before = PROMPT if _GENERATE in seen.stderr_end else LOADING
+        return generated(seen.stdout, seen.stdout.pieces, parameters.tokens, before)
+
+    def locks_memory(self, parameters: LlamaCppParameters) -> bool:
+        """With ``--mlock``."""
+        return parameters.mlock
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """What llama.cpp's last words and the job's end mean."""

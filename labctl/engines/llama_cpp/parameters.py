@@ -71,6 +71,11 @@ class LlamaCppParameters(TimedParameters):
         default=True,
         description="go on past the end of the text, so that exactly `tokens` are generated",
     )
+    mlock: bool = Field(
+        default=False,
+        description="lock the weights in memory (--mlock, -lm mmap+mlock) as far as the board"
+        " permits; the check `mlock` tells whether they were",
+    )
 
     @model_validator(mode="after")
     def _room_for_the_tokens(self) -> Self:

@@ -30,12 +30,14 @@ class Dialect:
     name: str
     program: str
     flags: tuple[str, ...]
+    #: Locks the weights in memory.
+    lock: tuple[str, ...]
 
 
 #: Best first. ``-fit off``: newer versions shrink the context by themselves otherwise.
 COMPLETIONS = (
-    Dialect("completion", "llama-completion", ("-fit", "off")),
-    Dialect("classic", "llama-cli", ()),
+    Dialect("completion", "llama-completion", ("-fit", "off"), ("-lm", "mmap+mlock")),
+    Dialect("classic", "llama-cli", (), ("--mlock",)),
 )
 
 #: The same in every version.
@@ -108,6 +110,8 @@ def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list
         argv.append("--ignore-eos")
     if parameters.repack is False:
         argv.append("--no-repack")
+    if parameters.mlock:
+        argv += dialect.lock
     return [*argv, "-p", inputs.prompt]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from labctl.engines.base import MemoryNeed, Settled
-from labctl.engines.llama_cpp.parameters import LlamaParameters, TimedParameters
+from labctl.engines.llama_cpp.parameters import LlamaCppParameters, LlamaParameters, TimedParameters
 from labctl.records import BoardFacts, ModelIdentity
 
 P = TypeVar("P", bound=LlamaParameters)
@@ -40,4 +40,10 @@ def settle(
         decided["warmup"] = fits
         if not fits:
             notes.append(f"{model.key}: no warm-up pass, the weights do not fit in memory")
+    if isinstance(parameters, LlamaCppParameters) and parameters.mlock and available is not None:
+        need = need_of(parameters.model_copy(update=decided), model)
+        if need.total_bytes > available:
+            notes.append(
+                f"{model.key}: more is to be locked than the free memory: it may be killed"
+            )
     return Settled(parameters.model_copy(update=decided), tuple(notes))

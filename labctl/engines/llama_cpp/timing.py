@@ -1,5 +1,7 @@
 """Performance lines and timeline brought together in one record."""
 
+import re
+
 from labctl.engines.base import RawOutput
 from labctl.engines.llama_cpp.arrivals import Arrivals, find_arrivals
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
@@ -14,6 +16,8 @@ from labctl.records.timing import StopReason
 SPAN_TOLERANCE = 0.02
 #: Faster tokens merge into chunks.
 SPAN_LEAST_TOKEN_NS = 5_000_000
+#: ``src/llama-mmap.cpp``; a success is not told.
+_NOT_LOCKED = re.compile(rb"warning: (failed to mlock|mlock not supported|failed to VirtualLock)")
 
 
 def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
@@ -50,6 +54,7 @@ def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
         mean_ns=times.mean_ns,
         tokens_per_second=times.per_second,
         span=_span_check(perf, times.span_ns, warmup=parameters.warmup is not False),
+        memory_locked=_NOT_LOCKED.search(raw.stderr) is None if parameters.mlock else None,
     )
 
 
@@ -66,14 +71,24 @@ def checks(timing: TimingRecord, parameters: LlamaCppParameters) -> tuple[Check,
         ok=timing.arrivals == timing.generated_tokens,
         detail=f"{timing.arrivals} arrivals for {timing.generated_tokens} tokens",
     )
+    return count, seen, _span(timing), *_locked(timing)
+
+
+def _span(timing: TimingRecord) -> Check:
     if timing.span is None:
-        return count, seen, Check(name="span", ok=None, detail="fewer than two tokens")
-    span = Check(
+        return Check(name="span", ok=None, detail="fewer than two tokens")
+    return Check(
         name="span",
         ok=timing.span.within if timing.span.applies else None,
         detail=f"timeline / (total - prompt eval) = {timing.span.ratio:.4f}",
     )
-    return count, seen, span
+
+
+def _locked(timing: TimingRecord) -> tuple[Check, ...]:
+    if timing.memory_locked is None:
+        return ()
+    detail = "no word of the contrary" if timing.memory_locked else "the board did not permit all"
+    return (Check(name="mlock", ok=timing.memory_locked, detail=detail),)
 
 
 def _stop_reason(parameters: LlamaCppParameters, perf: Perf, arrivals: Arrivals) -> StopReason:

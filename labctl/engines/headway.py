@@ -1,0 +1,58 @@
+"""How far a program is while it runs, from what it has printed so far. For people alone."""
+
+from dataclasses import dataclass
+
+from labctl.records import StreamSoFar
+
+#: Names of the parts of a run that engines tell apart.
+LOADING, PROMPT, GENERATING, RUNNING = "loading", "reading the prompt", "generating", "running"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What both streams have by now; ``stderr_end`` is the end of standard error as text."""
+
+    stdout: StreamSoFar
+    stderr: StreamSoFar
+    stderr_end: str = ""
+
+
+@dataclass(frozen=True)
+class Headway:
+    """``done`` things of ``total`` (None: nobody knows), made between two moments of the board."""
+
+    phase: str
+    done: int
+    total: int | None
+    unit: str
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+    @property
+    def per_second(self) -> float | None:
+        """The rate from the first to the last of them; None before there are two."""
+        if self.first_ns is None or self.last_ns is None or self.last_ns <= self.first_ns:
+            return None
+        return (self.done - 1) * 1e9 / (self.last_ns - self.first_ns) if self.done > 1 else None
+
+    def remaining_s(self, now_ns: int) -> float | None:
+        """How long the rest takes at that rate, by the board's clock; None where it is unknown."""
+        rate = self.per_second
+        if rate is None or self.total is None or self.last_ns is None:
+            return None
+        return max(0.0, (self.total - self.done) / rate - (now_ns - self.last_ns) / 1e9)
+
+
+def printed(seen: Seen) -> Headway:
+    """Of a program of which nothing else is known: how much it has printed."""
+    stream = seen.stdout if seen.stdout.bytes else seen.stderr
+    if stream.lines:
+        return Headway(RUNNING, stream.lines, None, "lines", stream.first_ns, stream.last_ns)
+    return Headway(RUNNING, stream.bytes, None, "bytes")
+
+
+def generated(stream: StreamSoFar, count: int, asked: int | None, before: str) -> Headway:
+    """Of a program that shows each token: ``count`` so far; ``before`` is the phase without any."""
+    done = count if asked is None else min(count, asked)
+    phase = GENERATING if done else before
+    return Headway(phase, done, asked, "tokens", stream.first_ns, stream.last_ns)

@@ -1,0 +1,53 @@
+"""What is told of a trial while it runs, from what its board has on disk: nothing is measured."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from labctl.board import JobProgress, JobState, Started
+from labctl.engines import Engine, EngineParameters, Seen
+
+
+@dataclass(frozen=True)
+class TrialProgress:
+    """A trial under way. ``None`` = not known, or not told by the board.
+
+    ``done`` of ``total`` in ``unit`` (tokens, lines, bytes); ``remaining_s`` is what is left of
+    them at the rate so far. ``elapsed_s`` is by the board's clock.
+    """
+
+    phase: str
+    elapsed_s: float | None = None
+    done: int | None = None
+    total: int | None = None
+    unit: str = ""
+    per_second: float | None = None
+    temperature_mc: int | None = None
+    remaining_s: float | None = None
+
+
+#: Before the program starts, and after its end.
+GETTING_READY = TrialProgress("getting the board ready")
+FETCHING = TrialProgress("fetching what it printed")
+
+
+def trial_progress(
+    engine: Engine[Any], parameters: EngineParameters, started: Started, look: JobProgress
+) -> TrialProgress:
+    """What a look at a job says of its trial."""
+    if look.state is not JobState.RUNNING:
+        return FETCHING
+    elapsed_s = (look.mono_ns - started.start_mono_ns) / 1e9
+    sample = look.sample
+    if sample is None or sample.stdout is None or sample.stderr is None:
+        return TrialProgress("started", elapsed_s)
+    headway = engine.headway(Seen(sample.stdout, sample.stderr, look.stderr_end or ""), parameters)
+    return TrialProgress(
+        phase=headway.phase,
+        elapsed_s=elapsed_s,
+        done=headway.done,
+        total=headway.total,
+        unit=headway.unit,
+        per_second=headway.per_second,
+        temperature_mc=sample.hottest_mc,
+        remaining_s=headway.remaining_s(look.mono_ns),
+    )
