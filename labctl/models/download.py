@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from labctl.files import cache_dir, host_writes, locked, publish
 from labctl.gguf import file_sha256
 from labctl.models.progress import Progress
 from labctl.retry import retry_infra
+from labctl.units import size
 
 CONNECT_SECONDS = 15.0
 #: The longest silence in the middle of a file.
@@ -23,6 +26,8 @@ READ_SECONDS = 60.0
 PATIENCE_SECONDS = 120.0
 #: What of a block had come when the line broke is lost with it.
 _BLOCK_BYTES = 1 << 16
+#: Of a file's name: the end, which has the suffix.
+_LONGEST_NAME = 120
 _WHOLE_SECONDS = 12 * 3600.0
 _PARTIAL, _OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _RANGE = 206, 200, 401, 403, 404, 416
 _SERVER_TROUBLE = 500
@@ -47,7 +52,7 @@ def fetch_file(
     A download that broke off, or whose labctl was killed, goes on where it ended.
     Raises ConfigError (no such file, no access), IntegrityError (other bytes), HostError.
     """
-    name = PurePosixPath(unquote(urlsplit(address).path)).name or "model.gguf"
+    name = _file_name(address)
     folder = cache_dir() / "models" / sha256
     with locked(folder.with_name(f".{sha256}.lock"), timeout=_WHOLE_SECONDS):
         if present := cached(sha256):
@@ -56,6 +61,7 @@ def fetch_file(
         with host_writes(part):
             folder.mkdir(parents=True, exist_ok=True)
         download = _Download(key, address, part, size_bytes, dict(headers or {}), progress)
+        _refuse_full_disk(key, part, download.done, size_bytes)
         resumed = part.exists()
         try:
             download.run(sha256)
@@ -66,6 +72,27 @@ def fetch_file(
             download.run(sha256)
         publish(part, folder / name)
     return folder / name
+
+
+def _file_name(address: str) -> str:
+    """What a file is called at an address, fit for a name in a folder and on a terminal."""
+    name = PurePosixPath(unquote(urlsplit(address).path)).name
+    name = re.sub(r"[^\w.+=@,()-]+", "_", name).lstrip(".")[-_LONGEST_NAME:]
+    return name or "model.gguf"
+
+
+def _refuse_full_disk(key: str, part: Path, done: int, size_bytes: int | None) -> None:
+    """Before the first byte. Raises HostError."""
+    if size_bytes is None:
+        return
+    with host_writes(part):
+        free = shutil.disk_usage(part.parent).free
+    if free < size_bytes - done:
+        raise HostError(
+            f"no space for the model {key!r}: {size(size_bytes - done)} have to be fetched,"
+            f" {part.parents[1]} has {size(free)}",
+            hint="free some space, or set LABCTL_CACHE to a folder on another disk",
+        )
 
 
 def cached(sha256: str) -> Path | None:
@@ -125,13 +152,22 @@ class _Download:
             refuse(answer, self.key, self.address)
             # A server that knows no ranges sends all of it again.
             done = done if answer.status_code == _PARTIAL else 0
+            begins = answer.headers.get("Content-Range", f"bytes {done}-")
+            if done and not begins.startswith(f"bytes {done}-"):
+                raise HostError(
+                    f"{self.address} sends {begins!r} when asked for what is after {done}"
+                )
             length = answer.headers.get("Content-Length", "")
-            total = done + int(length) if length.isdigit() else self.size_bytes
+            total = self.size_bytes
+            if total is None and length.isdigit():
+                total = done + int(length)
             with host_writes(self.part), self.part.open("ab") as file:
                 os.ftruncate(file.fileno(), done)
                 for block in _blocks(answer, self.address):
                     file.write(block)
                     done += len(block)
+                    if self.size_bytes is not None and done > self.size_bytes:
+                        break  # it could go on for ever; the hash tells that it is another file
                     self.progress(f"fetch {self.part.name[1:-5]}", done, total)
         if total is not None and done < total:
             raise Unreachable(f"{self.address} broke off after {done} of {total} bytes")

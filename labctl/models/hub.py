@@ -8,9 +8,10 @@ Hugging Face answers a HEAD of ``/REPO/resolve/REVISION/FILE`` with the headers 
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urljoin, urlsplit
 
 import requests
 
@@ -23,6 +24,7 @@ from labctl.retry import retry_infra
 
 #: How long a hub is asked again that does not answer.
 _LOOK_UP_SECONDS = 10.0
+_MOST_RENAMES = 5
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -76,9 +78,7 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
     token = os.environ.get("HF_TOKEN")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     address = _file_address(endpoint, source, commit or source.revision or "main")
-    with asked("HEAD", address, headers | {"Accept-Encoding": "identity"}, follow=False) as answer:
-        refuse(answer, key, address)
-        told = answer.headers
+    told = _head(key, address, headers)
     digest = told.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
     size = told.get("X-Linked-Size", "")
     if not _SHA256.fullmatch(digest) or not size.isdigit():
@@ -92,6 +92,23 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
     else:
         pinned = None
     return HubFile(address, digest, int(size), pinned, headers)
+
+
+def _head(key: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
+    """What the hub itself says of a file.
+
+    A repository that was renamed is a redirect on the hub; any other leads to the storage of the
+    file, which does not know its hash.
+    """
+    for _ in range(_MOST_RENAMES):
+        asking = headers | {"Accept-Encoding": "identity"}
+        with asked("HEAD", address, asking, follow=False) as answer:
+            refuse(answer, key, address)
+            place = answer.headers.get("Location", "")
+            if "X-Linked-Etag" in answer.headers or not place or urlsplit(place).netloc:
+                return answer.headers
+            address = urljoin(address, place)
+    raise HostError(f"{address} leads in circles")
 
 
 def _modelscope(key: str, source: HubModel, commit: str | None) -> HubFile:

@@ -75,6 +75,12 @@ class ModelsLock:
                 f" {found.sha256}, not {known.sha256}",
                 hint=f"bring the old file back, or accept the new one: labctl models unlock {key}",
             )
+        if known.size_bytes != found.size_bytes:
+            raise ConfigError(
+                f"{self.path} says {known.size_bytes} bytes of {reference}, whose SHA-256 it has"
+                f" right: the file has {found.size_bytes}",
+                hint="the file is labctl's: undo what was changed in it by hand",
+            )
 
     def drop(self, references: Iterable[str]) -> list[str]:
         """Forget entries; those that were there. Raises HostError."""

@@ -84,7 +84,11 @@ class _Resolving:
             path, commit = self._from_hub(key, source.hub, self._lock.get(name))
         elif source.url is not None:
             address, digest = source.url.address, source.url.sha256
-            path = fetch_file(key, address, sha256=digest, progress=self._progress)
+            known = self._lock.get(name)
+            expected = known.size_bytes if known and known.sha256 == digest else None
+            path = fetch_file(
+                key, address, sha256=digest, size_bytes=expected, progress=self._progress
+            )
         elif source.pypi is not None:
             path = pypi.fetch(key, source.pypi, self._progress)
         else:

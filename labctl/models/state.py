@@ -16,7 +16,8 @@ from labctl.models.references import reference
 
 @dataclass(frozen=True)
 class ModelState:
-    """One model. ``reference`` is None while its base is unknown, ``path`` while it is not here."""
+    """One model. ``path`` is None while it is not here, ``reference`` while what it is made from is
+    unknown: its base or its importance matrix."""
 
     name: str
     source: ModelSource
@@ -55,7 +56,8 @@ def _state(
         return ModelState(name, source, inner.reference, inner.locked, inner.path)
     if source.derive is not None:
         base = _state(source.derive.source, sources, lab_root, lock)
-        if base.locked is None:
+        matrix = source.derive.imatrix
+        if base.locked is None or (matrix and not (lab_root / matrix).is_file()):
             return ModelState(name, source, None, None, None)
         derivation = Derivation.of(source.derive, base.locked.sha256, lab_root)
         known = lock.get(derivation.reference)

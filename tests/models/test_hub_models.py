@@ -14,6 +14,7 @@ from tiny_gguf import write_tiny_gguf
 from labctl.config.models import ModelSource
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.models import ModelFile, ModelsLock, Quantizer, download, hub, parse_reference, resolve
+from labctl.models.progress import silent
 
 COMMIT = "c" * 40
 
@@ -28,6 +29,8 @@ class Hub(ThreadingHTTPServer):
         self.content = content
         self.cut_after: int | None = None
         self.ranges = True
+        self.renamed = False
+        self.begins: int | None = None
         self.status = 200
         self.requests: list[tuple[str, str, str | None]] = []
 
@@ -48,6 +51,11 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self.note()
+        if self.server.renamed and "/old/" in self.path:
+            self.send_response(307)
+            self.send_header("Location", self.path.replace("/old/", "/new/"))
+            self.end_headers()
+            return
         self.send_response(302 if self.server.status == 200 else self.server.status)
         self.send_header("X-Repo-Commit", COMMIT)
         self.send_header("X-Linked-Etag", f'"{self.server.sha256}"')
@@ -75,10 +83,13 @@ class Answers(BaseHTTPRequestHandler):
             if begin >= len(self.server.content):
                 self.answer(b"", 416)
                 return
-        self.answer(self.server.content[begin:], status)
+            begin = begin if self.server.begins is None else self.server.begins
+        self.answer(self.server.content[begin:], status, begin)
 
-    def answer(self, body: bytes, status: int) -> None:
+    def answer(self, body: bytes, status: int, begin: int = 0) -> None:
         self.send_response(status)
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {begin}-{begin + len(body) - 1}/*")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         cut, self.server.cut_after = self.server.cut_after, None
@@ -169,6 +180,15 @@ def test_a_server_without_ranges_starts_again(site: Hub, tmp_path: Path) -> None
     assert get(tmp_path, source).path.read_bytes() == site.content
 
 
+def test_another_range_than_asked_for_is_not_appended(site: Hub, tmp_path: Path) -> None:
+    site.cut_after, site.begins = 100_000, 17
+    source = {"url": {"address": f"{site.address}/t.gguf", "sha256": site.sha256}}
+    with pytest.raises(HostError, match=r"sends 'bytes 17-"):
+        get(tmp_path, source)
+    site.begins = None
+    assert get(tmp_path, source).path.read_bytes() == site.content
+
+
 def test_what_an_earlier_file_left_is_not_believed(site: Hub, tmp_path: Path) -> None:
     part = tmp_path / "cache" / "models" / site.sha256 / ".t.gguf.part"
     part.parent.mkdir(parents=True)
@@ -214,6 +234,74 @@ def test_offline_says_what_to_do(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(HostError, match="HF_HUB_OFFLINE"):
         get(tmp_path, HUGGING_FACE)
+
+
+def test_a_renamed_repository_is_followed_on_the_hub(site: Hub, tmp_path: Path) -> None:
+    site.renamed = True
+    model = get(tmp_path, {"hub": {"repository": "old/tiny", "file": "tiny-F32.gguf"}})
+    assert model.path.read_bytes() == site.content
+    assert [path.split("/")[1] for method, path, _ in site.requests if method == "HEAD"] == [
+        "old",
+        "new",
+    ]
+
+
+def test_a_file_that_does_not_end_fills_no_disk(site: Hub, tmp_path: Path) -> None:
+    """The hub says how long it is; what comes behind that is not even read."""
+    found = hub.HubFile(f"{site.address}/t.gguf", "0" * 64, 70_000, None, {})
+    source = ModelSource.model_validate(HUGGING_FACE).hub
+    assert source is not None
+    with pytest.raises(IntegrityError, match=r"not the file asked for: 131072 bytes"):
+        hub.fetch("tiny", source, found, silent)
+
+
+def test_what_does_not_fit_on_this_host_is_told_before_the_first_byte(
+    site: Hub, tmp_path: Path
+) -> None:
+    found = hub.HubFile(f"{site.address}/t.gguf", "0" * 64, 1 << 60, None, {})
+    source = ModelSource.model_validate(HUGGING_FACE).hub
+    assert source is not None
+    with pytest.raises(HostError, match=r"no space for the model 'tiny': 1152921505 GB have to"):
+        hub.fetch("tiny", source, found, silent)
+    assert site.requests == []
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/a%00b%1b%5B31m%0A.gguf", "a_b_31m_.gguf"),
+        ("/%2e%2e", "model.gguf"),
+        ("/.hidden.gguf", "hidden.gguf"),
+        ("/" + "long" * 100 + ".gguf", ("long" * 100 + ".gguf")[-120:]),
+        ("/", "model.gguf"),
+    ],
+)
+def test_hostile_names_of_files_become_harmless(
+    site: Hub, tmp_path: Path, path: str, name: str
+) -> None:
+    source = {"url": {"address": f"{site.address}{path}", "sha256": site.sha256}}
+    model = get(tmp_path, source)
+    assert model.path.name == name
+    asked = len(site.requests)
+    assert get(tmp_path, source) == model
+    assert len(site.requests) == asked
+
+
+def test_a_lock_file_that_was_edited_by_hand(site: Hub, tmp_path: Path) -> None:
+    get(tmp_path, HUGGING_FACE)
+    lock = tmp_path / "lab" / "models.lock.yaml"
+    whole = lock.read_text()
+    lock.write_text(whole.replace(f"size_bytes: {len(site.content)}", "size_bytes: 7"))
+    with pytest.raises(ConfigError, match=r"says 7 bytes of hf:.*: the file has"):
+        get(tmp_path, HUGGING_FACE)
+    for wrong, words in (
+        (whole.replace(site.sha256, "no hash"), "models.lock.yaml"),
+        ("<<<<<<< ours\n" + whole, "models.lock.yaml"),
+        (whole.replace(site.sha256, "f" * 64), "is not what"),
+    ):
+        lock.write_text(wrong)
+        with pytest.raises(ConfigError, match=words):
+            get(tmp_path, HUGGING_FACE)
 
 
 def test_a_file_that_modelscope_does_not_have_names_what_it_has(site: Hub, tmp_path: Path) -> None:
