@@ -20,10 +20,6 @@ _SIGNALS: dict[int, tuple[str, str]] = {
         "an instruction that this CPU does not have",
         "it was built for another CPU: build it for the board's target",
     ),
-    signal.SIGKILL: (
-        "most likely by the kernel, because memory ran out",
-        "use a smaller model or context",
-    ),
     signal.SIGINT: ("it was interrupted", "run the trial again"),
     signal.SIGTERM: ("it was told to end from outside", "run the trial again"),
 }
@@ -92,6 +88,19 @@ def _died(job: JobStatus, program: str, details: str | None) -> ProgramFailed:
         return ProgramFailed(f"{program} ended with status {job.exit_status}", details=details)
     known = number in {member.value for member in signal.Signals}
     name = signal.Signals(number).name if known else f"signal {number}"
-    reason, hint = _SIGNALS.get(number, (None, None))
+    reason, hint = _killed(job) if number == signal.SIGKILL else _SIGNALS.get(number, (None, None))
     message = f"{program} was killed by {name}" + (f": {reason}" if reason else "")
     return ProgramFailed(message, hint=hint, details=details)
+
+
+def _killed(job: JobStatus) -> tuple[str, str]:
+    """Who sent SIGKILL, as far as the kernel tells; what the agent kills has other outcomes."""
+    smaller = "use a smaller model or context"
+    if job.oom_kills is None:
+        return "most likely by the kernel, because memory ran out", smaller
+    if job.oom_kills > 0:
+        return "by the kernel, because memory ran out", smaller
+    return (
+        "not by the kernel, which counted no kill for want of memory",
+        "does the board have a killer of its own for want of memory? Then use a smaller model",
+    )

@@ -91,6 +91,19 @@ def test_signals_told_by_the_agent(signal: int, name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kills", "message"),
+    [
+        (None, "most likely by the kernel, because memory ran out"),
+        (1, "SIGKILL: by the kernel, because memory ran out"),
+        (0, "not by the kernel, which counted no kill"),
+    ],
+)
+def test_what_the_kernel_counted_tells_who_killed(kills: int | None, message: str) -> None:
+    error = ENGINE.diagnose(job(signal=9).model_copy(update={"oom_kills": kills}), said(""))
+    assert message in str(error)
+
+
+@pytest.mark.parametrize(
     ("outcome", "kind", "message"),
     [
         ("timeout", ProgramTimeout, "stopped after 90 s"),
