@@ -1,0 +1,97 @@
+"""Heat, want of memory and stolen time in whole runs: in the records, in the table, in words."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from agent_builds import native_agent
+from bare_board import TARGET, BareBoard
+from labs import LabUnderTest, said, write_devices
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
+
+RECIPE = f"""\
+name: ticking
+target: {TARGET}
+engine:
+  name: command
+  program: {{file: tools/tick}}
+  arguments: []
+  tokens: {{stream: stdout, each: line}}
+models: {{none: {{file: tools/tick}}}}
+repeats: 2
+max_time: 5m
+"""
+#: Ten tokens a second, for as long that the telemetry has several samples of it.
+TICK = "#!/bin/sh\nn=0; while [ $n -lt 40 ]; do sleep 0.1; echo token $n; n=$((n + 1)); done\n"
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> BareBoard:
+    return BareBoard(tmp_path / "board")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, private_state: Path, board: BareBoard) -> Iterator[LabUnderTest]:
+    """A lab with a program that ticks, and a board that is nothing but a board."""
+    native_agent()
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "tick").write_text(TICK)
+    with board.served() as served:
+        write_devices(tmp_path, served.address, served.workdir, target=TARGET)
+        yield LabUnderTest(tmp_path, served)
+
+
+def steal(board: BareBoard) -> None:
+    board.stolen = 0.5
+
+
+def leave_no_memory(board: BareBoard) -> None:
+    board.leave_memory(30_000)
+
+
+@pytest.mark.parametrize(
+    ("happens", "check", "detail"),
+    [
+        (BareBoard.throttle, "frequency", "816 to 1992 MHz, up to 95 °C"),
+        (leave_no_memory, "memory", "30.7 MB of 2.05 GB was available at the least"),
+        (steal, "steal", "of one CPU stolen"),
+    ],
+    ids=["throttling", "low memory", "stolen time"],
+)
+def test_what_happens_to_a_board_in_mid_run_is_told(
+    lab: LabUnderTest,
+    board: BareBoard,
+    happens: Callable[[BareBoard], None],
+    check: str,
+    detail: str,
+) -> None:
+    running = lab.start("run", lab.recipe(RECIPE, "ticking"), "--json")
+    running.waiting_for(lambda: lab.is_under_way(2))
+    happens(board)
+    done = running.finish()
+    assert done.exit_status == 0, said(done)
+    document = json.loads(done.stdout)
+    assert {trial["execution"] for trial in document["trials"]} == {"board"}
+    first, second = (
+        {c["name"]: c["detail"] for c in trial["checks"] if c["ok"] is False}
+        for trial in document["trials"]
+    )
+    assert first == {}
+    assert list(second) == [check]
+    assert detail in second[check]
+    (row,) = document["rows"]
+    assert row["checks_failed"] == [check]
+    shown = lab.run("report").text
+    assert f"FAILED: {check}" in shown
+    assert f"none: {check} failed in 1 of 2 trials; trial 2: {second[check]}" in shown
+
+
+def test_a_board_to_which_nothing_happens_is_steady(lab: LabUnderTest) -> None:
+    done = lab.run("run", lab.recipe(RECIPE, "ticking"), "--json")
+    assert done.exit_status == 0, said(done)
+    for trial in json.loads(done.stdout)["trials"]:
+        checks = {check["name"]: check["ok"] for check in trial["checks"]}
+        assert {"frequency", "memory", "quiet"} <= checks.keys()
+        assert set(checks.values()) == {True}
