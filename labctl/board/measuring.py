@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from labctl.board.agent import BoardAgent
 from labctl.board.job import STDOUT, JobSpec
 from labctl.board.sections import NEAREST, SECTION, sections
-from labctl.errors import OutputNotUnderstood, ProgramFailed
+from labctl.errors import OutputNotUnderstood, ProgramFailed, printable
 from labctl.records import CpuClock, JobStatus, MemoryRate, StorageRate
 from labctl.records.base import Record
-from labctl.transport import Transport, board_error, remote_words, require
+from labctl.transport import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 20.0
 #: What the agent may take beyond the time it is told to measure: writing and dropping its file.
@@ -152,15 +152,16 @@ class Measuring:
             raise self._failure(words[0], said, status.error or f"it {status.outcome}")
         return self._understood(answer, said)
 
-    def _failure(self, command: str, said: bytes, outcome: str) -> Exception:
-        what = f"{self._transport.label}: `agent {command}` could not measure"
+    def _failure(self, command: str, said: bytes, outcome: str) -> ProgramFailed:
+        """What the agent says of its failure: too little space, or memory, is no end of a probe."""
         try:
-            message = json.loads(said)["message"]
+            why = str(json.loads(said)["message"])
         except (ValueError, KeyError, TypeError):
-            return ProgramFailed(
-                f"{what}: {outcome}", details=said.decode(errors="replace")[-2000:]
-            )
-        return board_error(str(message), what)
+            why = outcome
+        return ProgramFailed(
+            f"{self._transport.label}: `agent {command}` could not measure: {printable(why)}",
+            details=said.decode(errors="replace")[-2000:] or None,
+        )
 
     def _understood(self, answer: type[_Answer], said: bytes) -> _Answer:
         try:

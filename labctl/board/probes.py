@@ -1,19 +1,27 @@
 """The probes of a lab's boards: ``<lab>/boards/<name>/probe-<UTC>.json``, one file each."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC
+from itertools import islice
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from labctl.files import write_atomic
 from labctl.records import BoardProbe, Execution, Slowdown
+from labctl.stats import mad, median
 
 FOLDER = "boards"
-#: A rate lower than this share of the one before is called slower. Repeated probes of an idle
-#: machine differ by a few per cent.
-SLOWER_BELOW = 0.85
+#: A rate that is lower by more than this share is called slower. Repeated probes of an idle machine
+#: differ by a few per cent; some boards' by more, which their own probes show.
+LEAST_MARGIN, MOST_MARGIN = 0.15, 0.5
+#: B. Iglewicz and D. Hoaglin (1993): more than 3.5 robust standard deviations from the median.
+_DEVIATIONS = 3.5
+#: How many probes a new one is compared with, and how many tell their own spread.
+_COMPARED, _TELLING = 5, 3
+#: A larger file is less in the caches of the storage itself: other files are not compared.
+_LIKE_FILE = 2
 _NAME = re.compile(r"probe-\d{8}T\d{6}\.\d{6}Z\.json")
 
 
@@ -38,28 +46,46 @@ def latest_probe(
     Whoever bounds a real board asks for ``Execution.BOARD``: a virtual one may have had its name.
     A file that cannot be read, or is of another schema, counts as absent.
     """
+    return next(_probes(lab_root, board, execution), None)
+
+
+def earlier_probes(lab_root: Path, board: str, execution: Execution) -> list[BoardProbe]:
+    """The last probes of a board in an execution, newest first: what a new one is compared with."""
+    return list(islice(_probes(lab_root, board, execution), _COMPARED))
+
+
+def compare_probes(now: BoardProbe, earlier: Sequence[BoardProbe]) -> BoardProbe:
+    """The new probe with what got slower than it was: the median of the earlier, newest first.
+
+    Only like is compared with like: the same pattern, method, block, number of threads and model,
+    with a file of about the same size. What scatters from probe to probe has to be lower by more.
+    """
+    if not earlier:
+        return now
+    slower = []
+    for what, rate in _rates(now).items():
+        known = [rates[what] for probe in earlier if what in (rates := _rates(probe, like=now))]
+        if known and rate < median(known) * (1 - _margin(known)):
+            slower.append(Slowdown(what=what, before=round(median(known)), now=rate))
+    update = {"slower": tuple(slower), "compared_with": earlier[0].taken}
+    return now.model_copy(update=update)
+
+
+def _margin(known: Sequence[int]) -> float:
+    if len(known) < _TELLING:
+        return LEAST_MARGIN
+    return min(MOST_MARGIN, max(LEAST_MARGIN, _DEVIATIONS * mad(known) / median(known)))
+
+
+def _probes(lab_root: Path, board: str, execution: Execution | None) -> Iterator[BoardProbe]:
+    """Newest first."""
     for path in _newest_first(probe_folder(lab_root, board)):
         try:
             probe = BoardProbe.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):
             continue
         if execution is None or probe.execution is execution:
-            return probe
-    return None
-
-
-def compare_probes(now: BoardProbe, before: BoardProbe) -> BoardProbe:
-    """The new probe with what got slower than ``SLOWER_BELOW`` of what was measured before.
-
-    Only like is compared with like: the same pattern, method, block and number of threads.
-    """
-    earlier = dict(_rates(before))
-    slower = tuple(
-        Slowdown(what=what, before=earlier[what], now=rate)
-        for what, rate in _rates(now)
-        if what in earlier and rate < earlier[what] * SLOWER_BELOW
-    )
-    return now.model_copy(update={"slower": slower, "compared_with": before.taken})
+            yield probe
 
 
 def _newest_first(folder: Path) -> list[Path]:
@@ -68,14 +94,34 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name)), reverse=True)
 
 
-def _rates(probe: BoardProbe) -> Iterator[tuple[str, int]]:
-    for memory in probe.memory:
-        yield f"memory read, {_threads(memory.threads)}", memory.bytes_per_second
-    for rate in probe.storage:
+def _rates(probe: BoardProbe, like: BoardProbe | None = None) -> dict[str, int]:
+    """Every rate by what it is; without those of storage when the file was of another size."""
+    found = {
+        f"memory read, {_threads(memory.threads)}": memory.bytes_per_second
+        for memory in probe.memory
+    }
+    for rate in probe.storage if like is None or _same_file(probe, like) else ():
         if rate.uncached:
             what = f"storage read, {rate.pattern} ({rate.method}, {rate.block_bytes} bytes)"
-            yield f"{what}, {_threads(rate.threads)}", rate.bytes_per_second
+            found[f"{what}, {_threads(rate.threads)}"] = rate.bytes_per_second
+    for compute in probe.compute:
+        what = f"{compute.quantization} weights of {compute.model_file}"
+        if compute.bytes_per_second:
+            found[f"decode, {what}, {_threads(compute.threads)}"] = compute.bytes_per_second
+        if compute.prompt_bytes_per_second:
+            found[f"prompt, {what}, {_threads(compute.threads)}"] = compute.prompt_bytes_per_second
+    return found
 
 
-def _threads(count: int) -> str:
+def _same_file(one: BoardProbe, other: BoardProbe) -> bool:
+    sizes = (one.storage_file_bytes, other.storage_file_bytes)
+    if None in sizes:
+        return True
+    small, large = sorted(size or 0 for size in sizes)
+    return large <= _LIKE_FILE * small
+
+
+def _threads(count: int | None) -> str:
+    if count is None:
+        return "its own number of threads"
     return f"{count} thread" + ("s" if count > 1 else "")

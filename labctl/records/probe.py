@@ -86,10 +86,10 @@ class CpuClock(Record):
 
 
 class Slowdown(Record):
-    """A rate that is lower than in the probe before, by more than the margin."""
+    """A rate that is lower than in the probes before, by more than they scatter."""
 
     what: str = Field(description="`memory read, 4 threads`")
-    before: int = Field(description="bytes per second")
+    before: int = Field(description="bytes per second, the median of the last probes")
     now: int = Field(description="bytes per second")
 
 
@@ -117,9 +117,9 @@ class BoardProbe(Record):
     storage_file_bytes: int | None = None
     compute: tuple[ComputeRate, ...] = ()
     slower: tuple[Slowdown, ...] = Field(
-        (), description="than the last probe of the same board in the same execution"
+        (), description="than the last probes of the same board in the same execution"
     )
-    compared_with: datetime | None = Field(None, description="when that probe was taken")
+    compared_with: datetime | None = Field(None, description="when the last of them was taken")
     notes: tuple[str, ...] = Field((), description="what could not be measured, and why")
 
     @property

@@ -1,20 +1,25 @@
 """``labctl boards probe``: measure what a board can do, and hold it against the last time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from labctl.board.measuring import FULL, QUICK, Measuring
-from labctl.board.probes import compare_probes, latest_probe, save_probe
+from labctl.board.measuring import FULL, QUICK, Measuring, MemoryBench
+from labctl.board.probes import compare_probes, earlier_probes, save_probe
 from labctl.config.lab import Board, LabFile
 from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.records import BoardProbe, Execution
 from labctl.runs.ceiling import Ceiling, prepare_ceiling
 from labctl.runs.deploying import sending
 from labctl.runs.observer import Observer
+from labctl.runs.rates import rates_of
 from labctl.runs.session import BoardSession, hold_board
 from labctl.transport import Transport
+from labctl.units import size
+
+#: A buffer that is smaller than so many caches is partly read from them.
+_CACHES = 4
 
 
 def probe_board(
@@ -29,16 +34,14 @@ def probe_board(
     """Probe a board under its lease; the probe and the file it is kept in.
 
     ``models`` are small GGUF files of this host: llama-bench runs each, for the rate of the board's
-    arithmetic with its quantisation. The probe is compared with the last one of the same execution.
+    arithmetic with its quantisation. The probe is compared with the last ones of its execution.
     What the board refuses to have measured is a note of it. Raises ConfigError (a model, or
     llama-bench is not there), what :func:`hold_board` raises, LinkError, LeaseLost, HostError.
     """
     ceilings = [prepare_ceiling(path, board, lab.root, observer) for path in models]
     with hold_board(board, transport, lab_root=lab.root, on_sent=sending(observer)) as session:
         probe = _measured(session, lab, ceilings, observer, full=full)
-    before = latest_probe(lab.root, board.name, probe.execution)
-    if before is not None:
-        probe = compare_probes(probe, before)
+    probe = compare_probes(probe, earlier_probes(lab.root, board.name, probe.execution))
     return probe, save_probe(lab.root, probe)
 
 
@@ -72,6 +75,7 @@ def _measured(
             "memory_buffer_bytes": memory.buffer_bytes,
             "last_cache_bytes": memory.last_cache_bytes,
         }
+        notes += _cache_notes(memory)
     except JobError as error:
         notes.append(f"memory: {_told(error)}")
     observer.step("measure storage", 0, None)
@@ -80,7 +84,7 @@ def _measured(
         found |= {"storage": storage.results, "storage_file_bytes": storage.file_bytes}
         if not storage.direct_accepted:
             notes.append("storage: this file system does not take O_DIRECT")
-        if not any(rate.uncached for rate in storage.results):
+        if not any(rate.uncached and rate.pattern != "random" for rate in storage.results):
             notes.append("storage: no read can be shown to come from storage: there is no bound")
     except JobError as error:
         notes.append(f"storage: {_told(error)}")
@@ -103,7 +107,7 @@ def _measured(
             f"{session.facts.execution.upper()}: these are rates of the host, never bounds of a"
             " board"
         )
-    return BoardProbe.model_validate(
+    probe = BoardProbe.model_validate(
         {
             "board": session.board.name,
             "taken": taken,
@@ -115,10 +119,33 @@ def _measured(
             "storage_device": device,
             "temperatures_before_mc": before.temps_mc,
             "temperatures_after_mc": measuring.facts().temps_mc,
-            "notes": tuple(notes),
             **found,
         }
     )
+    return probe.model_copy(update={"notes": (*notes, *_no_ceilings(probe))})
+
+
+def _no_ceilings(probe: BoardProbe) -> Iterator[str]:
+    """Models that are bound by memory themselves."""
+    rates = rates_of(probe, None)
+    for compute in probe.compute:
+        if rates and (compute.quantization, compute.threads) not in rates.decode:
+            yield (
+                f"arithmetic, {compute.model_file}: decodes nearly as fast as memory is read, which"
+                " says nothing of arithmetic"
+            )
+
+
+def _cache_notes(memory: MemoryBench) -> Iterator[str]:
+    """What to think of rates that may be a cache's."""
+    cache, buffer = memory.last_cache_bytes, memory.buffer_bytes
+    if cache is None:
+        yield f"memory: the board does not tell its caches; the buffer was {size(buffer)}"
+    elif buffer < _CACHES * cache:
+        yield (
+            f"memory: the buffer of {size(buffer)} is less than {_CACHES} times the cache of"
+            f" {size(cache)}: rates may be too high"
+        )
 
 
 def _told(error: LabctlError) -> str:

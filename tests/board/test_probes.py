@@ -5,8 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board.probes import compare_probes, latest_probe, probe_folder, save_probe
-from labctl.records import BoardFacts, BoardProbe, Execution, MemoryRate, StorageRate
+from labctl.board.probes import (
+    compare_probes,
+    earlier_probes,
+    latest_probe,
+    probe_folder,
+    save_probe,
+)
+from labctl.records import (
+    BoardFacts,
+    BoardProbe,
+    ComputeRate,
+    Execution,
+    MemoryRate,
+    StorageRate,
+)
 
 WHEN = datetime(2026, 10, 3, 12, 0, tzinfo=UTC)
 
@@ -90,7 +103,7 @@ def test_what_got_slower_by_more_than_the_margin_is_flagged() -> None:
             ),
             storage=(_mapping(80),),
         ),
-        before,
+        [before],
     )
     assert [slow.what for slow in now.slower] == [
         "memory read, 4 threads",
@@ -106,5 +119,62 @@ def test_a_cached_read_is_no_bandwidth_of_storage() -> None:
     )
     assert probe.storage_bytes_per_second("mapping") == 178
     assert probe.storage_bytes_per_second("random") is None
-    slower = compare_probes(_probe(storage=(_mapping(1, uncached=False),)), probe)
+    slower = compare_probes(_probe(storage=(_mapping(1, uncached=False),)), [probe])
     assert slower.slower == ()
+
+
+def _memory(rate: int) -> BoardProbe:
+    return _probe(memory=(MemoryRate(threads=4, bytes_per_second=rate),))
+
+
+def _slower(now: int, *earlier: int) -> bool:
+    return bool(compare_probes(_memory(now), [_memory(rate) for rate in earlier]).slower)
+
+
+def test_the_first_probe_has_nothing_to_be_compared_with() -> None:
+    first = compare_probes(_memory(1), [])
+    assert (first.slower, first.compared_with) == ((), None)
+
+
+def test_what_always_scatters_has_to_fall_further() -> None:
+    steady, scattering = (1000, 1005, 995, 1000), (1000, 800, 1200, 1050, 900)
+    assert _slower(800, *steady)
+    assert not _slower(860, *steady)
+    assert not _slower(700, *scattering)
+    assert _slower(490, *scattering)  # half is slower, however much it scatters
+    assert _slower(800, 1000, 1300)  # two tell nothing of their spread
+
+
+def test_one_odd_probe_is_no_measure() -> None:
+    assert not _slower(1000, 2000, 1000, 1010, 990)
+    assert _slower(700, 100, 1000, 1010, 990)
+
+
+def test_only_the_last_few_probes_of_the_execution_count(tmp_path: Path) -> None:
+    for day in range(7):
+        save_probe(tmp_path, _probe(WHEN + timedelta(days=day)))
+    save_probe(tmp_path, _probe(WHEN + timedelta(days=9), Execution.EMULATED))
+    found = earlier_probes(tmp_path, "one", Execution.BOARD)
+    assert [probe.taken.day for probe in found] == [9, 8, 7, 6, 5]
+
+
+@pytest.mark.parametrize(("size", "flagged"), [(256 << 20, True), (1 << 30, False)])
+def test_a_larger_file_is_not_a_slower_storage(size: int, flagged: bool) -> None:
+    quick = _probe(storage=(_mapping(178),), storage_file_bytes=256 << 20)
+    now = _probe(storage=(_mapping(80),), storage_file_bytes=size)
+    assert bool(compare_probes(now, [quick]).slower) is flagged
+
+
+def test_arithmetic_is_compared_for_the_same_model() -> None:
+    def decoding(tokens: float, model: str = "small.gguf") -> BoardProbe:
+        rate = ComputeRate(
+            quantization="Q4_K", threads=4, parameters=10, bytes_per_token=10**9,
+            eval_tokens_per_second=tokens, model_file=model,
+        )  # fmt: skip
+        return _probe(compute=(rate,))
+
+    (slow,) = compare_probes(decoding(1), [decoding(2)]).slower
+    assert (slow.what, slow.before, slow.now) == (
+        "decode, Q4_K weights of small.gguf, 4 threads", 2 * 10**9, 10**9,
+    )  # fmt: skip
+    assert compare_probes(decoding(1), [decoding(2, "other.gguf")]).slower == ()
