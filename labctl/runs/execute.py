@@ -224,10 +224,10 @@ class _Measurement:
         _again(bench, bench.check_lease)
         if not self.attempt.open:  # else it is under way
             on_progress(GETTING_READY)
-            began = time.monotonic_ns()
+            began = time.monotonic()
             longest = clock.longest_wait(self.trial)
             self.surroundings = _again(bench, lambda: bench.ready(longest))
-            self.waited_ns = time.monotonic_ns() - began
+            self.waited_ns = round((time.monotonic() - began) * 1e9)
         self.limit = clock.limit(self.trial)
         spec = JobSpec(
             directory=bench.job_directory(self.attempt),

@@ -2,13 +2,14 @@
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from played_runs import Setting, fail
 
 from labctl.board import Lease
-from labctl.errors import BoardError, ConfigError, DeviceLost
+from labctl.errors import BoardError, BoardRebooted, ConfigError, DeviceLost
 from labctl.runs.journal import Journal
 
 LEASE = Lease("lab", 3, "host", "2026-11-21T00:00:00+00:00", "0123")
@@ -119,3 +120,74 @@ def test_a_job_of_a_killed_controller_stays_on_the_board_until_its_record_is_on_
     go_on(setting)
     assert setting.states == ["ok"] * 4
     assert setting.agent.taken_over == ["/w/jobs/r-2"]
+
+
+def test_a_job_that_never_came_to_the_board_is_begun_as_any_other(setting: Setting) -> None:
+    """Its controller was interrupted, or died between the journal and the board."""
+    setting.agent.events[2] = fail(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        setting.run()
+    setting.agent.left = ()
+    setting.waits.clear()
+    go_on(setting)
+    assert setting.states == ["ok"] * 4
+    assert setting.agent.taken_over == []
+    # It waited for the board as all others, and says so.
+    assert len(setting.waits) == 3
+    second = setting.directory.trials()[1]
+    assert (second.attempt, second.surroundings[0].had) == (1, "45 °C")
+
+
+def test_what_ended_while_no_controller_looked_costs_no_retry_of_this_one(
+    setting: Setting,
+) -> None:
+    assert setting.infra_retries == 0
+    setting.agent.events[2] = fail(DeviceLost("the cable is out"))
+    with pytest.raises(DeviceLost):
+        setting.run()
+    setting.another_controller()
+    record = setting.directory.trials()[1]
+    setting.directory.set_aside(record.number, record.slug, record.attempt)
+    setting.agent.events = {2: once(BoardRebooted("it restarted meanwhile"))}
+    setting.run(setting.directory.trials())
+    assert setting.states == ["ok"] * 4
+    second = setting.directory.trials()[1]
+    assert (second.attempt, second.earlier_failures[0].kind) == (2, "BoardRebooted")
+
+
+def once(error: Exception) -> Callable[[], None]:
+    """An event that happens the first time only."""
+    errors = [error]
+
+    def event() -> None:
+        if errors:
+            raise errors.pop()
+
+    return event
+
+
+def test_a_kill_between_putting_aside_and_beginning_anew_mixes_nothing(setting: Setting) -> None:
+    setting.agent.events[2] = fail(BoardError("the agent was killed"))
+    with pytest.raises(BoardError):
+        setting.run()
+    record = setting.directory.trials()[1]
+    folder = setting.directory.trial_path(record.number, record.slug)
+    (folder / "telemetry").write_bytes(b"of the first attempt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", replace_but("record.json"))  # killed before the last file
+        with pytest.raises(KeyboardInterrupt):
+            setting.directory.set_aside(record.number, record.slug, record.attempt)
+    # The next controller sees a record that is no result, and does it again.
+    assert [path.name for path in folder.iterdir() if path.is_file()] == ["record.json"]
+    assert setting.directory.trials()[1].failure is not None
+
+
+def replace_but(name: str) -> Callable[[Path, Path], Path]:
+    real = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if path.name == name:
+            raise KeyboardInterrupt
+        return real(path, target)
+
+    return replace

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 from played_runs import Setting, fail
 
-from labctl.errors import BoardError, BoardRebooted, DeviceLost, ExitStatus, LeaseLost
+from labctl.errors import (
+    BoardError,
+    BoardNotReady,
+    BoardRebooted,
+    DeviceLost,
+    ExitStatus,
+    HostError,
+    LeaseLost,
+)
 from labctl.records import Execution, TrialState
 
 
@@ -117,6 +125,40 @@ def test_a_trial_is_not_begun_more_often_than_the_recipe_allows(setting: Setting
     assert (record.attempt, len(record.earlier_failures)) == (3, 2)
 
 
+def test_a_board_that_does_not_come_back_is_what_the_run_ends_with(setting: Setting) -> None:
+    setting.infra_retries, setting.renewal = 1, LeaseLost("another lab took the board")
+    setting.agent.events[2] = fail(BoardRebooted("it restarted"))
+    with pytest.raises(LeaseLost):
+        setting.run()
+    failure = setting.directory.trials()[1].failure
+    assert failure is not None
+    assert failure.kind == "BoardRebooted"
+    end = setting.directory.end()
+    assert end is not None
+    assert end.failure is not None
+    assert end.failure.kind == "LeaseLost"
+
+
+def test_a_board_that_does_not_become_ready_is_not_waited_for_twice(setting: Setting) -> None:
+    setting.infra_retries = 5
+    setting.while_waiting = fail(BoardNotReady("too hot"))
+    with pytest.raises(BoardNotReady):
+        setting.run()
+    assert (len(setting.waits), setting.renewals, setting.agent.started) == (1, 0, [])
+
+
+def test_a_full_disk_does_not_hide_why_a_run_ended(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_end: object) -> None:
+        raise HostError("cannot write end.json: No space left on device")
+
+    monkeypatch.setattr(setting.directory, "finish", full)
+    setting.agent.events[2] = fail(BoardRebooted("it restarted"))
+    with pytest.raises(BoardRebooted):
+        setting.run()
+
+
 def test_a_board_that_another_controller_took_is_not_fought_for(setting: Setting) -> None:
     setting.infra_retries = 5
     setting.agent.events[2] = setting.lose
@@ -209,6 +251,30 @@ def test_a_trial_that_exceeds_its_own_time_failed(setting: Setting, clock: None)
     assert outcome.exit_status == ExitStatus.JOB
     assert setting.states == ["ok", "failed", "skipped", "skipped"]
     assert outcome.trials[2].skip_reason == "trial 2 of this variant failed"
+
+
+def test_waiting_for_the_board_counts_against_the_run_but_is_no_part_of_a_trial(
+    setting: Setting, clock: None
+) -> None:
+    setting.while_waiting = setting.agent.events[1]
+    outcome = setting.run()
+    # 25 s of waiting and 25 s of the job; then 10 s are left, which is less than a job takes.
+    assert setting.states == ["ok", "skipped", "skipped", "skipped"]
+    assert outcome.trials[1].skip_reason == "max_time: 10.0 s left, the last such trial took 25.0 s"
+    # Nothing is known of the first trial: half of the time for waiting, half for it.
+    assert setting.waits == [30]
+    limit = outcome.trials[0].limit
+    assert limit is not None
+    assert (limit.seconds, limit.source) == (35, "the recipe's max_time: what was left of it")
+    assert outcome.trials[0].waited_ns is not None
+
+
+def test_who_had_little_of_the_runs_time_is_not_said_to_hang(setting: Setting, clock: None) -> None:
+    takes_25_s = setting.agent.events[1]
+    setting.while_waiting = lambda: (takes_25_s(), takes_25_s())[0]
+    setting.agent.endless = (1,)
+    setting.run()
+    assert setting.directory.trials()[0].skip_reason == "max_time: stopped after 10.0 s"
 
 
 def test_a_first_trial_that_never_ends_failed(setting: Setting, clock: None) -> None:

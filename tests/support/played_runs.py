@@ -15,6 +15,7 @@ from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import DeviceLost, InfraError, LeaseLost
 from labctl.records import (
     BoardFacts,
+    ConditionRecord,
     Execution,
     JobStatus,
     PlanRecord,
@@ -136,6 +137,9 @@ class Setting:
         self.lost: LeaseLost | None = None
         self.losses: list[InfraError] = []
         self.limits = {"m": TrialLimit(seconds=60, source=MAX_TIME)}
+        self.waits: list[float] = []
+        self.while_waiting: Callable[[], None] = lambda: None
+        self.renewal: InfraError | None = None
         self.execution = Execution.BOARD
         self.infra_retries = 0
         self.renewals = 0
@@ -150,6 +154,11 @@ class Setting:
     def may_take(self, seconds: float) -> None:
         """Each trial, by the recipe."""
         self.limits = {"m": TrialLimit(seconds=seconds, source=RECIPE)}
+
+    def ready(self, longest_s: float) -> tuple[ConditionRecord, ...]:
+        self.waits.append(longest_s)
+        self.while_waiting()
+        return (ConditionRecord(name="temperature", wanted="<= 50 °C", had="45 °C", ok=True),)
 
     def check_lease(self) -> None:
         if self.lost:
@@ -181,11 +190,14 @@ class Setting:
             models={"m": DeployedModel(model("m"), "/w/store/m")},
             reattach_seconds=1,
             on_link_loss=self.losses.append,
+            ready=self.ready,
             resumed=self.journal.resumptions,
         )
 
     def renewed(self, _bench: Bench) -> Bench:
         self.renewals += 1
+        if self.renewal:
+            raise self.renewal
         return self.bench()
 
     def run(self, done: Sequence[TrialRecord] = ()) -> Outcome:

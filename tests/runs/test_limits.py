@@ -1,0 +1,116 @@
+"""How long a trial may run: many times what is foretold of it; and it is told why."""
+
+import pytest
+from foreseen import foresight_of
+from records_made import model
+
+from labctl.config.recipe import Recipe
+from labctl.config.variants import Variant
+from labctl.engines import MemoryNeed
+from labctl.errors import ProgramTimeout
+from labctl.records import BoardFacts, Execution, TrialLimit
+from labctl.runs.limits import (
+    FAR,
+    LEAST_SECONDS,
+    MAX_TIME,
+    NEAR,
+    measured_limit,
+    planned_limits,
+    timed_out,
+)
+from labctl.runs.plan import PlannedTrial
+from labctl.runs.predict import Work
+from labctl.runs.rates import Rate, Rates
+
+PROBE = "the probe of 2026-11-20"
+RATES = Rates(Rate(175e6, PROBE), {4: Rate(5e9, PROBE)}, decode={("Q4_K", 4): Rate(0.7e9, PROBE)})
+NEED = MemoryNeed(3_180_000_000, 0, None, None)
+
+
+def limit(
+    memory: int,
+    *,
+    quantization: str = "Q2_K",
+    tokens: int = 100,
+    execution: Execution = Execution.BOARD,
+    **recipe: object,
+) -> TrialLimit:
+    """Of a trial of 3.18 GB a token on a board with so many bytes of memory."""
+    facts = BoardFacts(
+        execution=execution,
+        machine="aarch64",
+        kernel="5.10",
+        boot_id="b",
+        memory_available_bytes=memory,
+    )
+    asked = Recipe.model_validate(
+        {
+            "name": "r",
+            "target": "rk3568",
+            "engine": {"name": "llama_cpp"},
+            "models": {"m": {"file": "m.gguf"}},
+            "prompt": "x",
+            "max_time": "12h",
+            **recipe,
+        }
+    )
+    variant = Variant("m", "m", {"tokens": tokens, "warmup": False, "threads": 4})
+    weights = model("m", quantization, bytes_per_token=3_180_000_000)
+    works = {"m": Work.of(weights, NEED, variant)}
+    trial = PlannedTrial(1, variant, 1, tokens, warm_up_pass=False)
+    return planned_limits(asked, [trial], foresight_of(works, facts, RATES), 43_200)["m"]
+
+
+def test_what_storage_bounds_gets_ten_times_its_prediction() -> None:
+    found = limit(1_600_000_000)
+    # A prompt of one token, and 99 more; each reads 3.18 GB at 175 MB/s.
+    assert found.seconds == pytest.approx(NEAR * (99 + 1 + 1) * 3.18e9 / 175e6)
+    assert found.source == f"10 times the predicted 30.6 min ({PROBE})"
+
+
+def test_what_is_foretold_by_dram_alone_gets_far_more() -> None:
+    """An in-order core takes several times as long as its memory, and longer on one thread."""
+    found = limit(8_000_000_000)
+    foretold = 3.18e9 / 175e6 + (99 + 1 + 1) * 3.18e9 / 5e9
+    assert found.seconds == pytest.approx(FAR * foretold)
+    measured = limit(8_000_000_000, quantization="Q4_K")
+    assert measured.source.startswith("10 times the predicted")
+
+
+def test_no_limit_of_labctls_is_short() -> None:
+    found = limit(8_000_000_000, tokens=1, quantization="Q4_K")
+    assert found.seconds == LEAST_SECONDS
+    assert found.source.startswith("the least that labctl gives; 10 times the predicted 23")
+
+
+def test_a_recipe_knows_better() -> None:
+    found = limit(1_600_000_000, timeouts={"trial": "5s"})
+    assert (found.seconds, found.source) == (5, "the recipe's timeouts.trial")
+    assert measured_limit(found, {"m": 100.0}, "m") == found
+
+
+def test_what_nothing_foretells_may_take_the_whole_time() -> None:
+    found = limit(1_600_000_000, execution=Execution.EMULATED)
+    assert (found.seconds, found.source) == (
+        43_200,
+        "the recipe's max_time: nothing foretells this trial",
+    )
+
+
+def test_a_trial_that_was_measured_is_better_than_any_prediction() -> None:
+    planned = TrialLimit(seconds=700, source="10 times the predicted 70.0 s (the probe)")
+    assert measured_limit(planned, {}, "m") == planned
+    longer = measured_limit(planned, {"m": 690.0}, "m")
+    assert longer.seconds == 6900
+    assert longer.source == "10 times the 11.5 min of the trial before it"
+
+
+def test_who_is_stopped_is_told_by_what_and_what_to_do() -> None:
+    error = ProgramTimeout("llama-cli did not end in time", details="tail")
+    by_recipe = timed_out(error, TrialLimit(seconds=5, source="the recipe's timeouts.trial"))
+    assert by_recipe.message == (
+        "llama-cli did not end in time; its limit was 5.00 s, the recipe's timeouts.trial"
+    )
+    assert "--set timeouts.trial=2h" in str(by_recipe.hint)
+    assert by_recipe.details == "tail"
+    assert "raise max_time" in str(timed_out(error, TrialLimit(seconds=5, source=MAX_TIME)).hint)
