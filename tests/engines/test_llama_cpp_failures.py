@@ -56,6 +56,13 @@ def test_success_is_no_failure() -> None:
             "vocabulary",
         ),
         (1, "llama_mmap: mmap failed: Cannot allocate memory", "ran out of memory", "smaller"),
+        (1, "error loading model: mmap failed: Out of memory", "ran out of memory", "smaller"),
+        (
+            134,
+            "ggml/src/ggml-cpu/ggml-cpu.c:3370: GGML_ASSERT(rc == 0) failed",
+            "ran out of memory",
+            "smaller",
+        ),
         (1, "failed to allocate buffer for kv cache", "ran out of memory", "smaller context"),
         (1, "failed to allocate compute pp buffers", "ran out of memory", "smaller"),
         (1, "terminate called: std::bad_alloc", "ran out of memory", "smaller"),

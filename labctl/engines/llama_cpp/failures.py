@@ -54,10 +54,13 @@ _SYMPTOMS = (
         "build a newer llama.cpp",
     ),
     _symptom(
-        r"mmap failed: Cannot allocate memory|failed to allocate buffer for kv cache"
+        # As glibc and musl say ENOMEM.
+        r"mmap failed: (?:Cannot allocate|Out of) memory|failed to allocate buffer for kv cache"
         r"|failed to allocate compute|unable to allocate|std::bad_alloc"
         r"|insufficient memory|failed to mmap"
-        r"|GGML_ASSERT\(ctx->mem_buffer != NULL\) failed",
+        r"|GGML_ASSERT\(ctx->mem_buffer != NULL\) failed"
+        # The return of pthread_create.
+        r"|ggml-cpu\.c:\d{1,9}: GGML_ASSERT\(rc == 0\) failed",
         "the board ran out of memory",
         _SMALLER,
     ),
