@@ -127,6 +127,7 @@ for file in {paths}; do [ ! -f "$file" ] || cat "$file"; done
   {_OWN}
   note "continue $pid {_START}"
   kill -STOP $pid
+  for again in 1 2 3; do [ "{_STATE}" != T ] || break; sleep 1; done  # it has to run, to stop
   echo "{_STATE}"
 done
 :
