@@ -3,6 +3,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import agent_builds
 import pytest
 from labs import LabUnderTest, lab_with_board
 
@@ -30,3 +31,20 @@ def lab(tmp_path: Path, private_state: Path, rk3568: None) -> Iterator[LabUnderT
     """A lab with a tiny model and a virtual board that emulates an rk3568."""
     with lab_with_board(tmp_path, "--target", "rk3568") as lab:
         yield lab
+
+
+@pytest.fixture
+def native_lab(tmp_path: Path, private_state: Path) -> Iterator[LabUnderTest]:
+    """A lab with a tiny model and a virtual board that runs this host's own programs."""
+    agent_builds.native_agent()
+    with lab_with_board(tmp_path, "--target", agent_builds.HOST) as lab:
+        devices = lab.root / "devices.yaml"
+        devices.write_text(devices.read_text().replace("rk3568", agent_builds.HOST))
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def native_llama() -> None:
+    """Programs of llama.cpp for this host: minutes the first time, then cached."""
+    tools = ("llama-bench", "llama-perplexity")
+    build(BuildRequest(target=agent_builds.HOST, version="new", tools=tools))

@@ -1,27 +1,16 @@
 """``labctl boards probe`` as a user types it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import agent_builds
 import pytest
-from labs import LabUnderTest, lab_with_board
+from labs import LabUnderTest, said
+from small_disk import small_disk
 
 from labctl.board.probes import latest_probe
 from labctl.records import BoardProbe, Execution
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
-
-
-@pytest.fixture
-def native_lab(tmp_path: Path, private_state: Path) -> Iterator[LabUnderTest]:
-    """A lab with a virtual board that runs this host's own programs."""
-    agent_builds.native_agent()
-    with lab_with_board(tmp_path, "--target", agent_builds.HOST) as lab:
-        devices = lab.root / "devices.yaml"
-        devices.write_text(devices.read_text().replace("rk3568", agent_builds.HOST))
-        yield lab
 
 
 def test_a_board_is_probed_kept_and_compared(native_lab: LabUnderTest) -> None:
@@ -60,7 +49,53 @@ def test_a_probe_leaves_nothing_on_the_board(native_lab: LabUnderTest) -> None:
     assert "probe-" not in done.text
 
 
+def test_the_arithmetic_of_a_small_model(native_lab: LabUnderTest, native_llama: None) -> None:
+    broken = native_lab.root / "models" / "broken.gguf"
+    whole = (native_lab.root / "models" / "tiny.gguf").read_bytes()
+    # The header is whole, and says something that no LLaMA can be.
+    broken.write_bytes(whole.replace(b"output_norm.weight", b"output_mron.weight"))
+    models = ("--model", "models/tiny.gguf", "--model", "models/broken.gguf")
+    done = native_lab.run("boards", "probe", *models, "--json")
+    assert done.exit_status == 0, said(done)
+    probe = BoardProbe.model_validate_json(done.stdout)
+    (rate,) = probe.compute
+    assert rate.model_file == "tiny.gguf"
+    assert rate.parameters > 100_000
+    assert rate.bytes_per_token > 100_000
+    assert rate.prompt_tokens_per_second is not None
+    assert rate.eval_tokens_per_second is not None
+    # A pass over many tokens is cheaper than as many passes.
+    assert rate.prompt_tokens_per_second > rate.eval_tokens_per_second > 10
+    assert (rate.build_commit or "").startswith("0c1e570 ")
+    (note,) = [note for note in probe.notes if note.startswith("arithmetic, broken.gguf")]
+    assert "llama.cpp failed: the model cannot be loaded" in note
+    assert "tiny.gguf" not in " ".join(probe.notes)
+
+
+def test_a_model_that_is_none_is_told_before_the_board_is_asked(native_lab: LabUnderTest) -> None:
+    (native_lab.root / "models" / "no.gguf").write_bytes(b"GGUF?")
+    done = native_lab.run("boards", "probe", "--model", "models/no.gguf")
+    assert done.exit_status == 2, said(done)
+    assert "no.gguf" in said(done)
+
+
 def test_an_unknown_board_is_named(native_lab: LabUnderTest) -> None:
     done = native_lab.run("boards", "probe", "nonesuch")
     assert done.exit_status == 2
     assert "nonesuch" in done.tail()
+
+
+def test_too_little_space_is_a_note_and_memory_is_measured_all_the_same(
+    native_lab: LabUnderTest,
+) -> None:
+    """The agent makes no file of less than 4 MiB, and takes a quarter of what is free at most."""
+    workdir = Path(native_lab.board.workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    with small_disk(workdir, 8192):
+        done = native_lab.run("boards", "probe", "--json")
+    assert done.exit_status == 0, done.tail()
+    found = BoardProbe.model_validate_json(done.stdout)
+    assert found.memory
+    assert (found.storage, found.storage_file_bytes) == ((), None)
+    (told,) = (note for note in found.notes if note.startswith("storage"))
+    assert "too little space is free to measure storage with" in told

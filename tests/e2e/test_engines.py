@@ -1,10 +1,14 @@
 """Engines on a virtual board: benchmarks, and programs that only the recipe knows."""
 
 import json
+import math
+import random
 from typing import Any
 
+import agent_builds
 import pytest
 from labs import LabUnderTest, said
+from meters import answer, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
@@ -39,6 +43,16 @@ parameters: {tokens: 5}
 repeats: 2
 max_time: 5m
 """
+PERPLEXITY = f"""\
+name: perplexity
+target: {agent_builds.HOST}
+engine: {{name: llama_cpp, tool: perplexity}}
+models: {{tiny: {{file: models/tiny.gguf}}}}
+files: {{text: text.txt}}
+parameters: {{context: 64, chunks: 3, threads: 1}}
+repeats: 2
+max_time: 10m
+"""
 COUNT = """\
 #!/bin/sh
 [ "$2" = 'two words; $(reboot)' ] || exit 9
@@ -70,7 +84,8 @@ def test_llama_bench_of_both_versions(lab: LabUnderTest, version: str, commit: s
         assert trial["timing"]["program_version"].startswith(commit)
         assert trial["conditions"]["build_commit"].startswith(commit)
         assert len(trial["conditions"]["build_key"]) == 64
-        assert [check["ok"] for check in trial["checks"]] == [True]
+        checks = {check["name"]: check["ok"] for check in trial["checks"]}
+        assert checks == {"repetitions": True, "build": True}
     table = lab.run("report").text
     assert "pp16" in table
     assert "tg8" in table
@@ -144,3 +159,77 @@ def test_a_program_of_the_board_and_a_pattern_that_never_ends(lab: LabUnderTest)
     )
     assert good.exit_status == 0, said(good)
     assert " 7 " in good.text
+
+
+def test_the_perplexity_of_a_text(native_lab: LabUnderTest, native_llama: None) -> None:
+    letters = random.Random(1)
+    text = "".join(letters.choice("abcdefgh ") for _ in range(4000))
+    (native_lab.root / "text.txt").write_text(text)
+    recipe = native_lab.recipe(PERPLEXITY, "perplexity")
+    document = results(native_lab, recipe)
+    first, second = document["trials"]
+    (measure,) = first["timing"]["measures"]
+    assert (measure["name"], len(measure["values"])) == ("perplexity", 3)
+    # The weights are random: it foresees about as little as somebody who guesses.
+    assert 50 < measure["value"] < 5000
+    assert 0 < measure["error"] < measure["value"]
+    assert [check["ok"] for check in first["checks"] if check["name"] == "chunks"] == [True]
+    # One thread adds in one order.
+    assert second["timing"]["measures"] == first["timing"]["measures"]
+    table = native_lab.run("report").text
+    assert "NATIVE HOST" in table
+    assert "perplexity" in table
+    again = native_lab.run("run", recipe, "--set", "parameters.chunks=5000", "--set", "repeats=1")
+    assert "FAILED: chunks" in again.text, said(again)
+
+
+def test_a_text_that_is_too_short(native_lab: LabUnderTest, native_llama: None) -> None:
+    (native_lab.root / "text.txt").write_text("short\n")
+    done = native_lab.run("run", native_lab.recipe(PERPLEXITY, "perplexity"))
+    assert done.exit_status == 1, said(done)
+    assert "the text is too short for one chunk and its context" in done.text
+
+
+def metered(lab: LabUnderTest, power: str, tokens: int) -> dict[str, Any]:
+    """One trial of the program that counts, on a board with a meter."""
+    with (lab.root / "devices.yaml").open("a") as devices:
+        devices.write(f"    power: {power}\n")
+    recipe = count(lab, COMMAND.replace("rk3568", agent_builds.HOST))
+    words = ("--set", "repeats=1", "--set", f"parameters.tokens={tokens}")
+    (trial,) = results(lab, recipe, *words)["trials"]
+    return dict(trial)
+
+
+def test_the_energy_of_a_trial_by_a_plug(native_lab: LabUnderTest) -> None:
+    with serving(answer(b'{"apower": 5.0}')) as port:
+        power = f"{{kind: http, address: 'http://127.0.0.1:{port}/s', field: apower, unit: W}}"
+        trial = metered(native_lab, power, tokens=60)
+    energy, seconds = trial["energy"], trial["job"]["wall_ns"] / 1e9
+    assert energy["absent"] is None, energy
+    assert seconds > 5.9
+    assert math.isclose(energy["joules"], 5 * seconds, rel_tol=1e-6)
+    assert (energy["mean_watts"], energy["peak_watts"], energy["coverage"]) == (5, 5, 1)
+    # 59 gaps of 0.1 s and a little.
+    span = sum(trial["timing"]["token_ns"]) / 1e9
+    assert math.isclose(energy["joules_per_token"], 5 * span / 59, rel_tol=1e-6)
+    assert energy["readings"] >= 4
+    # Both clocks are this host's.
+    (folder,) = native_lab.root.glob("runs/*/trials/*")
+    asked = [json.loads(line) for line in (folder / "power.jsonl").read_text().splitlines()]
+    start, end = (trial["job"][f"{name}_mono_ns"] for name in ("start", "end"))
+    unsure = energy["clock_uncertainty_ns"]
+    assert asked[0]["answered_ns"] <= start + unsure
+    assert asked[-1]["asked_ns"] >= end - unsure
+    table = native_lab.run("report").text
+    assert "mean power" in table
+    assert "5.00 W" in table
+
+
+def test_a_meter_that_fails_costs_the_energy_alone(native_lab: LabUnderTest) -> None:
+    power = "{kind: command, command: [sh, -c, 'echo no answer; exit 3'], unit: mW}"
+    trial = metered(native_lab, power, tokens=3)
+    assert trial["state"] == "ok"
+    energy = trial["energy"]
+    assert energy["joules"] is None
+    assert "the meter (command sh) ended with status 3: no answer" in energy["absent"]
+    assert "the energy of 1 of its trials is not known" in native_lab.run("report").text
