@@ -78,9 +78,12 @@ class Timeouts(StrictModel):
     """How long a step may take before it is given up; each has a default."""
 
     trial: Duration | None = None
-    """One run of the program on the board, from start to exit."""
+    """One run of the program on the board, from start to exit. Without it, ten times what is
+    foretold of it or what the one before took, fifty times where only the bytes are known, 10
+    minutes at least; `max_time` where nothing is known."""
     reattach: Duration | None = None
-    """How long a lost link is taken up again; the job on the board goes on meanwhile."""
+    """How long a lost link is taken up again; the job on the board goes on meanwhile. Without it,
+    2 minutes."""
 
 
 class Precision(StrictModel):

@@ -1,6 +1,7 @@
 """The main job: a recipe and a board become a run directory."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from labctl.config.lab import Board
@@ -83,7 +84,7 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             journal=journal,
             clock=RunClock(max_seconds, limits, foresight.of),
             observer=observer,
-            renew=stand.renewed,
+            renew=partial(stand.renewed, lab_name=request.lab_name, leased=journal.leased),
             infra_retries=recipe.infra_retries,
             precision=recipe.repeats_until,
         )

@@ -199,8 +199,9 @@ class _Measurement:
             raise
         raw = RawOutput.read(folder)
         if failure := engine.diagnose(job, raw):
-            stopped = isinstance(failure, ProgramTimeout) and self.limit
-            raise timed_out(failure, self.limit) if stopped else failure
+            if isinstance(failure, ProgramTimeout):
+                failure = timed_out(failure, self.limit)
+            raise failure
         self.timing = engine.parse(raw, parameters)
         self.evidence = evidence_of(folder / TELEMETRY, self.job, self.timing)
         built = engine.build_check(self.timing, bench.revision)
@@ -228,11 +229,11 @@ class _Measurement:
             longest = clock.longest_wait(self.trial)
             self.surroundings = _again(bench, lambda: bench.ready(longest))
             self.waited_ns = round((time.monotonic() - began) * 1e9)
-        self.limit = clock.limit(self.trial)
+        self.limit = limit = clock.limit(self.trial)
         spec = JobSpec(
             directory=bench.job_directory(self.attempt),
             argv=self.argv,
-            timeout_s=self.limit.seconds,
+            timeout_s=limit.seconds,
             epoch=bench.epoch,
             lease_path=bench.lease_path,
             cpus=bench.scheduling.cpus,

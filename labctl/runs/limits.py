@@ -66,8 +66,10 @@ def _at_least(factor: int, seconds: float, told: str) -> TrialLimit:
     return TrialLimit(seconds=max(LEAST_SECONDS, seconds * factor), source=source)
 
 
-def timed_out(error: ProgramTimeout, limit: TrialLimit) -> ProgramTimeout:
+def timed_out(error: ProgramTimeout, limit: TrialLimit | None) -> ProgramTimeout:
     """The error of a trial that was stopped at its limit, with where the limit comes from."""
+    if limit is None:
+        return error
     return ProgramTimeout(
         f"{error.message}; its limit was {duration(limit.seconds * 1e9)}, {limit.source}",
         hint="if it only needs longer, raise max_time or ask for fewer tokens"

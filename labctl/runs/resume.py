@@ -8,6 +8,7 @@ import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -98,7 +99,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             journal=journal,
             clock=RunClock(plan.max_seconds, plan.limits, foresight.of),
             observer=observer,
-            renew=stand.renewed,
+            renew=partial(stand.renewed, lab_name=request.lab_name, leased=journal.leased),
             take_anew=anew,
             infra_retries=prepared.recipe.infra_retries,
             precision=prepared.recipe.repeats_until,

@@ -49,6 +49,15 @@ class BoardMeeting:
     #: What is done when the context ends.
     ending: ExitStack
 
+    def lock_boot(self, boot_id: str) -> None:
+        """Keep others of this host out of the board in this boot, whatever way they come.
+
+        One board can have two addresses: localhost and 127.0.0.1, Ethernet and Wi-Fi. Raises
+        BoardError.
+        """
+        lock = _state_of(boot_id, self.board).with_suffix(".lock")
+        self.ending.enter_context(_exclusive(self.board, lock))
+
     def survey(self) -> Survey:
         """What its workdir can take. Raises what :func:`labctl.board.survey` raises."""
         return survey(self.transport, self.board.workdir)
@@ -136,11 +145,11 @@ def meet_board(board: Board, transport: Transport, *, lab_root: Path) -> Iterato
     with ExitStack() as held:
         held.enter_context(_exclusive(board, state.with_suffix(".lock")))
         facts = probe(transport, workdir=board.workdir, timeout=PROBE_SECONDS)
-        # One board can have two addresses: localhost and 127.0.0.1, Ethernet and Wi-Fi.
-        held.enter_context(_exclusive(board, _state_of(facts.boot_id, board).with_suffix(".lock")))
-        _check_machine(target, facts)
         store = BoardStore(transport, board.workdir)
-        yield BoardMeeting(board, target, facts, store, transport, state, held)
+        met = BoardMeeting(board, target, facts, store, transport, state, held)
+        met.lock_boot(facts.boot_id)
+        _check_machine(target, facts)
+        yield met
 
 
 def bring_agent(met: BoardMeeting, lab_root: Path, on_sent: OnProgress) -> BoardSession:

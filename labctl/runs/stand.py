@@ -1,6 +1,6 @@
 """A board with everything on it that a recipe needs: where trials are run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,8 +18,9 @@ from labctl.runs.planning import Foresight
 from labctl.runs.prepare import Prepared
 from labctl.runs.session import PROBE_SECONDS, BoardMeeting, BoardSession
 
-#: How long a lost link is taken up again before the run ends; the job on the board goes on.
-REATTACH_SECONDS = 60.0
+#: How long a lost link is taken up again before the run ends; the job on the board goes on. A board
+#: that restarts needs about a minute.
+REATTACH_SECONDS = 120.0
 #: Pages that the kernel keeps for itself differ a little from boot to boot.
 _MEMORY_TOLERANCE = 0.02
 
@@ -35,7 +36,9 @@ class Stand:
     observer: Observer
     conditions: BoardConditions
 
-    def bench(self, run_id: str, lease: Lease, foresight: Foresight, *, resumed: int = 0) -> Bench:
+    def bench(
+        self, run_id: str, lease: Lease, foresight: Foresight | None, *, resumed: int = 0
+    ) -> Bench:
         """What trials of a run need, under a lease."""
         session, prepared = self.session, self.prepared
         return Bench(
@@ -67,10 +70,12 @@ class Stand:
             resumed=resumed,
         )
 
-    def renewed(self, bench: Bench) -> Bench:
-        """The bench once the board answers again, after a restart for instance.
+    def renewed(self, bench: Bench, lab_name: str, leased: Callable[[Lease], None]) -> Bench:
+        """The bench once the board answers again.
 
-        Raises LinkError (it does not), LeaseLost, BoardError (it is another board now).
+        After a restart it is locked and taken anew, and ``leased`` is told. Raises LinkError (it
+        does not answer), LeaseLost, BoardError (it is another board now, or another labctl of this
+        host was faster).
         """
 
         def look() -> BoardFacts:
@@ -80,12 +85,22 @@ class Stand:
             bench.check_lease()
             return found
 
-        facts = retry_infra(
-            look, on=LINK_LOSSES, timeout=bench.reattach_seconds, on_retry=bench.on_link_loss
+        again = partial(
+            retry_infra,
+            on=LINK_LOSSES,
+            timeout=bench.reattach_seconds,
+            on_retry=bench.on_link_loss,
         )
+        facts = again(look)
         if differing := differences(bench.facts, facts):
             raise BoardError(f"board {bench.board} is not the same any more: {differing[0]}")
-        return replace(bench, facts=facts)
+        if facts.boot_id == bench.facts.boot_id:
+            return replace(bench, facts=facts)
+        self.met.lock_boot(facts.boot_id)
+        lease = again(lambda: self.session.take_lease(lab_name))
+        leased(lease)
+        stand = replace(self, session=replace(self.session, facts=facts))
+        return stand.bench(bench.run_id, lease, bench.foresight, resumed=bench.resumed)
 
 
 def bring(

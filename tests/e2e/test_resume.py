@@ -105,6 +105,10 @@ def test_a_board_that_restarts_in_mid_trial_costs_that_trial_once(lab: LabUnderT
     assert (second["state"], second["attempt"]) == ("ok", 2)
     (cut,) = second["earlier_failures"]
     assert (cut["kind"], cut["blame"]) == ("BoardRebooted", "infra")
+    # The board was locked and taken anew, as it is now.
+    before, after = trials_of(lab)[0]["job"], second["job"]
+    assert after["boot_id"] != before["boot_id"]
+    assert after["epoch"] > before["epoch"]
 
 
 def test_another_program_is_another_run(lab: LabUnderTest) -> None:

@@ -1,9 +1,16 @@
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from labctl.board import BoardStore
+from labctl.config.lab import Lab
 from labctl.config.target import load_target
-from labctl.errors import ConfigError
+from labctl.errors import BoardError, ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution
-from labctl.runs.session import _check_features, _check_machine
+from labctl.runs.session import BoardMeeting, _check_features, _check_machine
+from labctl.transport import LocalTransport
 
 RK3568 = load_target("rk3568")
 
@@ -33,3 +40,23 @@ def test_a_cpu_without_the_targets_instructions_is_refused_by_name() -> None:
         _check_features(RK3568, facts(features=tuple(set(RK3568.features) - {"asimddp"})))
     _check_features(RK3568, facts())
     _check_features(RK3568, facts(features=()))  # a board that does not tell is not accused
+
+
+def test_a_board_that_restarted_is_kept_from_others_of_this_host_as_well(
+    tmp_path: Path, private_state: Path
+) -> None:
+    (board,) = Lab.model_validate(
+        {"boards": {"b": {"target": "rk3568", "transport": {"kind": "local"}, "workdir": "/w"}}}
+    ).boards.values()
+    transport = LocalTransport()
+    with ExitStack() as ours:
+        met = BoardMeeting(
+            board, RK3568, facts(), BoardStore(transport, "/w"), transport, tmp_path, ours
+        )
+        met.lock_boot("the first boot")
+        met.lock_boot("the second")
+        for boot in ("the first boot", "the second"):
+            with ExitStack() as others, pytest.raises(BoardError, match="board b is in use"):
+                replace(met, ending=others).lock_boot(boot)
+    with ExitStack() as others:
+        replace(met, ending=others).lock_boot("the second")
