@@ -9,15 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from labctl.board.agent import LINK_LOSSES
 from labctl.board.chunks import ChunkedFile
 from labctl.board.receiver import Busy, Receiver, Tally, send_chunks
 from labctl.errors import (
     BoardError,
     BoardNoSpace,
-    CommandTimeout,
-    DeviceLost,
     InfraError,
-    LinkRefused,
     ProtocolError,
 )
 from labctl.retry import retry_infra, wait_until
@@ -38,7 +36,6 @@ _START_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
 #: A slow card that was written behind a large cache still syncs this much.
 _SYNC_BYTES_PER_SECOND = 5_000_000
-_LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class DeliveryOptions:
     ``stall_timeout`` (s) bounds each wait for the board; ``patience`` (s) how long the link may be
     gone, or another transfer stand still, without one new byte. ``progress`` gets the bytes that
     are proven on the board, ``on_loss`` why the link has to be taken up again; ``pace`` is told of
-    bytes before they are sent, and waits where a rate is limited.
+    bytes as they are sent, and waits where a rate is limited.
     """
 
     stall_timeout: float = 60.0
@@ -105,7 +102,7 @@ class _Delivery:
         while ours is None:
             ours = retry_infra(
                 self._attempt,
-                on=_LOSSES,
+                on=LINK_LOSSES,
                 timeout=self.options.patience,
                 on_retry=self.options.on_loss,
             )
@@ -121,7 +118,7 @@ class _Delivery:
             return self._bring()
         except Busy:
             self._await_the_other()
-        except _LOSSES as error:
+        except LINK_LOSSES as error:
             if self.tally.most_bytes == best:
                 raise
             self.options.on_loss(error)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board import BoardStore, StoredObject
+from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
 from labctl.board.pushes import PREFIX, pushing
 from labctl.board.store import STAT
-from labctl.errors import BoardError, ConfigError, DeviceLost, IntegrityError
+from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError
 from labctl.transport import Transport, remote_words
 
 pytestmark = pytest.mark.usefixtures("private_state")
@@ -230,6 +230,26 @@ def test_what_a_lost_link_left_is_removed_by_the_next_push(
     link.fail = None
     store.publish(local, item)
     assert not left.exists()
+
+
+def test_a_small_file_survives_a_lost_link_and_keeps_the_rate(
+    store: BoardStore, link: Watched, tmp_path: Path
+) -> None:
+    local, item = content(tmp_path, bytes(2_000_000))
+    losses: list[InfraError] = []
+    paced: list[int] = []
+    link.fail = DeviceLost("cable")
+
+    def lost(error: InfraError) -> None:
+        losses.append(error)
+        link.fail = None
+
+    with ChunkedFile(local, item.sha256, item.size_bytes) as source:
+        options = DeliveryOptions(on_loss=lost, pace=paced.append)
+        there = store.receive(source, item, options=options)
+    assert Path(there).read_bytes() == local.read_bytes()
+    assert [error.message for error in losses] == ["cable"]
+    assert sum(paced) == 2 * item.size_bytes
 
 
 def test_transfers_that_live_or_are_another_hosts_are_left_alone(

@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import agent_builds
 import pytest
@@ -24,10 +26,12 @@ from labctl.board import BoardStore, StoredObject
 from labctl.board.chunks import CHUNK_BYTES, ChunkedFile
 from labctl.board.delivery import DeliveryOptions
 from labctl.board.receiver import WINDOW
+from labctl.board.store import STAT
+from labctl.deploy import Pace
 from labctl.errors import BoardNoSpace, ConfigError, InfraError
 from labctl.files import cache_dir
 from labctl.retry import wait_until
-from labctl.transport import Transport, connect
+from labctl.transport import Transport, connect, remote_words
 from labctl.virtual import Served, VirtualBoard, serving
 from labctl.virtual.faults import Drop, Duplicate, Freeze, Reboot
 
@@ -50,8 +54,8 @@ class Bench:
             self.transport, str(self.board.workdir), hash_command=hashing, agent=str(self.agent)
         )
 
-    def publish(self, file: Path, item: StoredObject, **options: float) -> Path:
-        chosen = DeliveryOptions(on_loss=self.losses.append, **options)  # type: ignore[arg-type]
+    def publish(self, file: Path, item: StoredObject, **options: Any) -> Path:
+        chosen = DeliveryOptions(on_loss=self.losses.append, **options)
         with ChunkedFile(file, item.sha256, item.size_bytes) as source:
             return Path(self.store.receive(source, item, options=chosen))
 
@@ -146,11 +150,11 @@ def test_dropped_links_cost_no_more_than_what_was_under_way(
         nonlocal sent
         sent += count
 
-    source = random.Random(3)
+    source = random.Random(count)
     for number in range(1, count + 1):
         after = source.randrange(1, item.size_bytes // count)
         bench.board.faults.add(Drop(on="forward", nth=number, after_bytes=after))
-    there = bench.publish(file, item, pace=pace)  # type: ignore[arg-type]
+    there = bench.publish(file, item, pace=pace)
     assert described(there) == item
     assert [state.fired for state in bench.board.faults.states()] == [1] * count
     assert sent <= item.size_bytes + count * WINDOW * CHUNK_BYTES
@@ -160,51 +164,92 @@ def test_dropped_links_cost_no_more_than_what_was_under_way(
 CONTROLLER = """
 import sys
 from pathlib import Path
-from labctl.board import BoardStore, StoredObject
+from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
 from labctl.transport import connect
 address, workdir, agent, file, sha256, size = sys.argv[1:]
-transport = connect("hdc", link="tcp", address=address)
-store = BoardStore(transport, workdir, hash_command=(agent, "hash"), agent=agent)
+item = StoredObject(sha256, int(size))
+sent = 0
+def pace(count):
+    global sent
+    sent += count
+    print("sent", sent, flush=True)
 def progress(done):
-    print(done, flush=True)
-store.publish(Path(file), StoredObject(sha256, int(size)), progress=progress)
+    print("done", done, flush=True)
+with connect("hdc", link="tcp", address=address) as transport:
+    store = BoardStore(transport, workdir, hash_command=(agent, "hash"), agent=agent)
+    with ChunkedFile(Path(file), item.sha256, item.size_bytes) as source:
+        options = DeliveryOptions(progress=progress, pace=pace)
+        store.receive(source, item, options=options)
 """
 
 
+def killed_controller(
+    bench: Bench,
+    file: Path,
+    item: StoredObject,
+    until: int,
+    begun: Callable[[], object] = lambda: None,
+) -> int:
+    """Deliver in a process, and kill it once so many bytes are on the board; the bytes it sent.
+
+    ``begun`` is called when the first chunk is there.
+    """
+    words = [bench.board.address, bench.board.workdir, bench.agent, file, item.sha256]
+    controller = process.start(
+        [sys.executable, "-c", CONTROLLER, *words, str(item.size_bytes)], stderr=subprocess.STDOUT
+    )
+    assert controller.stdout is not None
+    sent, killed, first = 0, False, True
+    for line in controller.stdout:
+        what, _, count = line.partition(b" ")
+        assert what in (b"sent", b"done"), line + controller.stdout.read()
+        if what == b"sent":
+            sent = int(count)
+            continue
+        if first:
+            begun()
+            first = False
+        if int(count) >= until and not killed:
+            os.killpg(controller.pid, signal.SIGKILL)
+            killed = True
+    controller.wait()
+    controller.stdout.close()
+    assert killed
+    return sent
+
+
 @pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.soak)])
-def test_a_killed_controller_loses_nothing_that_was_acknowledged(
+def test_killed_controllers_cost_no_more_than_what_was_under_way(
     bench: Bench, model: tuple[Path, StoredObject], count: int
 ) -> None:
     file, item = model
-    words = [bench.board.address, str(bench.board.workdir), str(bench.agent), str(file)]
-    words += [item.sha256, str(item.size_bytes)]
-    proven = 0
-    for number in range(1, count + 1):
-        controller = process.start(
-            [sys.executable, "-c", CONTROLLER, *words], stderr=subprocess.STDOUT
-        )
-        assert controller.stdout is not None
-        until = item.size_bytes * number // (count + 1)
-        first = None
-        for line in controller.stdout:
-            done = int(line)
-            first = done if first is None else first
-            if done >= until:
-                break
-        os.killpg(controller.pid, signal.SIGKILL)
-        controller.wait()
-        controller.stdout.close()
-        proven = until
-    sent = 0
-
-    def pace(count: int) -> None:
-        nonlocal sent
-        sent += count
-
-    there = bench.publish(file, item, pace=pace)  # type: ignore[arg-type]
+    source = random.Random(count)
+    # The last one may have said its last word and be whole before it is killed.
+    points = sorted(source.randrange(item.size_bytes * 9 // 10) for _ in range(count))
+    sent = sum(killed_controller(bench, file, item, until) for until in points)
+    rest: list[int] = []
+    there = bench.publish(file, item, pace=rest.append)
     assert described(there) == item
-    assert sent <= item.size_bytes - proven + CHUNK_BYTES
+    assert sum(rest) <= item.size_bytes - points[-1]
+    assert sent + sum(rest) <= item.size_bytes + count * WINDOW * CHUNK_BYTES
     assert bench.leftovers() == []
+
+
+def test_who_waits_for_another_goes_on_when_that_one_is_killed(
+    bench: Bench, model: tuple[Path, StoredObject]
+) -> None:
+    file, item = model
+    rest: list[int] = []
+    with ThreadPoolExecutor(1) as pool:
+        second: list[Future[Path]] = []
+
+        def begin_second() -> None:
+            second.append(pool.submit(bench.publish, file, item, pace=rest.append))
+
+        sent = killed_controller(bench, file, item, item.size_bytes // 2, begin_second)
+        assert described(second[0].result()) == item
+    assert sum(rest) <= item.size_bytes // 2
+    assert sent + sum(rest) <= item.size_bytes + WINDOW * CHUNK_BYTES
 
 
 def test_a_board_that_restarts_goes_on(bench: Bench, model: tuple[Path, StoredObject]) -> None:
@@ -259,7 +304,7 @@ def test_a_full_disk_is_told_before_the_first_byte_with_what_it_lacks(
         (full / "other").write_bytes(bytes(8 << 20))
         seen: list[int] = []
         with pytest.raises(BoardNoSpace, match=r"small, 14.7 MB: its storage lacks 6\.\d+ MB"):
-            bench.publish(file, item, pace=seen.append)  # type: ignore[arg-type]
+            bench.publish(file, item, pace=seen.append)
         assert seen == []
         assert bench.store.missing([item]) == [item]
         assert bench.leftovers() == []
@@ -279,7 +324,7 @@ def test_a_disk_that_fills_meanwhile_has_the_room_that_was_reserved(
             if not (full / "filling").exists():
                 fill(full)
 
-        there = bench.publish(file, item, progress=fill_it)  # type: ignore[arg-type]
+        there = bench.publish(file, item, progress=fill_it)
         assert there.read_bytes() == file.read_bytes()
         assert (full / "filling").exists()
 
@@ -289,7 +334,7 @@ def test_two_at_once_send_it_once(bench: Bench, model: tuple[Path, StoredObject]
     sent: list[int] = []
 
     def once(_number: int) -> None:
-        bench.publish(file, item, pace=sent.append)  # type: ignore[arg-type]
+        bench.publish(file, item, pace=sent.append)
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(once, range(2)))
@@ -297,10 +342,25 @@ def test_two_at_once_send_it_once(bench: Bench, model: tuple[Path, StoredObject]
     assert described(bench.folder / item.sha256) == item
 
 
-def test_several_boards_share_one_reading(tmp_path: Path, small: tuple[Path, StoredObject]) -> None:
-    file, item = small
-    boards = [VirtualBoard(f"b{number}", tmp_path / f"b{number}") for number in range(16)]
-    with serving(*boards) as served, ChunkedFile(file, item.sha256, item.size_bytes) as source:
+def bring_to_all(
+    boards: tuple[Served, ...], file: Path, item: StoredObject, options: DeliveryOptions
+) -> int:
+    """The same file to several boards at once; the bytes that were read of it for that."""
+    read = 0
+    read_once = os.pread
+
+    def reading(descriptor: int, count: int, offset: int) -> bytes:
+        nonlocal read
+        if os.path.samestat(os.fstat(descriptor), file.stat()):
+            read += count
+        return read_once(descriptor, count, offset)
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ChunkedFile(file, item.sha256, item.size_bytes) as source,
+        ThreadPoolExecutor(len(boards)) as pool,
+    ):
+        patch.setattr(os, "pread", reading)
 
         def bring(board: Served) -> Path:
             agent = board.directory / "agent"
@@ -312,11 +372,40 @@ def test_several_boards_share_one_reading(tmp_path: Path, small: tuple[Path, Sto
                     hash_command=(str(agent), "hash"),
                     agent=str(agent),
                 )
-                return Path(store.receive(source, item, options=DeliveryOptions()))
+                return Path(store.receive(source, item, options=options))
 
-        with ThreadPoolExecutor(len(served)) as pool:
-            for there in pool.map(bring, served):
-                assert there.read_bytes() == file.read_bytes()
+        for there in pool.map(bring, boards):
+            assert there.read_bytes() == file.read_bytes()
+    return read
+
+
+def test_sixteen_boards_share_one_reading(tmp_path: Path, small: tuple[Path, StoredObject]) -> None:
+    file, item = small
+    boards = [VirtualBoard(f"b{number}", tmp_path / f"b{number}") for number in range(16)]
+    sent: list[int] = []
+    with serving(*boards) as served:
+        read = bring_to_all(served, file, item, DeliveryOptions(pace=sent.append))
+    assert read == item.size_bytes
+    assert sum(sent) == 16 * item.size_bytes
+
+
+def test_a_board_that_falls_behind_reads_for_itself_alone(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(random.Random(4).randbytes(24 * CHUNK_BYTES))
+    item = described(file)
+    with serving(*(VirtualBoard(name, tmp_path / name) for name in ("quick", "late"))) as served:
+        served[1].faults.add(Freeze(on="forward", after_bytes=CHUNK_BYTES, lasting="2s"))
+        read = bring_to_all(served, file, item, DeliveryOptions())
+    assert read <= 2 * item.size_bytes
+
+
+def test_boards_together_keep_a_rate(tmp_path: Path, small: tuple[Path, StoredObject]) -> None:
+    file, item = small
+    rate, began = 20_000_000, time.monotonic()
+    with serving(*(VirtualBoard(name, tmp_path / name) for name in ("one", "other"))) as served:
+        bring_to_all(served, file, item, DeliveryOptions(pace=Pace(rate)))
+    # A tenth of a second may be saved up, and the last piece is not waited for.
+    assert time.monotonic() - began > 2 * item.size_bytes / rate - 0.2
 
 
 def test_a_file_that_changes_on_this_host_is_not_published(
@@ -354,3 +443,32 @@ def test_a_stranger_without_the_token_writes_nothing(bench: Bench, tmp_path: Pat
     assert wait_until(lambda: not partial.exists(), timeout=5, interval=0.05)
     again = process.run([bench.agent, *words], timeout=20)
     assert again.exit_status == 77
+
+
+@pytest.mark.parametrize("forged", [False, True], ids=["stamped before", "stamp forged"])
+def test_damage_of_what_was_published_is_found_each_time(
+    bench: Bench, small: tuple[Path, StoredObject], forged: bool
+) -> None:
+    file, item = small
+    whole = file.read_bytes()
+    source = random.Random(6)
+    for turn in range(9):
+        there = bench.publish(file, item)
+        assert bench.store.missing([item]) == []
+        with there.open("r+b") as damaged:
+            if turn % 3 == 0:
+                damaged.truncate(source.randrange(item.size_bytes))
+            elif turn % 3 == 1:
+                at = source.randrange(item.size_bytes)
+                damaged.seek(at)
+                damaged.write(bytes([whole[at] ^ 1 << source.randrange(8)]))
+            else:
+                damaged.seek(0, os.SEEK_END)
+                damaged.write(b"\0")
+        if forged:
+            quoted = remote_words(str(there))
+            bench.transport.run(f"{STAT} {quoted} >{quoted}.stamp", timeout=30).check()
+            assert bench.store.verify([item]) == [item]
+        else:
+            assert bench.store.missing([item]) == [item]
+        assert not there.exists()

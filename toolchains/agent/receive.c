@@ -169,6 +169,18 @@ static void converse(struct receiver *receiver)
     }
 }
 
+/* Ends a conversation whose peer may still be sending: closed at once, the connection would be reset,
+ * and our last word lost. */
+static void part(int peer, int ms)
+{
+    char scrap[4096];
+    shutdown(peer, SHUT_WR);
+    for (struct pollfd waiting = { .fd = peer, .events = POLLIN }; poll(&waiting, 1, ms) > 0;)
+        if (recv(peer, scrap, sizeof scrap, 0) <= 0)
+            break;
+    close(peer);
+}
+
 /* One conversation with whoever knows the token. A peer that takes nothing for as long as one that
  * says nothing is given up as well: the file would stay locked. */
 static void serve(struct receiver *receiver)
@@ -187,7 +199,7 @@ static void serve(struct receiver *receiver)
         converse(receiver);
         partial_close(&receiver->partial);
     }
-    close(receiver->peer);
+    part(receiver->peer, receiver->idle_ms);
 }
 
 /* A listening socket on a free port of loopback; -1 with errno set. */
