@@ -3,10 +3,11 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -23,6 +24,8 @@ from rich.text import Text
 
 #: How often a step without a terminal says how far it is.
 PLAIN_INTERVAL_SECONDS = 30.0
+#: Seldom: where the board is this very host, redrawing takes time from what is measured.
+_REDRAWS_PER_SECOND = 2
 #: A bar says that it is full at the end, and not when an estimate of the end was too early.
 _NEARLY = 0.99
 
@@ -35,7 +38,9 @@ class Step:
         self._description = description
         self._total = total
         self._began = self._said = time.monotonic()
-        self._task = view.bars.add_task(escape(description), total=total, note="")
+        self._task = view.bars.add_task(
+            escape(description), total=total, note="", below="", ends=None
+        )
 
     def update(self, done: float, total: float | None = None, note: str = "") -> None:
         """``done`` of ``total``, in any unit; ``note`` is a short remark."""
@@ -45,16 +50,18 @@ class Step:
             now = time.monotonic()
             self._view.say(f"{self._description}: {self._plain(done, now)} {note}".rstrip())
 
-    def clock(self, elapsed_s: float, remaining_s: float | None, note: str) -> None:
-        """A step that is measured in time: ``remaining_s`` None = nobody knows how long."""
+    def clock(self, elapsed_s: float, remaining_s: float | None, told: str) -> None:
+        """A step that is measured in time (``remaining_s`` None: nobody knows how long).
+
+        ``told`` gets a line of its own below the bar.
+        """
         total = None if remaining_s is None else elapsed_s + remaining_s
-        if total is not None:
-            self._view.bars.update(self._task, total=total)
-        shown = min(elapsed_s, _NEARLY * total) if total is not None else elapsed_s
-        self._view.bars.update(self._task, completed=shown, note=escape(note))
+        done = elapsed_s if total is None else min(elapsed_s, _NEARLY * total)
+        ends = None if remaining_s is None else time.monotonic() + remaining_s
+        self._view.bars.update(self._task, completed=done, total=total, below=told, ends=ends)
         if self._is_due():
-            left = "" if not remaining_s else f", about {remaining_s:.0f} s left"
-            self._view.say(f"{self._description}: {elapsed_s:.0f} s, {note}{left}")
+            left = "" if remaining_s is None else f", about {remaining_s:.0f} s left"
+            self._view.say(f"{self._description}: {elapsed_s:.0f} s, {told}{left}")
 
     def _is_due(self) -> bool:
         """Whether a line is due where there is no terminal."""
@@ -81,15 +88,30 @@ class Step:
         self._view.bars.remove_task(self._task)
 
 
+class _Bars(Progress):
+    """Bars, and below them what is told of a step in more words than fit beside its bar."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """The table of bars, then the lines."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            if below := task.fields["below"]:
+                yield Text(f"  {below}", style="dim", no_wrap=True, overflow="ellipsis")
+
+
 class _Left(ProgressColumn):
-    """Time remaining, only where a total is known."""
+    """Time remaining, only where the end or a total is known."""
 
     def __init__(self) -> None:
         super().__init__()
         self._remaining = TimeRemainingColumn()
 
     def render(self, task: Task) -> Text:
-        """``-0:01:30``."""
+        """``0:01:30``."""
+        ends: float | None = task.fields["ends"]
+        if ends is not None:
+            left = timedelta(seconds=max(0, round(ends - time.monotonic())))
+            return Text(str(left), style="progress.remaining")
         return self._remaining.render(task) if task.total else Text("")
 
 
@@ -99,15 +121,16 @@ class ProgressView:
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self.live = self._console.is_terminal
-        self.bars = Progress(
+        self.bars = _Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             TaskProgressColumn(),
             TimeElapsedColumn(),
             _Left(),
             TextColumn("[dim]{task.fields[note]}"),
             console=self._console,
+            refresh_per_second=_REDRAWS_PER_SECOND,
             transient=True,
             disable=not self.live,
         )

@@ -1,0 +1,129 @@
+"""What a person sees of a trial: on a terminal, and where there is none."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import termios
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from labctl.cli import progress
+from labctl.cli.progress import ProgressView
+from labctl.cli.run import RunView
+from labctl.runs import PlannedTrial, TrialProgress
+
+TRIAL = cast("PlannedTrial", SimpleNamespace(number=2, slug="smollm2-q8_0-threads4-r2"))
+HALF = TrialProgress(
+    "generating",
+    elapsed_s=5,
+    done=17,
+    total=32,
+    unit="tokens",
+    per_second=3.2123,
+    temperature_mc=61_250,
+    remaining_s=245.0,
+)
+STANDING = "generating, 17/32 tokens, 3.21 tokens/s, 61.2 °C"
+
+
+class Terminal:
+    """A terminal of so many columns, and what was written to it."""
+
+    def __init__(self, columns: int):
+        self.mine, self.theirs = pty.openpty()
+        fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.columns = columns
+        self.file = os.fdopen(self.theirs, "w")
+
+    def close(self) -> str:
+        """Everything that was shown, without colours."""
+        self.file.flush()
+        shown = os.read(self.mine, 1 << 20).decode()
+        self.file.close()
+        os.close(self.mine)
+        return re.sub(r"\x1b\[[0-9;?]*m", "", shown)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    made: list[Terminal] = []
+
+    def make(columns: int) -> Terminal:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.delenv("COLUMNS", raising=False)
+        one = Terminal(columns)
+        made.append(one)
+        console = Console(file=one.file, force_terminal=True, width=columns, color_system=None)
+        monkeypatch.setattr(progress, "Console", lambda **_: console)
+        return one
+
+    yield make
+    assert all(one.file.closed for one in made)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminal_shows_where_a_trial_is_in_one_redrawn_block(
+    terminal: Any, columns: int
+) -> None:
+    shown_on = terminal(columns)
+    with ProgressView() as view:
+        run = RunView(view)
+        run.trial_started(TRIAL, 12, None)
+        run.trial_progress(HALF)
+        view.bars.refresh()
+    shown = shown_on.close()
+    assert STANDING in shown
+    assert "trial 2/12 smollm2-q8_0-threads4-r2" in shown
+    assert re.search(r"0:04:0[45]", shown)  # what is left
+    # It is redrawn in its place, and gone in the end.
+    assert shown.count("\n") < 12
+    assert shown.endswith("\x1b[2K")
+    assert all(
+        len(line) <= columns for line in re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", shown).split("\r")
+    )
+
+
+def test_without_a_terminal_a_line_comes_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("labctl.cli.progress.time.monotonic", lambda: clock[0])
+    with ProgressView() as view:
+        run = RunView(view)
+        run.trial_started(TRIAL, 12, None)
+        for _ in range(13):  # a minute, asked every five seconds
+            clock[0] += 5
+            run.trial_progress(HALF)
+    lines = capsys.readouterr().err.splitlines()
+    description = "trial 2/12 smollm2-q8_0-threads4-r2"
+    assert lines == [
+        f"{description}: 30 s, {STANDING}, about 245 s left",
+        f"{description}: 60 s, {STANDING}, about 245 s left",
+    ]
+
+
+def test_what_the_last_such_trial_took_is_what_is_left_where_nothing_else_is_known(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("labctl.cli.progress.time.monotonic", lambda: clock[0])
+    with ProgressView() as view:
+        run = RunView(view)
+        run.trial_started(TRIAL, 12, 100.0)
+        for _ in range(4):
+            clock[0] += 35
+            run.trial_progress(TrialProgress("loading"))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == [
+        "35 s, loading, about 65 s left",
+        "70 s, loading, about 30 s left",
+        # Late: an end that is over is not told any more.
+        "105 s, loading",
+        "140 s, loading",
+    ]

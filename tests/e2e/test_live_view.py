@@ -1,0 +1,156 @@
+"""``labctl run`` while it runs, as a person sees it; programs on the CPUs that were asked for."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import agent_builds
+import pytest
+from labs import LabUnderTest, blamed, said
+
+from labctl.virtual import Control
+from labctl.virtual import faults as f
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+#: A token every quarter of a second: some looks fall into a trial.
+TALKER = """\
+#!/bin/sh
+n=0
+while [ $n -lt $1 ]; do n=$((n + 1)); echo token; sleep 0.25; done
+"""
+RECIPE = f"""\
+name: talking
+target: {agent_builds.HOST}
+engine:
+  name: command
+  program: {{file: tools/talker}}
+  arguments: ["{{tokens}}"]
+  tokens: {{stream: stdout, each: line}}
+models: {{none: {{file: models/any.bin}}}}
+parameters: {{tokens: 48}}
+max_time: 5m
+"""
+COLUMNS = 100
+
+
+@pytest.fixture
+def talking(native_lab: LabUnderTest) -> LabUnderTest:
+    """A lab whose board has a program that shows its tokens."""
+    (native_lab.root / "tools").mkdir()
+    talker = native_lab.root / "tools" / "talker"
+    talker.write_text(TALKER)
+    talker.chmod(0o755)
+    (native_lab.root / "models" / "any.bin").write_bytes(b"\0" * 1000)
+    return native_lab
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[int, list[bytes]]]:
+    """A terminal to write to, and what was written to it when the block is over."""
+    mine, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    seen: list[bytes] = []
+
+    def read() -> None:
+        while True:
+            try:
+                seen.append(os.read(mine, 1 << 16))
+            except OSError:  # the last writer is gone
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield theirs, seen
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(mine)
+
+
+def test_a_person_sees_phase_tokens_rate_heat_and_what_is_left(talking: LabUnderTest) -> None:
+    Control(talking.board.directory).add(f.Throttle(on="now", celsius=71.5))
+    words = [sys.executable, "-m", "labctl", "run", talking.recipe(RECIPE)]
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    with terminal() as (theirs, seen):
+        done = subprocess.run(
+            words,
+            cwd=talking.root,
+            env=environment,
+            stderr=theirs,
+            stdout=subprocess.DEVNULL,
+            timeout=200,
+            check=False,
+        )
+    raw = b"".join(seen).decode(errors="replace")
+    assert done.returncode == 0, raw[-3000:]
+    shown = re.sub(r"\x1b\[[0-9;?]*m", "", raw)
+    standings = re.findall(r"generating, (\d+)/48 tokens, ([\d.]+) tokens/s, 71\.5 °C", shown)
+    assert standings, shown[-3000:]
+    # It is a rate of tokens, and no more than they were made at.
+    assert 0 < float(standings[-1][1]) < 4.1
+    assert 1 < int(standings[0][0]) < 48
+    assert re.search(r"trial 1/1 \S+ .*0:00:\d\d 0:0\d:\d\d", shown)
+    # The block is redrawn where it is, and one line of result stays.
+    assert re.search(r"trial 1/1 \S+: [\d.]+ ms a token \([\d.]+ s\)", shown)
+    assert "\x1b[1A" in raw
+
+
+def test_without_a_terminal_there_are_only_lines(talking: LabUnderTest) -> None:
+    done = talking.run("run", talking.recipe(RECIPE), "--set", "tokens=4")
+    assert done.exit_status == 0, said(done)
+    assert "\x1b" not in said(done)
+    assert "\r" not in said(done)
+    (line,) = [line for line in said(done).splitlines() if line.startswith("trial 1/1")]
+    assert re.fullmatch(r"trial 1/1 \S+: [\d.]+ ms a token \([\d.]+ s\)", line)
+
+
+def test_a_program_runs_on_the_cpus_and_with_the_priority_that_the_recipe_asks_for(
+    talking: LabUnderTest,
+) -> None:
+    last = max(os.sched_getaffinity(0))
+    placed = RECIPE + f"scheduling: {{cpus: {last}, nice: 3}}\n"
+    done = talking.run("run", talking.recipe(placed), "--set", "tokens=2")
+    assert done.exit_status == 0, said(done)
+    (folder,) = talking.finished_trials()
+    conditions = json.loads((folder / "record.json").read_text())["conditions"]
+    assert conditions["cpus"] == str(last)
+    assert conditions["nice"] == min(19, os.nice(0) + 3)
+
+
+def test_what_nobody_asked_for_is_recorded_too(talking: LabUnderTest) -> None:
+    done = talking.run("run", talking.recipe(RECIPE), "--set", "tokens=2")
+    assert done.exit_status == 0, said(done)
+    (folder,) = talking.finished_trials()
+    conditions = json.loads((folder / "record.json").read_text())["conditions"]
+    assert len(conditions["cpus"]) >= 1
+    assert conditions["nice"] == os.nice(0)
+    assert "memlock_bytes" not in conditions
+
+
+def test_cpus_that_the_board_lacks_are_told_with_their_line_before_anything_is_sent(
+    talking: LabUnderTest,
+) -> None:
+    placed = RECIPE + "scheduling:\n  cpus: 0,1000-1001\n"
+    line = placed.splitlines().index("  cpus: 0,1000-1001") + 1
+    path = talking.recipe(placed)
+    for command in ("run", "plan"):
+        refused = talking.run(command, path)
+        blamed(
+            refused,
+            2,
+            "config",
+            f"{path}:{line}:9: scheduling.cpus: the board has no CPU 1000-1001",
+        )
+    assert talking.run("shell", "vb", "--", "ls", talking.board.workdir).text.strip() == ""
+    assert talking.finished_trials() == []
