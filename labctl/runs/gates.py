@@ -22,6 +22,10 @@ METRICS: Mapping[str, Callable[[VariantSummary], float | None]] = {
     "tpot_p50_ms": lambda summary: _milliseconds(summary.token_p50_ns),
     "tpot_p90_ms": lambda summary: _milliseconds(summary.token_p90_ns),
     "ratio": lambda summary: summary.ratio,
+    "joules_per_token": lambda summary: (
+        None if summary.energy is None else summary.energy.joules_per_token
+    ),
+    "mean_watts": lambda summary: None if summary.energy is None else summary.energy.mean_watts,
 }
 
 

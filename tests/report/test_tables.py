@@ -1,7 +1,7 @@
 from io import StringIO
 
 import pytest
-from records_made import model, run, timing, trial
+from records_made import energy, model, run, timing, trial
 from rich.console import Console
 
 from labctl.errors import ProgramFailed
@@ -9,7 +9,6 @@ from labctl.records import (
     BenchTest,
     BoardFacts,
     Check,
-    EnergyRecord,
     Execution,
     Failure,
     JobStatus,
@@ -41,14 +40,6 @@ def test_a_variant_is_the_median_of_all_gaps_of_its_good_trials() -> None:
     assert first.generated_tokens == 8
     assert first.trials_ok == 2
     assert second.ratio == pytest.approx(3.0)
-
-
-def energy(**changes: object) -> EnergyRecord:
-    values = {
-        "source": "played", "readings": 9, "failed_readings": 0, "joules": 40.0, "mean_watts": 5.0,
-        "peak_watts": 6.5, "joules_per_token": 1.25, "coverage": 1.0,
-    }  # fmt: skip
-    return EnergyRecord.model_validate({**values, **changes})
 
 
 def test_energy_is_shown_where_a_meter_told_it() -> None:

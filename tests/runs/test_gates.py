@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from records_made import model, run, timing, trial
+from records_made import energy, model, run, timing, trial
 
 from labctl.config.recipe import Gate
 from labctl.errors import ExitStatus, ProgramFailed
@@ -74,10 +74,16 @@ def test_a_value_that_failed_its_checks_keeps_no_gate() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_metric_has_a_value(metric: str) -> None:
-    record = judged(Gate(metric=metric, min=0.1), trial(1))["q2_k"]
+    measured = trial(1, energy=energy())
+    record = judged(Gate(metric=metric, min=0.1), measured)["q2_k"]
     assert record.value is not None
     assert record.passed is True
-    assert judged(Gate(metric=metric, max=record.value / 2), trial(1))["q2_k"].passed is False
+    assert judged(Gate(metric=metric, max=record.value / 2), measured)["q2_k"].passed is False
+
+
+def test_energy_that_nobody_metered_keeps_no_gate() -> None:
+    record = judged(Gate(metric="joules_per_token", min=0.1), trial(1))["q2_k"]
+    assert (record.value, record.passed) == (None, False)
 
 
 @pytest.mark.parametrize(("most", "status"), [(200.0, ExitStatus.OK), (100.0, ExitStatus.JOB)])

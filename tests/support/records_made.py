@@ -6,6 +6,7 @@ from typing import Any
 from labctl.records import (
     BoardFacts,
     Check,
+    EnergyRecord,
     Execution,
     ModelIdentity,
     PlanRecord,
@@ -47,6 +48,20 @@ def timing(gaps_ms: list[float], **changes: Any) -> TimingRecord:
         "tokens_per_second": 1e9 * len(gaps) / sum(gaps),
     }
     return TimingRecord(**{**values, **changes})
+
+
+def energy(**changes: Any) -> EnergyRecord:
+    values: dict[str, Any] = {
+        "source": "played",
+        "readings": 9,
+        "failed_readings": 0,
+        "joules": 40.0,
+        "mean_watts": 5.0,
+        "peak_watts": 6.5,
+        "joules_per_token": 1.25,
+        "coverage": 1.0,
+    }
+    return EnergyRecord(**{**values, **changes})
 
 
 def trial(number: int = 1, **changes: Any) -> TrialRecord:
