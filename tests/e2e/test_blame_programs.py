@@ -1,16 +1,21 @@
 """Programs that fail on the board: job, exit 1, a result like any other."""
 
+import hashlib
 import json
+import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from labs import LabUnderTest, lab_with_board, said
+from labs import LabUnderTest, RunningLabctl, lab_with_board, said
+from tiny_gguf import write_tiny_gguf
 
 from labctl import process
 from labctl.build import BuildRequest, build
 from labctl.files import cache_dir
+from labctl.virtual import Control
+from labctl.virtual import faults as f
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
@@ -34,6 +39,8 @@ int main(int argc, char **argv) {
     return 0;
 }
 """
+#: Does not end before it is killed.
+LONG = ("--set", "tokens=100000", "--set", "context=131072")
 SPEC = """\
 product: llama.cpp
 description: A program in the place of llama.cpp
@@ -118,11 +125,96 @@ def test_an_instruction_that_the_cpu_does_not_have(
     assert failure["kind"] == "ProgramFailed"
 
 
-def test_memory_runs_out(lab: LabUnderTest) -> None:
-    limit = 4 << 30  # of address space, for the board and all that runs on it
-    resource.prlimit(lab.board.process.pid, resource.RLIMIT_AS, (limit, limit))
-    done = lab.run("run", lab.recipe(), "--set", f"context={1 << 24}")
+def before_it_starts(lab: LabUnderTest) -> RunningLabctl:
+    """A run whose only trial is about to start: the models are on the board and verified."""
+    late = f.Delay(on="shell", matching=" run --dir ", direction="in", packet=1, by="3s")
+    Control(lab.board.directory).add(late)
+    running = lab.start("run", lab.recipe())
+    running.waiting_for(lambda: has_begun(lab))
+    return running
+
+
+def has_begun(lab: LabUnderTest) -> bool:
+    return any('"started"' in path.read_text() for path in lab.root.glob("runs/*/journal.jsonl"))
+
+
+def on_board(lab: LabUnderTest) -> Path:
+    """The tiny model's place on the board."""
+    data = (lab.root / "models" / "tiny.gguf").read_bytes()
+    return Path(lab.board.workdir, "store", hashlib.sha256(data).hexdigest())
+
+
+def limit_memory(lab: LabUnderTest) -> None:
+    """Of the address space of the board, and of each program that runs on it."""
+    resource.prlimit(lab.board.process.pid, resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "because"),
+    [
+        (Path.unlink, "the model is not on the board"),
+        (lambda path: os.truncate(path, 300_000), "the model on the board is cut short"),
+        (lambda path: os.truncate(path, 0), "the model on the board is not a GGUF file"),
+        (lambda path: path.write_bytes(b"<!DOCTYPE"), "the model on the board is not a GGUF file"),
+        (lambda path: write_tiny_gguf(path, weights=False), "the model lacks tensors"),
+    ],
+    ids=["missing", "cut short", "empty", "web page", "vocabulary"],
+)
+def test_a_model_is_spoilt_on_the_board(
+    lab: LabUnderTest, spoil: Callable[[Path], object], because: str
+) -> None:
+    running = before_it_starts(lab)
+    spoil(on_board(lab))
+    failure = fails(lab, running.finish(), f"llama.cpp failed: {because}")
+    assert failure["kind"] == "ProgramFailed"
+
+
+def test_a_model_does_not_fit_in_the_address_space(lab: LabUnderTest) -> None:
+    limit_memory(lab)
+    running = before_it_starts(lab)
+    os.truncate(on_board(lab), 8 << 30)
+    failure = fails(lab, running.finish(), "the board ran out of memory")
+    assert "mmap failed" in failure["details"]
+
+
+@pytest.mark.parametrize(
+    ("context", "line"),
+    [(1 << 24, "buffer for kv cache"), (1 << 22, "failed to allocate compute")],
+    ids=["cache", "compute"],
+)
+def test_memory_runs_out(lab: LabUnderTest, context: int, line: str) -> None:
+    limit_memory(lab)
+    done = lab.run("run", lab.recipe(), "--set", f"context={context}")
     failure = fails(lab, done, "the board ran out of memory", "use a smaller model")
+    assert failure["kind"] == "ProgramFailed"
+    (log,) = lab.root.glob("runs/*/trials/*/stderr")
+    assert line in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("signal", "because"),
+    [
+        ("INT", "llama.cpp was killed by SIGINT: it was interrupted"),
+        ("TERM", "llama.cpp was killed by SIGTERM: it was told to end from outside"),
+        ("KILL", "SIGKILL: not by the kernel, which counted no kill for want of memory"),
+    ],
+)
+def test_the_program_is_killed_from_outside(lab: LabUnderTest, signal: str, because: str) -> None:
+    running = lab.start("run", lab.recipe(), *LONG)
+    running.waiting_for(lambda: lab.is_under_way(1))
+    (started,) = Path(lab.board.workdir).glob("jobs/*/started.json")
+    program = json.loads(started.read_text())["job_pid"]
+    lab.run("shell", "vb", "--", "kill", f"-{signal}", str(program))
+    assert fails(lab, running.finish(), because)["kind"] == "ProgramFailed"
+
+
+def test_the_kernel_kills_the_program_for_want_of_memory(lab: LabUnderTest) -> None:
+    running = lab.start("run", lab.recipe(), *LONG)
+    running.waiting_for(lambda: lab.is_under_way(1))
+    Control(lab.board.directory).add(f.OomKill(on="now"))
+    failure = fails(
+        lab, running.finish(), "SIGKILL: by the kernel, because memory ran out", "smaller model"
+    )
     assert failure["kind"] == "ProgramFailed"
 
 
