@@ -48,17 +48,16 @@ class Rates:
     def dram(self, threads: int | None = None) -> Rate | None:
         """The most that so many threads read (None: any number).
 
-        Between two numbers that were measured it is the better of their rates: what is a bound may
-        be too high, not too low.
+        What fewer of them read, more can read too; and between two numbers that were measured it is
+        the next: what is a bound may be too high, not too low.
         """
         counts = [count for count in self.memory if count is not None]
         if threads is None or not counts:
-            around = list(self.memory)
+            usable = list(self.memory.values())
         else:
-            fewer = [count for count in counts if count <= threads]
-            more = [count for count in counts if count >= threads]
-            around = [*([max(fewer)] if fewer else []), *([min(more)] if more else [])]
-        return max((self.memory[count] for count in around), key=lambda r: r.value, default=None)
+            enough = min((count for count in counts if count >= threads), default=max(counts))
+            usable = [rate for count, rate in self.memory.items() if count and count <= enough]
+        return max(usable, key=lambda rate: rate.value, default=None)
 
 
 def known_rates(lab_root: Path, board: str, target: Target) -> Rates | None:

@@ -16,6 +16,7 @@ from labctl.records import (
 )
 from labctl.runs.rates import Rate, Rates, rates_of
 
+PROBE = "the probe of 2026-11-20"
 EXPECTED = Expectations(
     cores=4, storage_read_bytes_per_s=175e6, dram_read_bytes_per_s=5.5e9, source="a report"
 )
@@ -115,3 +116,8 @@ def test_a_model_that_decodes_as_fast_as_memory_is_read_says_nothing_of_arithmet
     assert found is not None
     assert found.decode == {}
     assert found.prompt["Q4_K", 4].value == 18 * 600e6
+
+
+def test_more_threads_are_not_bounded_by_a_worse_measurement() -> None:
+    rates = Rates(memory={1: Rate(9.2e9, PROBE), 2: Rate(8.4e9, PROBE), 4: Rate(9.0e9, PROBE)})
+    assert rates.dram(2) == rates.dram(4) == rates.memory[1]
