@@ -16,8 +16,9 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from labctl.board.agent import BoardAgent
-from labctl.board.job import STDOUT, JobSpec
+from labctl.board.job import STDOUT, TELEMETRY, JobSpec
 from labctl.board.sections import NEAREST, SECTION, sections
+from labctl.board.telemetry import others_share, read_telemetry
 from labctl.errors import OutputNotUnderstood, ProgramFailed, printable
 from labctl.records import CpuClock, JobStatus, MemoryRate, StorageRate
 from labctl.records.base import Record
@@ -59,9 +60,22 @@ QUICK = Effort()
 FULL = Effort(memory_s=10.0, storage_s=80.0, file_bytes=1 << 30)
 
 
-class MemoryBench(Record):
-    """The answer of ``agent bench-memory``."""
+@dataclass(frozen=True)
+class MeasuredJob:
+    """How a job ended, its files by name, and what everything else took of the CPUs meanwhile.
 
+    ``others_share`` is over the time of one CPU; None where the board does not tell.
+    """
+
+    status: JobStatus
+    files: Mapping[str, bytes]
+    others_share: float | None
+
+
+class MemoryBench(Record):
+    """The answer of ``agent bench-memory``, and ``others_share`` as in :class:`MeasuredJob`."""
+
+    others_share: float | None = None
     agent_version: str
     buffer_bytes: int
     last_cache_bytes: int | None = None
@@ -70,8 +84,9 @@ class MemoryBench(Record):
 
 
 class StorageBench(Record):
-    """The answer of ``agent bench-storage``."""
+    """The answer of ``agent bench-storage``, and ``others_share`` as in :class:`MeasuredJob`."""
 
+    others_share: float | None = None
     agent_version: str
     file_bytes: int
     direct_accepted: bool
@@ -133,24 +148,26 @@ class Measuring:
         lines = told.get("device", "").strip().splitlines()
         return _clocks(told.get("clocks", "")), lines[-1].split()[0] if len(lines) > 1 else None
 
-    def job(self, argv: tuple[str, ...], timeout_s: float) -> tuple[JobStatus, dict[str, bytes]]:
-        """Run a program as a job that leaves nothing on the board: its end, and its files."""
+    def job(self, argv: tuple[str, ...], timeout_s: float) -> MeasuredJob:
+        """Run a program as a job that leaves nothing on the board."""
         directory = self._agent.job_directory(f"probe-{secrets.token_hex(8)}")
         spec = JobSpec(directory, argv, timeout_s, self._epoch, self._lease_path)
         status = self._agent.wait(self._agent.start(spec), timeout_s=timeout_s)
         with tempfile.TemporaryDirectory(prefix="labctl-probe-") as local:
             pulled = self._agent.collect(directory, Path(local), status=status)
             files = {name: path.read_bytes() for name, path in pulled.items()}
+            others = others_share(read_telemetry(Path(local) / TELEMETRY).samples)
         self._agent.remove(directory)
-        return status, files
+        return MeasuredJob(status, files, others)
 
     def _bench(self, answer: type[_Answer], words: tuple[str, ...], seconds: float) -> _Answer:
         argv = (self._agent.path, *words, "--seconds", f"{seconds:g}")
-        status, files = self.job(argv, seconds + _BESIDES_SECONDS)
-        said = files.get(STDOUT, b"")
-        if status.exit_status != 0:
-            raise self._failure(words[0], said, status.error or f"it {status.outcome}")
-        return self._understood(answer, said)
+        job = self.job(argv, seconds + _BESIDES_SECONDS)
+        said = job.files.get(STDOUT, b"")
+        if job.status.exit_status != 0:
+            raise self._failure(words[0], said, job.status.error or f"it {job.status.outcome}")
+        found = self._understood(answer, said)
+        return found.model_copy(update={"others_share": job.others_share})
 
     def _failure(self, command: str, said: bytes, outcome: str) -> ProgramFailed:
         """What the agent says of its failure: too little space, or memory, is no end of a probe."""

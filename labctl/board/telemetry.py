@@ -1,5 +1,6 @@
 """Reading the telemetry that a job left."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,3 +36,29 @@ def read_telemetry(path: Path) -> Telemetry:
         except ValidationError:
             unreadable += 1
     return Telemetry(tuple(samples), unreadable)
+
+
+def grown(
+    samples: Sequence[TelemetrySample], counter: Callable[[TelemetrySample], int | None]
+) -> int | None:
+    """How much a counter grew from the first sample that has it to the last."""
+    values = [value for sample in samples if (value := counter(sample)) is not None]
+    return values[-1] - values[0] if len(values) > 1 else None
+
+
+def share(
+    samples: Sequence[TelemetrySample], counter: Callable[[TelemetrySample], int | None]
+) -> float | None:
+    """How much a counter of ns grew over the time of the samples; None where that is not known."""
+    if not samples:
+        return None
+    more, took = grown(samples, counter), samples[-1].mono_ns - samples[0].mono_ns
+    return None if more is None or took <= 0 else more / took
+
+
+def others_share(samples: Sequence[TelemetrySample]) -> float | None:
+    """CPU time of the board that was not the job's, over the time of one CPU."""
+    known = [s for s in samples if None not in (s.cpu_busy_ns, s.user_ns, s.system_ns)]
+    busy = share(known, lambda s: s.cpu_busy_ns)
+    own = share(known, lambda s: (s.user_ns or 0) + (s.system_ns or 0))
+    return None if busy is None or own is None else max(0.0, busy - own)

@@ -12,6 +12,8 @@ from pydantic import Field
 from labctl.records.base import Record
 from labctl.records.board import BoardFacts, Execution
 
+_OTHERS = "CPU time of everything else meanwhile, over the time of one CPU"
+
 ReadPattern = Literal["sequential", "random", "mapping"]
 
 
@@ -61,6 +63,7 @@ class ComputeRate(Record):
     eval_tokens_per_second: float | None = None
     model_file: str
     build_commit: str | None = None
+    others_share: float | None = Field(None, description=_OTHERS)
 
     @property
     def bytes_per_second(self) -> int | None:
@@ -113,8 +116,10 @@ class BoardProbe(Record):
     memory: tuple[MemoryRate, ...] = ()
     memory_instructions: str | None = Field(None, description="neon, sse2")
     memory_buffer_bytes: int | None = None
+    memory_others_share: float | None = Field(None, description=_OTHERS)
     storage: tuple[StorageRate, ...] = ()
     storage_file_bytes: int | None = None
+    storage_others_share: float | None = Field(None, description=_OTHERS)
     compute: tuple[ComputeRate, ...] = ()
     slower: tuple[Slowdown, ...] = Field(
         (), description="than the last probes of the same board in the same execution"

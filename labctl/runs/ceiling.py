@@ -56,9 +56,9 @@ class Ceiling:
         assert prepared.program is not None  # llama_cpp's programs are tools of an artifact
         inputs = Inputs(paths[prepared.program.sha256], paths[model.sha256])
         argv = tuple(engine.command(prepared.tool, parameters, inputs))
-        status, files = measuring.job(argv, _TIMEOUT_SECONDS)
-        raw = RawOutput(*(files.get(name, b"") for name in (STDOUT, STDERR, TIMELINE)))
-        failure = engine.diagnose(status, raw)
+        job = measuring.job(argv, _TIMEOUT_SECONDS)
+        raw = RawOutput(*(job.files.get(name, b"") for name in (STDOUT, STDERR, TIMELINE)))
+        failure = engine.diagnose(job.status, raw)
         if failure is not None:
             raise failure
         timing = engine.parse(raw, parameters)

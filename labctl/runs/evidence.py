@@ -1,9 +1,9 @@
 """What the telemetry of a trial says about the number that came out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from labctl.board.telemetry import read_telemetry
+from labctl.board.telemetry import grown, others_share, read_telemetry, share
 from labctl.records import (
     BoardFacts,
     Check,
@@ -44,14 +44,14 @@ def evidence_of(
         highest_khz=max(clocks, default=None),
         limited=_limited(samples),
         major_faults=job.major_faults if job else None,
-        read_bytes=_grown(samples, lambda sample: sample.read_bytes),
+        read_bytes=grown(samples, lambda sample: sample.read_bytes),
         read_bytes_per_token=_read_per_token(samples, job, timing),
         least_available_bytes=min(
             (s.mem_available_bytes for s in samples if s.mem_available_bytes is not None),
             default=None,
         ),
-        others_share=_others(samples),
-        steal_share=_share(samples, lambda sample: sample.cpu_steal_ns),
+        others_share=others_share(samples),
+        steal_share=share(samples, lambda sample: sample.cpu_steal_ns),
     )
 
 
@@ -128,31 +128,6 @@ def _highest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return found
 
 
-def _grown(
-    samples: Sequence[TelemetrySample], counter: Callable[[TelemetrySample], int | None]
-) -> int | None:
-    """How much a counter grew from the first sample that has it to the last."""
-    values = [value for sample in samples if (value := counter(sample)) is not None]
-    return values[-1] - values[0] if len(values) > 1 else None
-
-
-def _share(
-    samples: Sequence[TelemetrySample], counter: Callable[[TelemetrySample], int | None]
-) -> float | None:
-    grown, took = _grown(samples, counter), samples[-1].mono_ns - samples[0].mono_ns
-    return None if grown is None or took <= 0 else grown / took
-
-
-def _others(samples: Sequence[TelemetrySample]) -> float | None:
-    """CPU time of the board that was not the job's, over the time of one CPU."""
-    known = [s for s in samples if None not in (s.cpu_busy_ns, s.user_ns, s.system_ns)]
-    if not known:
-        return None
-    busy = _share(known, lambda s: s.cpu_busy_ns)
-    own = _share(known, lambda s: (s.user_ns or 0) + (s.system_ns or 0))
-    return None if busy is None or own is None else max(0.0, busy - own)
-
-
 def _read_per_token(
     samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
 ) -> int | None:
@@ -162,6 +137,6 @@ def _read_per_token(
     first = job.start_mono_ns + timing.ttft_ns
     last = first + timing.mean_ns * ((timing.generated_tokens or 1) - 1)
     during = [s for s in samples if first <= s.mono_ns <= last and s.read_bytes is not None]
-    read = _grown(during, lambda sample: sample.read_bytes)
+    read = grown(during, lambda sample: sample.read_bytes)
     took = during[-1].mono_ns - during[0].mono_ns if during else 0
     return None if read is None or took <= 0 else round(read * timing.mean_ns / took)

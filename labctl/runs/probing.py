@@ -12,8 +12,9 @@ from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.records import BoardProbe, Execution
 from labctl.runs.ceiling import Ceiling, prepare_ceiling
 from labctl.runs.deploying import sending
+from labctl.runs.evidence import LOUD
 from labctl.runs.observer import Observer
-from labctl.runs.rates import rates_of
+from labctl.runs.rates import NEAR
 from labctl.runs.session import BoardSession, hold_board
 from labctl.transport import Transport
 from labctl.units import size
@@ -73,6 +74,7 @@ def _measured(
             "memory": memory.results,
             "memory_instructions": memory.instructions,
             "memory_buffer_bytes": memory.buffer_bytes,
+            "memory_others_share": memory.others_share,
             "last_cache_bytes": memory.last_cache_bytes,
         }
         notes += _cache_notes(memory)
@@ -81,7 +83,11 @@ def _measured(
     observer.step("measure storage", 0, None)
     try:
         storage = measuring.storage(effort)
-        found |= {"storage": storage.results, "storage_file_bytes": storage.file_bytes}
+        found |= {
+            "storage": storage.results,
+            "storage_file_bytes": storage.file_bytes,
+            "storage_others_share": storage.others_share,
+        }
         if not storage.direct_accepted:
             notes.append("storage: this file system does not take O_DIRECT")
         if not any(rate.uncached and rate.pattern != "random" for rate in storage.results):
@@ -122,16 +128,26 @@ def _measured(
             **found,
         }
     )
-    return probe.model_copy(update={"notes": (*notes, *_no_ceilings(probe))})
+    return probe.model_copy(update={"notes": (*notes, *_disturbed(probe), *_no_ceilings(probe))})
+
+
+def _disturbed(probe: BoardProbe) -> Iterator[str]:
+    """What was measured while the board did something else."""
+    shares = {"memory": probe.memory_others_share, "storage": probe.storage_others_share}
+    shares |= {f"arithmetic, {rate.model_file}": rate.others_share for rate in probe.compute}
+    for what, others in shares.items():
+        if others is not None and others > LOUD:
+            told = f"everything else used {others:.0%} of a CPU meanwhile"
+            yield f"{what}: {told}: rates may be far too low"
 
 
 def _no_ceilings(probe: BoardProbe) -> Iterator[str]:
-    """Models that are bound by memory themselves."""
-    rates = rates_of(probe, None)
-    for compute in probe.compute:
-        if rates and (compute.quantization, compute.threads) not in rates.decode:
+    """Models whose rate bounds nothing."""
+    for rate in probe.compute:
+        dram = probe.memory_bytes_per_second(rate.threads)
+        if dram and rate.bytes_per_second and rate.bytes_per_second >= NEAR * dram:
             yield (
-                f"arithmetic, {compute.model_file}: decodes nearly as fast as memory is read, which"
+                f"arithmetic, {rate.model_file}: decodes nearly as fast as memory is read, which"
                 " says nothing of arithmetic"
             )
 

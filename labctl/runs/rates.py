@@ -7,6 +7,7 @@ from pathlib import Path
 from labctl.board.probes import latest_probe
 from labctl.config.target import Expectations, Target
 from labctl.records import BoardProbe, Execution
+from labctl.runs.evidence import LOUD
 from labctl.units import size
 
 #: A trial that is slower than this share of a bound is not held by it. What is bound by DRAM
@@ -70,7 +71,7 @@ def rates_of(probe: BoardProbe | None, expectations: Expectations | None) -> Rat
 
     Weights are read by page faults on a mapping, so that is the storage's rate where it was
     measured and proven to be uncached. A program that decodes nearly as fast as DRAM can be read
-    says nothing about arithmetic, so that is no ceiling of it.
+    says nothing about arithmetic, nor does one that had to share the CPUs: that is no ceiling.
     """
     promised = _expected(expectations.storage_read_bytes_per_s if expectations else None)
     expected = _expected(expectations.dram_read_bytes_per_s if expectations else None)
@@ -88,6 +89,8 @@ def rates_of(probe: BoardProbe | None, expectations: Expectations | None) -> Rat
     decode: dict[tuple[str, int | None], Rate] = {}
     prompt: dict[tuple[str, int | None], Rate] = {}
     for rate in probe.compute:
+        if rate.others_share is not None and rate.others_share > LOUD:
+            continue
         key = (rate.quantization, rate.threads)
         on = f"{source}, {rate.model_file}"
         dram = measured.dram(rate.threads)

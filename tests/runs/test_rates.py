@@ -121,3 +121,13 @@ def test_a_model_that_decodes_as_fast_as_memory_is_read_says_nothing_of_arithmet
 def test_more_threads_are_not_bounded_by_a_worse_measurement() -> None:
     rates = Rates(memory={1: Rate(9.2e9, PROBE), 2: Rate(8.4e9, PROBE), 4: Rate(9.0e9, PROBE)})
     assert rates.dram(2) == rates.dram(4) == rates.memory[1]
+
+
+def test_arithmetic_that_had_to_share_the_cpus_is_no_ceiling() -> None:
+    disturbed = probe(memory=MEMORY, compute=(decoding(1.0, others_share=1.7),))
+    found = rates_of(disturbed, None)
+    assert found is not None
+    assert (found.decode, found.prompt) == ({}, {})
+    quiet = rates_of(probe(memory=MEMORY, compute=(decoding(1.0, others_share=0.05),)), None)
+    assert quiet is not None
+    assert list(quiet.decode) == [("Q4_K", 4)]
