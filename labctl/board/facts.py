@@ -32,6 +32,7 @@ if command -v param >/dev/null 2>&1; then
     $bounded param get $name 2>/dev/null </dev/null || echo
   done
 fi
+section serial; tr -d '\\0' </proc/device-tree/serial-number 2>/dev/null
 section directory; cd "$directory" && pwd -P
 section space; df -P -k "$directory" 2>/dev/null
 section mounts; cat /proc/mounts 2>/dev/null
@@ -70,6 +71,7 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         cpus_allowed=_cpu_list(told.get("allowed", "")),
         memory_total_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
+        serial=_line(told, "serial"),
         storage_free_bytes=_free_bytes(told.get("space", "")),
         storage_kind=_file_system(told.get("mounts", ""), _line(told, "directory") or workdir),
     )

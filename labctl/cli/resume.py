@@ -9,25 +9,30 @@ from labctl.cli.run import RunView, tell
 from labctl.runs import ResumeRequest
 from labctl.runs import resume as resume_run
 from labctl.runs.directory import find_run
+from labctl.runs.resume import last_board
 
 
 @click.command(epilog="Example: labctl resume latest")
+@click.option("--board", help="Another board that is equal to the run's; default: its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
 @click.argument("run", default="latest")
 @click.pass_obj
-def resume(invocation: Invocation, run: str, as_json: bool) -> int:
+def resume(invocation: Invocation, run: str, board: str | None, as_json: bool) -> int:
     """Go on with a run that did not come to its end.
 
     RUN is a run's id, the start or end of one, or `latest`. Whatever ended it (Ctrl-C, a kill, a
     lost link, a restarted board), finished trials stay as they are, a job that still runs on the
     board or ended there meanwhile is taken over, and the others follow. Refused when programs,
-    models, prompt or board are not what they were. Ends as `labctl run` does.
+    models, prompt, files or board are not what they were. With --board the run moves to another
+    board of the same kind, system and speed (by the probes of both); a round of repeats that is not
+    whole is measured anew there, so that variants are compared on one board. Ends as `labctl run`
+    does.
     """
     lab = lab_of(invocation)
     directory = find_run(lab.root / "runs", run)
-    board = lab.board(directory.run().board)
-    with ProgressView() as view, connect_board(board) as transport:
+    on = lab.board(board or last_board(directory))
+    with ProgressView() as view, connect_board(on) as transport:
         outcome = resume_run(
-            ResumeRequest(directory, board, lab.name, lab.root), transport, RunView(view)
+            ResumeRequest(directory, on, lab.name, lab.root), transport, RunView(view)
         )
     return tell(invocation, outcome, as_json=as_json)

@@ -19,7 +19,7 @@ from labctl.runs import (
     PlannedTrial,
     RunRequest,
     TrialProgress,
-    conduct,
+    conduct_with_spares,
     read_recipe,
 )
 from labctl.units import digits, duration
@@ -27,6 +27,13 @@ from labctl.units import digits, duration
 
 @click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")
 @click.option("--board", help="The board to run on; default: the lab's default board.")
+@click.option(
+    "--spare",
+    "spares",
+    multiple=True,
+    metavar="BOARD",
+    help="An equal board to go on with when the first one breaks; may be given several times.",
+)
 @click.option(
     "--set",
     "set_values",
@@ -40,7 +47,9 @@ from labctl.units import digits, duration
 def run(
     invocation: Invocation,
     recipe: str,
+    *,
     board: str | None,
+    spares: tuple[str, ...],
     set_values: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -50,15 +59,19 @@ def run(
     what the board lacks; never builds. Raw logs and records land in a new directory under the lab's
     runs/. Ends with 0 when every variant has a result and every gate held, 1 when a program failed
     or a gate was missed, 3 when host, link or board broke: what was finished by then is kept, and
-    `labctl resume` goes on, as it does after Ctrl-C or a kill.
+    `labctl resume` goes on, as it does after Ctrl-C or a kill. With --spare the run goes on by
+    itself on another board, if that is equal: of the same kind, system and speed (by the probes of
+    both).
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)
     wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
-    with ProgressView() as view, connect_board(chosen) as transport:
-        outcome = conduct(
+    others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
+    with ProgressView() as view:
+        outcome = conduct_with_spares(
             RunRequest(wanted, chosen, lab.name, lab.root),
-            transport,
+            others,
+            connect_board,
             RunView(view),
         )
     return tell(invocation, outcome, as_json=as_json)

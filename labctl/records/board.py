@@ -43,6 +43,7 @@ class BoardFacts(Record):
     memory_total_bytes: int | None = None
     memory_available_bytes: int | None = None
     storage_free_bytes: int | None = None
+    serial: str | None = Field(None, description="of the board itself, by its device tree")
     storage_kind: str | None = Field(None, description="file system type of the work directory")
 
     @property

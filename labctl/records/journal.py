@@ -49,9 +49,9 @@ class PlanRecord(Record):
 class JournalEntry(Record):
     """A line of ``journal.jsonl``: each step is written down before it is taken.
 
-    ``lease``: the board was taken. ``resumed``: another controller takes the run up. ``started``: a
-    job is about to be started in ``directory`` on the board. ``cut``: that attempt will never be a
-    result, and ``failure`` says why.
+    ``lease``: the board was taken. ``resumed``: another controller takes the run up, on ``board``.
+    ``started``: a job is about to be started in ``directory`` on the board. ``cut``: that attempt
+    will never be a result, and ``failure`` says why.
     """
 
     event: Literal["lease", "resumed", "started", "cut"]
@@ -59,6 +59,7 @@ class JournalEntry(Record):
     number: int | None = Field(None, description="the trial")
     attempt: int | None = Field(None, description="from 1: how often the trial was begun")
     directory: str | None = None
+    board: str | None = None
     boot_id: str | None = None
     failure: Failure | None = None
     lease: dict[str, JsonValue] | None = Field(None, description="as it lies on the board")

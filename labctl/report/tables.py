@@ -1,6 +1,6 @@
 """Timing tables for a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
@@ -37,8 +37,21 @@ def print_timing_table(
     print_whole(console, table)
     print_details(console, rows)
     said = [escape(line) for line in reasons(run, trials)]
-    for line in [*_gates(gates), *said, *_notes(rows, run)]:
+    for line in [*_moves(trials), *_gates(gates), *said, *_notes(rows, run)]:
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def _moves(trials: Sequence[TrialRecord]) -> Iterator[str]:
+    """Where a run moved from board to board."""
+    numbers: dict[str, list[int]] = {}
+    for trial in trials:
+        numbers.setdefault(trial.board, []).append(trial.number)
+    if len(numbers) > 1:
+        told = [f"{escape(board)} (trials {min(n)} to {max(n)})" for board, n in numbers.items()]
+        yield (
+            f"[bold]measured on {len(numbers)} boards:[/] {', '.join(told)}; each round of repeats"
+            " is whole on one of them"
+        )
 
 
 def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:

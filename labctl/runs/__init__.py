@@ -11,6 +11,7 @@ from labctl.runs.prepare import Prepared, prepare, read_recipe
 from labctl.runs.resume import ResumeRequest, resume
 from labctl.runs.runner import Outcome
 from labctl.runs.session import BoardMeeting, BoardSession, bring_agent, hold_board, meet_board
+from labctl.runs.spares import conduct_with_spares
 
 __all__ = [
     "BoardMeeting",
@@ -30,6 +31,7 @@ __all__ = [
     "at_once",
     "bring_agent",
     "conduct",
+    "conduct_with_spares",
     "hold_board",
     "meet_board",
     "prepare",

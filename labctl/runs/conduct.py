@@ -1,5 +1,6 @@
 """The main job: a recipe and a board become a run directory."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,8 +36,13 @@ class RunRequest:
     lab_root: Path
 
 
-def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Outcome:
-    """Prepare, plan, deploy, run, record.
+def conduct(
+    request: RunRequest,
+    transport: Transport,
+    observer: Observer,
+    begun: Callable[[RunDirectory], None] | None = None,
+) -> Outcome:
+    """Prepare, plan, deploy, run, record. ``begun`` is told the run's directory.
 
     Raises ConfigError before anything is run, InfraError when host, link or board broke (finished
     trials stay on disk), JobError when a model cannot be quantised. Programs that fail on the board
@@ -73,9 +79,11 @@ def conduct(request: RunRequest, transport: Transport, observer: Observer) -> Ou
             lab_root=request.lab_root,
         )
         directory = RunDirectory.create(
-            request.lab_root / "runs", run, plan_record(prepared, plan_made, max_seconds, limits)
+            request.lab_root / "runs", run, plan_record(stand, plan_made, max_seconds, limits)
         )
         observer.note(f"run directory: {directory.path}")
+        if begun:
+            begun(directory)
         journal = Journal(directory.path, run.id)
         journal.leased(lease)
         runner = Runner(

@@ -15,6 +15,7 @@ from labctl.runs.directory import new_run_id
 from labctl.runs.plan import Plan
 from labctl.runs.prepare import Prepared
 from labctl.runs.session import BoardSession, agent_artifact
+from labctl.runs.stand import Stand
 
 
 def run_record(
@@ -49,7 +50,7 @@ def run_record(
 
 
 def plan_record(
-    prepared: Prepared, plan: Plan, max_seconds: float, limits: dict[str, TrialLimit]
+    stand: Stand, plan: Plan, max_seconds: float, limits: dict[str, TrialLimit]
 ) -> PlanRecord:
     """What the run will do."""
     return PlanRecord(
@@ -57,7 +58,9 @@ def plan_record(
         max_seconds=max_seconds,
         predicted_seconds=plan.predicted_seconds,
         limits=limits,
-        prompt_sha256=prompt_sha256(prepared),
+        prompt_sha256=prompt_sha256(stand.prepared),
+        program_sha256=stand.program_sha256,
+        files_sha256={name: item.sha256 for name, item in stand.prepared.files.items()},
     )
 
 

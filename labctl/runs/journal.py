@@ -38,6 +38,8 @@ class Journal:
     def __init__(self, directory: Path, run_id: str):
         self._path = directory / FILE_NAME
         self._run_id = run_id
+        #: What was read without a torn last line; None: nothing is torn.
+        self._whole: bytes | None = None
         self._entries = self._read()
 
     def _read(self) -> list[JournalEntry]:
@@ -50,7 +52,7 @@ class Journal:
             raise ConfigError(f"cannot read {self._path}: {error.strerror}") from error
         if lines and not lines[-1].endswith(b"\n"):
             lines.pop()
-            write_atomic(self._path, b"".join(lines))
+            self._whole = b"".join(lines)
         try:
             return [JournalEntry.model_validate_json(line) for line in lines]
         except ValidationError as error:
@@ -60,6 +62,10 @@ class Journal:
             ) from error
 
     def _note(self, entry: JournalEntry) -> None:
+        if self._whole is not None:
+            # Only who goes on with the run mends it: others may look while a line is written.
+            write_atomic(self._path, self._whole)
+            self._whole = None
         append_line(self._path, entry.model_dump_json(exclude_none=True))
         self._entries.append(entry)
 
@@ -68,9 +74,15 @@ class Journal:
         """How often the run was taken up again."""
         return sum(entry.event == "resumed" for entry in self._entries)
 
-    def resumed(self) -> None:
-        """Another controller takes the run up."""
-        self._note(JournalEntry(event="resumed"))
+    def resumed(self, board: str) -> None:
+        """Another controller takes the run up, on this board."""
+        self._note(JournalEntry(event="resumed", board=board))
+
+    @property
+    def board(self) -> str | None:
+        """The board that the run was taken up on last; None: it was not taken up."""
+        boards = [entry.board for entry in self._entries if entry.event == "resumed"]
+        return boards[-1] if boards else None
 
     def leased(self, lease: Lease) -> None:
         """The board is ours."""

@@ -26,6 +26,7 @@ from labctl.runs.directory import RunDirectory, note_in_index
 from labctl.runs.execute import Bench, leave_nothing_else, leave_quiet
 from labctl.runs.identities import artifact_identities, prompt_sha256
 from labctl.runs.journal import Journal
+from labctl.runs.moving import leave_board, unlike_in_speed
 from labctl.runs.observer import Observer
 from labctl.runs.plan import PlannedTrial
 from labctl.runs.planning import foresee
@@ -33,18 +34,24 @@ from labctl.runs.prepare import Prepared, prepare
 from labctl.runs.rates import known_rates
 from labctl.runs.runner import Outcome, Runner
 from labctl.runs.session import BoardSession, bring_agent, meet_board
-from labctl.runs.stand import bring, differences
+from labctl.runs.stand import bring, differences, differences_in_kind
 from labctl.transport import Transport
 
 
 @dataclass(frozen=True)
 class ResumeRequest:
-    """Which run to go on with, in which lab."""
+    """Which run to go on with, in which lab; on another ``board`` than before it moves there."""
 
     directory: RunDirectory
     board: Board
     lab_name: str
     lab_root: Path
+
+
+def last_board(directory: RunDirectory) -> str:
+    """The name of the board that a run was on last. Raises ConfigError."""
+    run = directory.run()
+    return Journal(directory.path, run.id).board or run.board
 
 
 def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> Outcome:
@@ -62,21 +69,24 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             hint=f"`labctl report {run.id}` shows it, `labctl run` makes a new one",
         )
     prepared = prepare(_recipe(run), request.board, request.lab_root, observer.step)
-    _refuse(run, [*_other_prompt(plan, prepared), *_other_models(run, prepared)])
+    _refuse(run, [*_other_texts(plan, prepared), *_other_models(run, prepared)])
     with meet_board(request.board, transport, lab_root=request.lab_root) as met:
         offer = make_offer(met, [prepared], request.lab_root)
         refuse(offer.problems, request.board.name)
         session = bring_agent(met, request.lab_root, sending(observer))
-        changed = [*differences(run.facts, session.facts)]
+        changed = [*_other_board(run, request, session)]
         changed += _other_programs(run, prepared, session, request.lab_root)
         _refuse(run, changed)
         stand = bring(met, session, offer, prepared, observer)
+        if stand.program_sha256 != plan.program_sha256:
+            _refuse(run, [f"the program {prepared.tool.name} is another one now"])
         # From here on nothing but host, link and board can stand in the way.
-        trials = [PlannedTrial.of(record) for record in plan.trials]
         journal = Journal(directory.path, run.id)
+        trials = [PlannedTrial.of(record) for record in plan.trials]
         done = _done(directory)
-        directory.reopen()
-        journal.resumed()
+        if request.board.name != (journal.board or run.board):
+            done = leave_board(directory, journal, trials, done, request.board.name)
+        journal.resumed(request.board.name)
         observer.note(f"run directory: {directory.path}")
         observer.note(f"{len(done)} of {len(trials)} trials were finished")
         undone = next((trial for trial in trials if trial.number not in done), None)
@@ -93,6 +103,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
 
         bench, anew, still_ours = _take_over(request, session, bench_under, journal, undone)
         leave_nothing_else(bench, journal.attempt(undone.number) if undone else None)
+        directory.reopen()
         runner = Runner(
             bench=bench,
             directory=directory,
@@ -136,9 +147,29 @@ def _refuse(run: RunRecord, changed: Sequence[str]) -> None:
         )
 
 
-def _other_prompt(plan: PlanRecord, prepared: Prepared) -> Iterator[str]:
+def _other_texts(plan: PlanRecord, prepared: Prepared) -> Iterator[str]:
     if prompt_sha256(prepared) != plan.prompt_sha256:
         yield "the text of its prompt_file changed"
+    for name, item in prepared.files.items():
+        if plan.files_sha256.get(name) != item.sha256:
+            yield f"its file {name} ({item.local}) changed"
+    program = prepared.program
+    # Of what labctl built, more is known.
+    if prepared.artifact is None and program and program.sha256 != plan.program_sha256:
+        yield f"its program {program.name} changed"
+
+
+def _other_board(run: RunRecord, request: ResumeRequest, session: BoardSession) -> Iterator[str]:
+    """Why a board is not the run's own, nor equal to that."""
+    board = request.board.name
+    if board == run.board:
+        yield from differences(run.facts, session.facts)
+        return
+    for told in (
+        *differences_in_kind(run.facts, session.facts),
+        *unlike_in_speed(run, board, session.facts, request.lab_root),
+    ):
+        yield f"board {board} is not equal to {run.board}: {told}"
 
 
 def _other_models(run: RunRecord, prepared: Prepared) -> Iterator[str]:

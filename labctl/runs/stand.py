@@ -1,5 +1,6 @@
 """A board with everything on it that a recipe needs: where trials are run."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,10 +18,12 @@ from labctl.runs.observer import Observer
 from labctl.runs.planning import Foresight
 from labctl.runs.prepare import Prepared
 from labctl.runs.session import PROBE_SECONDS, BoardMeeting, BoardSession
+from labctl.transport import remote_words
 
 #: How long a lost link is taken up again before the run ends; the job on the board goes on. A board
 #: that restarts needs about a minute.
 REATTACH_SECONDS = 120.0
+_HASH_SECONDS = 60.0
 #: Pages that the kernel keeps for itself differ a little from boot to boot.
 _MEMORY_TOLERANCE = 0.02
 
@@ -35,6 +38,8 @@ class Stand:
     paths: Mapping[str, str]
     observer: Observer
     conditions: BoardConditions
+    #: Of the program under test; None: the board does not tell that of its own program.
+    program_sha256: str | None
 
     def bench(
         self, run_id: str, lease: Lease, foresight: Foresight | None, *, resumed: int = 0
@@ -60,7 +65,11 @@ class Stand:
             },
             reattach_seconds=prepared.recipe.timeouts.reattach or REATTACH_SECONDS,
             on_link_loss=self.observer.link_lost,
-            conditions={**prepared.conditions, **self.conditions.unlike},
+            conditions={
+                **prepared.conditions,
+                "program_sha256": self.program_sha256,
+                **self.conditions.unlike,
+            },
             scheduling=prepared.recipe.scheduling,
             ready=partial(self.conditions.ready, mine=partial(session.leases.check, lease)),
             files={name: self.paths[item.sha256] for name, item in prepared.files.items()},
@@ -117,7 +126,18 @@ def bring(
     conditions = BoardConditions(
         met.transport, met.board.workdir, prepared.recipe.conditions, observer.note
     )
-    return Stand(met, session, prepared, paths, observer, conditions)
+    return Stand(
+        met, session, prepared, paths, observer, conditions, _program_sha256(prepared, session)
+    )
+
+
+def _program_sha256(prepared: Prepared, session: BoardSession) -> str | None:
+    """Of what is run, also where it is the board's own."""
+    if prepared.program is not None:
+        return prepared.program.sha256
+    asked = remote_words(session.agent.path, "hash", prepared.tool.name)
+    told = session.transport.run(asked, timeout=_HASH_SECONDS).text.partition(" ")[0].strip()
+    return told if re.fullmatch("[0-9a-f]{64}", told) else None
 
 
 def differences(before: BoardFacts, now: BoardFacts) -> list[str]:
@@ -125,6 +145,13 @@ def differences(before: BoardFacts, now: BoardFacts) -> list[str]:
 
     How much is free, and which boot it is, may differ.
     """
+    other = before.serial and now.serial and before.serial != now.serial
+    told = [f"its serial number was {before.serial}, now it is {now.serial}"] if other else []
+    return told + differences_in_kind(before, now)
+
+
+def differences_in_kind(before: BoardFacts, now: BoardFacts) -> list[str]:
+    """What tells boards apart that are not of one kind and one system."""
     found = []
     for name in ("execution", "machine", "kernel", "os_version", "storage_kind", "emulator"):
         was, is_now = getattr(before, name), getattr(now, name)
