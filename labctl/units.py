@@ -24,6 +24,11 @@ def size(count: float | None) -> str:
     return f"{count:.0f} B"
 
 
+def counted(count: int, thing: str) -> str:
+    """``1 file``, ``2 files``."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
 def digits(value: float) -> str:
     """Three significant digits, never in exponent form."""
     if value <= 0:

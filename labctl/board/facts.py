@@ -24,7 +24,12 @@ section emulator; echo "$LABCTL_SANDBOX_EMULATOR"
 section shell; echo "${KSH_VERSION:-$BASH_VERSION}"
 section cpus; cat /proc/cpuinfo 2>/dev/null
 section allowed; sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status 2>/dev/null
-section memory; cat /proc/meminfo 2>/dev/null
+section memory
+if kb=$(cat "$LABCTL_SANDBOX_FAKES/memory_kb" 2>/dev/null); then
+  echo "MemTotal: $kb kB"; echo "MemAvailable: $kb kB"
+else
+  cat /proc/meminfo 2>/dev/null
+fi
 section os
 if command -v param >/dev/null 2>&1; then
   bounded=; command -v timeout >/dev/null 2>&1 && bounded='timeout 5'

@@ -20,7 +20,8 @@ from labctl.config.recipe import find_recipe
 from labctl.deploy import Pace
 from labctl.errors import ConfigError, ExitStatus
 from labctl.runs import Fleet, Prepared, Visit, prepare, read_recipe
-from labctl.units import size
+from labctl.transport import Transport
+from labctl.units import counted, size
 
 #: Above this many bytes the user is asked.
 ASK_BYTES = 1_000_000_000
@@ -103,9 +104,13 @@ def deploy(
             )
         if verify:
             return verify_boards(lab, chosen, view, as_json=as_json)
-        pace = None if limit_rate is None else Pace(limit_rate)
+        pace = None if limit_rate is None else Pace(limit_rate, len(chosen))
         prepared = _prepared(lab, chosen, recipes, set_values, RunView(view))
-        visits = _deliver(lab, chosen, prepared, view, pace, only_plan=only_plan, yes=yes)
+        # The plan is what `--plan` is asked for; else it is news on the way to the result.
+        tell = click.echo if only_plan and not as_json else view.say
+        visits = _deliver(
+            lab, chosen, prepared, view, pace, tell=tell, only_plan=only_plan, yes=yes
+        )
     if as_json:
         click.echo(json.dumps([offer_json(visit) for visit in visits], indent=2))
     elif not only_plan:
@@ -117,25 +122,31 @@ def deploy(
 def _deliver(
     lab: LabFile,
     boards: Sequence[Board],
-    prepared: Mapping[str, list[Prepared]],
+    prepared: Mapping[str, list[Prepared] | ConfigError],
     view: ProgressView,
     pace: Pace | None,
     *,
+    tell: Callable[[str], None],
     only_plan: bool,
     yes: bool,
 ) -> list[Visit]:
     """See what the boards lack, ask, and bring it. Raises what befell the only board."""
     with ExitStack() as links:
         visits = [
-            Visit(board, links.enter_context(connect_board(board)), prepared[board.target])
+            _visit(board, links.enter_context(connect_board(board)), prepared[board.target])
             for board in boards
         ]
         shown = BoardsView(view, len(visits))
+        for visit in visits:
+            if visit.error is not None:
+                shown.ended(visit)
         with Fleet(visits, lab.root, shown, pace) as fleet:
             fleet.meet()
+            if only_plan:
+                view.bars.stop()
             for visit in fleet.alive:
                 if visit.offer is not None:
-                    view.say(offer_text(visit.offer))
+                    tell(offer_text(visit.offer))
             fleet.refuse_impossible()
             if not only_plan:
                 _agree(fleet, view, yes=yes)
@@ -144,6 +155,12 @@ def _deliver(
     if len(visits) == 1 and visits[0].error is not None:
         raise visits[0].error
     return visits
+
+
+def _visit(board: Board, link: Transport, prepared: list[Prepared] | ConfigError) -> Visit:
+    if isinstance(prepared, ConfigError):
+        return Visit(board, link, (), error=prepared)
+    return Visit(board, link, prepared)
 
 
 def _refuse_nonsense(wrong: Mapping[str, object]) -> None:
@@ -171,16 +188,18 @@ def choose_boards(
 
 def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> None:
     """Ask where it is much, or where something will not fit. Raises ConfigError: nobody to ask."""
-    offers = [visit.offer for visit in fleet.alive if visit.offer is not None]
+    offers = [visit.offer for visit in fleet.alive if visit.offer and visit.offer.plan.missing]
     total = sum(offer.plan.bytes for offer in offers)
     unfit = sum(len(offer.warnings) for offer in offers)
     if yes or not (unfit or total > ASK_BYTES):
         return
-    what = f"{unfit} variants do not fit in memory" if unfit else f"{size(total)} have to be sent"
+    what = f"{size(total)} have to be sent"
+    if unfit:
+        what = f"{counted(unfit, 'variant')} will not fit in memory, {what}"
     if not sys.stdin.isatty():
         raise ConfigError(f"{what}, and there is no terminal to ask at", hint="say --yes to go on")
     view.bars.stop()
-    click.confirm(f"{what}; send {size(total)}?", abort=True, err=True)
+    click.confirm(f"{what}; go on?", abort=True, err=True)
     view.bars.start()
 
 
@@ -190,8 +209,11 @@ def _prepared(
     recipes: Sequence[str],
     set_values: tuple[str, ...],
     shown: RunView,
-) -> dict[str, list[Prepared]]:
-    """What each target's boards need, found once for all of them."""
+) -> dict[str, list[Prepared] | ConfigError]:
+    """What each target's boards need, found once for all of them; or why that cannot be had.
+
+    Raises ConfigError where that is the only target.
+    """
     firsts = {board.target: board for board in reversed(boards)}
     read: Callable[[Board], list[Prepared]]
     if recipes:
@@ -207,21 +229,28 @@ def _prepared(
         def read(board: Board) -> list[Prepared]:
             return _all(lab, board, shown)
 
+    found: dict[str, list[Prepared] | ConfigError] = {}
     try:
-        return {target: read(board) for target, board in firsts.items()}
+        for target, board in firsts.items():
+            try:
+                found[target] = read(board)
+            except ConfigError as error:
+                if len(firsts) == 1:
+                    raise
+                found[target] = error
     finally:
         shown.end_step()
+    return found
 
 
 def _all(lab: LabFile, board: Board, shown: RunView) -> list[Prepared]:
     """The lab's recipes for a target; what cannot be had is told and left out."""
     prepared = []
     for path in sorted((lab.root / "recipes").glob("*.yaml")):
-        recipe = read_recipe(path, lab_root=lab.root)
-        if recipe.target != board.target:
-            continue
         try:
-            prepared.append(prepare(recipe, board, lab.root, shown.step))
+            recipe = read_recipe(path, lab_root=lab.root)
+            if recipe.target == board.target:
+                prepared.append(prepare(recipe, board, lab.root, shown.step))
         except ConfigError as error:
             shown.note(f"left out {path}: {error.message}")
     if not prepared:

@@ -6,15 +6,17 @@ import time
 from labctl.cli.progress import ProgressView, Step
 from labctl.deploy import Object
 from labctl.errors import InfraError
-from labctl.runs import FleetView, Offer, Visit
-from labctl.units import duration, size
+from labctl.runs import Fit, FleetView, Offer, Visit
+from labctl.units import counted, duration, size
 
 
 def offer_text(offer: Offer) -> str:
     """What is missing, how long it takes, what fits, and what stands in the way."""
     name, plan = offer.board.name, offer.plan
     if plan.missing:
-        lines = [f"{name} lacks {len(plan.missing)} files, {size(plan.bytes)}{_time(offer)}:"]
+        lines = [
+            f"{name} lacks {counted(len(plan.missing), 'file')}, {size(plan.bytes)}{_time(offer)}:"
+        ]
         lines += [f"  {item.name}  {size(item.size_bytes)}" for item in plan.missing]
     else:
         lines = [f"{name} lacks nothing"]
@@ -35,7 +37,8 @@ def result_text(visit: Visit) -> str:
     name, offer = visit.board.name, visit.offer
     if visit.error is not None or offer is None:
         return f"{name}: {visit.error.message if visit.error else 'nothing was done'}"
-    text = f"{name} has all {len(offer.plan.objects)} files; {len(offer.plan.missing)} were sent"
+    sent, all_of_them = len(offer.plan.missing), counted(len(offer.plan.objects), "file")
+    text = f"{name} has all {all_of_them}; {sent} {'was' if sent == 1 else 'were'} sent"
     if visit.watch and visit.watch.bytes_per_second:
         text += f": {size(visit.watch.sent_bytes)} at {size(visit.watch.bytes_per_second)}/s"
     return text
@@ -56,11 +59,24 @@ def offer_json(visit: Visit) -> dict[str, object]:
             "missing_bytes": offer.plan.bytes,
             "expected_seconds": offer.seconds,
             "link_bytes_per_second": offer.bytes_per_second,
+            "memory": [_memory(fit) for fit in offer.fits],
             "warnings": offer.warnings,
             "problems": [problem.message for problem in offer.problems],
             "sent_bytes": visit.watch.sent_bytes if visit.watch else 0,
         }
     return told
+
+
+def _memory(fit: Fit) -> dict[str, object]:
+    return {
+        "variant": fit.variant,
+        "mapped_bytes": fit.need.mapped_bytes,
+        "repacked_bytes": fit.need.repacked_bytes,
+        "kv_bytes": fit.need.kv_bytes,
+        "compute_bytes": fit.need.compute_bytes,
+        "available_bytes": fit.memory_bytes,
+        "warning": fit.warning(),
+    }
 
 
 def _listed(item: Object) -> dict[str, object]:

@@ -10,6 +10,7 @@ import click
 
 from labctl.build import BuildRequest
 from labctl.cli.build import BuildView
+from labctl.cli.parameters import SIZE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.virtual_faults import allow, inject
@@ -91,6 +92,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
     help="A YAML file that says what goes wrong (docs/virtual-board.md).",
 )
 @click.option("--seed", type=int, help="Decides what --faults leaves to chance; default: its own.")
+@click.option("--memory", type=SIZE, help="How much memory the board says it has, e.g. 2GB.")
 @click.option("--json", "as_json", is_flag=True, help="Say what is served as JSON, one line.")
 @click.pass_context
 def virtual_board(
@@ -107,6 +109,7 @@ def virtual_board(
     known_keys: tuple[Path, ...],
     script: Path | None,
     seed: int | None,
+    memory: int | None,
     as_json: bool,
 ) -> None:
     """Serve virtual boards until interrupted.
@@ -139,6 +142,7 @@ def virtual_board(
             faults=faults,
             version=hdc_version,
             authorisation=_authorisation(auth, known_keys),
+            memory_bytes=memory,
         )
         for index in range(count)
     ]

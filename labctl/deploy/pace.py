@@ -5,8 +5,9 @@ import time
 
 from labctl.errors import ConfigError
 from labctl.retry import wait_until
+from labctl.units import counted, size
 
-#: Below this, a single piece would take longer than boards wait for it.
+#: Below this, for each board, a single piece would take longer than boards wait for it.
 LEAST_BYTES_PER_SECOND = 100_000
 #: What may be sent at once after a pause, in seconds of the rate.
 _BURST_SECONDS = 0.1
@@ -16,14 +17,15 @@ _LONGEST_WAIT_SECONDS = 3600.0
 class Pace:
     """A token bucket. Safe to use from several threads: they share the rate.
 
-    Raises ConfigError for a rate below ``LEAST_BYTES_PER_SECOND``.
+    Raises ConfigError for a rate below ``LEAST_BYTES_PER_SECOND`` for each of ``boards``.
     """
 
-    def __init__(self, bytes_per_second: int):
-        if bytes_per_second < LEAST_BYTES_PER_SECOND:
+    def __init__(self, bytes_per_second: int, boards: int = 1):
+        least = LEAST_BYTES_PER_SECOND * boards
+        if bytes_per_second < least:
             raise ConfigError(
-                f"a limit of {bytes_per_second} bytes a second is too slow for deliveries",
-                hint=f"the least is {LEAST_BYTES_PER_SECOND // 1000} kB",
+                f"a limit of {size(bytes_per_second)}/s is too slow for {counted(boards, 'board')}",
+                hint=f"the least is {size(least)}/s; serve fewer boards at once",
             )
         self._rate = bytes_per_second
         self._lock = threading.Lock()

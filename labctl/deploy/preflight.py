@@ -45,7 +45,7 @@ def refuse(found: Sequence[LabctlError], board: str) -> None:
     ]
     raise type(found[0])(
         f"{board} cannot take these files, for {len(found)} reasons; nothing was sent",
-        hint="each of them is told below",
+        hint="each reason has its own remedy",
         details="\n".join(lines),
     )
 

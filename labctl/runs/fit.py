@@ -35,6 +35,8 @@ class Fit:
         parts = [f"{size(need.mapped_bytes)} weights mapped"]
         if need.repacked_bytes:
             parts.append(f"{size(need.repacked_bytes)} repacked")
+        if not need.mapped_bytes:
+            parts = [f"{size(need.repacked_bytes)} weights read into memory"]
         for count, what in ((need.kv_bytes, "KV cache"), (need.compute_bytes, "compute buffers")):
             parts.append(f"{what} unknown" if count is None else f"{size(count)} {what}")
         there = "" if self.memory_bytes is None else f" of {size(self.memory_bytes)} available"
@@ -118,7 +120,8 @@ def fits_of(prepared: Prepared, facts: BoardFacts, rates: Rates | None) -> Seque
             work.bytes_per_token,
             facts.memory_available_bytes or facts.memory_total_bytes,
             facts.memory_total_bytes,
-            predicted[slug].seconds_per_token if slug in predicted else None,
+            # Also of a board that is none: what the target's storage would make of it.
+            predicted[slug].seconds_per_token if slug in predicted else work.seconds(storage),
             storage.value if storage else None,
         )
         for slug, work in works.items()

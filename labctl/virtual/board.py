@@ -41,6 +41,8 @@ class VirtualBoard:
     faults: FaultScript | None = None
     version: Version = "3.2.0c"
     authorisation: Authorisation | None = None
+    #: How much memory it says it has; None: this host's.
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,8 @@ class _Running:
         plan = self._plan
         with host_writes(self._directory):
             self._sandbox = boot(self._directory, emulator=plan.emulator, preload=plan.preload)
+            if plan.memory_bytes is not None:
+                self._sandbox.fakes.show_memory(plan.memory_bytes)
         self._daemon = Daemon(
             Board(
                 name=plan.name,

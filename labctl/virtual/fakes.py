@@ -4,9 +4,10 @@ The agent looks below the folder that ``LABCTL_SANDBOX_FAKES`` names (``toolchai
 
 - ``sys/…``: if there is such a folder, thermal zones and frequencies are read there only;
 - ``clock``: seconds to add to the wall clock;
-- ``oom_kills``: to add to what the kernel has counted.
+- ``oom_kills``: to add to what the kernel has counted;
+- ``memory_kb``: how much memory it has, all of it free (``labctl.board.facts`` looks there, too).
 
-Nothing is there until a fault wants it: what a board did not make up, it does not show.
+Nothing is there until it is wanted: what a board did not make up, it does not show.
 """
 
 import asyncio
@@ -77,6 +78,10 @@ class Fakes:
             script = _DATE.format(toybox=toybox, clock=shlex.quote(str(clock)))
             write_atomic(date, script)
             date.chmod(0o755)
+
+    def show_memory(self, size_bytes: int) -> None:
+        """So much memory, all of it free; programs get what this host has. Raises HostError."""
+        write_atomic(self.folder / "memory_kb", f"{size_bytes // 1024}\n")
 
     def count_oom_kill(self) -> None:
         """One more. Raises HostError."""

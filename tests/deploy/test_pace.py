@@ -28,6 +28,10 @@ def test_a_rate_is_kept_also_by_several_together() -> None:
 def test_a_rate_that_boards_would_not_wait_for_is_refused() -> None:
     with pytest.raises(ConfigError, match="too slow"):
         Pace(99_999)
+    Pace(1_600_000, boards=16)
+    with pytest.raises(ConfigError, match=r"1\.50 MB/s is too slow for 16 boards") as caught:
+        Pace(1_500_000, boards=16)
+    assert "the least is 1.60 MB/s" in (caught.value.hint or "")
 
 
 def test_the_speed_of_a_link_is_remembered(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,9 +101,9 @@ def test_one_boards_failure_does_not_stop_the_others(lab: Lab) -> None:
 
 def test_a_plan_moves_nothing(lab: Lab) -> None:
     done = lab.run("--plan")
-    assert "vb0 lacks 2 files" in said(done)
-    assert "a time that is not known" in said(done)
-    assert "weights mapped" in said(done)
+    assert "vb0 lacks 2 files" in done.text
+    assert "a time that is not known" in done.text
+    assert "weights mapped" in done.text
     assert not lab.store().exists()
 
 
@@ -112,6 +114,28 @@ def test_what_will_not_fit_is_refused_without_a_terminal_unless_allowed(lab: Lab
     assert "the kernel cannot drop" in said(refused)
     assert not lab.store().exists()
     assert "has all 2 files; 2 were sent" in lab.run("--yes").text
+
+
+def test_what_a_model_larger_than_memory_costs_is_told_before_it_moves(lab: Lab) -> None:
+    """The board says it has 700 kB; the rate of storage is the target's."""
+    (lab.boards[0].directory / ".labctl-fakes" / "memory_kb").write_text("684\n")
+    done = lab.run("--plan")
+    assert re.search(
+        r"memory: tiny tiny: \d+ kB of 700 kB available: \d+ kB weights mapped,"
+        r" 65\.5 kB KV cache, \d+ kB compute buffers",
+        done.text,
+    )
+    assert re.search(
+        r"warning: tiny tiny will not fit in 700 kB: expect to re-read \d+ kB from storage for"
+        r" every token, about [\d.]+ ms a token at 175 MB/s",
+        done.text,
+    )
+    (told,) = lab.json("--plan")
+    assert told["memory"][0]["kv_bytes"] == 65536
+    assert told["memory"][0]["available_bytes"] == 684 * 1024
+    assert "1 variant will not fit in memory, " in said(lab.run(status=2))
+    lab.run("--yes")
+    assert "0 were sent" in lab.run().text  # what is there already needs no answer
 
 
 def test_all_problems_are_told_before_the_first_byte(lab: Lab) -> None:
@@ -141,6 +165,35 @@ def test_damage_that_a_stamp_vouches_for_is_found_removed_and_mended(lab: Lab) -
     assert "vb0: 2 of 3 files are good" in done.text
     assert [item["name"] for item in lab.json()[0]["sent"]] == ["tiny.gguf"]
     assert "3 of 3 files are good" in lab.run("--verify").text
+
+
+def test_boards_are_looked_after_at_once_and_none_hides_another(lab: Lab) -> None:
+    lab.run("--tag", "desk")
+    lab.stored("tiny.gguf", 1).write_bytes(b"torn")
+    done = lab.run("--verify", "--all", status=3)
+    assert done.text.splitlines() == [
+        "vb0: 3 of 3 files are good",
+        "vb1: tiny.gguf was damaged; it is removed",
+        "vb1: 2 of 3 files are good",
+        "gone: failed: no board answers at 127.0.0.1:1: Connection refused",
+    ]
+    pruned = lab.json("--prune", "--free", "1000TB", "--dry-run", "--all", status=3)
+    assert [told["board"] for told in pruned] == ["vb0", "vb1", "gone"]
+    assert [sorted(item["name"] for item in told["removed"]) for told in pruned[:2]] == [
+        ["llama-completion", "tiny.gguf"],
+        ["llama-completion"],
+    ]
+    assert pruned[2]["error"]["kind"] == "LinkRefused"
+
+
+def test_a_target_without_recipes_stops_only_its_own_boards(lab: Lab) -> None:
+    devices = lab.root / "devices.yaml"
+    devices.write_text(
+        devices.read_text().replace("gone: {target: rk3568", "gone: {target: rk3588")
+    )
+    told = lab.json("--all", status=2)
+    assert [item["name"] for item in told[1]["sent"]] == ["llama-completion", "tiny.gguf"]
+    assert told[2]["error"]["kind"] == "ConfigError"
 
 
 def test_what_was_not_used_for_long_goes_and_pins_stay(lab: Lab) -> None:
@@ -191,5 +244,8 @@ def test_what_a_running_job_uses_stays(lab: Lab) -> None:
 
 
 def test_a_limited_rate_is_kept(lab: Lab) -> None:
-    assert "too slow" in said(lab.run("--limit-rate", "10kB/s", status=2))
-    assert "2 were sent" in lab.run("--limit-rate", "50MB/s").text
+    """Also for files that are too small for chunks; 9 MB at 3 MB/s are about 3 s."""
+    assert "too slow for 1 board" in said(lab.run("--limit-rate", "10kB/s", status=2))
+    began = time.monotonic()
+    assert "2 were sent" in lab.run("--limit-rate", "3MB/s").text
+    assert time.monotonic() - began > 2.5

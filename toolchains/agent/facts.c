@@ -156,8 +156,11 @@ int command_facts(void)
     if (allowed)
         format_cpus(&cpus, cpu_list, sizeof cpu_list);
     json_member_string(&json, "cpus_allowed", allowed ? cpu_list : NULL);
-    json_member_count(&json, "memory_total_bytes", meminfo_bytes(meminfo, "MemTotal"));
-    json_member_count(&json, "memory_available_bytes", meminfo_bytes(meminfo, "MemAvailable"));
+    const int64_t made_up = fake_number("memory_kb") * 1024;
+    json_member_count(&json, "memory_total_bytes",
+                      made_up ? made_up : meminfo_bytes(meminfo, "MemTotal"));
+    json_member_count(&json, "memory_available_bytes",
+                      made_up ? made_up : meminfo_bytes(meminfo, "MemAvailable"));
     json_member_int(&json, "page_size_bytes", sysconf(_SC_PAGESIZE));
     sensors_open_zones(&sensors);
     sensors_write(&sensors, "temps_mc", &json);

@@ -47,6 +47,7 @@ bool current_boot_id(char id[BOOT_ID_SIZE]);
 /* A virtual board makes some things up for its agent, in the folder LABCTL_SANDBOX_FAKES:
  * clock      seconds to add to the wall clock
  * oom_kills  to add to what the kernel has counted
+ * memory_kb  all that its memory has, free as well
  * sys/       thermal zones and CPU frequencies are looked for here only, if it exists */
 #define FAKES_VARIABLE "LABCTL_SANDBOX_FAKES"
 
