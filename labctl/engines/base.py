@@ -59,6 +59,7 @@ class MemoryNeed:
     """What a run takes of the board's memory, in bytes; ``None`` where the model does not say.
 
     Mapped weights are pages of the file: the kernel may drop them and must read them again.
+    Repacked ones are copies, or weights that were never mapped but read.
     Everything else is anonymous memory, without which the program fails.
     """
 

@@ -231,13 +231,20 @@ def _bytes_per_token(header: Header, architecture: str) -> int:
 
     All of them, but one row of each look-up table (the token embedding counts whole when the model
     has no output matrix of its own and uses the embedding for it), and of a mixture of experts
-    only the share of experts that a token uses.
+    only the share of experts that a token uses. Not an encoder, which reads the prompt once, nor the
+    last layers of models that foretell several tokens (``nextn_predict_layers``): plain generation
+    leaves them out.
     """
     tied = all(tensor.name != _OUTPUT for tensor in header.tensors)
     used = _whole(header.values.get(f"{architecture}.expert_used_count"))
     experts = _whole(header.values.get(f"{architecture}.expert_count"))
+    layers = _whole(header.values.get(f"{architecture}.block_count")) or 0
+    extra = _whole(header.values.get(f"{architecture}.nextn_predict_layers")) or 0
+    unused = ("enc.", *(f"blk.{layer}." for layer in range(layers - extra, layers)))
     total = 0
     for tensor in header.tensors:
+        if tensor.name.startswith(unused):
+            continue
         if tensor.name in _LOOKED_UP and not (tied and tensor.name == _EMBEDDING):
             total += tensor.size_bytes // max(1, tensor.shape[-1])
         elif _EXPERTS in tensor.name and used and experts:

@@ -67,3 +67,12 @@ def test_a_quantised_cache_is_read_as_small_as_it_is_kept() -> None:
     need = engine.memory(parameters, MODEL)
     assert need.kv_bytes_per_position == round(23_040 * (34 + 64) / 128)
     assert need.kv_bytes == need.kv_bytes_per_position * parameters.context
+
+
+@pytest.mark.parametrize("repack", [True, False])
+def test_weights_that_are_read_and_not_mapped_cannot_be_dropped(repack: bool) -> None:
+    engine = LlamaBench()
+    need = engine.memory(engine.parameters({"mmap": False, "repack": repack}), MODEL)
+    assert MODEL.tensor_bytes is not None
+    assert need.mapped_bytes == 0
+    assert need.anonymous_bytes > MODEL.tensor_bytes

@@ -29,10 +29,15 @@ def refusal(path: Path) -> str:
     return str(refused.value)
 
 
-def small_model(path: Path, **tensors: tuple[tuple[int, ...], gguf.GGMLQuantizationType]) -> Path:
+def small_model(
+    path: Path,
+    extra_layers: int = 0,
+    **tensors: tuple[tuple[int, ...], gguf.GGMLQuantizationType],
+) -> Path:
     """A header with tensors of those shapes (rows last as in GGUF) and types, zeros inside."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(2)
+    writer.add_nextn_predict_layers(extra_layers)
     writer.add_embedding_length(64)
     writer.add_head_count(8)
     writer.add_head_count_kv(2)
@@ -92,6 +97,21 @@ def test_a_token_uses_its_share_of_the_experts(tmp_path: Path) -> None:
         blk__0__ffn_up_exps__weight=((64, 32, 8), Q8),
     )
     assert inspect(path).bytes_per_token == 68 + 100 * 68 + 32 * 68 * 8 * 2 // 8
+
+
+def test_what_plain_generation_leaves_out_is_not_read(tmp_path: Path) -> None:
+    """An encoder reads the prompt once; the last layer foretells further tokens."""
+    path = small_model(
+        tmp_path / "extra.gguf",
+        extra_layers=1,
+        token_embd__weight=((64, 100), Q8),
+        output__weight=((64, 100), Q8),
+        enc__blk__0__ffn_up__weight=((64, 32), Q8),
+        blk__0__ffn_up__weight=((64, 32), Q8),
+        blk__1__ffn_up__weight=((64, 32), Q8),
+        blk__1__nextn__eh_proj__weight=((64, 32), Q8),
+    )
+    assert inspect(path).bytes_per_token == 68 + 100 * 68 + 32 * 68
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ def test_each_part_is_shown() -> None:
         "q8: 6.62 GB of 8.00 GB available: 3.30 GB weights mapped, 3.10 GB repacked,"
         " 67.0 MB KV cache, 150 MB compute buffers"
     )
+    read = fit(MemoryNeed(0, 3_300_000_000, 0, 0), 8 * GB).told()
+    assert read.startswith("q8: 3.30 GB of 8.00 GB available: 3.30 GB weights read into memory, ")
     assert "KV cache unknown" in fit(MemoryNeed(GB, 0, None, None), None).told()
 
 

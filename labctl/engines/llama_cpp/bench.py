@@ -70,7 +70,9 @@ class LlamaBench(Engine[LlamaBenchParameters]):
     def memory(self, parameters: LlamaBenchParameters, model: ModelIdentity) -> MemoryNeed:
         """Weights, the cache of the longer test, compute buffer."""
         cache = (parameters.cache_type_k, parameters.cache_type_v)
-        return memory_need(parameters, model, context=parameters.context, cache=cache)
+        return memory_need(
+            parameters, model, context=parameters.context, cache=cache, mapped=parameters.mmap
+        )
 
     def passes(self, parameters: LlamaBenchParameters, text_bytes: int) -> Passes:  # noqa: ARG002 - it reads none
         """Each repetition of both tests; a warm-up is a whole prompt, and one token."""

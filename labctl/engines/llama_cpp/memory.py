@@ -28,9 +28,11 @@ def memory_need(
     *,
     context: int,
     cache: tuple[str, str] = ("f16", "f16"),
+    mapped: bool = True,
 ) -> MemoryNeed:
     """The memory of one run. ``repack`` counts unless it is off; ``cache``: types of keys, values.
 
+    Weights that are not ``mapped`` are read into memory of the program's own, each in its order.
     Keys and values are taken to be of one width, as in nearly all models.
     """
     if model.tensor_bytes is None:
@@ -38,9 +40,10 @@ def memory_need(
     share = sum(CACHE_TYPES[kind] for kind in cache) / (2 * CACHE_TYPES["f16"])
     in_f16 = model.kv_bytes_per_position
     per_position = None if in_f16 is None else round(in_f16 * share)
+    copied = 0 if parameters.repack is False else repacked_bytes(model)
     return MemoryNeed(
-        mapped_bytes=model.tensor_bytes,
-        repacked_bytes=0 if parameters.repack is False else repacked_bytes(model),
+        mapped_bytes=model.tensor_bytes if mapped else 0,
+        repacked_bytes=copied if mapped else model.tensor_bytes,
         kv_bytes=None if per_position is None else per_position * context,
         compute_bytes=_compute_bytes(parameters, model, context),
         kv_bytes_per_position=per_position,
