@@ -231,9 +231,9 @@ def _bytes_per_token(header: Header, architecture: str) -> int:
 
     All of them, but one row of each look-up table (the token embedding counts whole when the model
     has no output matrix of its own and uses the embedding for it), and of a mixture of experts
-    only the share of experts that a token uses. Not an encoder, which reads the prompt once, nor the
-    last layers of models that foretell several tokens (``nextn_predict_layers``): plain generation
-    leaves them out.
+    only the share of experts that a token uses. Not an encoder, which reads the prompt once, nor
+    the last layers of models that foretell several tokens (``nextn_predict_layers``): plain
+    generation leaves them out.
     """
     tied = all(tensor.name != _OUTPUT for tensor in header.tensors)
     used = _whole(header.values.get(f"{architecture}.expert_used_count"))
