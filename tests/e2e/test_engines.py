@@ -233,3 +233,72 @@ def test_a_meter_that_fails_costs_the_energy_alone(native_lab: LabUnderTest) -> 
     assert energy["joules"] is None
     assert "the meter (command sh) ended with status 3: no answer" in energy["absent"]
     assert "the energy of 1 of its trials is not known" in native_lab.run("report").text
+
+
+def test_the_example_of_a_program_that_prints_json(lab: LabUnderTest) -> None:
+    """As it is shipped, but for its model."""
+    words = ["--set", "models.base.pypi=", "--set", "models.base.file=models/tiny.gguf"]
+    document = results(lab, "command_json_lines", *words, "--set", "matrix.threads=[1]")
+    for trial in document["trials"]:
+        timing = trial["timing"]
+        assert timing["generated_tokens"] == 16
+        assert timing["eval_ns"] > 0
+        assert math.isclose(timing["tokens_per_second"], 16e9 / timing["eval_ns"], rel_tol=0.2)
+        assert [measure["name"] for measure in timing["measures"]] == ["first_repetition"]
+    assert "tokens/s" in lab.run("report").text
+
+
+#: By recipe: what stands in for the program that a user brings, and what its table has to show.
+KITS = {
+    "mindspore_benchmark": (
+        "programs/benchmark",
+        """\
+#!/bin/sh
+for word; do case $word in
+--modelFile=*) model=${word#*=};; --numThreads=*) threads=${word#*=};; --loopCount=50) loops=50;;
+esac; done
+[ -s "$model" ] && [ -n "$loops" ] || exit 1
+echo "ModelPath = $model"
+echo "PrepareTime = 12.5 ms"
+echo "Model = mobilenetv2.ms, NumThreads = $threads, MinRunTime = 40.125000 ms," \\
+  "MaxRuntime = 50.500000 ms, AvgRunTime = 42.250000 ms"
+""",
+        "inference_mean",
+        "42.2 ms",
+    ),
+    "mindspore_demo": (
+        "programs/demo",
+        """\
+#!/bin/sh
+[ -s "$1" ] || { echo "OH_AI_ModelBuildFromFile failed, ret: -1."; exit 0; }
+printf 'Tensor name: Softmax-65, tensor size is 12 ,elements num: 3.\\noutput data is:\\n'
+printf '0.250000 -0.500000 1.5e-05 \\n'
+""",
+        "tensor Softmax-65",
+        "1.5e-05",
+    ),
+    "nnrt_sample": (
+        "programs/nnrt_sample",
+        "#!/bin/sh\nfor us in 1200 1300 1100; do echo run $us us; done\n",
+        "inference",
+        "1.20 ms",
+    ),
+}
+
+
+@pytest.mark.parametrize("recipe", KITS)
+def test_the_examples_that_need_a_kit(native_lab: LabUnderTest, recipe: str) -> None:
+    path, program, measure, value = KITS[recipe]
+    (native_lab.root / "programs").mkdir()
+    (native_lab.root / path).write_text(program)
+    (native_lab.root / "models" / "mobilenetv2.ms").write_bytes(b"MSL2 stands in for a model")
+    changes = [f"target={agent_builds.HOST}", f"engine.program.file={path}"]
+    if recipe == "mindspore_demo":
+        changes += ["engine.program.product=", "engine.program.tool="]
+    words = [word for change in changes for word in ("--set", change)]
+    document = results(native_lab, recipe, *words)
+    assert {trial["state"] for trial in document["trials"]} == {"ok"}
+    assert {trial["model"]["quantization"] for trial in document["trials"]} == {None}
+    lines = [line for line in native_lab.run("report").text.splitlines() if f" {measure} " in line]
+    assert lines
+    assert all(value in line for line in lines)
