@@ -40,7 +40,7 @@ extern char **environ;
 #define MEMORY_BENCH_NS (3 * NS_PER_SECOND)
 #define STORAGE_BENCH_NS (20 * NS_PER_SECOND)
 #define MAX_IDLE_NS (3600 * NS_PER_SECOND)
-/* Held in memory whole. */
+/* Sent again whole when a bit of it is wrong. */
 #define MAX_CHUNK_BYTES (64 << 20)
 /* About thirty years; it keeps sums of times within an int64_t. */
 #define MAX_SECONDS_NS (1000000000LL * NS_PER_SECOND)

@@ -5,7 +5,7 @@
  * a peer that may never come keeps nobody else away.
  *
  * FILE.journal is text: "labctl-partial 1 <bytes> <chunk bytes>", then "<index> <sha256>" for each
- * chunk that was compared and written. It may promise what a power cut has taken: a new attempt
+ * chunk that was written and compared. It may promise what a power cut has taken: a new attempt
  * reads the chunks again before it believes them.
  */
 #define _GNU_SOURCE
@@ -192,49 +192,57 @@ void partial_close(struct partial *partial)
     free(partial->good);
 }
 
-bool partial_prove(struct partial *partial, uint64_t index, unsigned char *buffer)
+bool partial_prove(struct partial *partial, uint64_t index)
 {
-    size_t length = partial_length(partial, index), done = 0;
-    while (done < length) {
-        ssize_t got = pread(partial->file, buffer + done, length - done,
-                            (off_t)(index * partial->chunk + done));
+    unsigned char piece[PIECE_BYTES], digest[DIGEST_BYTES];
+    off_t at = (off_t)(index * partial->chunk);
+    struct sha256 sha;
+    sha256_start(&sha);
+    for (size_t left = partial_length(partial, index); left > 0;) {
+        ssize_t got = pread(partial->file, piece, left < sizeof piece ? left : sizeof piece, at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
             return false;
-        done += (size_t)got;
+        sha256_add(&sha, piece, (size_t)got);
+        at += got;
+        left -= (size_t)got;
     }
-    struct sha256 sha;
-    unsigned char digest[DIGEST_BYTES];
-    sha256_start(&sha);
-    sha256_add(&sha, buffer, length);
     sha256_end(&sha, digest);
     partial->good[index] = memcmp(digest, partial->digests + index * DIGEST_BYTES, DIGEST_BYTES)
                            == 0;
     return partial->good[index];
 }
 
-bool partial_write(struct partial *partial, uint64_t index, const unsigned char *data,
-                   const unsigned char digest[DIGEST_BYTES])
+bool partial_write(struct partial *partial, uint64_t index, size_t at, const void *data,
+                   size_t length)
 {
-    size_t length = partial_length(partial, index), done = 0;
-    off_t start = (off_t)(index * partial->chunk);
-    while (done < length) {
-        ssize_t written = pwrite(partial->file, data + done, length - done, start + (off_t)done);
+    off_t start = (off_t)(index * partial->chunk + at);
+    partial->good[index] = false;
+    for (size_t done = 0; done < length;) {
+        ssize_t written = pwrite(partial->file, (const char *)data + done, length - done,
+                                 start + (off_t)done);
         if (written < 0 && errno == EINTR)
             continue;
         if (written < 0)
             return false;
         done += (size_t)written;
     }
-    /* On its way to the storage while the next one comes: the end has little left to wait for. */
-    sync_file_range(partial->file, start, (off_t)length, SYNC_FILE_RANGE_WRITE);
+    return true;
+}
+
+bool partial_note(struct partial *partial, uint64_t index,
+                  const unsigned char digest[DIGEST_BYTES])
+{
     char line[32 + 2 * DIGEST_BYTES];
     int used = snprintf(line, sizeof line, "%llu ", (unsigned long long)index);
     for (int i = 0; i < DIGEST_BYTES; i++)
         used += snprintf(line + used, sizeof line - (size_t)used, "%02x", digest[i]);
     line[used++] = '\n';
     partial->good[index] = true;
+    /* On its way to the storage while the next one comes: the end has little left to wait for. */
+    sync_file_range(partial->file, (off_t)(index * partial->chunk),
+                    (off_t)partial_length(partial, index), SYNC_FILE_RANGE_WRITE);
     return write_all(partial->journal, line, (size_t)used);
 }
 

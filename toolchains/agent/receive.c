@@ -22,10 +22,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -37,28 +35,19 @@
 #include "sha256.h"
 #include "util.h"
 
-/* Hashed while it is still in the CPU's cache. */
-#define PIECE_BYTES (256 << 10)
 #define RECEIVE_BUFFER_BYTES (4 << 20)
 
 struct receiver {
     struct partial partial;
-    unsigned char *buffer; /* of one chunk */
     int listener, peer, idle_ms;
     char token[TOKEN_DIGITS + 1];
 };
 
-/* Exactly so many bytes; false at the peer's end, an error, or after the silence of `ms`. */
-static bool take(int fd, void *data, size_t length, int ms)
+/* Exactly so many bytes; false at the peer's end, an error, or when nothing comes for too long. */
+static bool take(int fd, void *data, size_t length)
 {
     unsigned char *next = data;
     while (length > 0) {
-        struct pollfd waiting = { .fd = fd, .events = POLLIN };
-        int ready = poll(&waiting, 1, ms);
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (ready <= 0)
-            return false;
         ssize_t got = recv(fd, next, length, 0);
         if (got < 0 && errno == EINTR)
             continue;
@@ -101,7 +90,7 @@ static bool tell_what_is_here(struct receiver *receiver)
         if (!partial->journalled[index])
             continue;
         /* Each is told of: the peer must not take the time that reading needs for a stall. */
-        const bool good = partial_prove(partial, index, receiver->buffer);
+        const bool good = partial_prove(partial, index);
         if (!answer(receiver, good ? 'G' : 'B', (uint32_t)index) ||
             (good && !give(receiver->peer, partial->digests + index * DIGEST_BYTES, DIGEST_BYTES)))
             return false;
@@ -109,14 +98,20 @@ static bool tell_what_is_here(struct receiver *receiver)
     return give(receiver->peer, "R", 1);
 }
 
+static bool cannot_write(const struct receiver *receiver)
+{
+    answer(receiver, 'E', (uint32_t)errno);
+    return false;
+}
+
 /* One chunk; false ends the conversation. */
 static bool take_chunk(struct receiver *receiver)
 {
     struct partial *partial = &receiver->partial;
     uint32_t head[2];
-    unsigned char announced[DIGEST_BYTES], found[DIGEST_BYTES];
-    if (!take(receiver->peer, head, sizeof head, receiver->idle_ms) ||
-        !take(receiver->peer, announced, sizeof announced, receiver->idle_ms))
+    unsigned char announced[DIGEST_BYTES], found[DIGEST_BYTES], piece[PIECE_BYTES];
+    if (!take(receiver->peer, head, sizeof head) ||
+        !take(receiver->peer, announced, sizeof announced))
         return false;
     uint32_t index = ntohl(head[0]), length = ntohl(head[1]);
     if (index >= partial->count || length != partial_length(partial, index))
@@ -124,20 +119,19 @@ static bool take_chunk(struct receiver *receiver)
     struct sha256 sha;
     sha256_start(&sha);
     for (size_t done = 0; done < length;) {
-        size_t piece = length - done < PIECE_BYTES ? length - done : PIECE_BYTES;
-        if (!take(receiver->peer, receiver->buffer + done, piece, receiver->idle_ms))
+        size_t next = length - done < sizeof piece ? length - done : sizeof piece;
+        if (!take(receiver->peer, piece, next))
             return false;
-        sha256_add(&sha, receiver->buffer + done, piece);
-        done += piece;
+        sha256_add(&sha, piece, next);
+        if (!partial_write(partial, index, done, piece, next))
+            return cannot_write(receiver);
+        done += next;
     }
     sha256_end(&sha, found);
     if (memcmp(found, announced, sizeof found) != 0)
         return answer(receiver, 'B', index);
-    if (!partial_write(partial, index, receiver->buffer, found)) {
-        answer(receiver, 'E', (uint32_t)errno);
-        return false;
-    }
-    return answer(receiver, 'A', index);
+    return partial_note(partial, index, found) ? answer(receiver, 'A', index)
+                                               : cannot_write(receiver);
 }
 
 /* False when chunks are missing or nothing could be said; the conversation goes on after 'B'. */
@@ -158,7 +152,7 @@ static void converse(struct receiver *receiver)
     bool more = tell_what_is_here(receiver);
     while (more) {
         char kind;
-        if (!take(receiver->peer, &kind, 1, receiver->idle_ms))
+        if (!take(receiver->peer, &kind, 1))
             return;
         if (kind == 'C')
             more = take_chunk(receiver);
@@ -171,13 +165,12 @@ static void converse(struct receiver *receiver)
 
 /* Ends a conversation whose peer may still be sending: closed at once, the connection would be reset,
  * and our last word lost. */
-static void part(int peer, int ms)
+static void part(int peer)
 {
     char scrap[4096];
     shutdown(peer, SHUT_WR);
-    for (struct pollfd waiting = { .fd = peer, .events = POLLIN }; poll(&waiting, 1, ms) > 0;)
-        if (recv(peer, scrap, sizeof scrap, 0) <= 0)
-            break;
+    while (recv(peer, scrap, sizeof scrap, 0) > 0)
+        ;
     close(peer);
 }
 
@@ -191,6 +184,7 @@ static void serve(struct receiver *receiver)
     close(receiver->listener);
     if (receiver->peer < 0)
         return;
+    setsockopt(receiver->peer, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(receiver->peer, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     int error = partial_open(&receiver->partial);
     if (error) {
@@ -199,7 +193,7 @@ static void serve(struct receiver *receiver)
         converse(receiver);
         partial_close(&receiver->partial);
     }
-    part(receiver->peer, receiver->idle_ms);
+    part(receiver->peer);
 }
 
 /* A listening socket on a free port of loopback; -1 with errno set. */
@@ -300,9 +294,8 @@ int command_receive(const struct receive_options *options)
     if (error)
         return refuse(&receiver.partial, error);
     partial_close(&receiver.partial);
-    receiver.buffer = malloc(options->chunk_bytes);
     receiver.listener = listen_on_loopback(&port);
-    if (!receiver.buffer || receiver.listener < 0 || !make_token(receiver.token))
+    if (receiver.listener < 0 || !make_token(receiver.token))
         return fail(EXIT_SYSTEM, "system", "cannot listen: %s", strerror(errno));
     if (serve_detached(&receiver) != 0)
         return fail(EXIT_SYSTEM, "system", "cannot fork: %s", strerror(errno));

@@ -9,6 +9,8 @@
 
 #define DIGEST_BYTES 32
 #define TOKEN_DIGITS 64
+/* What is taken, hashed and written at once, while it is in the CPU's cache. */
+#define PIECE_BYTES (64 << 10)
 
 /* A new token, of hexadecimal digits. False with errno set. */
 bool make_token(char token[TOKEN_DIGITS + 1]);
@@ -34,10 +36,14 @@ void partial_close(struct partial *partial);
 /* The bytes of a chunk: all but the last have the same number. */
 size_t partial_length(const struct partial *partial, uint64_t index);
 /* Reads a chunk that the journal names and compares; false when it is not that any more. */
-bool partial_prove(struct partial *partial, uint64_t index, unsigned char *buffer);
-/* Writes a chunk whose digest was compared, and notes it. False with errno set. */
-bool partial_write(struct partial *partial, uint64_t index, const unsigned char *data,
-                   const unsigned char digest[DIGEST_BYTES]);
+bool partial_prove(struct partial *partial, uint64_t index);
+/* Writes a piece of a chunk, `at` bytes from its start. The chunk is not there until it is noted.
+ * False with errno set. */
+bool partial_write(struct partial *partial, uint64_t index, size_t at, const void *data,
+                   size_t length);
+/* Notes a chunk that was written whole and has this digest. False with errno set. */
+bool partial_note(struct partial *partial, uint64_t index,
+                  const unsigned char digest[DIGEST_BYTES]);
 /* All is there: makes it durable, then gives it its name. False with errno set. */
 bool partial_finish(struct partial *partial);
 

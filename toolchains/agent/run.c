@@ -103,7 +103,8 @@ static bool open_sinks(int report)
  * does not permit one of these (not root), the agent does without. */
 static void stay_responsive(void)
 {
-    mlockall(MCL_CURRENT);
+    if (mlockall(MCL_CURRENT | MCL_ONFAULT) != 0) /* what is used, not the benches' buffers too */
+        mlockall(MCL_CURRENT);                    /* before Linux 4.4 */
     setpriority(PRIO_PROCESS, 0, -10);
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {
