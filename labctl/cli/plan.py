@@ -1,6 +1,7 @@
 """``labctl plan``."""
 
 import json
+from functools import partial
 
 import click
 from rich.console import Console
@@ -27,28 +28,34 @@ from labctl.units import duration
     metavar="KEY=VALUE",
     help="Change a key of the recipe; may be given several times.",
 )
+@click.option("--ask", is_flag=True, help="Ask the board what it is now.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.argument("recipe")
 @click.pass_obj
 def plan(
     invocation: Invocation,
     recipe: str,
+    *,
     board: str | None,
     set_values: tuple[str, ...],
+    ask: bool,
     as_json: bool,
 ) -> None:
     """Say what a recipe would do on a board, and how long it would take.
 
-    The board is asked what it is; nothing is sent to it. Times are predicted from its last probe
-    (`labctl boards probe`) or else from what its target promises; they are the least that physics
-    allows, and near the truth where the model does not fit in memory.
+    The board need not be there: it is taken as its last probe (`labctl boards probe`) or run saw
+    it, and asked only when it was never seen, or with --ask. Times are predicted from its last
+    probe or else from what its target promises; they are the least that physics allows, and near
+    the truth where the model does not fit in memory. Where nothing can be predicted, the last trial
+    of the same kind says how long one took.
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)
     wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
-    with ProgressView() as view, connect_board(chosen) as transport:
+    with ProgressView() as view:
         shown = RunView(view)
-        seen = outlook(RunRequest(wanted, chosen, lab.name, lab.root), transport, shown)
+        request = RunRequest(wanted, chosen, lab.name, lab.root)
+        seen = outlook(request, partial(connect_board, chosen), shown, ask=ask)
         shown.end_step()
     if as_json:
         click.echo(json.dumps(seen.document(), indent=2))
@@ -67,10 +74,10 @@ def _print(console: Console, recipe: str, board: str, seen: Outlook) -> None:
             escape(row.variant),
             str(row.trials) + (f" to {row.trials + row.optional}" if row.optional else ""),
             "-" if row.tokens is None else str(row.tokens),
-            duration(trial.token_ns if trial else None),
-            duration(trial.trial_ns if trial else None),
-            duration(trial.trial_ns * row.trials if trial else None),
-            trial.bound if trial else "-",
+            duration(trial.token_ns if trial and row.tokens else None),
+            duration(None if row.seconds is None else row.seconds * 1e9),
+            duration(None if row.seconds is None else row.seconds * row.trials * 1e9),
+            trial.bound if trial else "as before" if row.measured else "-",
         )
     print_whole(console, table)
     for line in seen.sentences():

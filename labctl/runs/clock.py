@@ -16,6 +16,18 @@ _CHANCE = 0.5
 _LEAST_SECONDS = 1.0
 
 
+def trial_seconds(record: TrialRecord, looked_s: float | None = None) -> float:
+    """How long a trial took, from its start to its record.
+
+    Waiting for the board is no part of it. A trial that was taken over was looked at for a part of
+    its time only. ``looked_s``: as long as that was, by a better clock than the record's.
+    """
+    if looked_s is None:
+        looked_s = (record.finished - record.started).total_seconds()
+    ran = record.job.wall_ns / 1e9 if record.job else 0.0
+    return max(looked_s - (record.waited_ns or 0) / 1e9, ran)
+
+
 @dataclass
 class RunClock:
     """Holds a run to ``max_seconds``: no trial starts or goes on after that.
@@ -44,19 +56,13 @@ class RunClock:
 
     def remember(self, record: TrialRecord) -> None:
         """A trial that an earlier controller finished."""
-        seconds = (record.finished - record.started).total_seconds()
-        self._began -= seconds
-        self.note(record, seconds)
+        self._began -= (record.finished - record.started).total_seconds()
+        self.note(record)
 
-    def note(self, record: TrialRecord, seconds: float) -> None:
-        """What a good trial took is what the next one of its variant will take.
-
-        Waiting for the board is no part of it. A trial that was taken over was looked at for a part
-        of its time only.
-        """
+    def note(self, record: TrialRecord, looked_s: float | None = None) -> None:
+        """What a good trial took is what the next one of its variant will take."""
         if record.state is TrialState.OK:
-            ran = record.job.wall_ns / 1e9 if record.job else 0.0
-            self._took[record.variant] = max(seconds - (record.waited_ns or 0) / 1e9, ran)
+            self._took[record.variant] = trial_seconds(record, looked_s)
 
     def expected(self, trial: PlannedTrial) -> float | None:
         """What a trial takes: as the last one of its variant, else at least what is foretold."""

@@ -1,12 +1,13 @@
 """What a recipe means on a board: its trials and how long they will take."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
 from labctl.engines import Passes
 from labctl.records import BoardFacts, TrialPrediction
+from labctl.runs.conditions import WAIT_SECONDS
 from labctl.runs.explain import Ground
 from labctl.runs.fit import passes_of, works_of
 from labctl.runs.plan import TOKENS, Amount, Plan, PlannedTrial, changed_parameters, make_plan
@@ -15,6 +16,7 @@ from labctl.runs.predict import Work, predictions, source_of, tells_reading
 from labctl.runs.prepare import Prepared
 from labctl.runs.rates import Rates
 from labctl.stats import Prediction
+from labctl.units import duration
 
 #: What one trial of a variant computes with so many tokens, with a warm-up pass or without.
 PassesOf = Callable[[Variant, int | None, bool], Passes | None]
@@ -115,7 +117,7 @@ def plan_trials(
         },
         most_repeats=until.max_repeats if until else 0,
     )
-    return make_plan(
+    plan = make_plan(
         variants,
         wanted,
         order=recipe.order,
@@ -124,3 +126,10 @@ def plan_trials(
         min_tokens=recipe.min_tokens,
         predict=foresight.seconds,
     )
+    if not recipe.conditions.waits:
+        return plan
+    longest = duration((recipe.conditions.max_wait or WAIT_SECONDS) * 1e9)
+    note = (
+        f"each trial waits up to {longest} for the board to be ready, which counts against max_time"
+    )
+    return replace(plan, notes=(*plan.notes, note))

@@ -148,7 +148,7 @@ def meet_board(board: Board, transport: Transport, *, lab_root: Path) -> Iterato
         store = BoardStore(transport, board.workdir)
         met = BoardMeeting(board, target, facts, store, transport, state, held)
         met.lock_boot(facts.boot_id)
-        _check_machine(target, facts)
+        check_machine(target, facts)
         yield met
 
 
@@ -221,7 +221,7 @@ def _is_machine(target: Target, machine: str) -> bool:
     return machine in (target.machine, _COMPATIBLE.get(target.machine))
 
 
-def _check_machine(target: Target, facts: BoardFacts) -> None:
+def check_machine(target: Target, facts: BoardFacts) -> None:
     """Refuse a target of another machine, before anything is moved. Raises ConfigError."""
     if facts.execution is not Execution.EMULATED and not _is_machine(target, facts.machine):
         raise ConfigError(
