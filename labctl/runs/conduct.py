@@ -54,6 +54,7 @@ def conduct(
         offer = make_offer(met, [prepared], request.lab_root)
         refuse(offer.problems, board.name)
         session = bring_agent(met, request.lab_root, sending(observer))
+        session.refuse_if_taken()
         # Planned before gigabytes are sent: what does not fit is refused at once.
         variants, notes = settled_variants(prepared, session.facts)
         max_seconds = min(recipe.max_time, board.limits.max_time or recipe.max_time)

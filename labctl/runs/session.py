@@ -27,7 +27,6 @@ from labctl.errors import BoardError, ConfigError, HostTimeout, InfraError
 from labctl.files import locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution
 from labctl.transport import BoardHash, HdcTransport, Transport
-from labctl.units import duration
 
 PROBE_SECONDS = 20.0
 AGENT_PRODUCT = "agent"
@@ -99,13 +98,19 @@ class BoardSession:
         write_atomic(self.known_epoch, f"{taken.epoch}\n")
         return taken
 
+    def refuse_if_taken(self) -> None:
+        """Raise BoardError while another controller measures there, before it is disturbed."""
+        before = self.leases.standing()
+        if before is not None:
+            self._respect(before)
+
     def _respect(self, before: Standing) -> None:
         """Refuse to drive out another controller that lives, or whose job runs."""
         lease = before.lease
         if lease.epoch == self._last_epoch:
             return  # this host's, and whoever had it is dead: its lock is ours
         if before.lively:
-            why = f"it gave a sign of life {duration((before.silent_seconds or 0) * 1e9)} ago"
+            why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
         elif running_jobs(self.transport, self.board.workdir, self.agent).jobs:
             why = "a job runs there"
         else:

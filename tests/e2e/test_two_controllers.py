@@ -13,6 +13,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 LONG = ("--set", "repeats=500", "--set", "tokens=120", "--set", "context=200")
 
+ONCE = ("--set", "repeats=1")
+
 
 @pytest.fixture
 def other(tmp_path: Path, lab: LabUnderTest) -> LabUnderTest:
@@ -32,7 +34,7 @@ def test_a_living_controller_keeps_the_board_and_a_dead_one_frees_it(
     running = lab.start("run", lab.recipe(), *LONG)
     running.waiting_for(lambda: lab.is_under_way(2))
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "his state"))
-    refused = other.run("run", "tiny")
+    refused = other.run("run", "tiny", *ONCE)
     blamed(refused, 3, "infra", "board vb is in use by", "wait for its end")
     assert running.process.poll() is None
 
@@ -46,19 +48,19 @@ def test_a_living_controller_keeps_the_board_and_a_dead_one_frees_it(
     # He dies. His job and the minutes for which his silence is none keep the board for him.
     running.process.kill()
     running.finish()
-    refused = other.run("run", "tiny")
+    refused = other.run("run", "tiny", *ONCE)
     blamed(refused, 3, "infra", "board vb is in use by")
     alive = Path(lab.board.workdir) / "lease.alive"
     long_ago = re.sub(r"^\d+", "0", alive.read_text())
     for job in Path(lab.board.workdir, "jobs").iterdir():
         assert wait_until((job / "status.json").exists, timeout=120, interval=0.1)
     alive.write_text(long_ago)
-    ended = other.run("run", "tiny")
+    ended = other.run("run", "tiny", *ONCE)
     assert ended.exit_status == 0, said(ended)
 
     # Who came to his end has left the board, and nobody has to wait for it.
     assert not alive.exists()
     assert json.loads(other.run("deploy", "--prune", "--json").text)[0]["in_use_by"] is None
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "a third state"))
-    done = other.run("run", "tiny")
+    done = other.run("run", "tiny", *ONCE)
     assert done.exit_status == 0, said(done)
