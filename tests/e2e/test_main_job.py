@@ -29,6 +29,19 @@ max_time: 10m
 """
 
 
+@pytest.mark.parametrize("version", ["new", "classic"])
+def test_weights_are_locked_as_far_as_the_board_permits(lab: LabUnderTest, version: str) -> None:
+    """Whether they can be is this machine's matter; that it is told is not."""
+    settings = ("--set", f"engine.version={version}", "--set", "parameters.mlock=true")
+    done = lab.run("run", lab.recipe(), *settings, "--json")
+    assert done.exit_status == 0, said(done)
+    (trial,) = json.loads(done.stdout)["trials"]
+    assert trial["conditions"]["mlock"] is True
+    assert trial["conditions"]["memlock_bytes"]
+    checks = {check["name"]: check["ok"] for check in trial["checks"]}
+    assert checks["mlock"] is trial["timing"]["memory_locked"] is not None
+
+
 def test_two_quantisations_of_a_real_model(lab: LabUnderTest) -> None:
     done = lab.run("run", lab.recipe(SMOLLM, "smollm"), "--json", timeout=900)
     assert done.exit_status == 0, said(done)

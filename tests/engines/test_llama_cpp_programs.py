@@ -51,6 +51,23 @@ def test_storage_bound_runs_skip_what_costs_a_pass() -> None:
     assert "--no-repack" in words
 
 
+def test_weights_are_locked_by_the_flag_of_the_version() -> None:
+    assert after(argv(NEW, mlock=True), "-lm") == "mmap+mlock"
+    assert "--mlock" not in argv(NEW, mlock=True)
+    assert "--mlock" in argv(CLASSIC, mlock=True)
+    for tool in (NEW, CLASSIC):
+        assert not {"-lm", "--mlock"} & set(argv(tool))
+    assert ENGINE.locks_memory(ENGINE.parameters({"tokens": 1, "mlock": True}))
+    assert not ENGINE.locks_memory(ENGINE.parameters({"tokens": 1}))
+
+
+def test_more_locked_than_there_is_is_said_beforehand() -> None:
+    parameters = ENGINE.parameters({"tokens": 8, "mlock": True, "repack": False})
+    said = "m: more is to be locked than the free memory: it may be killed"
+    assert said in ENGINE.settle(parameters, facts(GIB), model("Q8_0", 2 * GIB)).notes
+    assert said not in ENGINE.settle(parameters, facts(8 * GIB), model("Q8_0", GIB)).notes
+
+
 def test_the_text_may_end_by_itself_when_asked() -> None:
     assert "--ignore-eos" not in argv(NEW, ignore_eos=False)
 

@@ -37,6 +37,27 @@ def test_every_token_has_its_time() -> None:
     assert verdicts(timing) == {"tokens": True, "arrivals": True, "span": True}
 
 
+@pytest.mark.parametrize(
+    ("said", "locked"),
+    [
+        (b"", True),
+        (b"0.00.206.267 W warning: failed to mlock 318-byte buffer: Out of memory\nTry", False),
+        (b"warning: mlock not supported on this system\n", False),
+    ],
+)
+def test_weights_that_could_not_be_locked_are_told(said: bytes, locked: bool) -> None:
+    made = session(WORDS)
+    made.stderr[:0] = said
+    raw = RawOutput(bytes(made.stdout), bytes(made.stderr), made.raw().timeline)
+    asked = LlamaCppParameters(tokens=9, mlock=True)
+    timing = ENGINE.parse(raw, asked)
+    assert timing.memory_locked is locked
+    assert {c.name: c.ok for c in ENGINE.checks(timing, asked)}["mlock"] is locked
+    # Where it was not asked for, nothing is said of it.
+    assert ENGINE.parse(raw, parameters(9)).memory_locked is None
+    assert "mlock" not in verdicts(ENGINE.parse(raw, parameters(9)))
+
+
 def test_last_token_may_come_with_the_final_newlines() -> None:
     made = Session()
     for number, word in enumerate([*WORDS[:-1], WORDS[-1] + b"\n\n"]):
