@@ -18,8 +18,8 @@ FOLDER = "boards"
 LEAST_MARGIN, MOST_MARGIN = 0.15, 0.5
 #: B. Iglewicz and D. Hoaglin (1993): more than 3.5 robust standard deviations from the median.
 _DEVIATIONS = 3.5
-#: How many probes a new one is compared with, and how many tell their own spread.
-_COMPARED, _TELLING = 5, 3
+#: How many probes count, and how many tell their own spread.
+_KEPT_IN_MIND, _TELLING = 5, 3
 #: A larger file is less in the caches of the storage itself: other files are not compared.
 _LIKE_FILE = 2
 _NAME = re.compile(r"probe-\d{8}T\d{6}\.\d{6}Z\.json")
@@ -49,17 +49,18 @@ def latest_probe(
     return next(_probes(lab_root, board, execution), None)
 
 
-def earlier_probes(lab_root: Path, board: str, execution: Execution) -> list[BoardProbe]:
-    """The last probes of a board in an execution, newest first: what a new one is compared with."""
-    return list(islice(_probes(lab_root, board, execution), _COMPARED))
+def last_probes(lab_root: Path, board: str, execution: Execution) -> list[BoardProbe]:
+    """The last few probes of a board in an execution, newest first."""
+    return list(islice(_probes(lab_root, board, execution), _KEPT_IN_MIND))
 
 
 def compare_probes(now: BoardProbe, earlier: Sequence[BoardProbe]) -> BoardProbe:
     """The new probe with what got slower than it was: the median of the earlier, newest first.
 
-    Only like is compared with like: the same pattern, method, block, number of threads and model,
-    with a file of about the same size. What scatters from probe to probe has to be lower by more.
+    Only like is compared with like: the same agent, pattern, method, block, number of threads and
+    model, with a file of about the same size. What scatters has to be lower by more.
     """
+    earlier = [probe for probe in earlier if probe.agent_version == now.agent_version]
     if not earlier:
         return now
     slower = []

@@ -51,6 +51,11 @@ class Fit:
             )
         if self.memory_bytes is None or self.need.resident_bytes <= self.memory_bytes:
             return None
+        if self.need.anonymous_bytes > self.memory_bytes:
+            return (
+                f"{self.variant} needs {size(self.need.anonymous_bytes)} that the kernel cannot"
+                f" drop, {size(self.memory_bytes)} is available: it may be killed"
+            )
         return (
             f"{self.variant} will not fit in {size(self.memory_bytes)}: expect to re-read"
             f" {size(self.bytes_per_token)} from storage for every token{self._pace()}"

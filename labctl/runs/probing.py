@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from labctl.board.measuring import FULL, QUICK, Measuring, MemoryBench
-from labctl.board.probes import compare_probes, earlier_probes, save_probe
+from labctl.board.probes import compare_probes, last_probes, save_probe
 from labctl.config.lab import Board, LabFile
 from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.records import BoardProbe, Execution
@@ -42,7 +42,7 @@ def probe_board(
     ceilings = [prepare_ceiling(path, board, lab.root, observer) for path in models]
     with hold_board(board, transport, lab_root=lab.root, on_sent=sending(observer)) as session:
         probe = _measured(session, lab, ceilings, observer, full=full)
-    probe = compare_probes(probe, earlier_probes(lab.root, board.name, probe.execution))
+    probe = compare_probes(probe, last_probes(lab.root, board.name, probe.execution))
     return probe, save_probe(lab.root, probe)
 
 

@@ -1,12 +1,13 @@
-"""How fast a board moves and computes: from its last probe, else from what its target promises."""
+"""How fast a board moves and computes: from its last probes, else as its target promises."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labctl.board.probes import latest_probe
+from labctl.board.probes import last_probes
 from labctl.config.target import Expectations, Target
 from labctl.records import BoardProbe, Execution
+from labctl.records.probe import ReadPattern
 from labctl.runs.evidence import LOUD
 from labctl.units import size
 
@@ -63,42 +64,60 @@ class Rates:
 
 def known_rates(lab_root: Path, board: str, target: Target) -> Rates | None:
     """What is known of a board's speed. Only what was measured on a board counts as that."""
-    return rates_of(latest_probe(lab_root, board, Execution.BOARD), target.expectations)
+    return rates_of(last_probes(lab_root, board, Execution.BOARD), target.expectations)
 
 
-def rates_of(probe: BoardProbe | None, expectations: Expectations | None) -> Rates | None:
-    """What is known; what was measured wins. None when that is nothing.
+def rates_of(probes: Sequence[BoardProbe], expectations: Expectations | None) -> Rates | None:
+    """What is known, each rate from the newest probe that has it; else it is expected.
 
-    Weights are read by page faults on a mapping, so that is the storage's rate where it was
-    measured and proven to be uncached. A program that decodes nearly as fast as DRAM can be read
-    says nothing about arithmetic, nor does one that had to share the CPUs: that is no ceiling.
+    ``probes`` are newest first. None when nothing is known. Weights are read by page faults on a
+    mapping, so that is the storage's rate where it was measured and proven to be uncached. A
+    program that decodes nearly as fast as DRAM can be read says nothing about arithmetic, nor does
+    one that had to share the CPUs: that is no ceiling.
     """
     promised = _expected(expectations.storage_read_bytes_per_s if expectations else None)
     expected = _expected(expectations.dram_read_bytes_per_s if expectations else None)
+    storage = _storage(probes, "mapping") or _storage(probes, "sequential") or promised
     memory: dict[int | None, Rate] = {} if expected is None else {None: expected}
-    if probe is None:
-        found = Rates(promised, memory)
-        return found if promised or memory else None
-    source = f"the probe of {probe.taken:%Y-%m-%d}"
-    if probe.memory:
-        memory = {rate.threads: Rate(rate.bytes_per_second, source) for rate in probe.memory}
-    mapped = probe.storage_bytes_per_second("mapping")
-    straight = probe.storage_bytes_per_second("sequential")
-    storage = mapped if mapped is not None else straight
-    measured = Rates(promised if storage is None else Rate(storage, source), memory)
+    if read := next((probe for probe in probes if probe.memory), None):
+        memory = {m.threads: Rate(m.bytes_per_second, _source(read)) for m in read.memory}
+    decode: dict[tuple[str, int | None], Rate] = {}
+    prompt: dict[tuple[str, int | None], Rate] = {}
+    for probe in probes:
+        fresh = _arithmetic(probe, Rates(memory=memory))
+        decode = {**fresh.decode, **decode}
+        prompt = {**fresh.prompt, **prompt}
+    found = Rates(storage, memory, decode, prompt)
+    return None if found == Rates() else found
+
+
+def _storage(probes: Sequence[BoardProbe], pattern: ReadPattern) -> Rate | None:
+    for probe in probes:
+        rate = probe.storage_bytes_per_second(pattern)
+        if rate is not None:
+            return Rate(rate, _source(probe))
+    return None
+
+
+def _arithmetic(probe: BoardProbe, known: Rates) -> Rates:
+    """The ceilings of one probe."""
     decode: dict[tuple[str, int | None], Rate] = {}
     prompt: dict[tuple[str, int | None], Rate] = {}
     for rate in probe.compute:
         if rate.others_share is not None and rate.others_share > LOUD:
             continue
         key = (rate.quantization, rate.threads)
-        on = f"{source}, {rate.model_file}"
-        dram = measured.dram(rate.threads)
+        source = f"{_source(probe)}, {rate.model_file}"
+        dram = known.dram(rate.threads)
         if rate.bytes_per_second and not (dram and _bound_by(dram, rate.bytes_per_second)):
-            _keep(decode, key, Rate(rate.bytes_per_second, on))
+            _keep(decode, key, Rate(rate.bytes_per_second, source))
         if rate.prompt_bytes_per_second:
-            _keep(prompt, key, Rate(rate.prompt_bytes_per_second, on))
-    return Rates(measured.storage, memory, decode, prompt)
+            _keep(prompt, key, Rate(rate.prompt_bytes_per_second, source))
+    return Rates(decode=decode, prompt=prompt)
+
+
+def _source(probe: BoardProbe) -> str:
+    return f"the probe of {probe.taken:%Y-%m-%d}"
 
 
 def _expected(value: float | None) -> Rate | None:

@@ -7,7 +7,7 @@ import pytest
 
 from labctl.board.probes import (
     compare_probes,
-    earlier_probes,
+    last_probes,
     latest_probe,
     probe_folder,
     save_probe,
@@ -136,6 +136,12 @@ def test_the_first_probe_has_nothing_to_be_compared_with() -> None:
     assert (first.slower, first.compared_with) == ((), None)
 
 
+def test_another_agent_may_measure_otherwise() -> None:
+    before = _memory(1000).model_copy(update={"agent_version": "0"})
+    found = compare_probes(_memory(100), [before])
+    assert (found.slower, found.compared_with) == ((), None)
+
+
 def test_what_always_scatters_has_to_fall_further() -> None:
     steady, scattering = (1000, 1005, 995, 1000), (1000, 800, 1200, 1050, 900)
     assert _slower(800, *steady)
@@ -154,7 +160,7 @@ def test_only_the_last_few_probes_of_the_execution_count(tmp_path: Path) -> None
     for day in range(7):
         save_probe(tmp_path, _probe(WHEN + timedelta(days=day)))
     save_probe(tmp_path, _probe(WHEN + timedelta(days=9), Execution.EMULATED))
-    found = earlier_probes(tmp_path, "one", Execution.BOARD)
+    found = last_probes(tmp_path, "one", Execution.BOARD)
     assert [probe.taken.day for probe in found] == [9, 8, 7, 6, 5]
 
 

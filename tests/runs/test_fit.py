@@ -49,3 +49,11 @@ def test_weights_that_were_copied_need_no_second_place() -> None:
     need = MemoryNeed(1_200_000_000, 1_100_000_000, 0, 0)
     assert (need.total_bytes, need.resident_bytes) == (2_300_000_000, 1_200_000_000)
     assert fit(need, 2 * GB).warning() is None
+
+
+def test_what_is_free_no_more_may_kill() -> None:
+    need = MemoryNeed(GB, 0, 3 * GB, 0)
+    tight = Fit("q8", need, GB, 2 * GB, 4 * GB)
+    assert tight.warning() == (
+        "q8 needs 3.00 GB that the kernel cannot drop, 2.00 GB is available: it may be killed"
+    )

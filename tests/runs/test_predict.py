@@ -14,7 +14,7 @@ from labctl.runs.rates import Rate, Rates, rates_of
 LLAMA_Q8 = model("q8_0", "Q8_0", size_bytes=8_540_000_000, tensor_bytes=8_530_000_000,
                  bytes_per_token=7_980_000_000)  # fmt: skip
 WORK = Work(LLAMA_Q8, MemoryNeed(8_530_000_000, 0, None, None))
-RATES = rates_of(None, load_target("rk3568").expectations)
+RATES = rates_of([], load_target("rk3568").expectations)
 
 
 def facts(execution: Execution = Execution.BOARD, memory: int | None = 2_000_000_000) -> BoardFacts:
