@@ -205,7 +205,7 @@ def note_in_index(directory: RunDirectory, run: RunRecord, note: Callable[[str],
     """The index is made again from the directories: a failure here must not cost the run."""
     try:
         index_of(directory.path.parent).add(run, directory.trials())
-    except HostError as error:
+    except (HostError, ConfigError) as error:
         note(f"note: {error.message}")
 
 

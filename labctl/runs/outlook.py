@@ -96,7 +96,7 @@ class Outlook:
             if row.measured
         ]
         notes = [f"note: {note}" for note in self.notes]
-        return [f"{told}; {limit}", f"from {self.source}", *bounds, *last, *notes]
+        return [f"{told}; {limit}", f"planned for {self.source}", *bounds, *last, *notes]
 
     def document(self) -> dict[str, JsonValue]:
         """All of it for machines; durations in ns."""
@@ -136,7 +136,7 @@ def outlook(
             known = KnownBoard(met.facts, "the board as it is now")
     else:
         check_machine(target, known.facts)
-        known = KnownBoard(known.facts, f"the board as it was by {known.source}")
+        known = KnownBoard(known.facts, f"the board as {known.source} saw it")
     variants, notes = settled_variants(prepared, known.facts)
     foresight = foresee(prepared, variants, known.facts, known_rates(root, board.name, target))
     max_seconds = min(recipe.max_time, board.limits.max_time or recipe.max_time)

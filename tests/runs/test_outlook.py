@@ -51,7 +51,7 @@ def test_a_trial_and_all_of_them_are_foretold() -> None:
     assert round(row.predicted.token_ns / 1e9, 1) == 18.2
     assert row.predicted.bound == "storage"
     first, board, second = found.sentences()
-    assert board == "from the board as it is now"
+    assert board == "planned for the board as it is now"
     assert first == (
         "predicted to take 273 s, loading included, from the probe of 2026-11-20;"
         " max_time is 60.0 min"
