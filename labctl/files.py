@@ -167,7 +167,7 @@ def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Ite
     """
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+")
+        file = path.open("a+", errors="replace")  # who wrote it last may have been cut off
     with file:
 
         def attempt() -> bool:

@@ -72,3 +72,17 @@ def test_cache_and_state_can_be_placed(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_full_disk_takes_no_lock_away() -> None:
     with locked(Path("/dev/full"), timeout=1):
         pass
+
+
+def test_a_torn_lock_file_locks_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with locked(path, timeout=0):
+        path.write_bytes(b"\xff\xfe\x1b[31m")
+        with (
+            pytest.raises(HostTimeout, match=r"another labctl \(process .*\) holds") as caught,
+            locked(path, timeout=0),
+        ):
+            pass
+    assert "\x1b" not in str(caught.value)
+    with locked(path, timeout=0):
+        assert path.read_text() == f"{os.getpid()}\n"

@@ -151,7 +151,7 @@ class Pruner:
             objects=tuple(objects),
             partials=tuple(partials),
             jobs=tuple(jobs),
-            pins=frozenset(line.strip()[5:] for line in told.get("pins", "").split()),
+            pins=frozenset(re.findall(r"(?m)^pins/([0-9a-f]{64})\r?$", told.get("pins", ""))),
             held=running.jobs | running.hashes,
             free_bytes=int(free[-1][3]) * 1024 if free and len(free[-1]) > 3 else None,
             holder=self._holder(_age(clock, told.get("lease", "").strip()), bool(running.jobs)),
@@ -221,10 +221,15 @@ def choose(there: Inventory, policy: PrunePolicy) -> list[Kept]:
 
 
 def find(there: Inventory, wanted: str) -> Kept:
-    """The object of that name, or whose SHA-256 begins so. Raises ConfigError: none, or several."""
+    """The object of that name, or whose SHA-256 begins so; also one of which only the pin is left.
+
+    Raises ConfigError: none, or several.
+    """
+    present = {item.sha256 for item in there.objects}
+    pins = [Kept(f"store/{sha256}", 0, None, sha256) for sha256 in there.pins - present]
     found = [
         item
-        for item in there.objects
+        for item in (*there.objects, *pins)
         if item.name == wanted
         or (len(wanted) >= _LEAST_DIGITS and (item.sha256 or "").startswith(wanted))
     ]

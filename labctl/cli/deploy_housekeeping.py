@@ -200,8 +200,9 @@ class _Housekeeping:
 
     def _failed(self, board: Board, error: LabctlError) -> Findings:
         """Told at once; with the results of the others it is told again, where it may be missed."""
-        self.view.say(f"{board.name}: {error.message}")
-        if error.hint:
-            self.view.say(f"  hint: {error.hint}")
+        if not self._stopped.is_set():  # else it is the interrupt that speaks
+            self.view.say(f"{board.name}: {error.message}")
+            if error.hint:
+                self.view.say(f"  hint: {error.hint}")
         told = {"kind": error.kind, "blame": error.blame, "message": error.message}
         return Findings({"error": told}, [f"failed: {error.message}"], error.exit_status)

@@ -50,7 +50,11 @@ class Offer:
 
 def make_offer(met: BoardMeeting, prepared: Sequence[Prepared], lab_root: Path) -> Offer:
     """Look at a board and say what recipes need of it. Raises LinkError, BoardError."""
-    objects = {item.sha256: item for one in prepared for item in wanted_objects(one)}
+    objects: dict[str, Object] = {}
+    for item in (item for one in prepared for item in wanted_objects(one)):
+        # What one recipe executes may be a mere file to another.
+        if item.sha256 not in objects or item.executable:
+            objects[item.sha256] = item
     wanted = plan(met.store, objects.values())
     found = problems(wanted, met.survey(), met.facts, limit_bytes=met.board.limits.storage)
     rates = known_rates(lab_root, met.board.name, met.target)

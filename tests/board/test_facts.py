@@ -172,3 +172,10 @@ def test_an_emulating_virtual_board_says_so(tmp_path: Path) -> None:
     assert facts.execution is Execution.EMULATED
     assert facts.emulator == "/opt/emulator -cpu x"
     assert facts.boot_id == board.boot_id
+
+
+def test_a_virtual_board_has_the_memory_that_it_is_said_to_have(tmp_path: Path) -> None:
+    plan = VirtualBoard("b", tmp_path / "b", memory_bytes=2_000_000_000)
+    with serving(plan) as (board,), connect("hdc", address=board.address) as link:
+        facts = probe(link, workdir=str(board.workdir), timeout=20)
+    assert facts.memory_total_bytes == facts.memory_available_bytes == 2_000_000_000

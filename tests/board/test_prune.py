@@ -81,3 +81,9 @@ def test_things_are_found_by_name_or_by_the_beginning_of_their_hash() -> None:
     with pytest.raises(ConfigError, match="no nothing on the board") as caught:
         find(found, "nothing")
     assert caught.value.hint == "there is: a.gguf, b.gguf"
+
+
+def test_a_pin_whose_content_is_gone_is_found_by_its_hash() -> None:
+    found = there(A, pins=(A.sha256 or "", "d" * 64))
+    assert find(found, "dddddd").sha256 == "d" * 64
+    assert find(found, "aaaaaa") is A

@@ -115,3 +115,12 @@ def test_the_agent_is_static() -> None:
         head = agent_builds.agent(machine).read_bytes()
         assert b"/ld-musl" not in head
         assert b"/ld-linux" not in head
+
+
+def test_memory_that_a_virtual_board_made_up_is_believed(agent: Words, tmp_path: Path) -> None:
+    (tmp_path / "memory_kb").write_text("1953125\n")
+    there = {**os.environ, "LABCTL_SANDBOX_FAKES": str(tmp_path)}
+    told = json.loads(process.run([*agent, "facts"], timeout=30, env=there).text)
+    assert told["memory_total_bytes"] == told["memory_available_bytes"] == 2_000_000_000
+    told = json.loads(process.run([*agent, "facts"], timeout=30).text)
+    assert told["memory_total_bytes"] != 2_000_000_000
