@@ -11,6 +11,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.records import BoardProbe, Execution
 from labctl.runs.ceiling import Ceiling, prepare_ceiling
+from labctl.runs.changes import BoardChanges
 from labctl.runs.deploying import sending
 from labctl.runs.evidence import LOUD
 from labctl.runs.observer import Observer
@@ -62,11 +63,14 @@ def _measured(
         epoch=session.take_lease(lab.name).epoch,
         lease_path=session.leases.path,
     )
+    notes: list[str] = []
+    # A run that was killed may have left a frequency fixed.
+    if left := BoardChanges(session.transport, session.board.workdir).restore():
+        notes.append(f"what a run changed could not be put back: {left}")
     taken = datetime.now(UTC)
     before = measuring.facts()
     clocks, device = measuring.clocks_and_device()
     found: dict[str, object] = {}
-    notes: list[str] = []
     observer.step("measure memory", 0, None)
     try:
         memory = measuring.memory(effort)
