@@ -57,8 +57,8 @@ class DeliveryOptions:
 
     ``stall_timeout`` (s) bounds each wait for the board; ``patience`` (s) how long the link may be
     gone, or another transfer stand still, without one new byte. ``progress`` gets the bytes that
-    are proven on the board, ``on_loss`` why the link has to be taken up again; ``pace`` is told of
-    bytes as they are sent, and waits where a rate is limited.
+    are proven on the board, ``on_loss`` why the link has to be taken up again, or another transfer
+    waited for; ``pace`` is told of bytes as they are sent, and waits where a rate is limited.
     """
 
     stall_timeout: float = 60.0
@@ -93,7 +93,7 @@ class _Delivery:
     place: Place
     options: DeliveryOptions
     tally: Tally = field(default_factory=Tally)
-    seen: str = ""
+    seen: str | None = None
     seen_at: float = 0.0
 
     def run(self) -> bool:
@@ -116,7 +116,9 @@ class _Delivery:
         best = self.tally.most_bytes
         try:
             return self._bring()
-        except Busy:
+        except Busy as error:
+            if self.seen is None:
+                self.options.on_loss(error)
             self._await_the_other()
         except LINK_LOSSES as error:
             if self.tally.most_bytes == best:
@@ -150,7 +152,7 @@ class _Delivery:
         if result.exit_status == _PUBLISHED:
             return None
         if result.exit_status == _BUSY:
-            raise Busy(f"{self.transport.label}: another transfer of {self.source.path.name}")
+            raise Busy.of(self.transport.label, self.source)
         if result.exit_status != 0:
             raise self._refused(result)
         try:

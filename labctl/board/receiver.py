@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Self
 
 from labctl.board.chunks import ChunkedFile
 from labctl.errors import (
@@ -39,6 +40,11 @@ _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 class Busy(BoardError):
     """Somebody else fills the same file."""
+
+    @classmethod
+    def of(cls, label: str, source: ChunkedFile) -> Self:
+        """The error for a file on a board."""
+        return cls(f"{label}: another transfer of {source.path.name} is under way")
 
 
 @dataclass(frozen=True)
@@ -234,7 +240,7 @@ class _Talk:
 
     def _cannot_write(self, number: int) -> BoardError:
         if number == errno.EAGAIN:
-            return Busy(f"{self.label}: another transfer fills {self._what}")
+            return Busy.of(self.label, self.source)
         reason = f"{self.label}: the board cannot write {self._what}: {os.strerror(number)}"
         if number in _NO_SPACE:
             rest = self.source.size_bytes - self.tally.present_bytes

@@ -1,17 +1,17 @@
 """A large file over a link that keeps breaking: what counts as getting on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from answering import AnsweringTransport
+from answering import Answer, AnsweringTransport
 
 from labctl.board import delivery
 from labctl.board.chunks import ChunkedFile
 from labctl.board.delivery import DeliveryOptions, Place, deliver
 from labctl.board.receiver import Receiver, Tally
-from labctl.errors import DeviceLost
+from labctl.errors import BoardError, BoardNoSpace, DeviceLost, InfraError
 
 CHUNK = 10
 
@@ -24,13 +24,23 @@ class Forwarding(AnsweringTransport):
         yield remote_port
 
 
-def bring(tmp_path: Path) -> bool:
+LISTENS = '{"port": 1, "token": "t"}'
+BUSY = (76, '{"schema":1,"error":"busy","message":"another transfer fills /data/partial"}')
+
+
+def bring(
+    tmp_path: Path,
+    *answers: Answer,
+    patience: float = 0.1,
+    on_loss: Callable[[InfraError], None] = lambda _error: None,
+) -> bool:
     file = tmp_path / "file"
     file.write_bytes(bytes(CHUNK * 5))
-    board = Forwarding('{"port": 1, "token": "t"}')
+    board = Forwarding(*(answers or (LISTENS,)))
     place = Place("/data/partial", "/data/target", executable=False)
+    options = DeliveryOptions(patience=patience, on_loss=on_loss)
     with ChunkedFile(file, "0" * 64, CHUNK * 5, CHUNK) as source:
-        return deliver(board, "agent", source, place, DeliveryOptions(patience=0.1))
+        return deliver(board, "agent", source, place, options)
 
 
 def test_each_round_that_gets_further_is_followed_by_another(
@@ -63,3 +73,55 @@ def test_a_round_that_brings_nothing_is_the_last(
     monkeypatch.setattr(delivery, "send_chunks", attempt)
     with pytest.raises(DeviceLost):
         bring(tmp_path)
+
+
+def test_what_another_brings_is_waited_for_also_when_the_link_breaks(tmp_path: Path) -> None:
+    told: list[InfraError] = []
+    published = (77, "{}")
+    lost = DeviceLost("cable")
+    answers: list[Answer] = [BUSY, "75", "", lost, BUSY, lost, published]
+    assert not bring(tmp_path, *answers, patience=60, on_loss=told.append)
+    assert [str(error.message) for error in told] == [
+        "scripted: another transfer of file is under way",
+        "cable",
+        "cable",
+    ]
+
+
+def test_another_that_stands_still_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "IDLE_SECONDS", 0)
+    monkeypatch.setattr(delivery, "_LOOK_SECONDS", 0.2)
+    # One answer for all: the words of who is busy are also what its journal is said to hold.
+    with pytest.raises(BoardError, match="makes no progress"):
+        bring(tmp_path, BUSY)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (
+            '{"schema":1,"error":"no-space","message":"No space left","missing_bytes":7000000}',
+            BoardNoSpace,
+            "scripted: the board cannot take file, 50 B: its storage lacks 7.00 MB",
+        ),
+        (
+            '{"schema":1,"error":"no-space","message":"Quota exceeded","missing_bytes":null}',
+            BoardNoSpace,
+            "scripted: the board cannot take file, 50 B: Quota exceeded",
+        ),
+        (
+            '{"schema":1,"error":"directory","message":"cannot write /x: File too large"}',
+            BoardError,
+            "scripted: the board cannot take file: cannot write /x: File too large",
+        ),
+        ("sh: agent: not found", BoardError, "cannot take file: sh: agent: not found"),
+    ],
+)
+def test_a_board_that_cannot_take_a_file_says_why(
+    tmp_path: Path, answer: str, kind: type[BoardError], words: str
+) -> None:
+    status = 74 if kind is BoardNoSpace else 73
+    with pytest.raises(kind, match=words):
+        bring(tmp_path, (status, answer))

@@ -162,6 +162,7 @@ def test_dropped_links_cost_no_more_than_what_was_under_way(
 
 
 CONTROLLER = """
+import os
 import sys
 from pathlib import Path
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
@@ -169,12 +170,14 @@ from labctl.transport import connect
 address, workdir, agent, file, sha256, size = sys.argv[1:]
 item = StoredObject(sha256, int(size))
 sent = 0
+def tell(what, count):
+    os.write(1, f"{what} {count}\\n".encode())  # whole, or not at all
 def pace(count):
     global sent
     sent += count
-    print("sent", sent, flush=True)
+    tell("sent", sent)
 def progress(done):
-    print("done", done, flush=True)
+    tell("done", done)
 with connect("hdc", link="tcp", address=address) as transport:
     store = BoardStore(transport, workdir, hash_command=(agent, "hash"), agent=agent)
     with ChunkedFile(Path(file), item.sha256, item.size_bytes) as source:
