@@ -7,12 +7,12 @@ stays; one that died holds it no longer.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from labctl.board.agent import BoardAgent
 from labctl.board.delivery import PARTIAL
-from labctl.board.lease import BoardLease
+from labctl.board.lease import BoardLease, Lease
 from labctl.board.running import running_jobs
 from labctl.board.sections import SECTION, sections
 from labctl.errors import ConfigError, printable
@@ -103,7 +103,7 @@ class PrunePolicy:
 class Pruner:
     """Looks at a board's workdir and removes from it. Every method raises LinkError, BoardError.
 
-    ``our_epoch`` is that of the last lease that this controller took; None if it never did.
+    ``is_own`` says whether a lease is one that this controller took.
     """
 
     def __init__(
@@ -112,13 +112,13 @@ class Pruner:
         workdir: str,
         agent: BoardAgent,
         leases: BoardLease,
-        our_epoch: int | None,
+        is_own: Callable[[Lease], bool],
     ):
         self._transport = transport
         self._workdir = workdir
         self._agent = agent
         self._leases = leases
-        self._our_epoch = our_epoch
+        self._is_own = is_own
 
     def inventory(self) -> Inventory:
         """Everything there is, and what of it is in use."""
@@ -184,7 +184,7 @@ class Pruner:
 
     def _holder(self, age_seconds: int | None, job_runs: bool) -> Holder | None:
         standing = self._leases.standing()
-        if standing is None or standing.lease.epoch == self._our_epoch:
+        if standing is None or self._is_own(standing.lease):
             return None
         if not (standing.lively or job_runs):
             return None

@@ -24,7 +24,7 @@ from labctl.config.lab import Board
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object, deploy, plan
 from labctl.errors import BoardError, ConfigError, HostTimeout, InfraError
-from labctl.files import locked, state_dir, write_atomic
+from labctl.files import append_line, locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution
 from labctl.transport import BoardHash, HdcTransport, Transport
 
@@ -95,6 +95,7 @@ class BoardSession:
             lab_name, minimum_epoch=self._last_epoch or 0, respect=self._respect
         )
         self.ending.callback(self._release, taken)
+        append_line(_own_leases(), taken.token)
         write_atomic(self.known_epoch, f"{taken.epoch}\n")
         return taken
 
@@ -107,8 +108,8 @@ class BoardSession:
     def _respect(self, before: Standing) -> None:
         """Refuse to drive out another controller that lives, or whose job runs."""
         lease = before.lease
-        if lease.epoch == self._last_epoch:
-            return  # this host's, and whoever had it is dead: its lock is ours
+        if _is_own(lease):
+            return  # whoever had it is dead: its lock is ours
         if before.lively:
             why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
         elif running_jobs(self.transport, self.board.workdir, self.agent).jobs:
@@ -128,7 +129,7 @@ class BoardSession:
 
     def pruner(self) -> Pruner:
         """Who removes what is not used from it."""
-        return Pruner(self.transport, self.board.workdir, self.agent, self.leases, self._last_epoch)
+        return Pruner(self.transport, self.board.workdir, self.agent, self.leases, _is_own)
 
     @property
     def _last_epoch(self) -> int | None:
@@ -195,6 +196,18 @@ def hold_board(
     """
     with meet_board(board, transport, lab_root=lab_root) as met:
         yield bring_agent(met, lab_root, on_sent)
+
+
+def _own_leases() -> Path:
+    """The tokens of all leases that this host took, of whatever board and by whatever way."""
+    return state_dir() / "leases"
+
+
+def _is_own(lease: Lease) -> bool:
+    try:
+        return bool(lease.token) and lease.token in _own_leases().read_text().split()
+    except FileNotFoundError:
+        return False
 
 
 def _state_of(way: str, board: Board) -> Path:

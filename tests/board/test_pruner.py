@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board import BoardAgent, BoardLease, PrunePolicy, Pruner, choose
+from labctl.board import BoardAgent, BoardLease, Lease, PrunePolicy, Pruner, choose
 from labctl.transport import Transport
 
 A, B = "a" * 64, "b" * 64
@@ -26,9 +26,11 @@ def board(workdir: str) -> Path:
     return directory
 
 
-def pruner(transport: Transport, board: Path, our_epoch: int | None = None) -> Pruner:
+def pruner(transport: Transport, board: Path, own: Lease | None = None) -> Pruner:
     agent = BoardAgent(transport, f"{board}/agent", str(board))
-    return Pruner(transport, str(board), agent, BoardLease(transport, str(board)), our_epoch)
+    return Pruner(
+        transport, str(board), agent, BoardLease(transport, str(board)), lambda lease: lease == own
+    )
 
 
 def put(board: Path, sha256: str, name: str) -> Path:
@@ -102,7 +104,7 @@ def test_who_holds_the_board(transport: Transport, board: Path) -> None:
     holder = pruner(transport, board).inventory().holder
     assert holder is not None
     assert holder.host == theirs.host
-    assert pruner(transport, board, theirs.epoch).inventory().holder is None
+    assert pruner(transport, board, theirs).inventory().holder is None
     leases.release(theirs)
     assert pruner(transport, board).inventory().holder is None
 

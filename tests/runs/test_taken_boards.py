@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def workdir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def session(tmp_path: Path, workdir: Path) -> Iterator[BoardSession]:
+def session(tmp_path: Path, private_state: Path, workdir: Path) -> Iterator[BoardSession]:
     board = Board.model_validate(
         {"target": "host-x86_64", "workdir": str(workdir), "transport": {"kind": "local"}}
     )
@@ -95,6 +96,17 @@ def test_a_silent_one_whose_job_runs_is_alive(session: BoardSession, workdir: Pa
     session.take_lease("lab")
 
 
-def test_what_this_host_had_is_its_own_whoever_died(session: BoardSession) -> None:
+def test_what_this_host_had_is_its_own_whoever_died(session: BoardSession, tmp_path: Path) -> None:
+    """Also when it comes by another way, of which it knows no epoch."""
     first = session.take_lease("lab")
-    assert session.take_lease("lab").epoch == first.epoch + 1
+    second = replace(session, known_epoch=tmp_path / "state" / "other.epoch").take_lease("lab")
+    assert second.epoch == first.epoch + 1
+
+
+def test_the_same_epoch_is_not_the_same_lease(session: BoardSession) -> None:
+    first = session.take_lease("lab")
+    theirs = session.leases.acquire("nightly")
+    assert theirs.epoch == first.epoch + 1
+    session.known_epoch.write_text(f"{theirs.epoch}\n")
+    with pytest.raises(BoardError, match="is in use by nightly"):
+        session.take_lease("lab")
