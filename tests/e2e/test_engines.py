@@ -52,6 +52,7 @@ files: {{text: text.txt}}
 parameters: {{context: 64, chunks: 3, threads: 1}}
 repeats: 2
 max_time: 10m
+infra_retries: 30  # with so small a model, the program often ends before its log is printed
 """
 COUNT = """\
 #!/bin/sh

@@ -7,7 +7,7 @@ from records_made import model
 
 from labctl.engines import Inputs, RawOutput, Tool
 from labctl.engines.llama_cpp import LlamaPerplexity
-from labctl.errors import ConfigError, OutputNotUnderstood, ProgramFailed
+from labctl.errors import ConfigError, IntegrityError, OutputNotUnderstood, ProgramFailed
 from labctl.records import JobStatus
 
 ENGINE = LlamaPerplexity()
@@ -68,6 +68,22 @@ def test_a_text_too_short_fails_though_the_program_ends_well() -> None:
     )
     assert isinstance(failure, ProgramFailed)
     assert "the text is too short" in failure.message
+
+
+@pytest.mark.parametrize("kept", [b"[1]1101.8905,[2]913.3488,", b"", RAW.stdout])
+def test_an_estimate_that_was_lost_at_the_end_is_no_result_of_the_model(kept: bytes) -> None:
+    """The program's log is printed by a thread that it does not wait for."""
+    stderr = RAW.stderr.partition(b"Final estimate")[0]
+    failure = ENGINE.diagnose(DONE, RawOutput(kept, stderr, b""))
+    assert isinstance(failure, IntegrityError)
+    assert "does not wait for its own log" in failure.message
+
+
+def test_output_of_another_form_is_the_programs_fault() -> None:
+    raw = RawOutput(b"perplexity=908\n", b"computing\n", b"")
+    assert ENGINE.diagnose(DONE, raw) is None
+    with pytest.raises(OutputNotUnderstood):
+        ENGINE.parse(raw, DEFAULTS)
 
 
 def argv(dialect: str, **parameters: object) -> str:

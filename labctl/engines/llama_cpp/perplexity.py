@@ -3,6 +3,10 @@
 It prints the running estimate after each chunk on stdout, ``[1]12.3456,[2]…``, and at its end
 ``Final estimate: PPL = 12.3456 +/- 0.12345`` on stderr, older versions on stdout (``perplexity`` in
 ``tools/perplexity/perplexity.cpp``). A text that is too short ends it with status 0.
+
+Newer versions print from a thread of their own that nobody waits for at the end
+(``common_log_main`` in ``common/log.cpp``): what it has not printed by then is lost. With a small
+model on a busy machine that are the last lines, often.
 """
 
 import math
@@ -23,7 +27,7 @@ from labctl.engines.llama_cpp import failures, programs
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaPerplexityParameters
 from labctl.engines.llama_cpp.settling import settle
-from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
+from labctl.errors import ConfigError, IntegrityError, LabctlError, OutputNotUnderstood
 from labctl.records import BoardFacts, Check, JobStatus, Measure, ModelIdentity, TimingRecord
 
 PROGRAM = "llama-perplexity"
@@ -32,6 +36,8 @@ TEXT = "text"
 MEASURE = "perplexity"
 
 _CHUNK = re.compile(rb"\[([0-9]{1,10})\](-?[0-9]{1,30}\.[0-9]{1,10}|-?nan|-?inf),")
+#: Printed when all is loaded and the text is found long enough.
+_BEGUN = b"perplexity: calculating perplexity over "
 _FINAL = re.compile(
     rb"Final estimate: PPL = ([0-9]{1,30}\.[0-9]{1,10}) \+/- ([0-9]{1,30}\.[0-9]{1,10})"
 )
@@ -80,11 +86,22 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
         return [*argv, "-fit", "off", "--no-warmup"] if tool.dialect == programs.NEW else argv
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """What its last words mean: it ends with status 0 after some failures too."""
+        """What its last words mean: it ends with status 0 after some failures too.
+
+        IntegrityError, after which a trial is begun again, where its last words were lost.
+        """
         failure = failures.diagnose(job, raw)
-        if failure is None and _FINAL.search(raw.stderr + raw.stdout) is None:
-            return failures.recognised(raw)
-        return failure
+        if failure is not None or _FINAL.search(raw.stderr + raw.stdout):
+            return failure
+        if (found := failures.recognised(raw)) or _BEGUN not in raw.stderr:
+            return found
+        return IntegrityError(
+            "llama-perplexity ended before it had printed its estimate: the program does not wait"
+            " for its own log",
+            hint="it is begun again as often as the recipe's infra_retries say; a board that is"
+            " busy makes it likelier",
+            details=raw.stderr[-1000:].decode(errors="replace"),
+        )
 
     def parse(self, raw: RawOutput, parameters: LlamaPerplexityParameters) -> TimingRecord:
         """The final estimate with its standard error; the estimate after each chunk."""
