@@ -66,7 +66,7 @@ class Board:
                 return True  # somebody else was faster
             self.drop()
             with suppress(LinkError):
-                self.session = Session.connect(host, int(port), timeout=5)
+                self.session = Session.connect(host, int(port), timeout=20)
                 return True
         return False
 
@@ -155,23 +155,26 @@ class StandInServer:
             return self._list_or_remove(*rest.split())
         if verb in ("shell", "file"):
             return NEED_KEY.encode()
-        fixed = {
-            "checkserver": b"\x0d\0Ver: 3.2.0c",
-            "version": b"Ver: 3.2.0c\n",
-            "list targets": self._listed(),
-            "list targets -v": self._listed_with_states(),
-        }
+        if command == "list targets":
+            return self._listed()
+        if command == "list targets -v":
+            return self._listed_with_states()
+        fixed = {"checkserver": b"\x0d\0Ver: 3.2.0c", "version": b"Ver: 3.2.0c\n"}
         return fixed.get(command, b"[Fail]Unknown command...\n")
+
+    def _known(self) -> list[tuple[str, Board]]:
+        """All boards now; other clients add theirs meanwhile."""
+        return list(self.boards.items())
 
     def _listed(self) -> bytes:
         ends = {"Connected": "\n", "Unauthorized": "\tUnauthorized\n"}
-        shown = [(key, ends.get(board.listed())) for key, board in self.boards.items()]
+        shown = [(key, ends.get(board.listed())) for key, board in self._known()]
         return "".join(key + end for key, end in shown if end).encode() or EMPTY
 
     def _listed_with_states(self) -> bytes:
         lines = [
             f"{key}\t\t{board.connection}\t{board.listed()}\t{board.name}\n"
-            for key, board in self.boards.items()
+            for key, board in self._known()
         ]
         return "".join(lines).encode() or EMPTY
 
@@ -208,11 +211,11 @@ class StandInServer:
         if what == "ls":
             lines = [
                 f"{key}    {listen} {connect}    [{kind}]\n"
-                for key, board in self.boards.items()
+                for key, board in self._known()
                 for listen, connect, kind in list(board.rules)
             ]
             return "".join(lines).encode() or EMPTY
-        for board in self.boards.values():
+        for _, board in self._known():
             for rule in list(board.rules):
                 if rule[:2] == (listen, connect):
                     board.rules.pop(rule).close()

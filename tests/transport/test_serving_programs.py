@@ -72,8 +72,8 @@ def servers_at(port: int) -> list[int]:
 
 
 def echo(server: HdcServer, key: str) -> bytes:
-    session = ServerSession.connect(server, key, timeout=10)
-    return b"".join(shell(session, "echo here", timeout=10))
+    session = ServerSession.connect(server, key, timeout=30)
+    return b"".join(shell(session, "echo here", timeout=30))
 
 
 # A shared server
@@ -261,12 +261,12 @@ def test_more_boards_than_one_server_takes(hdc: FakeHdc, address: str, private_s
     pool = ServerPool()
     try:
         with ThreadPoolExecutor(8) as threads:
-            said = list(threads.map(lambda key: echo(pool.server_for(key, timeout=20), key), keys))
+            said = list(threads.map(lambda key: echo(pool.server_for(key, timeout=30), key), keys))
         assert said == [b"here\n"] * 130
         assert len(pool) == 2
-        used = {pool.server_for(key, timeout=5).port for key in keys}
+        used = {pool.server_for(key, timeout=30).port for key in keys}
         counts = [
-            len(HdcServer("127.0.0.1", port).list_targets(timeout=5)) for port in sorted(used)
+            len(HdcServer("127.0.0.1", port).list_targets(timeout=30)) for port in sorted(used)
         ]
         assert sorted(counts) == [10, 120]
     finally:
