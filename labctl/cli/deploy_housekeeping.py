@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import click
 
-from labctl.board import Inventory, Kept, PrunePolicy, choose, find
+from labctl.board import Inventory, Kept, PrunePolicy, Pruner, choose, find
 from labctl.cli.lab import connect_board
 from labctl.cli.progress import ProgressView
 from labctl.config.lab import Board, LabFile
 from labctl.errors import BoardError, ExitStatus, HostError, LabctlError, printable
-from labctl.runs import BoardSession, at_once, bring_agent, hold_board, meet_board
+from labctl.runs import at_once, bring_agent, meet_board, pruner_of
 from labctl.transport import Transport
 from labctl.units import size
 
@@ -100,21 +100,18 @@ def prune_boards(
         policy = PrunePolicy(_DEFAULT_OLDER_SECONDS)
 
     def prune(board: Board, transport: Transport) -> Findings:
-        with hold_board(
-            board, transport, lab_root=lab.root, on_sent=lambda _item, _done: None
-        ) as session:
-            there = _pinned(session, pins)
-            agent = session.agent.path.rpartition("/")[2]
+        with meet_board(board, transport, lab_root=lab.root) as met:
+            pruner, agent = pruner_of(met, lab.root)
+            there = _pinned(pruner, pins)
             gone = [] if only_pins else choose(there, replace(policy, needed=(agent,)))
             if not dry_run:
-                gone = session.pruner().remove(gone)
+                gone = pruner.remove(gone)
         return _pruned(there, gone, policy, dry_run=dry_run)
 
     return _Housekeeping(boards, view).run(prune, as_json=as_json)
 
 
-def _pinned(session: BoardSession, pins: Pins) -> Inventory:
-    pruner = session.pruner()
+def _pinned(pruner: Pruner, pins: Pins) -> Inventory:
     there = pruner.inventory()
     for name in pins.add:
         pruner.pin(find(there, name))

@@ -10,7 +10,14 @@ from labctl.runs.plan import PlannedTrial
 from labctl.runs.prepare import Prepared, prepare, read_recipe
 from labctl.runs.resume import ResumeRequest, resume
 from labctl.runs.runner import Outcome
-from labctl.runs.session import BoardMeeting, BoardSession, bring_agent, hold_board, meet_board
+from labctl.runs.session import (
+    BoardMeeting,
+    BoardSession,
+    bring_agent,
+    hold_board,
+    meet_board,
+    pruner_of,
+)
 from labctl.runs.spares import conduct_with_spares
 
 __all__ = [
@@ -35,6 +42,7 @@ __all__ = [
     "hold_board",
     "meet_board",
     "prepare",
+    "pruner_of",
     "read_recipe",
     "resume",
     "wanted_objects",

@@ -23,7 +23,7 @@ from labctl.build import Artifact, find_artifact
 from labctl.config.lab import Board
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object, deploy, plan
-from labctl.errors import BoardError, ConfigError, HostTimeout, InfraError
+from labctl.errors import BoardError, BoardNoSpace, ConfigError, HostTimeout, InfraError
 from labctl.files import append_line, locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution
 from labctl.transport import BoardHash, HdcTransport, Transport
@@ -127,10 +127,6 @@ class BoardSession:
         with suppress(InfraError):  # a board that is gone frees itself in time
             self.leases.release(taken)
 
-    def pruner(self) -> Pruner:
-        """Who removes what is not used from it."""
-        return Pruner(self.transport, self.board.workdir, self.agent, self.leases, _is_own)
-
     @property
     def _last_epoch(self) -> int | None:
         try:
@@ -184,6 +180,27 @@ def bring_agent(met: BoardMeeting, lab_root: Path, on_sent: OnProgress) -> Board
         met.state.with_suffix(".epoch"),
         met.ending,
     )
+
+
+def pruner_of(met: BoardMeeting, lab_root: Path) -> tuple[Pruner, str]:
+    """Who removes from a board what is not used, and the SHA-256 of the agent that helps with it.
+
+    On a board so full that this version's agent finds no room, an older one that is there will do.
+    Raises what :func:`bring_agent` raises.
+    """
+    transport, workdir = met.transport, met.board.workdir
+    try:
+        path = bring_agent(met, lab_root, lambda _item, _done: None).agent.path
+    except BoardNoSpace:
+        agents = [item for item in met.store.contents() if item.name == AGENT_PRODUCT]
+        absent = met.store.missing(agents)
+        there = [item for item in agents if item not in absent]
+        if not there:
+            raise
+        path = met.store.path(there[0].sha256)
+    agent = BoardAgent(transport, path, workdir)
+    pruner = Pruner(transport, workdir, agent, BoardLease(transport, workdir), _is_own)
+    return pruner, path.rpartition("/")[2]
 
 
 @contextmanager

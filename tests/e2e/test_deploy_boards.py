@@ -1,5 +1,6 @@
 """``labctl deploy`` as users type it: several boards, plans, proofs, and what is removed."""
 
+import hashlib
 import json
 import os
 import re
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import agent_builds
 import pytest
 from labs import RECIPE, said
+from small_disk import fill, small_disk
 from tiny_gguf import write_tiny_gguf
 
 from labctl import process
@@ -219,6 +222,27 @@ def test_what_was_not_used_for_long_goes_and_pins_stay(lab: Lab) -> None:
     lab.run("--unpin", "tiny.gguf")
     assert [i["name"] for i in lab.json("--prune", "--older", "30d")[0]["removed"]] == ["tiny.gguf"]
     assert [path.read_text().strip() for path in lab.store().glob("*.name")] == ["agent"]
+
+
+def test_a_disk_too_full_for_this_versions_agent_can_be_pruned(lab: Lab, tmp_path: Path) -> None:
+    """An agent that an earlier version brought is there, and all that is left is filled."""
+    with small_disk(tmp_path / "disk", 1000) as disk:
+        devices = lab.root / "devices.yaml"
+        workdir = disk / "labctl"
+        devices.write_text(devices.read_text().replace(str(lab.boards[0].workdir), str(workdir), 1))
+        (workdir / "store").mkdir(parents=True)
+        agent = agent_builds.native_agent().read_bytes() + b"an earlier one"
+        for name, content in (("agent", agent), ("model.gguf", bytes(200_000))):
+            path = workdir / "store" / hashlib.sha256(content).hexdigest()
+            path.write_bytes(content)
+            path.chmod(0o755)
+            Path(f"{path}.name").write_text(f"{name}\n")
+            with connect("hdc", address=lab.boards[0].address) as transport:
+                stat = f"TZ=UTC0 stat -c '%s %i %y %z' {path} >{path}.stamp"
+                transport.run(stat, timeout=10).check()
+        fill(disk)
+        (told,) = lab.json("--prune", "--free", "1GB")
+        assert [item["name"] for item in told["removed"]] == ["model.gguf"]
 
 
 def test_what_a_running_job_uses_stays(lab: Lab) -> None:
