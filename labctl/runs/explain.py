@@ -168,7 +168,8 @@ def _enough(ground: Ground, evidence: TrialEvidence | None, *, counted: bool) ->
     need = ground.work.need
     text = ""
     if ground.fits is False and there is not None and total is not None:
-        least = "" if need.kv_bytes is not None and need.compute_bytes is not None else "at least "
+        parts = (need.kv_bytes, need.compute_bytes, ground.facts.memory_available_bytes)
+        least = "at least " if None in parts else ""
         needed = size(need.resident_bytes + total - there)
         text = f"; with {least}{needed} of RAM it would not be storage-bound"
     elif ground.fits:

@@ -87,6 +87,13 @@ def test_where_nobody_counts_reads_the_sentence_says_so() -> None:
     )
 
 
+def test_what_others_take_of_the_memory_is_needed_too() -> None:
+    found = told(18.18, ground(memory_available_bytes=None), seen(3_180_000_000))
+    assert found.sentence.endswith("; with at least 3.18 GB of RAM it would not be storage-bound")
+    silent = ground(memory_available_bytes=None, memory_total_bytes=None)
+    assert told(18.18, silent, seen(3_180_000_000)).sentence.endswith("(the probe of 2026-11-20)")
+
+
 def test_a_part_that_is_read_again_counts_for_what_it_takes() -> None:
     """An eighth of the weights from storage takes longer than all of them from memory."""
     found = told(2.5, ground(), seen(400_000_000))
