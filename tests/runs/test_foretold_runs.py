@@ -1,0 +1,54 @@
+"""What was foretold of a trial, and what became of it, stand in its record together."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from foreseen import foresight_of
+from played_runs import Setting
+from records_made import model
+
+from labctl.engines import MemoryNeed
+from labctl.records import BoardFacts, Execution
+from labctl.runs.execute import Bench
+from labctl.runs.predict import Work
+from labctl.runs.rates import Rate, Rates
+
+#: The played board has 100 ms a token; of the model's 60 MB from DRAM at this rate it is 80.
+RATES = Rates(memory={None: Rate(0.75e9, "a test")})
+
+
+class Foretold(Setting):
+    """A run on a board whose speed is known."""
+
+    rates: Rates | None = RATES
+
+    def bench(self) -> Bench:
+        bench = super().bench()
+        facts = BoardFacts.model_validate({**dict(bench.facts), "memory_available_bytes": 10**9})
+        work = Work(model("m"), MemoryNeed(87_000_000, 0, 0, 0))
+        return replace(bench, foresight=foresight_of({"m": work}, facts, self.rates))
+
+
+def test_prediction_measurement_and_bound_are_in_the_record(tmp_path: Path) -> None:
+    for trial in Foretold(tmp_path).run().trials:
+        assert trial.predicted is not None
+        assert (trial.predicted.token_ns, trial.predicted.bound) == (80_000_000, "dram")
+        assert trial.measured_to_predicted == pytest.approx(1.25, rel=0.01)
+        assert trial.bound is not None
+        assert trial.bound.kind == "dram"
+        assert trial.bound.share == pytest.approx(0.8, rel=0.01)
+
+
+def test_what_is_not_known_is_absent(tmp_path: Path) -> None:
+    setting = Foretold(tmp_path)
+    setting.rates = None
+    (first, *_) = setting.run().trials
+    assert (first.predicted, first.measured_to_predicted, first.bound) == (None, None, None)
+
+
+def test_a_stand_in_is_held_against_nothing(tmp_path: Path) -> None:
+    setting = Foretold(tmp_path)
+    setting.execution = Execution.NATIVE_HOST
+    (first, *_) = setting.run().trials
+    assert (first.predicted, first.measured_to_predicted, first.bound) == (None, None, None)
