@@ -33,7 +33,7 @@ static void fill(uint64_t *words, size_t count, uint64_t *state)
 /* 0 or an errno. Each piece is synced: what the cache still held would not be told by the clock. */
 static int write_file(struct bench_file *file, int64_t bytes)
 {
-    uint64_t *piece = malloc(PIECE_BYTES); /* not static: a supervisor locks what is */
+    uint64_t *piece = malloc(PIECE_BYTES); /* not static: the supervisor locks what is */
     uint64_t state = (uint64_t)monotonic_ns() | 1;
     const int64_t until = monotonic_ns() + WRITING_NS;
     int error = piece ? 0 : ENOMEM;

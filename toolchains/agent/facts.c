@@ -29,6 +29,7 @@
 #include "util.h"
 
 #define KINDS_MAX 16
+#define CPUINFO_BYTES (1 << 20)
 
 #if defined __aarch64__
 #define COMPILED_FOR "aarch64"
@@ -111,10 +112,10 @@ static void write_words(struct json *json, const char *words)
 
 static void write_cpus(struct json *json)
 {
-    static char text[1 << 20];
+    char *text = malloc(CPUINFO_BYTES); /* not static: the supervisor locks what is */
     struct cpu_kind kinds[KINDS_MAX];
     size_t count = 0;
-    if (read_small(AT_FDCWD, "/proc/cpuinfo", text, sizeof text) > 0)
+    if (text && read_small(AT_FDCWD, "/proc/cpuinfo", text, CPUINFO_BYTES) > 0)
         count = read_cpus(text, kinds);
     json_key(json, "cpus");
     json_open(json, '[');
@@ -129,6 +130,7 @@ static void write_cpus(struct json *json)
         json_close(json, '}');
     }
     json_close(json, ']');
+    free(text);
 }
 
 int command_facts(void)

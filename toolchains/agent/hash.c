@@ -17,7 +17,7 @@
 #include "agent.h"
 #include "sha256.h"
 
-#define BLOCK_BYTES (1 << 20)
+#define BLOCK_BYTES (128 << 10)
 
 static unsigned char block[BLOCK_BYTES];
 

@@ -103,8 +103,7 @@ static bool open_sinks(int report)
  * does not permit one of these (not root), the agent does without. */
 static void stay_responsive(void)
 {
-    if (mlockall(MCL_CURRENT | MCL_ONFAULT) != 0) /* what is used, not the benches' buffers too */
-        mlockall(MCL_CURRENT);                    /* before Linux 4.4 */
+    mlockall(MCL_CURRENT); /* all of it, which is why other commands have their buffers elsewhere */
     setpriority(PRIO_PROCESS, 0, -10);
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {

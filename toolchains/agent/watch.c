@@ -30,6 +30,8 @@
 #define LOOK_BLIND_MS 100
 /* A sample has a few hundred bytes, with 64 sensors of each kind some twenty thousand. */
 #define TAIL_BYTES (32 * 1024)
+/* It holds the job's arguments. */
+#define STARTED_BYTES (1 << 20)
 /* Of what the program said last on its standard error. */
 #define SAID_BYTES 240
 #define ORPHANS_AGAIN_NS (20 * NS_PER_MS)
@@ -45,25 +47,38 @@ struct view {
     bool job_known; /* job names this job's process, or one that has ended */
 };
 
+/* What started.json says; false when there is none, or not yet. */
+static bool read_started(struct view *view, char boot_id[BOOT_ID_SIZE], uint64_t *ticks,
+                         uint64_t *job_ticks)
+{
+    char *text = malloc(STARTED_BYTES); /* not static: the supervisor locks what is */
+    uint64_t pid, job;
+    const bool good = text && read_small(view->dir, "started.json", text, STARTED_BYTES) > 0 &&
+                      json_find_text(text, "boot_id", boot_id, BOOT_ID_SIZE) &&
+                      json_find_u64(text, "pid", &pid) &&
+                      json_find_u64(text, "pid_start_ticks", ticks) &&
+                      json_find_u64(text, "job_pid", &job) &&
+                      json_find_u64(text, "job_start_ticks", job_ticks);
+    free(text);
+    if (good) {
+        view->supervisor = (pid_t)pid;
+        view->job = (pid_t)job;
+    }
+    return good;
+}
+
 static enum state look(struct view *view)
 {
+    char boot_id[BOOT_ID_SIZE];
+    uint64_t ticks, job_ticks;
     if (view->dir < 0)
         return ABSENT;
-    static char started[1024 * 1024]; /* it holds the job's arguments */
-    char boot_id[BOOT_ID_SIZE];
-    uint64_t pid, ticks, job, job_ticks;
     if (read_small(view->dir, "status.json", view->status, sizeof view->status) > 0)
         return FINISHED;
-    if (read_small(view->dir, "started.json", started, sizeof started) <= 0 ||
-        !json_find_text(started, "boot_id", boot_id, sizeof boot_id) ||
-        !json_find_u64(started, "pid", &pid) || !json_find_u64(started, "pid_start_ticks", &ticks) ||
-        !json_find_u64(started, "job_pid", &job) ||
-        !json_find_u64(started, "job_start_ticks", &job_ticks))
+    if (!read_started(view, boot_id, &ticks, &job_ticks))
         return ABSENT;
     if (strcmp(boot_id, view->boot_id) != 0)
         return REBOOTED;
-    view->supervisor = (pid_t)pid;
-    view->job = (pid_t)job;
     uint64_t now_ticks = process_start_ticks(view->job);
     view->job_known = now_ticks == 0 || now_ticks == job_ticks;
     if (process_start_ticks(view->supervisor) == ticks)
