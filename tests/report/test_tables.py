@@ -114,6 +114,15 @@ def test_phases_memory_and_reads_have_a_table_of_their_own() -> None:
     assert "end to end" not in bare
 
 
+def test_a_run_that_moved_says_so_first() -> None:
+    table = drawn(print_timing_table, run(), [trial(1), trial(2, board="rk[2]")])
+    assert (
+        "measured on 2 boards: rk1 (trials 1 to 1), rk[2] (trials 2 to 2); each round of repeats is"
+        " whole on one of them" in table
+    )
+    assert "boards:" not in drawn(print_timing_table, run(), [trial(1), trial(2)])
+
+
 def test_ratios_are_to_the_recipes_first_variant_whichever_ran_first() -> None:
     slow = trial(1, **Q8, timing=timing([300, 300, 300]))
     rows = summarise([slow, trial(2, timing=timing([100, 100, 100]))], ("q2_k", "q8_0", "never"))

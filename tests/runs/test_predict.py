@@ -7,7 +7,7 @@ from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed, Passes
 from labctl.records import BoardFacts, Execution
 from labctl.runs.plan import Amount, make_plan
-from labctl.runs.predict import Work, predictions, source_of
+from labctl.runs.predict import Work, predictions, source_of, tells_reading
 from labctl.runs.rates import Rate, Rates, rates_of
 
 #: Meta-Llama-3.1-8B-Instruct: of its bytes, all but the looked-up embedding move for each token.
@@ -96,6 +96,16 @@ def test_the_source_is_that_of_the_rate_which_decides() -> None:
     sources = {slug: source_of(found[slug], works[slug], rates) for slug in works}
     assert sources == {"slow": "expected", "fast": "arithmetic", "two": "memory"}
     assert found["fast"].seconds_per_token == pytest.approx(6 / 7)
+
+
+def test_dram_says_nothing_of_reading_a_text() -> None:
+    rates = Rates(Rate(175e6, "expected"), {4: Rate(5e9, "memory")})
+    measured = Rates(rates.storage, rates.memory, prompt={("Q4_K", 4): Rate(2e9, "arithmetic")})
+    fits = Work(SMALL, FITS, threads=4)
+    found = predictions({"slow": WORK, "fits": fits}, facts(), rates)
+    assert tells_reading(found["slow"], WORK, rates)
+    assert not tells_reading(found["fits"], fits, rates)
+    assert tells_reading(found["fits"], fits, measured)
 
 
 def test_without_the_speed_of_storage_only_what_fits_is_foretold() -> None:
