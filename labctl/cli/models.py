@@ -14,7 +14,7 @@ from labctl.config.lab import LabFile
 from labctl.config.models import QUANTIZATIONS, ModelSource, load_catalogue
 from labctl.config.names import unknown
 from labctl.config.recipe import find_recipe
-from labctl.errors import ConfigError, IntegrityError
+from labctl.errors import ConfigError, IntegrityError, printable
 from labctl.gguf import GgufInfo, inspect
 from labctl.models import (
     ModelFile,
@@ -65,7 +65,11 @@ def add(invocation: Invocation, name: str, source: str) -> None:
 
 @models.command(epilog="Example: labctl models quantize llama Q4_K_M --imatrix calibration.dat")
 @click.argument("base")
-@click.argument("quantization", type=click.Choice(QUANTIZATIONS, case_sensitive=False))
+@click.argument(
+    "quantization",
+    type=click.Choice(QUANTIZATIONS, case_sensitive=False),
+    metavar="QUANTIZATION",
+)
 @click.option("--as", "name", help="What it is called; default: BASE-QUANTIZATION.")
 @click.option("--imatrix", help="An importance matrix made by llama-imatrix.")
 @click.option("--requantize", is_flag=True, help="Allow a BASE that is quantized already.")
@@ -111,7 +115,7 @@ def list_models(invocation: Invocation, *, as_json: bool) -> None:
         click.echo(
             f"{state.name:24} {_standing(state):12} "
             f"{size(state.locked.size_bytes) if state.locked else '-':>8}  "
-            f"{state.reference or reference(state.source)}"
+            f"{_line(state.reference or reference(state.source))}"
         )
     if not states:
         click.echo("no models yet: labctl models add NAME SOURCE", err=True)
@@ -245,8 +249,13 @@ def _summary(name: str, model: ModelFile) -> str:
     found = model.identity
     return (
         f"{name}: {found.quantization}, {size(found.size_bytes)},"
-        f" sha256 {found.sha256[:12]}…  {model.path}"
+        f" sha256 {found.sha256[:12]}…  {_line(model.path)}"
     )
+
+
+def _line(text: str | Path) -> str:
+    """One line fit for a terminal, whatever a file is called."""
+    return printable(str(text)).replace("\n", "\\x0a")
 
 
 def _standing(state: ModelState) -> str:
@@ -268,7 +277,7 @@ def _rows(info: GgufInfo) -> list[tuple[str, str]]:
     per_weight = info.tensor_bytes * 8 / info.parameters
     tensors = ", ".join(f"{m.type} {m.count} ({size(m.bytes)})" for m in info.tensors)
     return [
-        ("file", ", ".join(map(str, info.parts))),
+        ("file", ", ".join(map(_line, info.parts))),
         ("size", size(info.size_bytes)),
         ("name", info.name or "-"),
         ("architecture", info.architecture),

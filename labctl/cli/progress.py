@@ -22,6 +22,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from labctl.errors import printable
+
 #: How often a step without a terminal says how far it is.
 PLAIN_INTERVAL_SECONDS = 30.0
 #: Seldom: where the board is this very host, redrawing takes time from what is measured.
@@ -35,6 +37,7 @@ class Step:
 
     def __init__(self, view: "ProgressView", description: str, total: float | None):
         self._view = view
+        description = printable(description).replace("\n", "\\x0a")
         self._description = description
         self._total = total
         self._began = self._said = time.monotonic()
@@ -149,7 +152,7 @@ class ProgressView:
 
     def say(self, line: str) -> None:
         """One plain line, above the bars."""
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
     def open(self, description: str, total: float | None = None) -> Step:
         """A step that the caller finishes or abandons."""

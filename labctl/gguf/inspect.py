@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gguf.constants import LlamaFileType
 
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, printable
 from labctl.gguf.hashes import file_sha256
 from labctl.gguf.header import Header, Skipped, Tensor, Value, read_header
 from labctl.records import ModelIdentity, TensorMix
@@ -18,6 +18,7 @@ _OUTPUT = "output.weight"
 _LOOKED_UP = (_EMBEDDING, "per_layer_token_embd.weight", "position_embd.weight")
 _EXPERTS = "_exps."
 _F16_BYTES = 2
+_LONGEST_SHOWN = 200
 #: llama.cpp keeps such numbers in 32 bits.
 _TOO_MANY = 1 << 32
 
@@ -59,7 +60,7 @@ def inspect(path: Path) -> GgufInfo:
     parts = _parts(path, header)
     header = replace(header, tensors=_joined(path, header, [read_header(p) for p in parts[1:]]))
     architecture = header.values.get("general.architecture")
-    if not isinstance(architecture, str):
+    if not isinstance(architecture, str) or not re.fullmatch(r"[\w.-]{1,64}", architecture):
         raise ConfigError(f"{path}: the header names no general.architecture")
     if not header.tensors:
         raise ConfigError(
@@ -79,7 +80,7 @@ def inspect(path: Path) -> GgufInfo:
         size_bytes=sum(part.stat().st_size for part in parts),
         version=header.version,
         architecture=architecture,
-        name=name if isinstance(name, str) else None,
+        name=_shown(name),
         quantization=_quantization(header, mix),
         parameters=sum(tensor.elements for tensor in header.tensors),
         tensor_bytes=sum(tensor.size_bytes for tensor in header.tensors),
@@ -88,7 +89,7 @@ def inspect(path: Path) -> GgufInfo:
         embedding_length=_whole(header.values.get(f"{architecture}.embedding_length")),
         kv_bytes_per_position=_kv_bytes(header, architecture),
         tensors=mix,
-        tokenizer=tokenizer if isinstance(tokenizer, str) else None,
+        tokenizer=_shown(tokenizer),
         vocabulary=len(tokens) if isinstance(tokens, Skipped | list) else None,
         parts=parts,
     )
@@ -282,6 +283,11 @@ def _over_layers(value: Value | None, layers: int | None) -> int:
     if isinstance(value, list):
         return sum(_whole(count) or 0 for count in value)
     return (_whole(value) or 0) * (layers or 0)
+
+
+def _shown(value: Value | None) -> str | None:
+    """A text of the file in one line that is fit for a terminal."""
+    return " ".join(printable(value[:_LONGEST_SHOWN]).split()) if isinstance(value, str) else None
 
 
 def _whole(value: Value | None) -> int | None:

@@ -107,6 +107,19 @@ def test_verify_finds_one_flipped_bit(lab: Path, models: Models) -> None:
     assert models("unlock", "tiny").exit_code == 2
 
 
+def test_hostile_names_reach_no_terminal(lab: Path, models: Models) -> None:
+    """Neither of files, nor what a file of somebody else's says of itself."""
+    path = lab / "models" / "evil\x1b[31m\nname.gguf"
+    write_tiny_gguf(path, name="mild\x1b]0;owned\x07\nGGUF version       9")
+    for words in (("add", "evil", str(path)), ("list",), ("show", "evil"), ("verify",)):
+        done = models(*words)
+        assert done.exit_code == 0, done.stderr
+        assert "\x1b" not in done.stdout + done.stderr
+        assert "\x07" not in done.stdout + done.stderr
+    assert models("show", "evil").stdout.count("GGUF version  ") == 1
+    assert len(models("list").stdout.splitlines()) == 1
+
+
 def test_unknown_names_get_the_nearest(lab: Path, models: Models) -> None:
     models("add", "tiny", str(lab / "models" / "tiny-F32.gguf"))
     for words in (("show", "tinny"), ("fetch", "tinny"), ("quantize", "tinny", "Q8_0")):
