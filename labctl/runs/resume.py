@@ -232,6 +232,7 @@ def _take_over(
     if undone is None or attempt is None or not attempt.open:
         return anew(), None, still_ours
     if held is not None and still_ours and held.host == platform.node():
+        session.keep_lease(held)
         return bench_under(held), anew, True
     lost = LeaseLost("the board had another controller before the run went on")
     journal.cut(undone.number, attempt, lost)

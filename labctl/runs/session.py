@@ -94,10 +94,14 @@ class BoardSession:
         taken = self.leases.acquire(
             lab_name, minimum_epoch=self._last_epoch or 0, respect=self._respect
         )
-        self.ending.callback(self._release, taken)
+        self.keep_lease(taken)
         append_line(_own_leases(), taken.token)
         write_atomic(self.known_epoch, f"{taken.epoch}\n")
         return taken
+
+    def keep_lease(self, lease: Lease) -> None:
+        """Leave the board when the meeting ends, under a lease that an earlier controller took."""
+        self.ending.callback(self._release, lease)
 
     def refuse_if_taken(self) -> None:
         """Raise BoardError while another controller measures there, before it is disturbed."""

@@ -65,6 +65,12 @@ def test_a_free_board_is_taken_and_left(session: BoardSession, workdir: Path) ->
     assert json.loads((workdir / "lease").read_text())["epoch"] == taken.epoch
 
 
+def test_a_lease_that_was_taken_over_is_left_as_well(session: BoardSession, workdir: Path) -> None:
+    session.keep_lease(session.leases.acquire("lab"))
+    session.ending.close()
+    assert not (workdir / "lease.alive").exists()
+
+
 def test_another_controller_is_not_driven_out(session: BoardSession, workdir: Path) -> None:
     theirs = session.leases.acquire("nightly")
     for take in (session.refuse_if_taken, lambda: session.take_lease("lab")):
