@@ -6,9 +6,14 @@ import pytest
 
 from labctl.engines import RawOutput
 from labctl.engines.llama_cpp import LlamaCpp, LlamaCppParameters
-from labctl.records import TimingRecord
+from labctl.errors import IntegrityError, OutputNotUnderstood
+from labctl.records import JobStatus, TimingRecord
 
 ENGINE = LlamaCpp()
+DONE = JobStatus(
+    outcome="exited", exit_status=0, start_mono_ns=0, end_mono_ns=1, wall_ns=1,
+    stdout_bytes=1, stderr_bytes=1, boot_id="b", epoch=1,
+)  # fmt: skip
 RECORDED = Path(__file__).parents[1] / "fixtures" / "llama_cpp"
 
 
@@ -43,6 +48,44 @@ def test_the_end_of_the_text() -> None:
     timing = read("classic-end-of-text", LlamaCppParameters(tokens=60, ignore_eos=False))
     assert timing.stop_reason == "end-of-generation"
     assert timing.generated_tokens == timing.arrivals == 33
+
+
+def cut(raw: RawOutput, stdout: int, before: bytes) -> RawOutput:
+    """As if the program had ended before its log was printed."""
+    return RawOutput(raw.stdout[:stdout], raw.stderr.partition(before)[0], b"")
+
+
+@pytest.mark.parametrize(
+    ("stdout", "before"),
+    [(0, b"sampler seed"), (20, b"common_perf"), (-1, b"common_perf"),
+     (9999, b"       eval time"), (9999, b"      total time")],
+)  # fmt: skip
+def test_a_log_that_was_not_printed_to_its_end_is_no_result(stdout: int, before: bytes) -> None:
+    raw = RawOutput.read(RECORDED / "completion-limit")
+    assert before in raw.stderr
+    failure = ENGINE.diagnose(DONE, cut(raw, stdout, before))
+    assert isinstance(failure, IntegrityError)
+    assert "does not wait for its own log" in failure.message
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("c*-*")), ids=lambda path: path.name)
+def test_what_was_printed_to_its_end_is_not_cut(path: Path) -> None:
+    assert ENGINE.diagnose(DONE, RawOutput.read(path)) is None
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr"),
+    [
+        (b"text\n\n", b"0.00.100.000 I speed: 3 tokens/s\n"),
+        (b"", b""),
+        (b"text", b"sampler seed: 1\nllama_perf_context_print:  load time = 1.00 ms\n"),
+    ],
+)
+def test_output_of_another_form_or_version_is_not_cut(stdout: bytes, stderr: bytes) -> None:
+    raw = RawOutput(stdout, stderr, b"labctl-timeline 1 5\n")
+    assert ENGINE.diagnose(DONE, raw) is None
+    with pytest.raises(OutputNotUnderstood):
+        ENGINE.parse(raw, LlamaCppParameters(tokens=16))
 
 
 def test_a_prompt_of_one_token() -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from labctl.engines.timeline import STDOUT, Timeline
 from labctl.errors import OutputNotUnderstood
 
-_TAIL = b"\n\n"
+#: Ends the text of a completion.
+TAIL = b"\n\n"
 _END_OF_TEXT = b" [end of text]\n"
 
 
@@ -36,12 +37,12 @@ def find_arrivals(stdout: bytes, timeline: Timeline) -> Arrivals:
         raise OutputNotUnderstood(
             f"the timeline covers {timed} bytes of stdout, which has {len(stdout)}"
         )
-    if not stdout.endswith(_TAIL):
+    if not stdout.endswith(TAIL):
         raise OutputNotUnderstood(
             "stdout does not end with the two newlines that llama.cpp prints after the last token",
             details=stdout[-200:].decode(errors="replace") or None,
         )
-    text_end = len(stdout) - len(_TAIL)
+    text_end = len(stdout) - len(TAIL)
     ended_text = stdout.endswith(_END_OF_TEXT, 0, text_end)
     times = [chunk.mono_ns for chunk in chunks if chunk.offset < text_end]
     if ended_text:

@@ -66,8 +66,14 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         return parameters.mlock
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """What llama.cpp's last words and the job's end mean."""
-        return failures.diagnose(job, raw)
+        """What llama.cpp's last words and the job's end mean.
+
+        IntegrityError, after which a trial is begun again, where its last words were lost.
+        """
+        failure = failures.diagnose(job, raw)
+        if failure is None and timing.is_cut(raw):
+            return failures.lost(raw, "all of its output")
+        return failure
 
     def parse(self, raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
         """Performance lines and the timeline of stdout."""

@@ -1,11 +1,16 @@
-"""What llama.cpp's last words mean."""
+"""What llama.cpp's last words mean.
+
+Programs of newer versions print from a thread of their own that nobody waits for at the end
+(``common_log_main`` in ``common/log.cpp``; llama-bench does not): what it has not printed by then
+is lost, and the exit status is 0. On a busy machine, with a small model, that is common.
+"""
 
 import re
 from dataclasses import dataclass
 
 from labctl.engines.base import RawOutput
 from labctl.engines.outcome import diagnose_outcome, succeeded
-from labctl.errors import LabctlError, ProgramFailed
+from labctl.errors import IntegrityError, LabctlError, ProgramFailed
 from labctl.records import JobStatus
 
 _TAIL_BYTES = 64 * 1024
@@ -100,6 +105,19 @@ _SYMPTOMS = (
         "is the artifact's version label right?",
     ),
 )
+
+
+def lost(raw: RawOutput, what: str) -> IntegrityError:
+    """The error of a program that ended well before its own log was printed.
+
+    It says nothing about model or board: a trial is begun again.
+    """
+    return IntegrityError(
+        f"llama.cpp ended before it had printed {what}: it does not wait for its own log",
+        hint="the trial is begun again as often as the recipe's infra_retries say; a busy board"
+        " makes it likelier",
+        details=raw.stderr[-_SHOWN_BYTES:].decode(errors="replace") or None,
+    )
 
 
 def diagnose(job: JobStatus, raw: RawOutput) -> LabctlError | None:

@@ -25,6 +25,9 @@ _FORMS = {
     "llama_perf_sampler_print": "llama_perf",
     "llama_print_timings": "llama_print_timings",
 }
+_TOTAL = re.compile(
+    rb"(?:common_perf_print|llama_perf_context_print|llama_print_timings): {0,20}total time = "
+)
 #: Each number is rounded to hundredths of a millisecond.
 _ROUNDING_NS = 50_000
 _REQUIRED = ("prompt eval", "eval", "total")
@@ -83,6 +86,16 @@ class Perf:
         if not warmup and self.form != COMMON_PERF:
             return self.total_ns - (self.load_ns or 0)
         return self.total_ns - (self.prompt_eval_ns or self._prompt_run_ns)
+
+
+def has_performance(stderr: bytes) -> bool:
+    """Whether there is a performance line of a known form."""
+    return any(form.encode() + b":" in stderr for form in _FORMS)
+
+
+def has_total(stderr: bytes) -> bool:
+    """Whether there is the last of the lines that are needed."""
+    return _TOTAL.search(stderr) is not None
 
 
 def parse_perf(stderr: bytes, *, limit: int) -> Perf:

@@ -3,10 +3,6 @@
 It prints the running estimate after each chunk on stdout, ``[1]12.3456,[2]…``, and at its end
 ``Final estimate: PPL = 12.3456 +/- 0.12345`` on stderr, older versions on stdout (``perplexity`` in
 ``tools/perplexity/perplexity.cpp``). A text that is too short ends it with status 0.
-
-Newer versions print from a thread of their own that nobody waits for at the end
-(``common_log_main`` in ``common/log.cpp``): what it has not printed by then is lost. With a small
-model on a busy machine that are the last lines, often.
 """
 
 import math
@@ -27,7 +23,7 @@ from labctl.engines.llama_cpp import failures, programs
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaPerplexityParameters
 from labctl.engines.llama_cpp.settling import settle
-from labctl.errors import ConfigError, IntegrityError, LabctlError, OutputNotUnderstood
+from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
 from labctl.records import BoardFacts, Check, JobStatus, Measure, ModelIdentity, TimingRecord
 
 PROGRAM = "llama-perplexity"
@@ -95,13 +91,7 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
             return failure
         if (found := failures.recognised(raw)) or _BEGUN not in raw.stderr:
             return found
-        return IntegrityError(
-            "llama-perplexity ended before it had printed its estimate: the program does not wait"
-            " for its own log",
-            hint="it is begun again as often as the recipe's infra_retries say; a board that is"
-            " busy makes it likelier",
-            details=raw.stderr[-1000:].decode(errors="replace"),
-        )
+        return failures.lost(raw, "its estimate")
 
     def parse(self, raw: RawOutput, parameters: LlamaPerplexityParameters) -> TimingRecord:
         """The final estimate with its standard error; the estimate after each chunk."""

@@ -3,9 +3,9 @@
 import re
 
 from labctl.engines.base import RawOutput
-from labctl.engines.llama_cpp.arrivals import Arrivals, find_arrivals
+from labctl.engines.llama_cpp.arrivals import TAIL, Arrivals, find_arrivals
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
-from labctl.engines.llama_cpp.perf import Perf, parse_perf
+from labctl.engines.llama_cpp.perf import Perf, has_performance, has_total, parse_perf
 from labctl.engines.timeline import parse_timeline
 from labctl.engines.tokens import TokenTimes
 from labctl.errors import OutputNotUnderstood
@@ -18,6 +18,21 @@ SPAN_TOLERANCE = 0.02
 SPAN_LEAST_TOKEN_NS = 5_000_000
 #: ``src/llama-mmap.cpp``; a success is not told.
 _NOT_LOCKED = re.compile(rb"warning: (failed to mlock|mlock not supported|failed to VirtualLock)")
+
+
+#: How versions begin a line of their log that have a thread to print it.
+_LOGGED = re.compile(rb"^[0-9]{1,6}\.[0-9]{2}\.[0-9]{3}\.[0-9]{3} [A-Z] ", re.MULTILINE)
+
+
+def is_cut(raw: RawOutput) -> bool:
+    """Whether the output stops before its end, in a version that may lose what it printed last.
+
+    The text comes first, and then the performance lines. Output with neither a torn text nor a part
+    of those lines is another form, which :func:`parse` refuses.
+    """
+    if has_total(raw.stderr) or _LOGGED.search(raw.stderr) is None:
+        return False
+    return not raw.stdout.endswith(TAIL) or has_performance(raw.stderr)
 
 
 def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
