@@ -21,9 +21,10 @@ from labctl.errors import BoardError, LeaseLost
 from labctl.transport import Transport, remote_words, require
 
 LEASE_FILE = "lease"
-#: A controller is silent while it waits for a board to become ready; then it gives a sign again.
-#: While its job runs it may be silent for as long as that takes.
-ALIVE_SECONDS = 30 * 60.0
+#: A controller gives signs while it waits for a board to become ready, and before and after each
+#: trial; it is silent while it takes up a lost link. While its job runs it may be silent for as
+#: long as that takes.
+ALIVE_SECONDS = 10 * 60.0
 #: The agent reads the epoch as a signed 64-bit number.
 _MOST_EPOCH = (1 << 63) - 2
 _BOOT = "${LABCTL_SANDBOX:-$(cat /proc/sys/kernel/random/boot_id)}"
