@@ -308,3 +308,20 @@ def test_a_store_that_cannot_be_made_is_the_boards_error(link: Watched, tmp_path
     (tmp_path / "file").write_text("")
     with pytest.raises(BoardError, match="cannot make"):
         BoardStore(link, f"{tmp_path}/file").publish(*content(tmp_path))
+
+
+def test_a_name_of_several_lines_makes_no_objects(
+    transport: Transport, workdir: str, tmp_path: Path
+) -> None:
+    local = tmp_path / "file"
+    local.write_bytes(b"content")
+    sha256 = hashlib.sha256(b"content").hexdigest()
+    hostile = f"x\n7 {'b' * 64} y\x1b[31m"
+    store = BoardStore(transport, workdir)
+    path = Path(store.publish(local, StoredObject(sha256, 7, hostile)))
+    assert Path(f"{path}.name").read_text().count("\n") == 1
+    (found,) = store.contents()
+    assert (found.sha256, found.size_bytes) == (sha256, 7)
+    assert found.name == f"x\\x0a7 {'b' * 64} y\\x1b[31m"
+    Path(f"{path}.name").write_text(hostile)  # as somebody else may write it
+    assert [item.name for item in store.contents()] == ["x"]
