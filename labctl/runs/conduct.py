@@ -96,9 +96,9 @@ def conduct(
             renew=partial(stand.renewed, lab_name=request.lab_name, leased=journal.leased),
             infra_retries=recipe.infra_retries,
             precision=recipe.repeats_until,
+            held=partial(held, stand.conditions),
         )
         try:
-            with held(stand.conditions, runner.check_lease):
-                return runner.run(plan_made.trials, run, recipe.gates)
+            return runner.run(plan_made.trials, run, recipe.gates)
         finally:
             note_in_index(directory, run, observer.note)

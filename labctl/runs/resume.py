@@ -114,10 +114,10 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             take_anew=anew,
             infra_retries=prepared.recipe.infra_retries,
             precision=prepared.recipe.repeats_until,
+            held=partial(held, stand.conditions, again=still_ours),
         )
         try:
-            with held(stand.conditions, runner.check_lease, again=still_ours):
-                return runner.run(trials, run, prepared.recipe.gates, tuple(done.values()))
+            return runner.run(trials, run, prepared.recipe.gates, tuple(done.values()))
         finally:
             note_in_index(directory, run, observer.note)
 

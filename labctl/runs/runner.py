@@ -1,9 +1,10 @@
 """Runs a plan: one trial after the other, every finished one on disk before the next begins."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from labctl.config.recipe import Gate, Precision
 from labctl.errors import (
@@ -60,6 +61,10 @@ class Outcome:
         return ExitStatus.JOB if failed or missed or without else ExitStatus.OK
 
 
+#: Given what raises LeaseLost once another controller has the board.
+Held: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[None]]
+
+
 @dataclass
 class Runner:
     """Runs plans on one bench.
@@ -69,6 +74,7 @@ class Runner:
     that an earlier controller began counts as that one's.
     ``precision``: how well results must be known for optional trials to be left out.
     ``take_anew`` gives the bench after the first trial, one that an earlier controller began.
+    ``held`` keeps the board in the state that is asked for, and puts it back.
     """
 
     bench: Bench
@@ -80,6 +86,7 @@ class Runner:
     infra_retries: int = 0
     precision: Precision | None = None
     take_anew: Callable[[], Bench] | None = None
+    held: Held = lambda _mine: nullcontext()
     _failed: dict[str, int] = field(default_factory=dict)
     #: Before another trial was to begin.
     _lost: InfraError | None = None
@@ -99,11 +106,12 @@ class Runner:
         records = {record.number: record for record in done}
         self._remember(done)
         try:
-            for trial in trials:
-                if trial.number not in records and not self._needless(trial, records.values()):
-                    records[trial.number] = self._one(trial, len(trials))
-                    if self.take_anew:
-                        self.bench, self.take_anew = self.take_anew(), None
+            with self.held(self._check_lease):
+                for trial in trials:
+                    if trial.number not in records and not self._needless(trial, records.values()):
+                        records[trial.number] = self._one(trial, len(trials))
+                        if self.take_anew:
+                            self.bench, self.take_anew = self.take_anew(), None
         except KeyboardInterrupt:
             self._break_off("interrupted")
             raise
@@ -117,7 +125,7 @@ class Runner:
         self._finish("finished", gates=judged)
         return Outcome(self.directory, run, found, judged)
 
-    def check_lease(self) -> None:
+    def _check_lease(self) -> None:
         """Raise LeaseLost once another controller has the board."""
         self.bench.check_lease()
 

@@ -1,6 +1,8 @@
 """Runs on a board that is played by a few lines: what ends a run, and what stays of it."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from labctl.errors import (
     BoardError,
     BoardNotReady,
     BoardRebooted,
+    ConfigError,
     DeviceLost,
     ExitStatus,
     HostError,
@@ -145,6 +148,22 @@ def test_a_board_that_does_not_become_ready_is_not_waited_for_twice(setting: Set
     with pytest.raises(BoardNotReady):
         setting.run()
     assert (len(setting.waits), setting.renewals, setting.agent.started) == (1, 0, [])
+
+
+def test_a_board_that_cannot_be_had_as_asked_is_how_the_run_ended(setting: Setting) -> None:
+    @contextmanager
+    def held(_mine: object) -> Iterator[None]:
+        raise ConfigError("the board cannot be had with governor performance")
+        yield
+
+    setting.held = held
+    with pytest.raises(ConfigError):
+        setting.run()
+    end = setting.directory.end()
+    assert end is not None
+    assert end.failure is not None
+    assert (end.state, end.failure.blame) == ("failed", "config")
+    assert setting.agent.started == []
 
 
 def test_a_full_disk_does_not_hide_why_a_run_ended(

@@ -1,6 +1,7 @@
 """Runs of four trials on a board that is played by a few lines."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from labctl.runs.journal import Journal
 from labctl.runs.limits import MAX_TIME, RECIPE
 from labctl.runs.observer import Observer
 from labctl.runs.plan import Amount, PlannedTrial, make_plan
-from labctl.runs.runner import Outcome, Runner
+from labctl.runs.runner import Held, Outcome, Runner
 
 
 def planned() -> tuple[PlannedTrial, ...]:
@@ -140,6 +141,7 @@ class Setting:
         self.waits: list[float] = []
         self.while_waiting: Callable[[], None] = lambda: None
         self.renewal: InfraError | None = None
+        self.held: Held = lambda _mine: nullcontext()
         self.execution = Execution.BOARD
         self.infra_retries = 0
         self.renewals = 0
@@ -210,6 +212,7 @@ class Setting:
             renew=self.renewed,
             infra_retries=self.infra_retries,
             precision=self.precision,
+            held=self.held,
         )
         return runner.run(self.trials, run(), (), done)
 
