@@ -49,7 +49,8 @@ class Step:
         """``done`` of ``total``, in any unit; ``note`` is a short remark."""
         self._total = total if total is not None else self._total
         self._view.bars.update(self._task, completed=done, total=self._total, note=escape(note))
-        if self._is_due():
+        over = self._total is not None and done >= self._total  # its end is told by its result
+        if not over and self._is_due():
             now = time.monotonic()
             self._view.say(f"{self._description}: {self._plain(done, now)} {note}".rstrip())
 
