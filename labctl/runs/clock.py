@@ -64,10 +64,14 @@ class RunClock:
         if record.state is TrialState.OK:
             self._took[record.variant] = trial_seconds(record, looked_s)
 
+    def took(self, trial: PlannedTrial) -> float | None:
+        """What the last trial of its variant took, if there was one."""
+        return self._took.get(trial.variant.slug)
+
     def expected(self, trial: PlannedTrial) -> float | None:
         """What a trial takes: as the last one of its variant, else at least what is foretold."""
-        if trial.variant.slug in self._took:
-            return self._took[trial.variant.slug]
+        if (took := self.took(trial)) is not None:
+            return took
         prediction = self.foretold(trial)
         return prediction.trial_ns / 1e9 if prediction else None
 
@@ -92,7 +96,7 @@ class RunClock:
         if self.left > expected:
             return None
         left = f"max_time: {max(self.left, 0):.1f} s left"
-        if trial.variant.slug in self._took:
+        if self.took(trial) is not None:
             return f"{left}, the last such trial took {expected:.1f} s"
         return f"{left}, such a trial takes {expected:.1f} s at least" if expected else left
 
@@ -101,9 +105,13 @@ class RunClock:
 
         The end of the run's time stopped it then, before anybody can say that it hangs.
         """
-        took = self._took.get(trial.variant.slug)
-        enough = self.max_seconds * _CHANCE if took is None else took * _HANGS
-        if not limit.source.startswith(MAX_TIME) or limit.seconds >= enough:
+        if not limit.source.startswith(MAX_TIME):
             return None
-        before = "" if took is None else f", the one before took {took:.1f} s"
-        return f"max_time: stopped after {limit.seconds:.1f} s{before}"
+        stopped = f"max_time: stopped after {limit.seconds:.1f} s"
+        if (took := self.took(trial)) is not None:
+            before = f"{stopped}, the one before took {took:.1f} s"
+            return before if limit.seconds < took * _HANGS else None
+        if (prediction := self.foretold(trial)) is not None:
+            # It had less than its own limit, which is what tells a hang from a lower bound.
+            return f"{stopped}, such a trial takes {prediction.trial_ns / 1e9:.1f} s at least"
+        return stopped if limit.seconds < self.max_seconds * _CHANCE else None

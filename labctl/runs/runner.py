@@ -211,7 +211,7 @@ class Runner:
         self, trial: PlannedTrial, attempt: Attempt, total: int
     ) -> tuple[TrialRecord, Exception | None]:
         began = self.clock.spent
-        self.observer.trial_started(trial, total, self.clock.expected(trial))
+        self.observer.trial_started(trial, total, self.clock.took(trial))
         if not attempt.open:
             self.journal.started(trial.number, attempt, self.bench.facts.boot_id)
         record, error = run_trial(

@@ -8,7 +8,8 @@ from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
 from labctl.errors import ProgramTimeout
-from labctl.records import BoardFacts, Execution, TrialLimit
+from labctl.records import BoardFacts, Execution, TrialLimit, TrialPrediction
+from labctl.runs.clock import RunClock
 from labctl.runs.limits import (
     FAR,
     LEAST_SECONDS,
@@ -103,6 +104,22 @@ def test_a_trial_that_was_measured_is_better_than_any_prediction() -> None:
     longer = measured_limit(planned, {"m": 690.0}, "m")
     assert longer.seconds == 6900
     assert longer.source == "10 times the 11.5 min of the trial before it"
+
+
+def test_a_lower_bound_that_was_too_low_makes_no_program_hang() -> None:
+    """50 minutes foretold, 60 allowed, and it would have taken 70."""
+    variant = Variant("m", "m", {})
+    trial = PlannedTrial(1, variant, 1, None, warm_up_pass=False)
+    foretold = TrialPrediction(token_ns=10**9, trial_ns=3000 * 10**9, bound="storage", source=PROBE)
+    own = TrialLimit(seconds=30_000, source="10 times the predicted 50.0 min")
+    clock = RunClock(3600, {"m": own}, lambda _trial: foretold)
+    given = clock.limit(trial)
+    assert given.seconds == pytest.approx(3600, abs=5)
+    reason = clock.reason_cut_short(trial, given)
+    assert reason is not None
+    assert reason.endswith("such a trial takes 3000.0 s at least")
+    assert clock.reason_cut_short(trial, own) is None
+    assert clock.longest_wait(trial) == pytest.approx(600, abs=5)
 
 
 def test_who_is_stopped_is_told_by_what_and_what_to_do() -> None:
