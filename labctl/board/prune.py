@@ -26,13 +26,14 @@ _BROUGHT_SECONDS = 24 * 3600
 #: What is younger may be under way: a transfer that is slow, a job that is about to start.
 _UNDER_WAY_SECONDS = 3600
 
+#: Names go through printf: mksh's echo makes lines of backslashes in them.
 _SCRIPT = """\
 section clock; date +%s
 section free; df -P -k . 2>/dev/null
 section lease; stat -c %Y lease 2>/dev/null
 section jobs
 for job in jobs/*; do
-  [ ! -d "$job" ] || echo "$(stat -c %Y "$job") $(du -s -k "$job" | cut -f 1) $job"
+  [ ! -d "$job" ] || printf '%s\\n' "$(stat -c %Y "$job") $(du -s -k "$job" | cut -f 1) $job"
 done
 section pins
 for pin in pins/*; do [ ! -f "$pin" ] || echo "$pin"; done
@@ -43,7 +44,7 @@ cd store 2>/dev/null && for file in * .part-*; do
     .part-*.journal) ;;
     .part-*) echo "$(stat -c '%Y %b %B' "$file") $file";;
     *.*) ;;
-    *) echo "$(stat -c %Y "$file.stamp" 2>/dev/null || echo 0)" \\
+    *) printf '%s %s\\n' "$(stat -c %Y "$file.stamp" 2>/dev/null || echo 0)" \\
          "$(stat -c '%b %B' "$file") $file $(head -n 1 "$file.name" 2>/dev/null)";;
   esac
 done
@@ -274,7 +275,7 @@ def _age(clock: int, when: str) -> int | None:
 
 def _lines(text: str, count: int) -> Iterator[list[str]]:
     """The lines that have so many words, the last of them being the rest."""
-    for line in text.splitlines():
+    for line in text.split("\n"):  # names may hold what else Python takes for the end of a line
         words = line.split(" ", count - 1)
         if len(words) == count and all(word.isdigit() for word in words[:-1]):
             yield words

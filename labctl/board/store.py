@@ -220,11 +220,13 @@ class BoardStore:
             "for name in *; do\n"
             "  case $name in *.*) continue;; esac\n"
             '  [ -f "$name" ] || continue\n'
-            '  echo "$(stat -c %s "$name") $name $(head -n 1 "$name.name" 2>/dev/null)"\n'
+            # Not echo: mksh's makes lines of backslashes.
+            "  printf '%s\\n' "
+            '"$(stat -c %s "$name") $name $(head -n 1 "$name.name" 2>/dev/null)"\n'
             "done"
         )
         found = []
-        for line in self._run(script, "cannot look into the board's store").splitlines():
+        for line in self._run(script, "cannot look into the board's store").split("\n"):
             count, sha256, name = (*line.split(" ", 2), "", "")[:3]
             if count.isdigit() and _SHA256.fullmatch(sha256):
                 found.append(StoredObject(sha256, int(count), printable(name.strip()) or None))

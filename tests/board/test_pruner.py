@@ -62,7 +62,8 @@ def test_what_is_there_is_listed_and_removed_with_all_that_belongs_to_it(
 
 
 def test_names_with_lines_of_their_own_make_no_objects(transport: Transport, board: Path) -> None:
-    put(board, A, f"x\n1 8 512 ../../victim y\n1 8 512 {B} z\n")
+    line = f"1 8 512 {B} w"
+    put(board, A, f"x\\n{line}\f{line}\u2028{line}\n1 8 512 ../../victim y\n{line}\n")
     (board / "store" / "some notes").write_text("not ours")
     (board / "store" / "README").write_text("not ours")
     (board / "jobs" / "j\n1 1 jobs").mkdir(parents=True)
