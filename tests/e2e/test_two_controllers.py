@@ -53,7 +53,7 @@ def test_a_living_controller_keeps_the_board_and_a_dead_one_frees_it(
     alive = Path(lab.board.workdir) / "lease.alive"
     long_ago = re.sub(r"^\d+", "0", alive.read_text())
     for job in Path(lab.board.workdir, "jobs").iterdir():
-        assert wait_until((job / "status.json").exists, timeout=120, interval=0.1)
+        assert wait_until((job / "status.json").exists, timeout=600, interval=0.1)
     alive.write_text(long_ago)
     ended = other.run("run", "tiny", *ONCE)
     assert ended.exit_status == 0, said(ended)
