@@ -37,7 +37,7 @@ if command -v param >/dev/null 2>&1; then
     $bounded param get $name 2>/dev/null </dev/null || echo
   done
 fi
-section serial; tr -d '\\0' </proc/device-tree/serial-number 2>/dev/null
+section serial; { echo "$(cat /proc/device-tree/serial-number)"; } 2>/dev/null  # ends with NUL
 section directory; cd "$directory" && pwd -P
 section space; df -P -k "$directory" 2>/dev/null
 section mounts; cat /proc/mounts 2>/dev/null

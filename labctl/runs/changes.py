@@ -26,12 +26,21 @@ _OWN = (
 #: Start of a process in clock ticks: field 22 of its ``stat``, the 20th after the name.
 _START = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 20)"
 _STATE = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 1)"
-#: ``power()``: the state of OpenHarmony's power manager (its ability 3301), if it tells.
+#: ``power``: the state of OpenHarmony's power manager (its ability 3301), if it tells;
+#: ``until_power``: gives it some seconds to be in one of the states that follow.
 _POWER = """\
 power() {
   bounded=; command -v timeout >/dev/null 2>&1 && bounded='timeout 5'
   $bounded hidumper -s 3301 -a -a 2>/dev/null </dev/null |
     sed -n 's/^Current State: *\\([A-Z_]*\\).*/\\1/p' | head -n 1
+}
+until_power() {
+  for second in 1 2 3; do
+    now=$(power)
+    [ -n "$now" ] || return 0
+    for state in "$@"; do [ "$now" != "$state" ] || return 0; done
+    sleep 1
+  done
 }
 """
 #: In which of its states the screen is off.
@@ -81,7 +90,7 @@ note() {{ grep -qxF -e "$1" "$state" || echo "$1" >>"$state" || exit 1; }}
                     undo.append(f"{same} && kill -CONT {pid}")
                     look.append(f"! {{ {same}; }} || [ {_STATE} != T ]")
                 case ["wake"]:
-                    undo.append("power-shell wakeup >/dev/null")
+                    undo.append("power-shell wakeup >/dev/null; until_power AWAKE")
                     look.append('case $(power) in AWAKE | "") ;; *) false;; esac')
                 case _:
                     continue
@@ -145,7 +154,7 @@ command -v power-shell >/dev/null 2>&1 || {{ echo none; exit 0; }}
 {_POWER}case $(power) in {dark}) ;; *)
   {self._to_note}note wake
   power-shell suspend >/dev/null 2>&1
-  for second in 1 2 3; do case $(power) in {dark} | "") break;; esac; sleep 1; done;;
+  until_power {" ".join(_DARK)};;
 esac
 echo "now $(power)"
 """
