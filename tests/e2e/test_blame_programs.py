@@ -220,7 +220,8 @@ def test_the_kernel_kills_the_program_for_want_of_memory(lab: LabUnderTest) -> N
 
 def test_the_program_takes_too_long(lab: LabUnderTest) -> None:
     words = ("--set", "timeouts.trial=1s", "--set", "tokens=100000", "--set", "context=131072")
-    failure = fails(lab, lab.run("run", lab.recipe(), *words), "timeouts.trial or max_time")
+    limit = "its limit was 1.00 s, the recipe's timeouts.trial"
+    failure = fails(lab, lab.run("run", lab.recipe(), *words), limit, "--set timeouts.trial=2h")
     assert failure["kind"] == "ProgramTimeout"
     assert lab.board.marked() == []
 
