@@ -82,6 +82,7 @@ def conduct(
         directory = RunDirectory.create(
             request.lab_root / "runs", run, plan_record(stand, plan_made, max_seconds, limits)
         )
+        met.ending.enter_context(directory.held())
         observer.note(f"run directory: {directory.path}")
         if begun:
             begun(directory)

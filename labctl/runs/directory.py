@@ -7,7 +7,8 @@ files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a 
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +17,14 @@ from pydantic import ValidationError
 
 from labctl.config.wording import path_text
 from labctl.errors import ConfigError, HostError
-from labctl.files import append_line, host_reads, host_writes, sync_directory, write_atomic
+from labctl.files import (
+    append_line,
+    host_reads,
+    host_writes,
+    locked,
+    sync_directory,
+    write_atomic,
+)
 from labctl.records import PlanRecord, RunEnd, RunRecord, TrialRecord
 from labctl.records.base import Record
 from labctl.store import Index, IndexedRun
@@ -54,6 +62,15 @@ class RunDirectory:
         write_atomic(path / "plan.json", plan.model_dump_json(indent=2) + "\n")
         write_atomic(path / "run.json", record.model_dump_json(indent=2) + "\n")
         return cls(path)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other controllers of this host out of the run, whatever board they go on with it on.
+
+        Raises HostTimeout when one has it.
+        """
+        with locked(self.path / "lock", timeout=0, holder="another labctl that makes this run"):
+            yield
 
     def trial_path(self, number: int, slug: str) -> Path:
         """The folder of one trial's raw files and record."""

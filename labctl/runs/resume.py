@@ -70,7 +70,10 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
         )
     prepared = prepare(_recipe(run), request.board, request.lab_root, observer.step)
     _refuse(run, [*_other_texts(plan, prepared), *_other_models(run, prepared)])
-    with meet_board(request.board, transport, lab_root=request.lab_root) as met:
+    with (
+        meet_board(request.board, transport, lab_root=request.lab_root) as met,
+        directory.held(),
+    ):
         offer = make_offer(met, [prepared], request.lab_root)
         refuse(offer.problems, request.board.name)
         session = bring_agent(met, request.lab_root, sending(observer))

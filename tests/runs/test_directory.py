@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from records_made import BEGAN, plan, run, trial
 
-from labctl.errors import Blame, ConfigError, DeviceLost
+from labctl.errors import Blame, ConfigError, DeviceLost, HostTimeout
 from labctl.records import Failure, RunEnd, TrialState
 from labctl.runs.directory import RunDirectory, find_run, index_of, list_runs, rebuild_index
 
@@ -123,3 +123,15 @@ def test_what_a_cut_attempt_left_is_kept_apart(runs: Path) -> None:
     directory.set_aside(2, "q2_k-r2", 1)
     assert [record.number for record in directory.trials()] == [1]
     assert (folder / "attempt-1" / "stdout").read_bytes() == b"half a word"
+
+
+def test_a_run_has_one_controller_whatever_board_it_is_on(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path, run(), plan())
+    with (
+        directory.held(),
+        pytest.raises(HostTimeout, match="another labctl that makes this run"),
+        RunDirectory(directory.path).held(),
+    ):
+        pass
+    with directory.held():
+        pass
