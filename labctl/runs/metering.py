@@ -51,6 +51,14 @@ class ClockOffset:
         return cls((low + high) // 2, (high - low + 1) // 2)
 
 
+def trouble(meter: Meter) -> str | None:
+    """Why a meter does not show what it should, asked once; None when it does."""
+    log = PowerLog(meter)
+    log.start()
+    log.end(in_peace=False)
+    return log.answers[0].error if log.answers else f"the meter ({meter.place}) hangs"
+
+
 class Metering:
     """A context in which a program runs on a board, and its meter is asked; without one, nothing.
 

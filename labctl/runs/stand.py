@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from labctl.board import LINK_LOSSES, Lease, probe
-from labctl.board.power import meter_of
+from labctl.board.power import Meter, meter_of
 from labctl.deploy import DeployOptions, Stopwatch, deploy
 from labctl.errors import BoardError
 from labctl.records import BoardFacts
@@ -14,6 +14,7 @@ from labctl.retry import retry_infra
 from labctl.runs.conditions import BoardConditions
 from labctl.runs.deploying import Offer, program_path, sending
 from labctl.runs.execute import Bench, DeployedModel
+from labctl.runs.metering import trouble
 from labctl.runs.observer import Observer
 from labctl.runs.planning import Foresight
 from labctl.runs.prepare import Prepared
@@ -40,6 +41,7 @@ class Stand:
     conditions: BoardConditions
     #: Of the program under test; None: the board does not tell that of its own program.
     program_sha256: str | None
+    meter: Meter | None
 
     def bench(
         self, run_id: str, lease: Lease, foresight: Foresight | None, *, resumed: int = 0
@@ -74,7 +76,7 @@ class Stand:
             ready=partial(self.conditions.ready, mine=partial(session.leases.check, lease)),
             files={name: self.paths[item.sha256] for name, item in prepared.files.items()},
             foresight=foresight,
-            meter=meter_of(session.board.power) if session.board.power else None,
+            meter=self.meter,
             revision=prepared.revision,
             resumed=resumed,
         )
@@ -126,9 +128,11 @@ def bring(
     conditions = BoardConditions(
         met.transport, met.board.workdir, prepared.recipe.conditions, observer.note
     )
-    return Stand(
-        met, session, prepared, paths, observer, conditions, _program_sha256(prepared, session)
-    )
+    program_sha256 = _program_sha256(prepared, session)
+    meter = meter_of(met.board.power) if met.board.power else None
+    if meter and (why := trouble(meter)):
+        observer.note(f"note: no energy, as it looks: {why}")
+    return Stand(met, session, prepared, paths, observer, conditions, program_sha256, meter)
 
 
 def _program_sha256(prepared: Prepared, session: BoardSession) -> str | None:

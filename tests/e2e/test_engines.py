@@ -197,7 +197,12 @@ def metered(lab: LabUnderTest, power: str, tokens: int) -> dict[str, Any]:
         devices.write(f"    power: {power}\n")
     recipe = count(lab, COMMAND.replace("rk3568", agent_builds.HOST))
     words = ("--set", "repeats=1", "--set", f"parameters.tokens={tokens}")
-    (trial,) = results(lab, recipe, *words)["trials"]
+    done = lab.run("run", recipe, *words, "--json")
+    assert done.exit_status == 0, said(done)
+    (trial,) = json.loads(done.stdout)["trials"]
+    # A meter that does not answer is told before anything is measured.
+    early = said(done).partition("run directory")[0]
+    assert ("note: no energy, as it looks" in early) is (trial["energy"]["joules"] is None)
     return dict(trial)
 
 

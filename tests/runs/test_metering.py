@@ -11,7 +11,7 @@ from labctl.board.power import Meter
 from labctl.errors import DeviceLost, HostError
 from labctl.records import JobStatus, TimingRecord
 from labctl.retry import wait_until
-from labctl.runs.metering import ClockOffset, Metering
+from labctl.runs.metering import ClockOffset, Metering, trouble
 
 #: The board's clock minus this host's.
 AHEAD_NS = 10**15
@@ -81,6 +81,11 @@ def test_a_counter_of_joules(tmp_path: Path) -> None:
     # A reading was made somewhere between its question and its answer.
     assert found.joules == pytest.approx(5 * ended.wall_ns / 1e9, rel=0.2)
     assert (found.peak_watts, found.joules_per_token) == (None, None)
+
+
+def test_a_meter_is_tried_before_it_is_needed() -> None:
+    assert trouble(Played()) is None
+    assert trouble(Played(show=failing)) == "the meter is gone"
 
 
 def test_without_a_meter_there_is_nothing(tmp_path: Path) -> None:
