@@ -216,7 +216,7 @@ class BoardAgent:
         def pull_missing() -> None:
             # Each takes a few round trips, and trials are many.
             with ThreadPoolExecutor(len(JOB_FILES)) as pool:
-                list(pool.map(pull, pulled.keys() - here))
+                list(pool.map(pull, [name for name in found if name not in here]))
 
         again(pull_missing)
         if status is not None and status.outcome not in OUTPUT_LOST:
