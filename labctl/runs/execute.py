@@ -1,21 +1,18 @@
 """One trial, from an argument vector to a record."""
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import JsonValue
 
-from labctl.board import LINK_LOSSES, BoardAgent, JobSpec, JobState, Started
+from labctl.board import JobSpec, Started
 from labctl.board.job import TELEMETRY
-from labctl.board.power import Meter
-from labctl.config.scheduling import Scheduling
-from labctl.engines import Engine, EngineParameters, Inputs, RawOutput, Tool
-from labctl.errors import BoardError, BoardRebooted, InfraError, ProgramTimeout
+from labctl.engines import EngineParameters, Inputs, RawOutput
+from labctl.errors import BoardError, BoardRebooted, ProgramTimeout
 from labctl.files import host_writes
 from labctl.records import (
     BoardFacts,
@@ -24,7 +21,6 @@ from labctl.records import (
     Execution,
     Failure,
     JobStatus,
-    ModelIdentity,
     TimingRecord,
     TrialEvidence,
     TrialLimit,
@@ -32,7 +28,7 @@ from labctl.records import (
     TrialRecord,
     TrialState,
 )
-from labctl.retry import retry_infra
+from labctl.runs.bench import Bench, again, leave_quiet
 from labctl.runs.clock import RunClock
 from labctl.runs.evidence import awake, evidence_of, steadiness
 from labctl.runs.explain import explain
@@ -41,59 +37,8 @@ from labctl.runs.limits import timed_out
 from labctl.runs.live import GETTING_READY, TrialProgress, trial_progress
 from labctl.runs.metering import Metering
 from labctl.runs.plan import PlannedTrial
-from labctl.runs.planning import Foresight
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class DeployedModel:
-    """A model, and where it lies on the board."""
-
-    identity: ModelIdentity
-    remote: str
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Everything that stays the same from trial to trial."""
-
-    board: str
-    target: str
-    facts: BoardFacts
-    agent: BoardAgent
-    epoch: int
-    lease_path: str
-    check_lease: Callable[[], None]  # raises LeaseLost
-    run_id: str
-    engine: Engine[Any]
-    tool: Tool
-    program: str  # its path on the board
-    prompt: str | None
-    models: Mapping[str, DeployedModel]
-    reattach_seconds: float
-    #: Told of each time that the link is gone and taken up again.
-    on_link_loss: Callable[[InfraError], None]
-    #: The same for all trials, and of what makes two records unlike: which build, which prompt.
-    conditions: Mapping[str, JsonValue] = field(default_factory=dict)
-    #: Which CPUs a job gets, and its priority.
-    scheduling: Scheduling = field(default_factory=Scheduling)
-    #: The recipe's files by name: where they are on the board.
-    files: Mapping[str, str] = field(default_factory=dict)
-    #: Waits, so many seconds at most, until the board is in the state that the recipe asks for.
-    ready: Callable[[float], tuple[ConditionRecord, ...]] = lambda _longest_s: ()
-    #: What is known beforehand of the trials on this board.
-    foresight: Foresight | None = None
-    #: Of what the board draws.
-    meter: Meter | None = None
-    #: Of the source that the program was built from, where labctl built it.
-    revision: str | None = None
-    #: How often another controller took the run up again.
-    resumed: int = 0
-
-    def job_directory(self, attempt: Attempt) -> str:
-        """Where an attempt's job is on the board."""
-        return self.agent.job_directory(attempt.directory)
 
 
 def run_trial(
@@ -108,7 +53,7 @@ def run_trial(
     """Run one trial on the board, or go on with what an earlier controller began.
 
     Its raw files end up in ``folder``; the job's directory stays on the board until the caller,
-    with the record on disk, removes it by :func:`leave_nothing`. Returns the record whatever
+    with the record on disk, removes it by :func:`.bench.leave_nothing`. Returns the record whatever
     happens, and the error that made it a failure, if any; the caller raises what is no job's. An
     interruption stops the job on the board and goes on upwards.
     """
@@ -124,42 +69,6 @@ def run_trial(
 def skipped_trial(bench: Bench, trial: PlannedTrial, attempt: Attempt, reason: str) -> TrialRecord:
     """The record of a trial that was planned and not run."""
     return _Measurement(bench, trial, attempt).record(TrialState.SKIPPED, reason=reason)
-
-
-def is_begun(bench: Bench, attempt: Attempt) -> bool:
-    """Whether the job of an attempt that an earlier controller began was ever on the board.
-
-    Raises LinkError when the link stays lost.
-    """
-    directory = bench.job_directory(attempt)
-    try:
-        return _again(bench, lambda: bench.agent.poll(directory)).state is not JobState.ABSENT
-    except BoardRebooted:
-        return True
-
-
-def leave_nothing(bench: Bench, attempt: Attempt) -> None:
-    """Remove what an attempt left on the board. Raises LinkError when the link stays lost."""
-    _again(bench, lambda: bench.agent.remove(bench.job_directory(attempt)))
-
-
-def leave_nothing_else(bench: Bench, attempt: Attempt | None) -> None:
-    """Remove what earlier controllers of a run left on the board, but for an open attempt.
-
-    One that died, or lost the board, between a trial's record and :func:`leave_nothing` left it.
-    Raises LinkError when the link stays lost.
-    """
-    open_one = attempt.directory if attempt and attempt.open else None
-    _again(bench, lambda: bench.agent.remove_others(f"{bench.run_id}-", but=open_one))
-
-
-def leave_quiet(bench: Bench, attempt: Attempt) -> None:
-    """End a job whose result nobody will fetch; without a link, its own time-out ends it."""
-    directory = bench.job_directory(attempt)
-    with suppress(InfraError):  # a board that restarted has no such job, but its files
-        bench.agent.stop(directory)
-    with suppress(InfraError):
-        bench.agent.remove(directory)
 
 
 @dataclass
@@ -222,12 +131,12 @@ class _Measurement:
         bench, agent = self.bench, self.bench.agent
         # The agent compares epochs, and two controllers that took the board in the same moment can
         # have the same one: whose the board is, is asked before and after.
-        _again(bench, bench.check_lease)
+        again(bench, bench.check_lease)
         if not self.attempt.open:  # else it is under way
             on_progress(GETTING_READY)
             began = time.monotonic()
             longest = clock.longest_wait(self.trial)
-            self.surroundings = _again(bench, lambda: bench.ready(longest))
+            self.surroundings = again(bench, lambda: bench.ready(longest))
             self.waited_ns = round((time.monotonic() - began) * 1e9)
         self.limit = limit = clock.limit(self.trial)
         spec = JobSpec(
@@ -250,7 +159,7 @@ class _Measurement:
             reattach_s=bench.reattach_seconds,
             on_link_loss=bench.on_link_loss,
         )
-        _again(bench, bench.check_lease)
+        again(bench, bench.check_lease)
         return job
 
     def _run_job(
@@ -327,13 +236,6 @@ class _Measurement:
 def _ratio(timing: TimingRecord | None, predicted: TrialPrediction | None) -> float | None:
     measured = timing.mean_ns if timing else None
     return measured / predicted.token_ns if measured and predicted else None
-
-
-def _again(bench: Bench, step: Callable[[], T]) -> T:
-    """Do what can safely be done twice, also over a link that is lost meanwhile."""
-    return retry_infra(
-        step, on=LINK_LOSSES, timeout=bench.reattach_seconds, on_retry=bench.on_link_loss
-    )
 
 
 def _not_the_board(facts: BoardFacts, started: Started) -> BoardError | None:

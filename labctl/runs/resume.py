@@ -19,11 +19,11 @@ from labctl.config.recipe import Recipe
 from labctl.deploy import refuse
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import PlanRecord, RunRecord, TrialRecord
+from labctl.runs.bench import Bench, leave_nothing_else, leave_quiet
 from labctl.runs.clock import RunClock
 from labctl.runs.conditions import held
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
-from labctl.runs.execute import Bench, leave_nothing_else, leave_quiet
 from labctl.runs.identities import artifact_identities, prompt_sha256
 from labctl.runs.journal import Journal
 from labctl.runs.moving import leave_board, unlike_in_speed

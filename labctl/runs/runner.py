@@ -21,16 +21,10 @@ from labctl.errors import (
     ProgramTimeout,
 )
 from labctl.records import Failure, GateRecord, RunEnd, RunRecord, TrialRecord, TrialState
+from labctl.runs.bench import Bench, is_begun, leave_nothing, leave_quiet
 from labctl.runs.clock import RunClock
 from labctl.runs.directory import RunDirectory
-from labctl.runs.execute import (
-    Bench,
-    is_begun,
-    leave_nothing,
-    leave_quiet,
-    run_trial,
-    skipped_trial,
-)
+from labctl.runs.execute import run_trial, skipped_trial
 from labctl.runs.gates import judge
 from labctl.runs.journal import Attempt, Journal, stays_open
 from labctl.runs.observer import Observer

@@ -11,9 +11,9 @@ from labctl.deploy import DeployOptions, Stopwatch, deploy
 from labctl.errors import BoardError
 from labctl.records import BoardFacts
 from labctl.retry import retry_infra
+from labctl.runs.bench import Bench, DeployedModel
 from labctl.runs.conditions import BoardConditions
 from labctl.runs.deploying import Offer, program_path, sending
-from labctl.runs.execute import Bench, DeployedModel
 from labctl.runs.metering import trouble
 from labctl.runs.observer import Observer
 from labctl.runs.planning import Foresight

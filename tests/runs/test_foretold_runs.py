@@ -10,7 +10,7 @@ from records_made import model
 
 from labctl.engines import MemoryNeed
 from labctl.records import BoardFacts, Execution
-from labctl.runs.execute import Bench
+from labctl.runs.bench import Bench
 from labctl.runs.predict import Work
 from labctl.runs.rates import Rate, Rates
 

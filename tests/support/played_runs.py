@@ -23,9 +23,9 @@ from labctl.records import (
     TrialLimit,
     TrialRecord,
 )
+from labctl.runs.bench import Bench, DeployedModel
 from labctl.runs.clock import RunClock
 from labctl.runs.directory import RunDirectory
-from labctl.runs.execute import Bench, DeployedModel
 from labctl.runs.journal import Journal
 from labctl.runs.limits import MAX_TIME, RECIPE
 from labctl.runs.observer import Observer
