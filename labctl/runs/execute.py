@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 from pydantic import JsonValue
 
@@ -37,8 +36,6 @@ from labctl.runs.limits import timed_out
 from labctl.runs.live import GETTING_READY, TrialProgress, trial_progress
 from labctl.runs.metering import Metering
 from labctl.runs.plan import PlannedTrial
-
-T = TypeVar("T")
 
 
 def run_trial(
