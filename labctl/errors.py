@@ -48,6 +48,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\t\n" else f"\\x{ord(c):02x}" for c in text)
 
 
+def printable_line(text: str) -> str:
+    """The same on one line, whatever a file is called."""
+    return printable(text).replace("\n", "\\x0a")
+
+
 class ExitStatus:
     """Exit statuses of the ``labctl`` program."""
 

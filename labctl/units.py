@@ -1,4 +1,6 @@
-"""Durations and sizes as people read them: three significant digits and a unit."""
+"""As people read them: durations and sizes with three digits and a unit, numbers in ranges."""
+
+from collections.abc import Collection
 
 _DURATIONS = ((60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 _SIZES = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
@@ -27,6 +29,17 @@ def size(count: float | None) -> str:
 def counted(count: int, thing: str) -> str:
     """``1 file``, ``2 files``."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def ranges(numbers: Collection[int]) -> str:
+    """``1-4,6``, as kernels write lists of CPUs."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def digits(value: float) -> str:

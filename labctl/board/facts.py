@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 
 from labctl.board.sections import NEAREST, SECTION, sections
-from labctl.config.scheduling import cpu_list, cpu_numbers
+from labctl.config.scheduling import cpu_numbers
 from labctl.errors import BoardError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.transport import LocalTransport, Transport, remote_words, require
+from labctl.units import ranges
 
 #: The directory is the nearest one that exists: a probe makes nothing on the board.
 _SCRIPT = """\
@@ -139,7 +140,7 @@ def _cpus(text: str) -> Iterator[CpuFacts]:
 def _cpu_list(text: str) -> str | None:
     """The CPUs that this shell may use; its jobs get no others."""
     try:
-        return cpu_list(cpu_numbers(text.strip()))
+        return ranges(cpu_numbers(text.strip()))
     except ValueError:
         return None
 

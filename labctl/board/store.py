@@ -22,7 +22,14 @@ from labctl.board.agent import LINK_LOSSES
 from labctl.board.chunks import ChunkedFile
 from labctl.board.delivery import CHUNKED_BYTES, PARTIAL, DeliveryOptions, Place, deliver
 from labctl.board.pushes import PREFIX, abandoned, pushing
-from labctl.errors import BoardError, ConfigError, InfraError, IntegrityError, printable
+from labctl.errors import (
+    BoardError,
+    ConfigError,
+    InfraError,
+    IntegrityError,
+    printable,
+    printable_line,
+)
 from labctl.files import sha256_file
 from labctl.retry import retry_infra
 from labctl.transport import Progress, Transport, remote_words, require
@@ -323,7 +330,7 @@ def _naming(item: StoredObject, quoted: str) -> str:
     """What is added to a script to keep an object's name beside it."""
     if item.name is None:
         return ""
-    line = printable(item.name).replace("\n", "\\x0a")
+    line = printable_line(item.name)
     return f" && printf '%s\\n' {remote_words(line)} >{quoted}.name"
 
 

@@ -11,6 +11,7 @@ from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run import RunView
+from labctl.errors import printable
 from labctl.records import BoardProbe, StorageRate
 from labctl.runs.probing import probe_board
 from labctl.units import size
@@ -53,7 +54,7 @@ def probe(
         return
     console = Console()
     for line in _summary(found):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
     if found.memory or found.storage or found.compute:
         console.print(_table(found))
     for slow in found.slower:

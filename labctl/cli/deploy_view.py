@@ -5,7 +5,7 @@ import time
 
 from labctl.cli.progress import ProgressView, Step
 from labctl.deploy import Object
-from labctl.errors import InfraError
+from labctl.errors import InfraError, printable_line
 from labctl.runs import Fit, FleetView, Offer, Visit
 from labctl.units import counted, duration, size
 
@@ -17,7 +17,9 @@ def offer_text(offer: Offer) -> str:
         lines = [
             f"{name} lacks {counted(len(plan.missing), 'file')}, {size(plan.bytes)}{_time(offer)}:"
         ]
-        lines += [f"  {item.name}  {size(item.size_bytes)}" for item in plan.missing]
+        lines += [
+            f"  {printable_line(item.name)}  {size(item.size_bytes)}" for item in plan.missing
+        ]
     else:
         lines = [f"{name} lacks nothing"]
     lines += [f"  memory: {fit.told()}" for fit in offer.fits]

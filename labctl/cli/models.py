@@ -14,7 +14,7 @@ from labctl.config.lab import LabFile
 from labctl.config.models import QUANTIZATIONS, ModelSource, load_catalogue
 from labctl.config.names import unknown
 from labctl.config.recipe import find_recipe
-from labctl.errors import ConfigError, IntegrityError, printable
+from labctl.errors import ConfigError, IntegrityError, printable_line
 from labctl.gguf import GgufInfo, inspect
 from labctl.models import (
     ModelFile,
@@ -115,7 +115,7 @@ def list_models(invocation: Invocation, *, as_json: bool) -> None:
         click.echo(
             f"{state.name:24} {_standing(state):12} "
             f"{size(state.locked.size_bytes) if state.locked else '-':>8}  "
-            f"{_line(state.reference or reference(state.source))}"
+            f"{printable_line(state.reference or reference(state.source))}"
         )
     if not states:
         click.echo("no models yet: labctl models add NAME SOURCE", err=True)
@@ -249,13 +249,8 @@ def _summary(name: str, model: ModelFile) -> str:
     found = model.identity
     return (
         f"{name}: {found.quantization}, {size(found.size_bytes)},"
-        f" sha256 {found.sha256[:12]}…  {_line(model.path)}"
+        f" sha256 {found.sha256[:12]}…  {printable_line(str(model.path))}"
     )
-
-
-def _line(text: str | Path) -> str:
-    """One line fit for a terminal, whatever a file is called."""
-    return printable(str(text)).replace("\n", "\\x0a")
 
 
 def _standing(state: ModelState) -> str:
@@ -277,7 +272,7 @@ def _rows(info: GgufInfo) -> list[tuple[str, str]]:
     per_weight = info.tensor_bytes * 8 / info.parameters
     tensors = ", ".join(f"{m.type} {m.count} ({size(m.bytes)})" for m in info.tensors)
     return [
-        ("file", ", ".join(map(_line, info.parts))),
+        ("file", ", ".join(printable_line(str(part)) for part in info.parts)),
         ("size", size(info.size_bytes)),
         ("name", info.name or "-"),
         ("architecture", info.architecture),

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from labctl.errors import printable
+from labctl.errors import printable, printable_line
 
 #: How often a step without a terminal says how far it is.
 PLAIN_INTERVAL_SECONDS = 30.0
@@ -37,8 +37,7 @@ class Step:
 
     def __init__(self, view: "ProgressView", description: str, total: float | None):
         self._view = view
-        description = printable(description).replace("\n", "\\x0a")
-        self._description = description
+        self._description = description = printable_line(description)
         self._total = total
         self._began = self._said = time.monotonic()
         self._task = view.bars.add_task(
@@ -48,6 +47,7 @@ class Step:
     def update(self, done: float, total: float | None = None, note: str = "") -> None:
         """``done`` of ``total``, in any unit; ``note`` is a short remark."""
         self._total = total if total is not None else self._total
+        note = printable_line(note)
         self._view.bars.update(self._task, completed=done, total=self._total, note=escape(note))
         over = self._total is not None and done >= self._total  # its end is told by its result
         if not over and self._is_due():

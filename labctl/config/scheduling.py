@@ -1,12 +1,12 @@
 """A recipe's ``scheduling``: which CPUs a program gets, and with what priority."""
 
 import re
-from collections.abc import Collection
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from labctl.config.document import StrictModel
+from labctl.units import ranges
 
 _PART = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 _PATTERN = r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$"
@@ -26,17 +26,6 @@ def cpu_numbers(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def cpu_list(numbers: Collection[int]) -> str:
-    """The numbers as kernels write them (``0-3,5``)."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
-
-
 def _one_number(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -45,7 +34,7 @@ def _one_number(value: Any) -> Any:
 CpuList = Annotated[
     str,
     BeforeValidator(_one_number),
-    AfterValidator(lambda text: cpu_list(cpu_numbers(text))),
+    AfterValidator(lambda text: ranges(cpu_numbers(text))),
     WithJsonSchema(
         {
             "anyOf": [

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from labctl.report.whole import print_whole
+from labctl.report.whole import plain, print_whole
 from labctl.runs.summary import EnergySummary, MeasureSummary, VariantSummary
 from labctl.units import digits, duration, size
 
@@ -23,22 +22,22 @@ def print_details(console: Console, rows: Sequence[VariantSummary]) -> None:
         sizes = (row.peak_memory_bytes, row.read_bytes_per_token)
         if any(value is not None for value in (*times, *sizes)):
             cells = (*map(duration, times), *map(size, sizes))
-            phases.add_row(escape(row.variant), *cells)
+            phases.add_row(plain(row.variant), *cells)
     tests = _table("model", "test", ">repetitions", ">time", ">p10-p90", ">tokens/s")
     for row in rows:
         for test in row.tests:
             spread = f"{duration(test.p10_ns)} - {duration(test.p90_ns)}"
             rate = digits(test.tokens_per_second)
             cells = (test.name, str(test.repetitions), duration(test.p50_ns), spread, rate)
-            tests.add_row(escape(row.variant), *cells)
+            tests.add_row(plain(row.variant), *cells)
     measures = _table("model", "measure", ">trials", ">median", ">p10-p90", ">±")
     for row in rows:
         for measure in row.measures:
-            measures.add_row(escape(row.variant), *_cells(measure))
+            measures.add_row(plain(row.variant), *_cells(measure))
     energies = _table("model", "energy of", ">a trial", ">per token", ">mean power", ">peak")
     for row in rows:
         if row.energy is not None and row.energy.trials:
-            energies.add_row(escape(row.variant), *_energy_cells(row.energy))
+            energies.add_row(plain(row.variant), *_energy_cells(row.energy))
     for table in (phases, tests, measures, energies):
         if table.row_count:
             console.print()
@@ -75,4 +74,4 @@ def _cells(measure: MeasureSummary) -> tuple[str, ...]:
     spread = f"{shown(measure.p10)} - {shown(measure.p90)}" if measure.values > 1 else "-"
     error = "-" if measure.error is None else shown(measure.error)
     cells = (measure.name, str(measure.values), shown(measure.p50), spread, error)
-    return tuple(escape(cell) for cell in cells)
+    return tuple(plain(cell) for cell in cells)

@@ -3,15 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, JustifyMethod
-from rich.markup import escape
 from rich.table import Table
 
 from labctl.records import Execution, GateRecord, ModelIdentity, RunRecord, TrialRecord, TrialState
 from labctl.report.details import print_details
 from labctl.report.reasons import reasons
-from labctl.report.whole import print_whole
+from labctl.report.whole import plain, print_whole
 from labctl.runs.summary import VariantSummary, summarise
-from labctl.units import digits, duration, size
+from labctl.units import digits, duration, ranges, size
 
 _NOT_A_BOARD = {
     Execution.EMULATED: "EMULATED ({emulator}): says nothing about the speed of a board",
@@ -36,7 +35,7 @@ def print_timing_table(
         table.add_row(*_cells(row))
     print_whole(console, table)
     print_details(console, rows)
-    said = [escape(line) for line in reasons(run, trials)]
+    said = [plain(line) for line in reasons(run, trials)]
     for line in [*_moves(trials), *_gates(gates), *said, *_notes(rows, run)]:
         console.print(line, highlight=False, soft_wrap=True)
 
@@ -47,7 +46,7 @@ def _moves(trials: Sequence[TrialRecord]) -> Iterator[str]:
     for trial in trials:
         numbers.setdefault(trial.board, []).append(trial.number)
     if len(numbers) > 1:
-        told = [f"{escape(board)} (trials {min(n)} to {max(n)})" for board, n in numbers.items()]
+        told = [f"{plain(board)} (trials {ranges(n)})" for board, n in numbers.items()]
         yield (
             f"[bold]measured on {len(numbers)} boards:[/] {', '.join(told)}; each round of repeats"
             " is whole on one of them"
@@ -75,16 +74,16 @@ def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRec
         base = base or mean
         lines.append(f"mean {mean / 1e9:.3f} s a token over {tokens}, ratio {mean / base:.2f}")
     console.print(
-        escape("\n".join(lines)) if lines else "no token was timed", highlight=False, soft_wrap=True
+        plain("\n".join(lines)) if lines else "no token was timed", highlight=False, soft_wrap=True
     )
 
 
 def _headline(run: RunRecord) -> str:
-    head = f"[bold]{escape(run.recipe)}[/] on {escape(run.board)} ({escape(run.target)})"
+    head = f"[bold]{plain(run.recipe)}[/] on {plain(run.board)} ({plain(run.target)})"
     mark = _NOT_A_BOARD.get(run.facts.execution)
     if mark is None:
         return head
-    return f"{head}\n[bold red]{escape(mark.format(emulator=run.facts.emulator or 'emulator'))}[/]"
+    return f"{head}\n[bold red]{plain(mark.format(emulator=run.facts.emulator or 'emulator'))}[/]"
 
 
 _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
@@ -109,7 +108,7 @@ def _cells(row: VariantSummary) -> tuple[str, ...]:
         f"{duration(row.token_p10_ns)} - {duration(row.token_p90_ns)}" if row.token_p50_ns else "-"
     )
     return tuple(
-        escape(cell)
+        plain(cell)
         for cell in (
             row.variant,
             _weights(model),
@@ -143,21 +142,21 @@ def _gates(gates: Sequence[GateRecord]) -> list[str]:
     words = {True: "[green]kept[/]", False: "[bold red]MISSED[/]", None: "[yellow]open[/]"}
     return [
         f"gate {words[gate.passed]}: "
-        + escape(f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}")
+        + plain(f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}")
         for gate in gates
     ]
 
 
 def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
-    notes = [escape(f"note: {note}") for note in run.plan_notes]
+    notes = [plain(f"note: {note}") for note in run.plan_notes]
     for row in rows:
-        notes += [escape(f"{row.variant}: {failure}") for failure in row.failures]
+        notes += [plain(f"{row.variant}: {failure}") for failure in row.failures]
         if row.skip_reason:
             what = f"{row.trials_skipped} of its trials were not measured"
-            notes.append(escape(f"{row.variant}: {what}: {row.skip_reason}"))
+            notes.append(plain(f"{row.variant}: {what}: {row.skip_reason}"))
         if row.energy is not None and row.energy.absent:
             what = f"the energy of {row.energy.absent} of its trials is not known"
-            notes.append(escape(f"{row.variant}: {what}: {row.energy.reason}"))
+            notes.append(plain(f"{row.variant}: {what}: {row.energy.reason}"))
     notes.append(
         "[dim]TTFT: process start to first token, load included; per token: median of the gaps "
         "between tokens; ratio: to the first row.[/]"

@@ -1,8 +1,11 @@
-"""Tables that keep their width."""
+"""Tables that keep their width, and text that stays text."""
 
 from rich.console import Console
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
+
+from labctl.errors import printable
 
 _WIDEST = 1000
 
@@ -14,3 +17,8 @@ def print_whole(console: Console, table: Table) -> None:
     terminal, console.width = console.width, max(needed, console.width)
     console.print(table)
     console.width = terminal
+
+
+def plain(text: str) -> str:
+    """Text of boards and programs for a console: no markup, no control sequence for a terminal."""
+    return escape(printable(text))

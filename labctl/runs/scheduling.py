@@ -1,8 +1,9 @@
 """The CPUs that a recipe asks for, held against those that a board has."""
 
 from labctl.config.recipe import Recipe
-from labctl.config.scheduling import cpu_list, cpu_numbers
+from labctl.config.scheduling import cpu_numbers
 from labctl.records import BoardFacts
+from labctl.units import ranges
 
 
 def as_scheduled(recipe: Recipe, facts: BoardFacts) -> BoardFacts:
@@ -19,6 +20,6 @@ def as_scheduled(recipe: Recipe, facts: BoardFacts) -> BoardFacts:
         if lacking:
             raise recipe.refusal(
                 ("scheduling", "cpus"),
-                f"the board has no CPU {cpu_list(lacking)} for jobs, it has {facts.cpus_allowed}",
+                f"the board has no CPU {ranges(lacking)} for jobs, it has {facts.cpus_allowed}",
             )
     return facts.model_copy(update={"cpus_allowed": wanted})

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labctl.config.recipe import load_recipe
-from labctl.config.scheduling import cpu_list, cpu_numbers
+from labctl.config.scheduling import cpu_numbers
 from labctl.errors import ConfigError
+from labctl.units import ranges
 
 RECIPE = """\
 name: few
@@ -25,7 +26,7 @@ scheduling:
 
 @given(st.sets(st.integers(min_value=0, max_value=1023), min_size=1))
 def test_lists_are_read_as_they_are_written(numbers: set[int]) -> None:
-    assert cpu_numbers(cpu_list(numbers)) == numbers
+    assert cpu_numbers(ranges(numbers)) == numbers
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,9 @@ def test_phases_memory_and_reads_have_a_table_of_their_own() -> None:
 
 
 def test_a_run_that_moved_says_so_first() -> None:
-    table = drawn(print_timing_table, run(), [trial(1), trial(2, board="rk[2]")])
+    table = drawn(print_timing_table, run(), [trial(1), trial(2, board="rk[2]"), trial(3)])
     assert (
-        "measured on 2 boards: rk1 (trials 1 to 1), rk[2] (trials 2 to 2); each round of repeats is"
+        "measured on 2 boards: rk1 (trials 1,3), rk[2] (trials 2); each round of repeats is"
         " whole on one of them" in table
     )
     assert "boards:" not in drawn(print_timing_table, run(), [trial(1), trial(2)])
@@ -255,3 +255,14 @@ def test_records_without_them_show_neither_table() -> None:
     text = drawn(print_timing_table, run(), [trial(1)])
     assert "repetitions" not in text
     assert "measure" not in text
+
+
+def test_no_word_of_a_program_reaches_the_terminal_as_more_than_a_word() -> None:
+    evil = "\x1b]0;owned\x07[bold]x"
+    shape = Measure(name=evil, unit="1", values=(1.0,), value=1.0)
+    said = Check(name="build", ok=False, detail=f"the program says {evil}")
+    text = drawn(
+        print_timing_table, run(), [trial(timing=TimingRecord(measures=(shape,)), checks=(said,))]
+    )
+    assert "\x1b" not in text
+    assert text.count("\\x1b]0;owned\\x07[bold]x") == 2
