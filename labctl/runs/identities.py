@@ -1,6 +1,5 @@
 """What a run was made of, down to the bytes: for its record, and to know it again."""
 
-import hashlib
 import importlib.metadata
 import platform
 import shutil
@@ -58,17 +57,10 @@ def plan_record(
         max_seconds=max_seconds,
         predicted_seconds=plan.predicted_seconds,
         limits=limits,
-        prompt_sha256=prompt_sha256(stand.prepared),
+        prompt_sha256=stand.prepared.prompt_sha256,
         program_sha256=stand.program_sha256,
         files_sha256={name: item.sha256 for name, item in stand.prepared.files.items()},
     )
-
-
-def prompt_sha256(prepared: Prepared) -> str | None:
-    """The SHA-256 of the prompt's UTF-8 bytes; None without a prompt."""
-    if prepared.prompt is None:
-        return None
-    return hashlib.sha256(prepared.prompt.encode()).hexdigest()
 
 
 def artifact_identities(

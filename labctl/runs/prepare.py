@@ -43,17 +43,21 @@ class Prepared:
         return self.artifact.manifest.source.revision if self.artifact else None
 
     @property
+    def prompt_sha256(self) -> str | None:
+        """Of the prompt's UTF-8 bytes; None without a prompt."""
+        return None if self.prompt is None else hashlib.sha256(self.prompt.encode()).hexdigest()
+
+    @property
     def conditions(self) -> dict[str, JsonValue]:
         """What makes records unlike besides the engine's parameters: build, prompt and files."""
         manifest = self.artifact.manifest if self.artifact else None
-        prompt = None if self.prompt is None else self.prompt.encode()
         return {
             "product": manifest.product if manifest else None,
             "version": manifest.version if manifest else None,
             "build_key": manifest.key if manifest else None,
             "build_commit": manifest.commit if manifest else None,
             "program_sha256": self.program.sha256 if self.program else None,
-            "prompt_sha256": None if prompt is None else hashlib.sha256(prompt).hexdigest(),
+            "prompt_sha256": self.prompt_sha256,
             "files_sha256": {name: item.sha256 for name, item in self.files.items()},
         }
 

@@ -24,7 +24,7 @@ from labctl.runs.clock import RunClock
 from labctl.runs.conditions import held
 from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
-from labctl.runs.identities import artifact_identities, prompt_sha256
+from labctl.runs.identities import artifact_identities
 from labctl.runs.journal import Journal
 from labctl.runs.moving import leave_board, unlike_in_speed
 from labctl.runs.observer import Observer
@@ -77,6 +77,9 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
         offer = make_offer(met, [prepared], request.lab_root)
         refuse(offer.problems, request.board.name)
         session = bring_agent(met, request.lab_root, sending(observer))
+        journal = Journal(directory.path, run.id)
+        if not journal.holds(session.leases.read()):
+            session.refuse_if_taken()
         changed = [*_other_board(run, request, session)]
         changed += _other_programs(run, prepared, session, request.lab_root)
         _refuse(run, changed)
@@ -84,7 +87,6 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
         if stand.program_sha256 != plan.program_sha256:
             _refuse(run, [f"the program {prepared.tool.name} is another one now"])
         # From here on nothing but host, link and board can stand in the way.
-        journal = Journal(directory.path, run.id)
         trials = [PlannedTrial.of(record) for record in plan.trials]
         done = _done(directory)
         if request.board.name != (journal.board or run.board):
@@ -151,7 +153,7 @@ def _refuse(run: RunRecord, changed: Sequence[str]) -> None:
 
 
 def _other_texts(plan: PlanRecord, prepared: Prepared) -> Iterator[str]:
-    if prompt_sha256(prepared) != plan.prompt_sha256:
+    if prepared.prompt_sha256 != plan.prompt_sha256:
         yield "the text of its prompt_file changed"
     for name, item in prepared.files.items():
         if plan.files_sha256.get(name) != item.sha256:

@@ -9,6 +9,8 @@ import pytest
 from labs import RECIPE, LabUnderTest, blamed, said
 from virtual_process import BoardProcess, virtual_board_process
 
+from labctl.board import BoardLease
+from labctl.transport import connect
 from labctl.virtual import Control
 from labctl.virtual import faults as f
 
@@ -50,7 +52,7 @@ def test_a_run_moves_to_a_spare_board_round_by_round(
     assert done.exit_status == 0, said(done)
     assert "the run goes on on board spare" in said(done)
     assert "2 of 4 trials were finished" in said(done)
-    assert "measured on 2 boards: vb (trials 1 to 2), spare (trials 3 to 4)" in done.text
+    assert "measured on 2 boards: vb (trials 1-2), spare (trials 3-4)" in done.text
     trials = trials_of(lab)
     assert [(t["board"], t["state"]) for t in trials] == [
         ("vb", "ok"), ("vb", "ok"), ("spare", "ok"), ("spare", "ok"),
@@ -71,6 +73,22 @@ def test_a_run_is_moved_by_hand_and_stays_where_it_is(
     Control(lab.board.directory).add(f.Drop(on="shell", times=None))
     lost = running.finish()
     blamed(lost, 3, "infra")
+
+    # While another measures on the spare board, nothing is sent there, and nothing is put aside.
+    finished = lab.finished_trials()
+    workdir = Path(spare.workdir)
+    with connect("local") as here:
+        leases = BoardLease(here, spare.workdir)
+        theirs = leases.acquire("nightly")
+        seconds = Path("/proc/uptime").read_text().partition(".")[0]
+        (workdir / "lease.alive").write_text(f"{seconds} {spare.boot_id}\n")
+        refused = lab.run("resume", "latest", "--board", "spare")
+        blamed(refused, 3, "infra", "board spare is in use by nightly")
+        leases.release(theirs)
+    assert lab.finished_trials() == finished
+    stored = [path.name for path in workdir.glob("store/*") if len(path.name) == 64]
+    assert len(stored) == 1  # the agent
+
     moved = lab.start("resume", "latest", "--board", "spare")
     moved.waiting_for(lambda: bool(list(Path(spare.workdir).glob("jobs/*-4-2/started.json"))))
     moved.process.kill()
