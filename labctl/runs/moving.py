@@ -14,6 +14,7 @@ from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord
 from labctl.runs.directory import RunDirectory
 from labctl.runs.journal import Journal
 from labctl.runs.plan import PlannedTrial
+from labctl.units import size
 
 #: Two boards of one kind are this far apart at most, and so are two probes of one of them.
 TOLERANCE = 0.1
@@ -39,7 +40,11 @@ def unlike_in_speed(run: RunRecord, board: str, facts: BoardFacts, lab_root: Pat
         if was is None and now is None:
             continue
         if was is None or now is None or abs(was - now) > TOLERANCE * max(was, now):
-            yield f"its {what} reads {now} bytes/s, that of board {run.board} {was}"
+            yield f"its {what} reads {_told(now)}, that of board {run.board} {_told(was)}"
+
+
+def _told(rate: int | None) -> str:
+    return "at a rate that was not measured" if rate is None else f"{size(rate)}/s"
 
 
 def leave_board(

@@ -20,9 +20,16 @@ def conduct_with_spares(
 ) -> Outcome:
     """Conduct a run; when link or board break it off, go on on each of the spares in turn.
 
-    Raises what :func:`labctl.runs.conduct` raises; of several boards that broke, the last one's
-    error.
+    Raises what :func:`labctl.runs.conduct` raises, of several boards that broke the last one's
+    error, and ConfigError for a spare of another target.
     """
+    for spare in spares:
+        if spare.target != request.board.target:
+            raise ConfigError(
+                f"board {spare.name} is a {spare.target}, board {request.board.name} a"
+                f" {request.board.target}: no run goes on from one to the other",
+                hint="name a board of the same target",
+            )
     begun: list[RunDirectory] = []
     try:
         with connect(request.board) as transport:

@@ -80,9 +80,11 @@ def test_a_board_is_equally_fast_by_the_probes_of_both(tmp_path: Path) -> None:
     probed(tmp_path, "rk2", 4_600_000_000)
     assert unlike("rk2") == []
     probed(tmp_path, "rk3", 4_000_000_000)
-    assert unlike("rk3") == ["its memory reads 4000000000 bytes/s, that of board rk1 5000000000"]
+    assert unlike("rk3") == ["its memory reads 4.00 GB/s, that of board rk1 5.00 GB/s"]
     probed(tmp_path, "rk4", 5_000_000_000, storage=None)
-    assert unlike("rk4") == ["its storage reads None bytes/s, that of board rk1 175000000"]
+    assert unlike("rk4") == [
+        "its storage reads at a rate that was not measured, that of board rk1 175 MB/s"
+    ]
     emulated = BOARD.model_copy(update={"execution": Execution.EMULATED})
     assert list(unlike_in_speed(first, "rk9", emulated, tmp_path)) == []
 
