@@ -207,7 +207,7 @@ class TrialRecord(Record):
     waited_ns: int | None = Field(
         None, description="for the board to become ready; None: an earlier controller began it"
     )
-    limit: TrialLimit | None = Field(None, description="None: no job was started, or long before")
+    limit: TrialLimit | None = Field(None, description="None: no job was started")
     job: JobStatus | None = None
     timing: TimingRecord | None = None
     evidence: TrialEvidence | None = None

@@ -56,7 +56,7 @@ class RunClock:
 
     def remember(self, record: TrialRecord) -> None:
         """A trial that an earlier controller finished."""
-        self._began -= (record.finished - record.started).total_seconds()
+        self._began -= trial_seconds(record) + (record.waited_ns or 0) / 1e9
         self.note(record)
 
     def note(self, record: TrialRecord, looked_s: float | None = None) -> None:

@@ -132,8 +132,7 @@ class _Measurement:
         if not self.attempt.open:  # else it is under way
             on_progress(GETTING_READY)
             began = time.monotonic()
-            longest = clock.longest_wait(self.trial)
-            self.surroundings = again(bench, lambda: bench.ready(longest))
+            self.surroundings = again(bench, lambda: bench.ready(clock.longest_wait(self.trial)))
             self.waited_ns = round((time.monotonic() - began) * 1e9)
         self.limit = limit = clock.limit(self.trial)
         spec = JobSpec(

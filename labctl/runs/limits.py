@@ -22,7 +22,8 @@ NEAR = 10
 FAR = 50
 
 RECIPE = "the recipe's timeouts.trial"
-MAX_TIME = "the recipe's max_time"
+#: The recipe's, or the board's where that is less.
+MAX_TIME = "max_time"
 
 
 def planned_limits(

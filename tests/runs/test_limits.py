@@ -1,14 +1,16 @@
 """How long a trial may run: many times what is foretold of it; and it is told why."""
 
+from datetime import timedelta
+
 import pytest
 from foreseen import foresight_of
-from records_made import model
+from records_made import BEGAN, model, trial
 
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
 from labctl.errors import ProgramTimeout
-from labctl.records import BoardFacts, Execution, TrialLimit, TrialPrediction
+from labctl.records import BoardFacts, Execution, JobStatus, TrialLimit, TrialPrediction
 from labctl.runs.clock import RunClock
 from labctl.runs.limits import (
     FAR,
@@ -24,6 +26,7 @@ from labctl.runs.predict import Work
 from labctl.runs.rates import Rate, Rates
 
 PROBE = "the probe of 2026-11-20"
+HOUR_NS = 3600 * 10**9
 RATES = Rates(Rate(175e6, PROBE), {4: Rate(5e9, PROBE)}, decode={("Q4_K", 4): Rate(0.7e9, PROBE)})
 NEED = MemoryNeed(3_180_000_000, 0, None, None)
 
@@ -94,7 +97,7 @@ def test_what_nothing_foretells_may_take_the_whole_time() -> None:
     found = limit(1_600_000_000, execution=Execution.EMULATED)
     assert (found.seconds, found.source) == (
         43_200,
-        "the recipe's max_time: nothing foretells this trial",
+        "max_time: nothing foretells this trial",
     )
 
 
@@ -131,3 +134,17 @@ def test_who_is_stopped_is_told_by_what_and_what_to_do() -> None:
     assert "--set timeouts.trial=2h" in str(by_recipe.hint)
     assert by_recipe.details == "tail"
     assert "raise max_time" in str(timed_out(error, TrialLimit(seconds=5, source=MAX_TIME)).hint)
+
+
+def test_what_an_earlier_controller_took_over_took_of_the_runs_time() -> None:
+    """An hour on the board, of which it saw the last second; or its host's clock was set back."""
+    job = JobStatus(
+        outcome="exited", start_mono_ns=0, end_mono_ns=HOUR_NS, wall_ns=HOUR_NS,
+        stdout_bytes=0, stderr_bytes=0, boot_id="b", epoch=1,
+    )  # fmt: skip
+    clock = RunClock(10_000, {}, lambda _trial: None)
+    clock.remember(trial(job=job, started=BEGAN, finished=BEGAN - timedelta(hours=2)))
+    assert clock.spent == pytest.approx(3600, abs=5)
+    # 30 s, of which it waited 10: both are over.
+    clock.remember(trial(waited_ns=10 * 10**9))
+    assert clock.spent == pytest.approx(3630, abs=5)

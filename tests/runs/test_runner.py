@@ -284,8 +284,23 @@ def test_waiting_for_the_board_counts_against_the_run_but_is_no_part_of_a_trial(
     assert setting.waits == [30]
     limit = outcome.trials[0].limit
     assert limit is not None
-    assert (limit.seconds, limit.source) == (35, "the recipe's max_time: what was left of it")
+    assert (limit.seconds, limit.source) == (35, "max_time: what was left of it")
     assert outcome.trials[0].waited_ns is not None
+
+
+def test_a_wait_that_the_link_interrupts_takes_no_time_of_the_trial(
+    setting: Setting, clock: None
+) -> None:
+    takes_25_s = setting.agent.events[1]
+
+    def lost_once() -> None:
+        takes_25_s()
+        setting.while_waiting = lambda: None
+        raise DeviceLost("the cable is out")
+
+    setting.while_waiting = lost_once
+    setting.run()
+    assert setting.waits[:2] == [30, 17.5]  # half of what is left, each time
 
 
 def test_who_had_little_of_the_runs_time_is_not_said_to_hang(setting: Setting, clock: None) -> None:
