@@ -133,8 +133,10 @@ class RunView(Observer):
         if self._trial is None:
             return
         elapsed, remaining = time.monotonic() - self._trial_began, progress.remaining_s
-        if remaining is None and self._expected_s is not None and elapsed < self._expected_s:
-            remaining = self._expected_s - elapsed
+        if remaining is None and self._expected_s is not None:
+            # By the board's clock: it waited for before, or ran under an earlier controller.
+            left = self._expected_s - (progress.elapsed_s or 0.0)
+            remaining = left if left > 0 else None
         self._trial.clock(elapsed, remaining, standing(progress))
 
     def link_lost(self, error: InfraError) -> None:

@@ -12,7 +12,7 @@ class TrialProgress:
     """A trial under way. ``None`` = not known, or not told by the board.
 
     ``done`` of ``total`` in ``unit`` (tokens, lines, bytes); ``remaining_s`` is what is left of
-    them at the rate so far. ``elapsed_s`` is by the board's clock.
+    them at the rate so far. ``elapsed_s`` is from the program's start, by the board's clock.
     """
 
     phase: str
@@ -25,18 +25,17 @@ class TrialProgress:
     remaining_s: float | None = None
 
 
-#: Before the program starts, and after its end.
+#: Before the program starts.
 GETTING_READY = TrialProgress("getting the board ready")
-FETCHING = TrialProgress("fetching what it printed")
 
 
 def trial_progress(
     engine: Engine[Any], parameters: EngineParameters, started: Started, look: JobProgress
 ) -> TrialProgress:
     """What a look at a job says of its trial."""
-    if look.state is not JobState.RUNNING:
-        return FETCHING
     elapsed_s = (look.mono_ns - started.start_mono_ns) / 1e9
+    if look.state is not JobState.RUNNING:
+        return TrialProgress("fetching what it printed", elapsed_s)
     sample = look.sample
     if sample is None or sample.stdout is None or sample.stderr is None:
         return TrialProgress("started", elapsed_s)

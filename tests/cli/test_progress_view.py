@@ -116,14 +116,27 @@ def test_what_the_last_such_trial_took_is_what_is_left_where_nothing_else_is_kno
     with ProgressView() as view:
         run = RunView(view)
         run.trial_started(TRIAL, 12, 100.0)
-        for _ in range(4):
+        # The board had to cool: what a trial takes begins with its program.
+        for elapsed_s in (None, 35, 70, 105, 140):
             clock[0] += 35
-            run.trial_progress(TrialProgress("loading"))
+            run.trial_progress(TrialProgress("loading", elapsed_s))
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(": ")[2] for line in lines] == [
-        "35 s, loading, about 65 s left",
-        "70 s, loading, about 30 s left",
+        "35 s, loading, about 100 s left",
+        "70 s, loading, about 65 s left",
+        "105 s, loading, about 30 s left",
         # Late: an end that is over is not told any more.
-        "105 s, loading",
         "140 s, loading",
+        "175 s, loading",
     ]
+
+
+def test_the_name_of_a_file_is_no_more_than_a_name(terminal: Any) -> None:
+    shown_on = terminal(200)
+    with ProgressView() as view:
+        step = view.open("send to rk1", 10)
+        step.update(5, note="\x1b]0;owned\x07\n.gguf")
+        view.bars.refresh()
+    shown = shown_on.close()
+    assert "\x1b]" not in shown
+    assert "\\x1b]0;owned\\x07\\x0a.gguf" in shown

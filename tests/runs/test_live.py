@@ -6,7 +6,7 @@ from labctl.board import JobProgress, Started
 from labctl.cli.run import standing
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.runs import TrialProgress
-from labctl.runs.live import FETCHING, trial_progress
+from labctl.runs.live import trial_progress
 
 SECOND = 1_000_000_000
 STARTED = Started(
@@ -56,4 +56,4 @@ def test_what_the_board_does_not_tell_is_not_told() -> None:
 
 
 def test_a_job_that_ended_is_being_fetched() -> None:
-    assert told(SAMPLE, state="finished") == FETCHING
+    assert standing(told(SAMPLE, state="finished")) == "fetching what it printed"
