@@ -133,12 +133,12 @@ class Metering:
     def _per_token(
         self, readings: Sequence[Reading], start_ns: int, timing: TimingRecord | None
     ) -> float | None:
-        """Of the tokens after the first, whose times are known."""
-        if timing is None or timing.ttft_ns is None or not timing.token_ns:
+        """Of the tokens after the first arrival, whose times are known; that may bring several."""
+        if timing is None or timing.ttft_ns is None or not timing.token_ns or not timing.mean_ns:
             return None
-        first, steps = start_ns + timing.ttft_ns, (timing.generated_tokens or 0) - 1
+        first = start_ns + timing.ttft_ns
         try:
             energy = self._between(readings, first, first + sum(timing.token_ns))
         except NoEnergy:
             return None
-        return energy.joules / steps if steps > 0 else None
+        return energy.mean_watts * timing.mean_ns / 1e9

@@ -56,9 +56,11 @@ def test_a_program_of_known_power(tmp_path: Path) -> None:
     meter = Played()
     metering = Metering(meter, tmp_path, board_ns)
     ended = watched(metering, meter, 30)
-    # Tokens came in the second half: 11 in ten equal steps.
+    # Tokens came in the second half: ten in equal steps, after a first piece that held two.
     half = ended.wall_ns // 2
-    timing = TimingRecord(generated_tokens=11, ttft_ns=half, token_ns=(half // 10,) * 10)
+    timing = TimingRecord(
+        generated_tokens=12, ttft_ns=half, token_ns=(half // 10,) * 10, mean_ns=half // 10
+    )
     found = metering.record(ended, timing)
     assert found is not None
     assert found.absent is None
