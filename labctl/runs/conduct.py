@@ -35,6 +35,11 @@ class RunRequest:
     lab_name: str
     lab_root: Path
 
+    @property
+    def max_seconds(self) -> float:
+        """The longest that the run may take: by the recipe, or by the board where that is less."""
+        return min(self.recipe.max_time, self.board.limits.max_time or self.recipe.max_time)
+
 
 def conduct(
     request: RunRequest,
@@ -57,7 +62,7 @@ def conduct(
         session.refuse_if_taken()
         # Planned before gigabytes are sent: what does not fit is refused at once.
         variants, notes = settled_variants(prepared, session.facts)
-        max_seconds = min(recipe.max_time, board.limits.max_time or recipe.max_time)
+        max_seconds = request.max_seconds
         foresight = foresee(
             prepared,
             variants,

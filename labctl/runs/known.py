@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from labctl.board.probes import latest_probe
 from labctl.errors import ConfigError
-from labctl.records import BoardFacts, RunRecord, TrialState
+from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord, TrialState
 from labctl.runs.clock import trial_seconds
 from labctl.runs.directory import RunDirectory, run_directories
 
@@ -36,10 +36,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a trial has to be like: the same bytes of the model, and all of these conditions."""
+    """What a trial has to be like: the same bytes of the model, and all of these conditions.
+
+    A virtual board may have had the name of a real one: it ran in the same ``execution``.
+    """
 
     model_sha256: str
     conditions: Mapping[str, JsonValue]
+    execution: Execution
 
 
 def known_board(lab_root: Path, board: str) -> KnownBoard | None:
@@ -71,10 +75,17 @@ def last_measured(lab_root: Path, board: str, wanted: Mapping[str, Wanted]) -> d
             if trial.state is not TrialState.OK or trial.board != board:
                 continue
             for key, one in missing.items():
-                like = all(trial.conditions.get(k) == v for k, v in one.conditions.items())
-                if like and trial.model.sha256 == one.model_sha256 and key not in found:
+                if key not in found and _is_like(trial, one):
                     found[key] = Measured(trial_seconds(trial), run.id)
     return found
+
+
+def _is_like(trial: TrialRecord, wanted: Wanted) -> bool:
+    return (
+        trial.model.sha256 == wanted.model_sha256
+        and trial.execution is wanted.execution
+        and all(trial.conditions.get(key) == value for key, value in wanted.conditions.items())
+    )
 
 
 def _runs_on(lab_root: Path, board: str) -> Iterator[tuple[RunDirectory, RunRecord]]:

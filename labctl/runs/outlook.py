@@ -139,20 +139,21 @@ def outlook(
         known = KnownBoard(known.facts, f"the board as {known.source} saw it")
     variants, notes = settled_variants(prepared, known.facts)
     foresight = foresee(prepared, variants, known.facts, known_rates(root, board.name, target))
-    max_seconds = min(recipe.max_time, board.limits.max_time or recipe.max_time)
-    plan = plan_trials(recipe, variants, foresight, max_seconds)
+    plan = plan_trials(recipe, variants, foresight, request.max_seconds)
     wanted = {
-        trial.variant.slug: wanted_of(prepared, trial)
+        trial.variant.slug: wanted_of(prepared, trial, known.facts.execution)
         for trial in plan.trials
         if trial.repeat and foresight.of(trial) is None
     }
     measured = last_measured(root, board.name, wanted) if wanted else {}
-    return Outlook(plan, foresight, max_seconds, (*notes, *plan.notes), known.source, measured)
+    return Outlook(
+        plan, foresight, request.max_seconds, (*notes, *plan.notes), known.source, measured
+    )
 
 
-def wanted_of(prepared: Prepared, trial: PlannedTrial) -> Wanted:
+def wanted_of(prepared: Prepared, trial: PlannedTrial, execution: Execution) -> Wanted:
     """What an earlier trial has to be like to say how long this one takes."""
     engine = prepared.engine
     asked = engine.conditions(prepared.tool, engine.parameters(trial.parameters))
     known = {k: v for k, v in {**asked, **prepared.conditions}.items() if v is not None}
-    return Wanted(prepared.models[trial.variant.model_key].identity.sha256, known)
+    return Wanted(prepared.models[trial.variant.model_key].identity.sha256, known, execution)

@@ -12,7 +12,7 @@ from labctl.runs.directory import RunDirectory
 from labctl.runs.known import Wanted, known_board, last_measured
 
 MODEL = model()
-LIKE = Wanted(MODEL.sha256, {"threads": 4, "tokens": 32})
+LIKE = Wanted(MODEL.sha256, {"threads": 4, "tokens": 32}, Execution.BOARD)
 
 
 def facts(boot_id: str) -> BoardFacts:
@@ -65,6 +65,7 @@ def test_a_board_is_what_was_seen_of_it_last(tmp_path: Path) -> None:
         {"conditions": {"threads": 4}},
         {"model": model(sha256="f" * 64)},
         {"board": "rk2"},
+        {"execution": Execution.EMULATED},
     ],
 )
 def test_only_a_good_trial_that_was_alike_says_how_long_one_takes(
