@@ -17,7 +17,7 @@ from labctl.hdc.daemon import Authorisation, Board, Daemon, Version, allow_board
 from labctl.virtual.control import ControlSocket
 from labctl.virtual.faults import FaultScript
 from labctl.virtual.injection import Faults
-from labctl.virtual.sandbox import WORKDIR, Sandbox, boot, kill_boot, kill_most_wasteful
+from labctl.virtual.sandbox import WORKDIR, Sandbox, boot, kill_boot, kill_process, most_wasteful
 
 _LOCK_FILE = ".labctl-lock"
 
@@ -159,9 +159,10 @@ class _Running:
 
     async def oom_kill(self) -> bool:
         """Kill the process that the kernel would choose; False when there is none."""
-        if killed := await asyncio.to_thread(kill_most_wasteful, self._sandbox.boot_id):
-            self._sandbox.fakes.count_oom_kill()
-        return killed
+        box = self._sandbox
+        worst = await asyncio.to_thread(most_wasteful, box.boot_id)
+        # Counted first, as the kernel does: who sees the process end must find it counted.
+        return worst is not None and kill_process(worst, box.boot_id, box.fakes.count_oom_kill)
 
     async def throttle(self, celsius: float, khz: int, within: float) -> None:
         """Get hot and slow."""

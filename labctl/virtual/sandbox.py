@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,7 +125,7 @@ def kill_boot(boot_id: str) -> None:
         clean_looks += 1
         for pid in _marked(boot_id):
             clean_looks = 0
-            _kill(pid, boot_id)
+            kill_process(pid, boot_id)
         return clean_looks >= (_DOUBTFUL_LOOKS if _is_any_in_exec() else _CLEAN_LOOKS)
 
     if not wait_until(gone, timeout=_KILL_SECONDS, interval=0.02):
@@ -134,13 +134,31 @@ def kill_boot(boot_id: str) -> None:
         )
 
 
-def kill_most_wasteful(boot_id: str) -> bool:
-    """Kill the process of a boot that the kernel would, out of memory; False when there is none."""
+def most_wasteful(boot_id: str) -> int | None:
+    """The process of a boot that the kernel would kill, out of memory; None when there is none."""
     worst = max(_marked(boot_id), key=_badness, default=None)
-    if worst is None or _badness(worst) < (0, 0):
+    return None if worst is None or _badness(worst) < (0, 0) else worst
+
+
+def kill_process(pid: int, boot_id: str, before: Callable[[], None] | None = None) -> bool:
+    """Kill one process of a boot; False when it is gone, else ``before`` was called first.
+
+    Surely that process: the handle is opened before the mark is read again.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
         return False
-    _kill(worst, boot_id)
-    return True
+    try:
+        if f"{MARK}={boot_id}".encode() not in _environment(Path("/proc") / str(pid)):
+            return False
+        if before is not None:
+            before()
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        return True
+    finally:
+        os.close(handle)
 
 
 def _badness(pid: int) -> tuple[int, int]:
@@ -200,14 +218,3 @@ def _environment(entry: Path) -> list[bytes]:
         return (entry / "environ").read_bytes().split(b"\0")
     except OSError:
         return []
-
-
-def _kill(pid: int, boot_id: str) -> None:
-    """Kill one process, surely that one: the handle is opened before the mark is read again."""
-    with suppress(ProcessLookupError):
-        handle = os.pidfd_open(pid)
-        try:
-            if f"{MARK}={boot_id}".encode() in _environment(Path("/proc") / str(pid)):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        finally:
-            os.close(handle)

@@ -10,7 +10,7 @@ from labctl import process
 from labctl.errors import ConfigError
 from labctl.retry import wait_until
 from labctl.virtual import sandbox
-from labctl.virtual.sandbox import MARK, Sandbox, boot, kill_boot
+from labctl.virtual.sandbox import MARK, Sandbox, boot, kill_boot, kill_process, most_wasteful
 
 needs_board_userland = pytest.mark.skipif(
     not (shutil.which("mksh") and shutil.which("toybox")),
@@ -142,6 +142,23 @@ def test_processes_that_left_their_session_are_found(
     child.wait(5)
     assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=5, interval=0.01)
     kill_boot(box.boot_id)  # nothing is left: no matter
+
+
+def test_a_process_is_counted_before_it_is_killed(
+    tmp_path: Path, children: list["subprocess.Popen[bytes]"]
+) -> None:
+    """Whoever sees its end reads the count next."""
+    box = boot(tmp_path)
+    assert most_wasteful(box.boot_id) is None
+    child = process.start(["sleep", "60"], env=box.environment)
+    children.append(child)
+    assert most_wasteful(box.boot_id) == child.pid
+    seen: list[int | None] = []
+    assert kill_process(child.pid, box.boot_id, lambda: seen.append(child.poll()))
+    assert seen == [None]
+    assert child.wait(5) == -9
+    assert not kill_process(child.pid, box.boot_id, lambda: seen.append(child.poll()))
+    assert seen == [None]  # what is gone is not counted
 
 
 def test_the_emulator_is_exported_in_words(tmp_path: Path) -> None:
