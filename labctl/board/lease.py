@@ -79,6 +79,10 @@ class BoardLease:
 
         Raises what :meth:`read` raises.
         """
+        return self._look()[1]
+
+    def _look(self) -> tuple[str, Standing | None]:
+        """The lease's file as it is, and what it means."""
         path, alive = remote_words(self.path), remote_words(self._alive)
         told = sections(
             self._run(
@@ -87,14 +91,15 @@ class BoardLease:
                 "read",
             )
         )
-        lease = self._lease_in(told.get("lease", ""))
+        text = told.get("lease", "").strip("\n")
+        lease = self._lease_in(text)
         now, boot = _moment(told.get("now", ""))
         heard, heard_boot = _moment(told.get("alive", ""))
         if lease is None:
-            return None
+            return text, None
         if now is None or heard is None or boot != heard_boot or heard > now:
-            return Standing(lease, None)
-        return Standing(lease, float(now - heard))
+            return text, Standing(lease, None)
+        return text, Standing(lease, float(now - heard))
 
     def _lease_in(self, text: str) -> Lease | None:
         text = text.strip()
@@ -121,15 +126,17 @@ class BoardLease:
         lab: str,
         *,
         minimum_epoch: int = 0,
+        token: str | None = None,
         respect: Callable[[Standing], None] = lambda _before: None,
     ) -> Lease:
         """Take the board with an epoch above the board's and above ``minimum_epoch``.
 
         Whoever held it before loses it, unless ``respect``, which is told of it, raises something.
-        Raises LinkError, BoardError, and LeaseLost when another controller took the board in the
-        same moment.
+        ``token`` is new for each acquisition; by it the caller knows the lease again also when the
+        answer is lost. Raises LinkError, BoardError, and LeaseLost when another controller took the
+        board meanwhile: it was not told of to ``respect``.
         """
-        before = self.standing()
+        found, before = self._look()
         if before is not None:
             respect(before)
         lease = Lease(
@@ -137,14 +144,16 @@ class BoardLease:
             epoch=max(minimum_epoch, before.lease.epoch if before else 0) + 1,
             host=socket.gethostname(),
             utc=datetime.now(UTC).isoformat(timespec="seconds"),
-            token=secrets.token_hex(8),
+            token=token or secrets.token_hex(8),
         )
         temporary, path = f"{self.path}.{lease.token}", self.path
         script = (
             f"umask 022; mkdir -p {remote_words(self._workdir)} &&"
             f" printf '%s\\n' {remote_words(json.dumps(asdict(lease)))}"
-            f" >{remote_words(temporary)} && mv -f {remote_words(temporary, path)} ||"
-            f" {{ rm -f {remote_words(temporary)}; false; }}"
+            f" >{remote_words(temporary)} &&"
+            f' if [ "$(cat {remote_words(path)} 2>/dev/null)" = {remote_words(found)} ];'
+            f" then mv -f {remote_words(temporary, path)}; else rm -f {remote_words(temporary)};"
+            f" fi || {{ rm -f {remote_words(temporary)}; false; }}"
         )
         self._run(script, "write")
         self.check(lease)
@@ -156,7 +165,8 @@ class BoardLease:
         now = self._lease_in(
             self._run(
                 f"[ ! -e {path} ] || cat {path}\n"
-                f"! {_holds(lease, path)} || echo {_NOW} 2>/dev/null >{alive}; :",
+                # Not truncated: it is never seen empty, and a full disk has room for it.
+                f"! {_holds(lease, path)} || echo {_NOW} 2>/dev/null 1<>{alive}; :",
                 "read",
             )
         )
@@ -201,6 +211,6 @@ def _epoch(value: object) -> int:
 
 
 def _moment(text: str) -> tuple[int | None, str]:
-    """Seconds since a boot, and which boot."""
-    seconds, _, boot = text.strip().partition(" ")
+    """Seconds since a boot, and which boot; what follows is of a sign that was longer."""
+    seconds, _, boot = text.strip().partition("\n")[0].rstrip().partition(" ")
     return (int(seconds), boot) if seconds.isdecimal() and boot else (None, "")

@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -104,18 +104,27 @@ class AgentFacts(Record):
 class Measuring:
     """Measurements on one board that is held: ``epoch`` is that of the lease at ``lease_path``.
 
+    ``check_lease`` gives a sign of life before each, and raises LeaseLost.
     Every method raises LinkError, LeaseLost, BoardError, ProgramFailed (the agent could not
     measure) and OutputNotUnderstood.
     """
 
     def __init__(
-        self, transport: Transport, agent: BoardAgent, workdir: str, *, epoch: int, lease_path: str
+        self,
+        transport: Transport,
+        agent: BoardAgent,
+        workdir: str,
+        *,
+        epoch: int,
+        lease_path: str,
+        check_lease: Callable[[], None],
     ):
         self._transport = transport
         self._agent = agent
         self._workdir = workdir
         self._epoch = epoch
         self._lease_path = lease_path
+        self._check_lease = check_lease
 
     def memory(self, effort: Effort) -> MemoryBench:
         """DRAM read with 1, 2, 4 ... threads."""
@@ -150,6 +159,7 @@ class Measuring:
 
     def job(self, argv: tuple[str, ...], timeout_s: float) -> MeasuredJob:
         """Run a program as a job that leaves nothing on the board."""
+        self._check_lease()
         directory = self._agent.job_directory(f"probe-{secrets.token_hex(8)}")
         spec = JobSpec(directory, argv, timeout_s, self._epoch, self._lease_path)
         status = self._agent.wait(self._agent.start(spec), timeout_s=timeout_s)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -56,12 +57,14 @@ def _measured(
     full: bool,
 ) -> BoardProbe:
     effort = FULL if full else QUICK
+    lease = session.take_lease(lab.name)
     measuring = Measuring(
         session.transport,
         session.agent,
         session.board.workdir,
-        epoch=session.take_lease(lab.name).epoch,
+        epoch=lease.epoch,
         lease_path=session.leases.path,
+        check_lease=partial(session.leases.check, lease),
     )
     notes: list[str] = []
     # A run that was killed may have left a frequency fixed.

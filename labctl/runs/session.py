@@ -1,6 +1,7 @@
 """A board held by this process: nobody else's on this host meanwhile, with the agent on it."""
 
 import hashlib
+import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -91,11 +92,12 @@ class BoardSession:
         The epoch is above every one that this host has ever had of the board. Raises BoardError
         while another controller measures there, and what :meth:`BoardLease.acquire` raises.
         """
+        token = secrets.token_hex(8)
+        append_line(_own_leases(), token)  # before: this process may die when the board has it
         taken = self.leases.acquire(
-            lab_name, minimum_epoch=self._last_epoch or 0, respect=self._respect
+            lab_name, minimum_epoch=self._last_epoch or 0, token=token, respect=self._respect
         )
         self.keep_lease(taken)
-        append_line(_own_leases(), taken.token)
         write_atomic(self.known_epoch, f"{taken.epoch}\n")
         return taken
 

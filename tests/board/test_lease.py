@@ -103,6 +103,8 @@ def test_only_the_holder_gives_signs_and_takes_them_away(
         ("", False),
         ("x y", False),
         ("²3 {boot}", False),
+        ("{now} {boot}\nof a longer boot", True),
+        ("{now} {boot}\r", True),
     ],
 )
 def test_what_was_heard_long_ago_or_in_another_boot_is_no_life(
@@ -121,6 +123,35 @@ def test_what_was_heard_long_ago_or_in_another_boot_is_no_life(
     standing = lease.standing()
     assert standing is not None
     assert standing.lively is lively
+
+
+def test_a_sign_of_life_is_written_over_a_longer_one(transport: Transport, workdir: str) -> None:
+    lease = BoardLease(transport, workdir)
+    mine = lease.acquire("lab")
+    Path(f"{lease.path}.alive").write_text("9" * 30 + " another-boot" * 9 + "\n")
+    lease.check(mine)
+    standing = lease.standing()
+    assert standing is not None
+    assert standing.lively
+
+
+def test_who_takes_a_board_while_another_looks_at_it_keeps_it(
+    transport: Transport, workdir: str
+) -> None:
+    lease = BoardLease(transport, workdir)
+    lease.acquire("dead")
+
+    def hesitate(before: Standing) -> None:
+        assert before.lease.lab == "dead"
+        lease.acquire("faster")
+
+    with pytest.raises(LeaseLost, match="faster"):
+        lease.acquire("slower", respect=hesitate)
+    now = lease.read()
+    assert now is not None
+    assert now.lab == "faster"
+    lease.check(now)
+    assert sorted(path.name for path in Path(workdir).iterdir()) == ["lease", "lease.alive"]
 
 
 def test_who_respects_the_holder_takes_nothing(transport: Transport, workdir: str) -> None:

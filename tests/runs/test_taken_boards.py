@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board import ALIVE_SECONDS, BoardAgent, BoardLease, BoardStore
+from labctl.board import ALIVE_SECONDS, BoardAgent, BoardLease, BoardStore, Lease
 from labctl.config.lab import Board
 from labctl.config.target import load_target
-from labctl.errors import BoardError
+from labctl.errors import BoardError, DeviceLost
 from labctl.records import BoardFacts, Execution
 from labctl.runs import BoardSession
 from labctl.transport import connect
@@ -100,6 +100,22 @@ def test_a_silent_one_whose_job_runs_is_alive(session: BoardSession, workdir: Pa
         session.take_lease("lab")
     (job / "runs").unlink()
     session.take_lease("lab")
+
+
+def test_a_lease_is_our_own_before_its_answer_has_come(
+    session: BoardSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The board has it, and who took it dies or loses the link before it knows that."""
+
+    def lost(_lease: Lease) -> None:
+        raise DeviceLost("cable")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(session.leases, "check", lost)
+        with pytest.raises(DeviceLost):
+            session.take_lease("lab")
+    session.leases.check(taken := session.leases.read() or pytest.fail("there is no lease"))
+    assert session.take_lease("lab").epoch == taken.epoch + 1
 
 
 def test_what_this_host_had_is_its_own_whoever_died(session: BoardSession, tmp_path: Path) -> None:
