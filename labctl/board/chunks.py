@@ -111,10 +111,10 @@ class ChunkedFile:
             raise self._changed()
         digest = hashlib.sha256(data).digest()
         if index == len(self._digests):
-            self._digests.append(digest)
             if self._hashed is not None:
                 self._hashed.result()  # no more than one waits, with its data
             self._hashed = self._hasher.submit(self._whole.update, data)
+            self._digests.append(digest)  # last: whoever has all of them may ask for the whole's
         elif index > len(self._digests) or self._digests[index] != digest:
             raise self._changed()
         return Chunk(index, data, digest)

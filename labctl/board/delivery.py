@@ -27,15 +27,15 @@ CHUNKED_BYTES = 8 << 20
 #: On the board, a file that is not whole yet is this and its SHA-256.
 PARTIAL = ".part-"
 
-#: What the end of an ``agent receive`` means, see ``agent.h``.
+#: What the end of an ``agent receive`` means, see ``failure.h`` of the agent.
 _NO_SPACE, _BUSY, _PUBLISHED = 74, 76, 77
 #: The agent gives up a silent peer after this; then another attempt can take its place.
 IDLE_SECONDS = 30
 _START_SECONDS = 60.0
 #: How long another transfer is watched before it is tried whether it still goes on.
 _LOOK_SECONDS = 5.0
-#: A slow card that was written behind a large cache still syncs this much.
-_SYNC_BYTES_PER_SECOND = 5_000_000
+#: A slow card still reads this much, and syncs it where it was written behind a large cache.
+_STORAGE_BYTES_PER_SECOND = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,7 @@ class _Delivery:
                 self.options.on_loss(error)
             self._await_the_other()
         except LINK_LOSSES as error:
+            self.seen_at = time.monotonic()  # the other one was not watched meanwhile
             if self.tally.most_bytes == best:
                 raise
             self.options.on_loss(error)
@@ -136,7 +137,7 @@ class _Delivery:
                 self.source,
                 self.tally,
                 stall_timeout=self.options.stall_timeout,
-                finish_timeout=_START_SECONDS + self.source.size_bytes / _SYNC_BYTES_PER_SECOND,
+                finish_timeout=_START_SECONDS + self._storage_seconds,
                 progress=self.options.progress,
                 pace=self.options.pace,
             )
@@ -183,18 +184,24 @@ class _Delivery:
         """Wait a while for who brings the same file; what they bring need not cross twice.
 
         They may also have given up, which only another attempt can tell. Raises BoardError when
-        there is no progress for longer than anybody can be silent.
+        there is no progress for longer than anybody can be silent who reads again what is there.
         """
+        patience = self.options.patience + IDLE_SECONDS + self._storage_seconds
         standing = self._standing()
         if standing != self.seen:
             self.seen, self.seen_at = standing, time.monotonic()
-        elif time.monotonic() - self.seen_at > self.options.patience + IDLE_SECONDS:
+        elif time.monotonic() - self.seen_at > patience:
             raise BoardError(
                 f"{self.transport.label}: another transfer of {self.source.path.name} holds the"
                 f" board and makes no progress",
                 hint="another controller may be stuck; stop it, or wait until it gives up",
             )
         wait_until(lambda: not self._standing(), timeout=_LOOK_SECONDS, interval=1.0)
+
+    @property
+    def _storage_seconds(self) -> float:
+        """What a slow card takes to read the whole file, or to sync it."""
+        return self.source.size_bytes / _STORAGE_BYTES_PER_SECOND
 
     def _standing(self) -> str:
         """How much the other's journal names, in the board's words; nothing once it is whole."""

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from labctl.board.agent import LINK_LOSSES
@@ -147,27 +148,15 @@ class BoardStore:
 
         A link that breaks is taken up again as ``options`` say.
         """
-        return retry_infra(
-            lambda: self._receive(source, item, executable=executable, options=options),
-            on=LINK_LOSSES,
-            timeout=options.patience,
-            on_retry=options.on_loss,
+        again = partial(
+            retry_infra, on=LINK_LOSSES, timeout=options.patience, on_retry=options.on_loss
         )
-
-    def _receive(
-        self,
-        source: ChunkedFile,
-        item: StoredObject,
-        *,
-        executable: bool,
-        options: DeliveryOptions,
-    ) -> str:
         target = self.path(item.sha256)
-        self._sweep()
+        again(self._sweep)
         if self._agent is None or item.size_bytes < CHUNKED_BYTES:
-            self._push_whole(source, item, executable=executable, options=options)
+            again(lambda: self._push_whole(source, item, executable=executable, options=options))
             return target
-        ours = deliver(
+        ours = deliver(  # takes the link up again by itself
             self._transport,
             self._agent,
             source,
@@ -177,8 +166,8 @@ class BoardStore:
         if ours:  # each chunk was hashed on the board, and nobody else could write meanwhile
             quoted = remote_words(target)
             stamp = f"{STAT} {quoted} >{quoted}.stamp{_naming(item, quoted)}"
-            self._run(stamp, f"cannot write the stamp of {target}")
-        elif self.missing([item]):
+            again(lambda: self._run(stamp, f"cannot write the stamp of {target}"))
+        elif again(lambda: self.missing([item])):
             raise IntegrityError(f"{target} on the board is not what its name says")
         return target
 
@@ -254,7 +243,7 @@ class BoardStore:
             '  [ -f "$name" ] || continue\n'
             f'  now=$({STAT} "$name"); stamp=$(cat "$name.stamp" 2>/dev/null)\n'
             '  [ "$now" != "$stamp" ] || touch "$name.stamp" 2>/dev/null\n'
-            '  echo "$name=$now=$stamp"\n'
+            "  printf '%s\\n' \"$name=$now=$stamp\"\n"
             "done"
         )
         text = self._run(script, "cannot look into the board's store")

@@ -98,6 +98,46 @@ def test_another_that_stands_still_is_not_waited_for_without_end(
         bring(tmp_path, BUSY)
 
 
+class Clock:
+    """Goes on when it is told to."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_conversation_of_ones_own_is_no_standstill_of_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The board reads for long what is there, then the link breaks: it may still have ours."""
+    clock = Clock()
+
+    def attempt(*_: object, **__: object) -> bool:
+        clock.now += 1000
+        raise DeviceLost("cable")
+
+    monkeypatch.setattr(delivery, "time", clock)
+    monkeypatch.setattr(delivery, "send_chunks", attempt)
+    answers: list[Answer] = [BUSY, "75", "", LISTENS, BUSY, "75", "", (77, "{}")]
+    assert not bring(tmp_path, *answers, patience=60)
+
+
+def test_who_reads_again_what_is_there_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(delivery, "time", clock)
+    monkeypatch.setattr(delivery, "_STORAGE_BYTES_PER_SECOND", 0.01)
+
+    def an_hour(*_: object, **__: object) -> bool:
+        clock.now += 3600
+        return False
+
+    monkeypatch.setattr(delivery, "wait_until", an_hour)
+    assert not bring(tmp_path, BUSY, "75", BUSY, "75", (77, "{}"), patience=60)
+
+
 @pytest.mark.parametrize(
     ("answer", "kind", "words"),
     [

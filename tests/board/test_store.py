@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
+from labctl.board import store as store_module
 from labctl.board.pushes import PREFIX, pushing
 from labctl.board.store import STAT
 from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError
@@ -250,6 +251,28 @@ def test_a_small_file_survives_a_lost_link_and_keeps_the_rate(
     assert Path(there).read_bytes() == local.read_bytes()
     assert [error.message for error in losses] == ["cable"]
     assert sum(paced) == 2 * item.size_bytes
+
+
+def test_a_delivery_that_gave_up_a_lost_link_is_not_begun_again(
+    link: Watched, workdir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has been patient already."""
+    attempts: list[str] = []
+
+    def give_up(_transport: Transport, agent: str, *_: object) -> bool:
+        attempts.append(agent)
+        raise DeviceLost("cable")
+
+    monkeypatch.setattr(store_module, "deliver", give_up)
+    monkeypatch.setattr(store_module, "CHUNKED_BYTES", 1)
+    local, item = content(tmp_path)
+    store = BoardStore(link, workdir, agent="agent")
+    with (
+        ChunkedFile(local, item.sha256, item.size_bytes) as source,
+        pytest.raises(DeviceLost),
+    ):
+        store.receive(source, item, options=DeliveryOptions(patience=60))
+    assert attempts == ["agent"]
 
 
 def test_transfers_that_live_or_are_another_hosts_are_left_alone(
