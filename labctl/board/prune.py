@@ -36,13 +36,13 @@ for job in jobs/*; do
   [ ! -d "$job" ] || printf '%s\\n' "$(stat -c %Y "$job") $(du -s -k "$job" | cut -f 1) $job"
 done
 section pins
-for pin in pins/*; do [ ! -f "$pin" ] || echo "$pin"; done
+for pin in pins/*; do [ ! -f "$pin" ] || printf '%s\\n' "$pin"; done
 section store
 cd store 2>/dev/null && for file in * .part-*; do
   [ -f "$file" ] || continue
   case $file in
     .part-*.journal) ;;
-    .part-*) echo "$(stat -c '%Y %b %B' "$file") $file";;
+    .part-*) printf '%s\\n' "$(stat -c '%Y %b %B' "$file") $file";;
     *.*) ;;
     *) printf '%s %s\\n' "$(stat -c %Y "$file.stamp" 2>/dev/null || echo 0)" \\
          "$(stat -c '%b %B' "$file") $file $(head -n 1 "$file.name" 2>/dev/null)";;

@@ -7,13 +7,17 @@ from labctl.board.agent import BoardAgent
 from labctl.transport import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 120.0
-#: A job that ended took what its started.json names with it.
+#: A job that ended took what its started.json names with it. One of which the agent tells nothing
+#: is taken to run.
 _SCRIPT = """\
 cd {workdir} 2>/dev/null || exit 0
 for job in jobs/*; do
   [ -f "$job/started.json" ] || continue
-  {agent} wait --dir "$job" --seconds 0 | grep -q '"state":"running"' || continue
-  echo "running $job"
+  case $({agent} wait --dir "$job" --seconds 0) in
+    *'"state":"running"'*) ;;
+    *'"state":"'*) continue;;
+  esac
+  printf '%s\\n' "running $job"
   grep -o '[0-9a-f]\\{{64\\}}' "$job/started.json"
 done
 :
@@ -34,7 +38,7 @@ def running_jobs(transport: Transport, workdir: str, agent: BoardAgent) -> Runni
     answer = require(
         transport.run(script, timeout=_TIMEOUT_SECONDS), "cannot ask the board for running jobs"
     )
-    lines = [line.strip() for line in answer.text.splitlines()]
+    lines = [line.strip() for line in answer.text.split("\n")]
     return Running(
         frozenset(line.removeprefix("running ") for line in lines if line.startswith("running ")),
         frozenset(line for line in lines if re.fullmatch(r"[0-9a-f]{64}", line)),

@@ -13,6 +13,7 @@ A, B = "a" * 64, "b" * 64
 
 #: Says of every job folder that holds a file ``runs`` that it does.
 AGENT = """#!/bin/sh
+[ ! -f "$3/stuck" ] || exit 71
 [ -f "$3/runs" ] && echo '{"state":"running"}' || echo '{"state":"finished"}'
 """
 
@@ -96,6 +97,8 @@ def test_what_running_jobs_name_is_held_and_dead_jobs_hold_nothing(
     there = pruner(transport, board).inventory()
     assert there.held == {"jobs/1", A}
     assert [i.sha256 for i in choose(there, PrunePolicy(free_bytes=1 << 60))] == [B]
+    (board / "jobs" / "2" / "stuck").write_text("")  # then nothing is known of it
+    assert pruner(transport, board).inventory().held == {"jobs/1", A, "jobs/2", B}
 
 
 def test_who_holds_the_board(transport: Transport, board: Path) -> None:
