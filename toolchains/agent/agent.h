@@ -1,33 +1,12 @@
-/* What the files of the agent share: its version, its exit statuses, its commands. */
+/* The agent's version, and its commands: main.c calls them, each is in a file of its own. */
 #ifndef LABCTL_AGENT_H
 #define LABCTL_AGENT_H
 
 #include <sched.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #define AGENT_VERSION "3"
-
-/* Exit statuses of the agent's own failures (sysexits.h where it has one). */
-enum {
-    EXIT_USAGE = 2,
-    EXIT_SYSTEM = 71,      /* the kernel refuses: fork, pipe, memory */
-    EXIT_DIRECTORY = 73,   /* the job's directory cannot be written, or holds a job */
-    EXIT_NO_SPACE = 74,    /* the board's storage is full */
-    EXIT_STALE_EPOCH = 75, /* another controller has taken the board */
-    EXIT_BUSY = 76,        /* another transfer fills the same file */
-    EXIT_PUBLISHED = 77,   /* the file is there already */
-    EXIT_NOT_EXECUTABLE = 126,
-    EXIT_NOT_FOUND = 127,
-};
-
-/* Failures print {"schema":1,"error":KIND,"message":TEXT} on standard output; the status back. */
-int fail(int status, const char *kind, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* The same line without its end, to be freed; NULL without memory. */
-char *failure_line(const char *kind, const char *format, va_list arguments);
 
 struct run_options {
     const char *dir;
@@ -62,7 +41,6 @@ int command_facts(void);
 int command_hash(char **files, uint64_t chunk_bytes);
 int command_bench_memory(const struct bench_options *options);
 int command_bench_storage(const struct bench_options *options);
-int command_exec(char **argv);
 int command_receive(const struct receive_options *options);
 
 #endif

@@ -10,7 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "agent.h"
+#include "failure.h"
 #include "util.h"
 
 #define DEFAULT_BYTES (256LL << 20)

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "failure.h"
 #include "json.h"
 #include "telemetry.h"
 #include "threads.h"
@@ -128,6 +129,8 @@ int command_bench_memory(const struct bench_options *options)
     const int64_t bytes = buffer_bytes(options->bytes, cache) / PIECE_BYTES * PIECE_BYTES;
     const int most = options->threads ? options->threads : cpus_allowed();
     const int steps = thread_steps(most);
+    if (options->bytes && bytes < LEAST_BYTES)
+        return fail(EXIT_USAGE, "usage", "--bytes has to be %lld at least", LEAST_BYTES);
     if (bytes < LEAST_BYTES)
         return fail(EXIT_SYSTEM, "system", "too little memory is free to measure its speed");
     char *buffer = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,

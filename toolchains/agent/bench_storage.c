@@ -24,6 +24,7 @@
 
 #include "agent.h"
 #include "bench_file.h"
+#include "failure.h"
 #include "json.h"
 #include "telemetry.h"
 #include "threads.h"

@@ -9,7 +9,7 @@
  *     memory_total_bytes, memory_available_bytes, page_size_bytes
  *     temps_mc, freq_khz     as in the telemetry; left out where there are none
  *     lowest_khz, highest_khz  CPU -> what its hardware can; left out where not told
- *     sha256                 what `agent hash` uses: "armv8" or "portable"
+ *     sha256                 what `agent hash` uses: "armv8", "x86" or "portable"
  *     mono_ns, utc_ns        the clocks now
  */
 #define _GNU_SOURCE
@@ -23,6 +23,7 @@
 
 #include "agent.h"
 #include "emulate.h"
+#include "failure.h"
 #include "json.h"
 #include "sha256.h"
 #include "telemetry.h"

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "failure.h"
 #include "sha256.h"
 
 #define BLOCK_BYTES (128 << 10)

@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 #include "emulate.h"
-#include "json.h"
-#include "threads.h"
+#include "failure.h"
+#include "options.h"
 #include "util.h"
 
 extern char **environ;
@@ -39,140 +39,8 @@ extern char **environ;
 #define DEFAULT_IDLE_NS (60 * NS_PER_SECOND)
 #define MEMORY_BENCH_NS (3 * NS_PER_SECOND)
 #define STORAGE_BENCH_NS (20 * NS_PER_SECOND)
-#define MAX_IDLE_NS (3600 * NS_PER_SECOND)
 /* Sent again whole when a bit of it is wrong. */
 #define MAX_CHUNK_BYTES (64 << 20)
-/* About thirty years; it keeps sums of times within an int64_t. */
-#define MAX_SECONDS_NS (1000000000LL * NS_PER_SECOND)
-
-char *failure_line(const char *kind, const char *format, va_list arguments)
-{
-    char message[8192];
-    struct json json = { 0 };
-    vsnprintf(message, sizeof message, format, arguments);
-    json_open(&json, '{');
-    json_member_int(&json, "schema", 1);
-    json_member_string(&json, "error", kind);
-    json_member_string(&json, "message", message);
-    json_close(&json, '}');
-    if (json.failed)
-        json_free(&json);
-    return json.text;
-}
-
-int fail(int status, const char *kind, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    char *line = failure_line(kind, format, arguments);
-    va_end(arguments);
-    puts(line ? line : "{}");
-    fflush(stdout);
-    free(line);
-    return status;
-}
-
-/* The options of one command. An option is known to a command when its pointer is set. */
-struct options {
-    const char **dir, **lease, **file, **target;
-    cpu_set_t *cpus;
-    int *nice;
-    int64_t *timeout_ns, *wait_ns, *idle_ns;
-    uint64_t *epoch, *sample_ms, *max_output_bytes, *chunk_bytes, *size, *executable, *threads, *bytes;
-    uint64_t *memlock;
-};
-
-static bool take_number(const char *text, uint64_t most, uint64_t *value)
-{
-    return parse_u64(text, value) && *value <= most;
-}
-
-static bool take_seconds(const char *text, int64_t *ns)
-{
-    return parse_seconds(text, ns) && *ns <= MAX_SECONDS_NS;
-}
-
-static bool take_nice(const char *text, int *nice)
-{
-    uint64_t value;
-    const bool negative = *text == '-';
-    if (!take_number(text + negative, negative ? 20 : 19, &value))
-        return false;
-    *nice = negative ? -(int)value : (int)value;
-    return true;
-}
-
-/* True when the option is known; *good false when its value is not acceptable. */
-static bool take_option(const struct options *known, const char *name, const char *value,
-                        bool *good)
-{
-    *good = true;
-    if (known->dir && strcmp(name, "--dir") == 0)
-        *known->dir = value;
-    else if (known->lease && strcmp(name, "--lease") == 0)
-        *known->lease = value;
-    else if (known->timeout_ns && strcmp(name, "--timeout") == 0)
-        *good = take_seconds(value, known->timeout_ns) && *known->timeout_ns > 0;
-    else if (known->wait_ns && strcmp(name, "--seconds") == 0)
-        *good = take_seconds(value, known->wait_ns);
-    else if (known->epoch && strcmp(name, "--epoch") == 0)
-        *good = take_number(value, INT64_MAX, known->epoch);
-    else if (known->sample_ms && strcmp(name, "--sample-ms") == 0)
-        *good = take_number(value, 3600 * 1000, known->sample_ms);
-    else if (known->max_output_bytes && strcmp(name, "--max-output-bytes") == 0)
-        *good = take_number(value, INT64_MAX, known->max_output_bytes);
-    else if (known->chunk_bytes && strcmp(name, "--chunk") == 0)
-        *good = take_number(value, INT64_MAX, known->chunk_bytes) && *known->chunk_bytes > 0;
-    else if (known->file && strcmp(name, "--file") == 0)
-        *known->file = value;
-    else if (known->target && strcmp(name, "--target") == 0)
-        *known->target = value;
-    else if (known->executable && strcmp(name, "--executable") == 0)
-        *good = take_number(value, 1, known->executable);
-    else if (known->size && strcmp(name, "--size") == 0)
-        *good = take_number(value, INT64_MAX, known->size);
-    else if (known->cpus && strcmp(name, "--cpus") == 0)
-        *good = parse_cpus(value, known->cpus);
-    else if (known->nice && strcmp(name, "--nice") == 0)
-        *good = take_nice(value, known->nice);
-    else if (known->memlock && strcmp(name, "--memlock") == 0)
-        *good = take_number(value, 1, known->memlock);
-    else if (known->threads && strcmp(name, "--threads") == 0)
-        *good = take_number(value, THREADS_MOST, known->threads) && *known->threads > 0;
-    else if (known->bytes && strcmp(name, "--bytes") == 0)
-        *good = take_number(value, INT64_MAX, known->bytes) && *known->bytes > 0;
-    else if (known->idle_ns && strcmp(name, "--idle") == 0)
-        *good = take_seconds(value, known->idle_ns) && *known->idle_ns <= MAX_IDLE_NS;
-    else
-        return false;
-    return true;
-}
-
-/* What follows the options (and "--", if it is there), or NULL after having said what is wrong. */
-static char **parse(char **words, const struct options *known)
-{
-    while (*words && strncmp(*words, "--", 2) == 0) {
-        bool good;
-        const char *name = *words++;
-        if (name[2] == '\0')
-            return words;
-        const char *value = *words ? *words : "";
-        if (!take_option(known, name, value, &good)) {
-            fail(EXIT_USAGE, "usage", "unknown option %s", name);
-            return NULL;
-        }
-        if (!*words) {
-            fail(EXIT_USAGE, "usage", "%s needs a value", name);
-            return NULL;
-        }
-        if (!good || !*value) {
-            fail(EXIT_USAGE, "usage", "%s does not take the value '%s'", name, value);
-            return NULL;
-        }
-        words++;
-    }
-    return words;
-}
 
 static int parse_run(char **words)
 {
@@ -189,7 +57,7 @@ static int parse_run(char **words)
                                    .memlock = &memlock,
                                    .sample_ms = &sample_ms,
                                    .max_output_bytes = &max_output };
-    run.argv = parse(words, &known);
+    run.argv = parse_options(words, &known);
     if (!run.argv)
         return EXIT_USAGE;
     if (!run.dir || !run.timeout_ns || epoch == UINT64_MAX)
@@ -207,7 +75,7 @@ static int parse_run(char **words)
 static int parse_watch(char **words, int64_t ns, int (*command)(const char *, int64_t))
 {
     const char *dir = NULL;
-    words = parse(words, &(struct options){ .dir = &dir, .wait_ns = &ns });
+    words = parse_options(words, &(struct options){ .dir = &dir, .wait_ns = &ns });
     if (!words)
         return EXIT_USAGE;
     if (!dir || *words)
@@ -218,7 +86,7 @@ static int parse_watch(char **words, int64_t ns, int (*command)(const char *, in
 static int parse_hash(char **words)
 {
     uint64_t chunk_bytes = 0;
-    words = parse(words, &(struct options){ .chunk_bytes = &chunk_bytes });
+    words = parse_options(words, &(struct options){ .chunk_bytes = &chunk_bytes });
     if (!words)
         return EXIT_USAGE;
     if (!*words)
@@ -230,12 +98,12 @@ static int parse_receive(char **words)
 {
     struct receive_options receive = { .size = UINT64_MAX, .idle_ns = DEFAULT_IDLE_NS };
     uint64_t executable = 0;
-    words = parse(words, &(struct options){ .file = &receive.file,
-                                            .target = &receive.target,
-                                            .executable = &executable,
-                                            .size = &receive.size,
-                                            .chunk_bytes = &receive.chunk_bytes,
-                                            .idle_ns = &receive.idle_ns });
+    words = parse_options(words, &(struct options){ .file = &receive.file,
+                                                    .target = &receive.target,
+                                                    .executable = &executable,
+                                                    .size = &receive.size,
+                                                    .chunk_bytes = &receive.chunk_bytes,
+                                                    .idle_ns = &receive.idle_ns });
     if (!words)
         return EXIT_USAGE;
     if (!receive.file || !receive.target || receive.size == UINT64_MAX || !receive.chunk_bytes ||
@@ -255,17 +123,20 @@ static int parse_bench(char **words, bool storage)
     struct options known = { .threads = &threads, .bytes = &bytes, .wait_ns = &bench.ns };
     if (storage)
         known.file = &bench.file;
-    words = parse(words, &known);
+    words = parse_options(words, &known);
     if (!words)
         return EXIT_USAGE;
-    if (*words || (storage && !bench.file))
-        return fail(EXIT_USAGE, "usage", "bench-storage needs --file, and no further arguments");
+    if (*words)
+        return fail(EXIT_USAGE, "usage", "'%s' is no option of this command", *words);
+    if (storage && !bench.file)
+        return fail(EXIT_USAGE, "usage", "bench-storage needs --file");
     bench.threads = (int)threads;
     bench.bytes = (int64_t)bytes;
     return storage ? command_bench_storage(&bench) : command_bench_memory(&bench);
 }
 
-int command_exec(char **argv)
+/* Becomes the program, behind an emulator where it needs one. */
+static int become(char **argv)
 {
     char path[PATH_MAX];
     if (find_program(argv[0], getenv("PATH"), path, sizeof path))
@@ -277,12 +148,12 @@ int command_exec(char **argv)
 
 static int parse_exec(char **words)
 {
-    words = parse(words, &(struct options){ 0 });
+    words = parse_options(words, &(struct options){ 0 });
     if (!words)
         return EXIT_USAGE;
     if (!*words || !**words)
         return fail(EXIT_USAGE, "usage", "exec needs a program");
-    return command_exec(words);
+    return become(words);
 }
 
 int main(int argc, char **argv)

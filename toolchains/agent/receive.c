@@ -2,8 +2,9 @@
  * It is FILE while it comes and TARGET when it is whole.
  *
  * Prints {"schema":1,"port":N,"token":HEX,"chunks":N} when it listens, on loopback only, and goes
- * on detached. Where the storage is full its failure has "missing_bytes":N, null with a quota. It serves one connection and ends with it, or when nothing comes for --idle seconds;
- * file and journal stay for the next one. From the token to the end it locks the file.
+ * on detached. Where the storage is full its failure has "missing_bytes":N, null with a quota. It
+ * serves one connection and ends with it, or when nothing comes for --idle seconds; file and journal
+ * stay for the next one. From the token to the end it locks the file.
  *
  * The peer sends the token's 64 digits. Numbers are big-endian, digests 32 bytes.
  *   agent: 'G' u32 index, digest    this chunk is here and was read again just now; one for each
@@ -30,6 +31,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "failure.h"
 #include "json.h"
 #include "receive.h"
 #include "sha256.h"

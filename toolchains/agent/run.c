@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "failure.h"
 #include "json.h"
 #include "lease.h"
 #include "supervise.h"
@@ -242,5 +244,8 @@ int command_run(const struct run_options *options)
                     strerror(errno));
     if (!current_boot_id(supervisor.boot_id))
         return fail(EXIT_SYSTEM, "system", "this kernel has no boot id: %s", strerror(errno));
+    /* Until the supervisor's end, so that `agent stop` sees a job that is about to be started. Not
+     * exclusive: a directory's second job is refused by its files, with a better reason. */
+    flock(supervisor.dir, LOCK_SH);
     return detach();
 }

@@ -155,6 +155,8 @@ static void reap(struct supervisor *s)
         }
         add_usage(&s->usage, &one);
         if (pid == s->job.pid) {
+            if (!s->job.end_ns) /* it ended between the two questions */
+                s->job.end_ns = monotonic_ns();
             s->job.ended = true;
             s->job.wait_status = status;
         }

@@ -5,7 +5,7 @@
  *     finished  there is a status.json; it is the member "status"
  *     lost      the supervisor is gone and left no status.json
  *     rebooted  the board has restarted since
- *     absent    no job was started here
+ *     absent    no job was started here; `stop` waits while one is about to be
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,11 +15,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent.h"
+#include "failure.h"
 #include "json.h"
 #include "tree.h"
 #include "util.h"
@@ -34,7 +36,7 @@
 #define STARTED_BYTES (1 << 20)
 /* Of what the program said last on its standard error. */
 #define SAID_BYTES 240
-#define ORPHANS_AGAIN_NS (20 * NS_PER_MS)
+#define AGAIN_NS (20 * NS_PER_MS)
 
 enum state { RUNNING, FINISHED, LOST, REBOOTED, ABSENT };
 static const char *const state_names[] = { "running", "finished", "lost", "rebooted", "absent" };
@@ -215,7 +217,7 @@ int command_wait(const char *dir, int64_t ns)
 static int kill_orphans(const char *path, int64_t ns)
 {
     const int64_t until = monotonic_ns() + ns;
-    const struct timespec pause = { .tv_nsec = ORPHANS_AGAIN_NS };
+    const struct timespec pause = { .tv_nsec = AGAIN_NS };
     const pid_t session = view.job_known ? view.job : 0;
     const int killed = orphans_kill(session, path);
     for (int alive = killed; alive > 0 && monotonic_ns() < until;) {
@@ -225,13 +227,38 @@ static int kill_orphans(const char *path, int64_t ns)
     return killed;
 }
 
+/* Whether a supervisor is here: it holds a lock of the directory from its first moment on. */
+static bool is_supervised(const struct view *view)
+{
+    if (view->dir < 0)
+        return false;
+    if (flock(view->dir, LOCK_EX | LOCK_NB) != 0)
+        return errno == EWOULDBLOCK;
+    flock(view->dir, LOCK_UN);
+    return false;
+}
+
+/* As look(), and a job that is about to be started counts: whoever stops it wants it never to run. */
+static enum state look_for_start(struct view *view, int64_t ns)
+{
+    const int64_t until = monotonic_ns() + ns;
+    const struct timespec pause = { .tv_nsec = AGAIN_NS };
+    for (;;) {
+        const bool supervised = is_supervised(view); /* before the look: it may end meanwhile */
+        const enum state state = look(view);
+        if (state != ABSENT || !supervised || monotonic_ns() >= until)
+            return state;
+        nanosleep(&pause, NULL);
+    }
+}
+
 int command_stop(const char *dir, int64_t ns)
 {
     char path[PATH_MAX];
     int killed = -1, error = open_view(&view, dir);
     if (error)
         return error;
-    enum state state = look(&view);
+    enum state state = look_for_start(&view, ns);
     if (state == RUNNING) {
         kill(view.supervisor, SIGTERM);
         state = wait_until_over(&view, dir, ns);

@@ -1,0 +1,21 @@
+/* The options of a command line. */
+#ifndef LABCTL_OPTIONS_H
+#define LABCTL_OPTIONS_H
+
+#include <sched.h>
+#include <stdint.h>
+
+/* The options of one command. An option is known to a command when its pointer is set. */
+struct options {
+    const char **dir, **lease, **file, **target;
+    cpu_set_t *cpus;
+    int *nice;
+    int64_t *timeout_ns, *wait_ns, *idle_ns;
+    uint64_t *epoch, *sample_ms, *max_output_bytes, *chunk_bytes, *size, *executable, *threads, *bytes;
+    uint64_t *memlock;
+};
+
+/* What follows the options (and "--", if it is there), or NULL after having said what is wrong. */
+char **parse_options(char **words, const struct options *known);
+
+#endif
