@@ -1,7 +1,6 @@
 """The on-board agent against names, threads, sensors and limits that were made to confuse it."""
 
 import json
-import os
 import resource
 import sys
 from pathlib import Path
@@ -223,19 +222,3 @@ def test_a_board_without_dev_null_starts_nothing_and_says_so(tmp_path: Path) -> 
     said = json.loads(done.stdout)
     assert said["error"] == "system"
     assert "/dev/null" in said["message"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may shield a process")
-def test_a_job_is_never_shielded_from_the_out_of_memory_killer(job: Job) -> None:
-    """As a daemon's children are: a job that is too large would have the board killed instead."""
-    script = (
-        "echo -500 >/proc/self/oom_score_adj 2>/dev/null || exit 9;"
-        f" exec {job.agent} run --dir {job.directory} --timeout 30 --epoch 1"
-        " -- /bin/cat /proc/self/oom_score_adj"
-    )
-    done = process.run(["/bin/sh", "-c", script], timeout=30)
-    if done.exit_status == 9:
-        pytest.skip("this machine lets nobody shield a process")
-    assert done.exit_status == 0, done.tail()
-    assert job.finish()["exit_status"] == 0
-    assert job.read("stdout") == b"0\n"

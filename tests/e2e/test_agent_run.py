@@ -1,5 +1,6 @@
 """The on-board agent runs a job: streams, stamps, status, detachment."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -7,6 +8,7 @@ import random
 import statistics
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import agent_builds
@@ -57,6 +59,37 @@ def test_the_command_returns_at_once_and_holds_no_stream(job: Job) -> None:
     assert time.monotonic() - began < 2
     assert job.look()["state"] == "running"
     assert job.look("stop", 10)["state"] == "finished"
+
+
+def test_a_job_that_is_about_to_be_started_is_waited_for_and_stopped(job: Job) -> None:
+    """Who is interrupted while it starts a job wants nothing of it to be left."""
+    job.directory.mkdir()
+    directory = os.open(job.directory, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_SH)  # as the supervisor does first of all
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(job.look, "stop", 60)
+        assert soon(lambda: _others_with_open(job.directory))
+        started = job.start("/bin/sleep", "1000", timeout=2000)
+        os.close(directory)
+        assert stopped.result()["state"] == "finished"
+    assert not is_alive(started["job_pid"])
+    assert job.finish()["outcome"] == "stopped"
+
+
+def _others_with_open(path: Path) -> bool:
+    """Whether another process has that file open."""
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if str(os.getpid()) != link.parts[2] and link.readlink() == path:
+                return True
+        except OSError:
+            continue  # it has closed it, or ended
+    return False
+
+
+def test_where_no_job_is_nothing_is_waited_for(job: Job) -> None:
+    job.directory.mkdir()
+    assert job.look("stop", 1000)["state"] == "absent"
 
 
 def test_a_job_outlives_the_session_that_started_it(job: Job) -> None:

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,9 @@ def test_the_board_freezes_in_mid_run(lab: LabUnderTest) -> None:
 def test_the_board_restarts_in_mid_run(lab: LabUnderTest) -> None:
     running = in_mid_trial(lab, "--set", "infra_retries=0", "--set", "timeouts.reattach=1m")
     kill(lab)
+    for process_id in lab.board.marked():  # a restart ends what runs, finished or not
+        with suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
     port = lab.board.address.rpartition(":")[2]
     with virtual_board_process(lab.root / "board", "--target", "rk3568", "--port", port):
         blamed(running.finish(), 3, "infra", "the board restarted")

@@ -1,6 +1,7 @@
 """The main job on a virtual board that runs in another process, with real ARM64 programs."""
 
 import json
+import re
 
 import pytest
 from labs import RECIPE, LabUnderTest, said
@@ -76,9 +77,10 @@ def test_both_versions_of_llama_cpp_and_the_second_run_sends_nothing(
     assert "EMULATED" in first.text
     program = {"new": "llama-completion", "classic": "llama-cli"}[version]
     assert f"send {program}" in said(first)
-    (row,) = [line for line in first.text.splitlines() if line.startswith("tiny   ")]
+    row, phases = [line for line in first.text.splitlines() if line.startswith("tiny   ")]
     assert "2/2" in row
     assert "no result" not in row
+    assert re.fullmatch(r"tiny +.* m?s +.* m?s +.* m?s +.* m?s +.* MB .*", phases), phases
     second = lab.run(*words)
     assert second.exit_status == 0, said(second)
     assert "send" not in said(second)
