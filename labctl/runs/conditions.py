@@ -169,8 +169,9 @@ class BoardConditions:
                 "section cpus; grep -c '^cpu[0-9]' /proc/stat"
             )
         if wanted.min_free_memory is not None:
-            script.append("section memory; sed -n 's/^MemAvailable: *\\([0-9]*\\) kB/\\1/p'")
-            script[-1] += " /proc/meminfo"
+            script.append(
+                "section memory; sed -n 's/^MemAvailable: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo"
+            )
         lines = "\n".join([*script, ":"])
         told = sections(self._run(f"{{\n{lines}\n}} 2>/dev/null", "cannot look at the board"))
         if wanted.max_start_temperature is not None:

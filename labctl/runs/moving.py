@@ -11,6 +11,7 @@ from pathlib import Path
 from labctl.board.probes import latest_probe
 from labctl.errors import BoardError
 from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord
+from labctl.runs.clock import RunClock
 from labctl.runs.directory import RunDirectory
 from labctl.runs.journal import Journal
 from labctl.runs.plan import PlannedTrial
@@ -52,11 +53,13 @@ def leave_board(
     journal: Journal,
     trials: Sequence[PlannedTrial],
     done: Mapping[int, TrialRecord],
+    *,
     board: str,
+    clock: RunClock,
 ) -> dict[int, TrialRecord]:
     """What stays of the finished trials when a run moves to a board; the others are put aside.
 
-    Warm-ups are made again, too: they warmed the other board.
+    Warm-ups are made again, too: they warmed the other board. The time that all of it took is over.
     """
     first = next((trial.number for trial in trials if trial.number not in done), None)
     moved = BoardError(f"the run moved to board {board}, and compares on one board only")
@@ -69,6 +72,8 @@ def leave_board(
             continue
         if attempt.open:
             journal.cut(trial.number, attempt, moved)
+        if record is not None:
+            clock.remember(record)
         if record is not None or attempt.open:
             directory.set_aside(trial.number, trial.slug, attempt.number)
     return stay

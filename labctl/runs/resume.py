@@ -88,13 +88,6 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             _refuse(run, [f"the program {prepared.tool.name} is another one now"])
         # From here on nothing but host, link and board can stand in the way.
         trials = [PlannedTrial.of(record) for record in plan.trials]
-        done = _done(directory)
-        if request.board.name != (journal.board or run.board):
-            done = leave_board(directory, journal, trials, done, request.board.name)
-        journal.resumed(request.board.name)
-        observer.note(f"run directory: {directory.path}")
-        observer.note(f"{len(done)} of {len(trials)} trials were finished")
-        undone = next((trial for trial in trials if trial.number not in done), None)
         settled = {trial.variant.slug: trial.variant for trial in trials}
         foresight = foresee(
             prepared,
@@ -102,6 +95,16 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             run.facts,
             known_rates(request.lab_root, request.board.name, session.target),
         )
+        clock = RunClock(plan.max_seconds, plan.limits, foresight.of)
+        done = _done(directory)
+        if request.board.name != (journal.board or run.board):
+            done = leave_board(
+                directory, journal, trials, done, board=request.board.name, clock=clock
+            )
+        journal.resumed(request.board.name)
+        observer.note(f"run directory: {directory.path}")
+        observer.note(f"{len(done)} of {len(trials)} trials were finished")
+        undone = next((trial for trial in trials if trial.number not in done), None)
 
         def bench_under(lease: Lease) -> Bench:
             return stand.bench(run.id, lease, foresight, resumed=journal.resumptions)
@@ -113,7 +116,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             bench=bench,
             directory=directory,
             journal=journal,
-            clock=RunClock(plan.max_seconds, plan.limits, foresight.of),
+            clock=clock,
             observer=observer,
             renew=partial(stand.renewed, lab_name=request.lab_name, leased=journal.leased),
             take_anew=anew,
