@@ -210,7 +210,8 @@ def test_the_program_is_killed_from_outside(lab: LabUnderTest, signal: str, beca
 
 def test_the_kernel_kills_the_program_for_want_of_memory(lab: LabUnderTest) -> None:
     running = lab.start("run", lab.recipe(), *LONG)
-    running.waiting_for(lambda: lab.is_under_way(1))
+    # Only with its model in memory is it larger than all else on the board.
+    running.waiting_for(lambda: lab.has_written(1, "stdout"))
     Control(lab.board.directory).add(f.OomKill(on="now"))
     failure = fails(
         lab, running.finish(), "SIGKILL: by the kernel, because memory ran out", "smaller model"

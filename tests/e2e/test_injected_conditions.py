@@ -23,8 +23,16 @@ models: {{none: {{file: tools/tick}}}}
 repeats: 2
 max_time: 5m
 """
-#: Ten tokens a second, for as long that the telemetry has several samples of it.
-TICK = "#!/bin/sh\nn=0; while [ $n -lt 40 ]; do sleep 0.1; echo token $n; n=$((n + 1)); done\n"
+#: Ten tokens a second, for as long that the telemetry has several samples of it; from the second
+#: time on, two seconds of them are after what happens, whenever that is.
+TICK = """\
+#!/bin/sh
+tick() { n=0; while [ $n -lt $1 ]; do sleep 0.1; echo token; n=$((n + 1)); done; }
+tick 20
+if [ -e "$HOME/second" ]; then until [ -e "$HOME/happened" ]; do tick 1; done; fi
+touch "$HOME/second"
+tick 20
+"""
 
 
 @pytest.fixture
@@ -68,8 +76,10 @@ def test_what_happens_to_a_board_in_mid_run_is_told(
     detail: str,
 ) -> None:
     running = lab.start("run", lab.recipe(RECIPE, "ticking"), "--json")
-    running.waiting_for(lambda: lab.is_under_way(2))
+    # What is so from the first sample to the last is no change: only then may it happen.
+    running.waiting_for(lambda: lab.has_written(2, "telemetry"))
     happens(board)
+    (board.folder / "happened").touch()
     done = running.finish()
     assert done.exit_status == 0, said(done)
     document = json.loads(done.stdout)
@@ -88,7 +98,8 @@ def test_what_happens_to_a_board_in_mid_run_is_told(
     assert f"none: {check} failed in 1 of 2 trials; trial 2: {second[check]}" in shown
 
 
-def test_a_board_to_which_nothing_happens_is_steady(lab: LabUnderTest) -> None:
+def test_a_board_to_which_nothing_happens_is_steady(lab: LabUnderTest, board: BareBoard) -> None:
+    (board.folder / "happened").touch()
     done = lab.run("run", lab.recipe(RECIPE, "ticking"), "--json")
     assert done.exit_status == 0, said(done)
     for trial in json.loads(done.stdout)["trials"]:

@@ -55,6 +55,14 @@ class LabUnderTest:
         """Whether the job of a trial is on the board."""
         return bool(list(Path(self.board.workdir).glob(f"jobs/*-{number}/started.json")))
 
+    def has_written(self, number: int, name: str) -> bool:
+        """Whether a file of a trial's job on the board has something in it: ``stdout``, ...
+
+        The agent writes what it has every two seconds.
+        """
+        files = Path(self.board.workdir).glob(f"jobs/*-{number}/{name}")
+        return any(path.stat().st_size > 0 for path in files)
+
     def end(self) -> dict[str, Any]:
         """What the only run says of its end."""
         (path,) = self.root.glob("runs/*/end.json")
