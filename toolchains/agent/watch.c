@@ -205,6 +205,30 @@ static int open_view(struct view *view, const char *dir)
     return 0;
 }
 
+/* Whether a supervisor is here: it holds a lock of the directory from its first moment on. */
+static bool is_supervised(const struct view *view)
+{
+    if (view->dir < 0)
+        return false;
+    if (flock(view->dir, LOCK_EX | LOCK_NB) != 0)
+        return errno == EWOULDBLOCK;
+    flock(view->dir, LOCK_UN);
+    return false;
+}
+
+/* As look(), and a job that is about to be started counts: whoever stops it wants it never to run. */
+static enum state look_for_start(struct view *view, int64_t until)
+{
+    const struct timespec pause = { .tv_nsec = AGAIN_NS };
+    for (;;) {
+        const bool supervised = is_supervised(view); /* before the look: it may end meanwhile */
+        const enum state state = look(view);
+        if (state != ABSENT || !supervised || monotonic_ns() >= until)
+            return state;
+        nanosleep(&pause, NULL);
+    }
+}
+
 static struct view view;
 
 int command_wait(const char *dir, int64_t ns)
@@ -227,41 +251,17 @@ static int kill_orphans(const char *path, int64_t ns)
     return killed;
 }
 
-/* Whether a supervisor is here: it holds a lock of the directory from its first moment on. */
-static bool is_supervised(const struct view *view)
-{
-    if (view->dir < 0)
-        return false;
-    if (flock(view->dir, LOCK_EX | LOCK_NB) != 0)
-        return errno == EWOULDBLOCK;
-    flock(view->dir, LOCK_UN);
-    return false;
-}
-
-/* As look(), and a job that is about to be started counts: whoever stops it wants it never to run. */
-static enum state look_for_start(struct view *view, int64_t ns)
-{
-    const int64_t until = monotonic_ns() + ns;
-    const struct timespec pause = { .tv_nsec = AGAIN_NS };
-    for (;;) {
-        const bool supervised = is_supervised(view); /* before the look: it may end meanwhile */
-        const enum state state = look(view);
-        if (state != ABSENT || !supervised || monotonic_ns() >= until)
-            return state;
-        nanosleep(&pause, NULL);
-    }
-}
-
 int command_stop(const char *dir, int64_t ns)
 {
     char path[PATH_MAX];
     int killed = -1, error = open_view(&view, dir);
     if (error)
         return error;
-    enum state state = look_for_start(&view, ns);
+    const int64_t until = monotonic_ns() + ns; /* for both waits: whoever asks waits no longer */
+    enum state state = look_for_start(&view, until);
     if (state == RUNNING) {
         kill(view.supervisor, SIGTERM);
-        state = wait_until_over(&view, dir, ns);
+        state = wait_until_over(&view, dir, until - monotonic_ns());
     }
     if (state == LOST && realpath(dir, path))
         killed = kill_orphans(path, ns);
