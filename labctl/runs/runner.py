@@ -172,6 +172,9 @@ class Runner:
         """A board that is lost now is no trial's failure, nor the run's after its last trial."""
         try:
             leave_nothing(self.bench, attempt)
+        except KeyboardInterrupt:
+            leave_quiet(self.bench, attempt)
+            raise
         except InfraError as error:
             self._lost = error
             directory = self.bench.job_directory(attempt)

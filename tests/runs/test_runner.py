@@ -231,6 +231,13 @@ def test_an_interruption_while_files_are_fetched_leaves_the_board_quiet(setting:
     assert setting.agent.stopped == ["/w/jobs/r-1"]
 
 
+def test_an_interruption_while_a_trial_is_tidied_up_leaves_nothing_of_it(setting: Setting) -> None:
+    setting.agent.blips = {"remove": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        setting.run()
+    assert setting.agent.removed == ["/w/jobs/r-1"]
+
+
 @pytest.fixture
 def clock(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job takes 25 s; a run may take 60 s."""
