@@ -146,7 +146,7 @@ def test_the_git_host_cannot_be_reached(lab: LabUnderTest, own_cache: Path) -> N
 def test_a_run_is_interrupted(lab: LabUnderTest, number: signal.Signals) -> None:
     words = ("--set", "matrix.tokens=[8, 100000]", "--set", "parameters.tokens=")
     running = lab.start("run", lab.recipe(), *words, "--set", "context=131072").after_a_trial()
-    running.waiting_for(lambda: bool(lab.board.marked()))
+    running.waiting_for(lambda: lab.is_under_way(2))
     running.process.send_signal(number)
     done = running.finish()
     assert done.exit_status == 130, said(done)

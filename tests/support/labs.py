@@ -90,8 +90,16 @@ class RunningLabctl:
 
     def waiting_for(self, condition: Callable[[], bool]) -> None:
         """Wait for something that happens while the command runs."""
-        wait_until(lambda: condition() or self.ended, timeout=120, interval=0.02)
-        assert condition(), said(self.finish())
+        seen = False
+
+        def is_so() -> bool:
+            nonlocal seen
+            seen = seen or condition()
+            return seen or self.ended
+
+        if not wait_until(is_so, timeout=120, interval=0.02):
+            process.stop(self.process)
+        assert seen, said(self.finish())
 
     @property
     def ended(self) -> bool:
