@@ -738,3 +738,21 @@ def test_closing_wakes_everyone_who_waits() -> None:
         session.close()
     assert [type(error) for error in caught] == [DeviceLost]
     assert "was closed" in caught[0].message
+
+
+def test_closing_does_not_wait_for_ever_for_a_lock_that_nobody_releases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C may strike a thread between the moment that it has a lock and the next."""
+    monkeypatch.setattr(session_module, "_CLOSE_SECONDS", 0.05)
+
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        assert peer.ended()
+
+    with scripted_board(board) as port:
+        session = connect(port)
+        session._sending.acquire()
+        session.close()
+        session._sending.release()
+        session.close()

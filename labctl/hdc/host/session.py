@@ -33,6 +33,7 @@ HEARTBEAT_SECONDS = 5.0
 #: How long a channel with a full queue may hold back all others while they wait.
 STALL_SECONDS = 10.0
 _STALL_LOOK_SECONDS = 0.5
+_CLOSE_SECONDS = 5.0
 
 
 _NO_WAITING = Consent()
@@ -209,9 +210,14 @@ class Session:
     def close(self) -> None:
         """End the session, its connection and its thread. Idempotent."""
         self._fail(DeviceLost(f"the link to {self.label} was closed"))
-        self._reader.join()
-        with self._sending:  # nobody polls a descriptor that may soon be another file's
-            self._socket.close()
+        # Both come at once, unless Ctrl-C struck a thread while it took a lock: it was never
+        # released then, and nobody may wait for that for ever.
+        self._reader.join(_CLOSE_SECONDS)
+        if self._sending.acquire(timeout=_CLOSE_SECONDS):
+            try:  # nobody polls a descriptor that may soon be another file's
+                self._socket.close()
+            finally:
+                self._sending.release()
 
     def _write_whole(self, views: list[memoryview], timeout: float) -> None:
         try:
