@@ -209,7 +209,7 @@ def test_a_second_deploy_of_8_gb(bench: Bench, tmp_path: Path) -> None:
 
 def test_compression() -> None:
     """Why models are not compressed on the way: LZ4 of each chunk, as the link would carry it."""
-    models = sorted((cache_dir() / "models").glob("*/*.gguf"))
+    models = sorted((cache_dir() / "models").glob("*/*.*.gguf"))  # NAME.QUANTIZATION.gguf
     samples = {path.suffixes[-2][1:]: path.read_bytes() for path in models}
     if "Q8_0" not in samples:
         pytest.skip("no model in the cache: run the tests first")
