@@ -7,7 +7,7 @@ from labctl.board.facts import probe
 from labctl.board.job import JobProgress, JobSpec, JobState, Started
 from labctl.board.lease import ALIVE_SECONDS, BoardLease, Lease, Standing
 from labctl.board.prune import Holder, Inventory, Kept, PrunePolicy, Pruner, choose, find
-from labctl.board.running import Running, running_jobs
+from labctl.board.running import running_jobs
 from labctl.board.store import BoardStore, StoredObject
 from labctl.board.survey import Survey, survey
 
@@ -28,7 +28,6 @@ __all__ = [
     "Lease",
     "PrunePolicy",
     "Pruner",
-    "Running",
     "Standing",
     "Started",
     "StoredObject",

@@ -1,7 +1,7 @@
 """From a recipe and a board to records that stay."""
 
 from labctl.runs.conduct import RunRequest, conduct
-from labctl.runs.deploying import Offer, wanted_objects
+from labctl.runs.deploying import Offer
 from labctl.runs.fit import Fit
 from labctl.runs.fleet import Fleet, FleetView, Visit, at_once
 from labctl.runs.live import TrialProgress
@@ -11,17 +11,14 @@ from labctl.runs.prepare import Prepared, prepare, read_recipe
 from labctl.runs.resume import ResumeRequest, resume
 from labctl.runs.runner import Outcome
 from labctl.runs.session import (
-    BoardMeeting,
     BoardSession,
     bring_agent,
-    hold_board,
     meet_board,
     pruner_of,
 )
 from labctl.runs.spares import conduct_with_spares
 
 __all__ = [
-    "BoardMeeting",
     "BoardSession",
     "Fit",
     "Fleet",
@@ -39,11 +36,9 @@ __all__ = [
     "bring_agent",
     "conduct",
     "conduct_with_spares",
-    "hold_board",
     "meet_board",
     "prepare",
     "pruner_of",
     "read_recipe",
     "resume",
-    "wanted_objects",
 ]
