@@ -205,6 +205,28 @@ def test_a_close_stops_the_shell_and_not_its_children(host: RawPeer, tmp_path: P
     assert done.exists()
 
 
+@pytest.mark.parametrize("counter", [b"\x00", b"\x01"])
+def test_a_close_on_channel_0_ends_every_task_of_the_session(
+    host: RawPeer, tmp_path: Path, counter: bytes
+) -> None:
+    """As hdcd does, whose tasks then close their channels without another word."""
+    for number in (3, 4):
+        command = f"trap 'touch ended-{number}; exit' TERM; echo up; read never; echo never"
+        host.send(number, Command.UNITY_EXECUTE, command.encode())
+        assert host.receive() == (number, Command.ECHO_RAW, b"up\n")
+    host.send(5, Command.WAKEUP_SLAVETASK)
+    host.send(0, CLOSE, counter)
+    assert {host.receive() for _ in range(2)} == {(3, CLOSE, b"\x01"), (4, CLOSE, b"\x01")}
+    if counter == b"\x01":
+        assert host.receive() == (0, CLOSE, b"\x00")
+    # The session goes on; what was woken before is forgotten.
+    host.send(5, Command.FILE_CHECK, TransferConfig(path=str(tmp_path / "x")).encode())
+    waiting = b"until [ -e ended-3 ] && [ -e ended-4 ]; do sleep 0.01; done; echo both"
+    host.send(6, Command.UNITY_EXECUTE, waiting)
+    assert host.until_close(6)[0] == (Command.ECHO_RAW, b"both\n")
+    assert not (tmp_path / "x").exists()
+
+
 def test_small_chunks_for_a_host_without_large_buffers(host: RawPeer, tmp_path: Path) -> None:
     content = os.urandom(SMALL_CHUNK_BYTES + 10)
     (tmp_path / "f").write_bytes(content)

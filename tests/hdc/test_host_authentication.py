@@ -140,8 +140,9 @@ def test_the_recorded_refusal_is_told_with_what_to_do(key: HostKey) -> None:
     assert "press Allow" in (refused.value.hint or "")
     assert "E000003" in (refused.value.details or "")
     assert key.fingerprint in waited[0]
-    # What stood before the refusal, a close and words, was answered as the reference answers it.
-    assert closes == [(0, Command.CHANNEL_CLOSE, b"\0")] * 2
+    # The official host answers the close and the words before the refusal, each with a close on
+    # channel 0. labctl does not: to hdcd such a close ends every task of the session.
+    assert closes == []
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,6 @@ def test_someone_allows_this_host_while_we_wait(key: HostKey) -> None:
         ask_for_key(peer)
         answer(peer, "[E000002]:The device unauthorized.")
         peer.send(0, Command.CHANNEL_CLOSE, b"\x01")
-        assert peer.receive() == (0, Command.CHANNEL_CLOSE, b"\x00")
         assert pressed.wait(5)
         assert verify(key.public_pem, TOKEN, ask_for_signature(peer).buf, Scheme.PSS)
         answer(peer)

@@ -244,6 +244,10 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
 
     def _close(self, channel: int, counter: int) -> None:
+        if channel == 0:  # not a task: hdcd ends all of the session, and closes their channels
+            self._woken.clear()
+            for number in list(self._tasks):
+                self.finish(number)
         self._woken.discard(channel)
         if task := self._tasks.pop(channel, None):
             task.stop()

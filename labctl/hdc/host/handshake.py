@@ -216,7 +216,7 @@ class Handshake:
             for packet in self._decoder.packets():
                 if packet.command == Command.HANDSHAKE:
                     return SessionHandShake.decode(packet.data)
-                self._settle(packet.command, bytes(packet.data[:1]))
+                # What else a board says on channel 0 gets no answer, see Session._dispatch.
             try:
                 self._socket.settimeout(self._left())
                 count = self._socket.recv_into(self._decoder.room())
@@ -229,13 +229,6 @@ class Handshake:
             if count == 0:
                 raise DeviceLost(f"{self._label} closed the connection during the handshake")
             self._decoder.received(count)
-
-    def _settle(self, command: int, data: bytes) -> None:
-        """Answer what stands between handshake packets as the reference does."""
-        counter = data[0] if data else 0
-        if command == Command.ECHO or (command == Command.CHANNEL_CLOSE and counter):
-            less = 0 if command == Command.ECHO else counter - 1
-            self._send_raw(encode_packet(0, Command.CHANNEL_CLOSE, bytes([less])))
 
     def _left(self) -> float:
         """Seconds until the deadline, which holds also against a peer that never stops to talk."""

@@ -286,7 +286,11 @@ class Session:
                 channel = self._channels.get(number)
             if channel is not None:
                 self._deliver(channel, command, bytes(data))
-            elif command == Command.CHANNEL_CLOSE and data and data[0]:
+            elif number and command == Command.CHANNEL_CLOSE and data and data[0]:
+                # Never on channel 0. A board ends the handshake with CHANNEL_CLOSE 1 there, and the
+                # official host answers 0. But to hdcd any CHANNEL_CLOSE on channel 0 ends every
+                # task of the session: an answer from this thread that comes after the first
+                # command ends it without a word. hdcd does not wait for one.
                 self._try_send(number, Command.CHANNEL_CLOSE, bytes([data[0] - 1]))
 
     def _deliver(self, channel: Channel, command: int, data: bytes) -> None:
