@@ -3,7 +3,7 @@
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -265,3 +265,27 @@ def test_connections_without_end_are_refused(host: RawPeer) -> None:
         answers = [host.receive()[1] for _ in range(600)]
     assert answers.count(Command.FORWARD_ACTIVE_MASTER) == 512
     assert answers.count(Command.FORWARD_FREE_CONTEXT) == 88
+
+
+def test_connections_that_meet_the_start_of_a_reverse_rule_are_held(host: RawPeer) -> None:
+    port = free_port()
+    host.send(RULE, Command.FORWARD_INIT, f"tcp:{port} tcp:7".encode())
+    assert host.receive() == (RULE, Command.WAKEUP_SLAVETASK, b"")
+    _, command, check = host.receive()
+    assert command == Command.FORWARD_CHECK
+    with ExitStack() as stack:
+        users = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            for _ in range(64)
+        ]
+        assert host.is_silent(0.1)
+        host.send(RULE, Command.FORWARD_CHECK_RESULT, check[:4] + b"\0")
+        assert [host.receive()[1] for _ in range(2)] == [Command.ECHO, Command.FORWARD_SUCCESS]
+        said = set()
+        for _ in users:
+            _, command, data = host.receive()
+            assert (command, data[4:]) == (Command.FORWARD_ACTIVE_SLAVE, bytes(8) + b"tcp:7\0")
+            host.send(RULE, Command.FORWARD_ACTIVE_MASTER, data[:4])
+            host.send(RULE, Command.FORWARD_DATA, data[:4] * 2)
+            said.add(data[:4])
+        assert {user.recv(8, socket.MSG_WAITALL)[:4] for user in users} == said

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 from raw_hdc import RawPeer, scripted_board
 
-from labctl.errors import BoardError, CommandTimeout, ConfigError, HostError, LabctlError
+from labctl.errors import (
+    BoardError,
+    CommandTimeout,
+    ConfigError,
+    DeviceLost,
+    HostError,
+    LabctlError,
+)
 from labctl.hdc import Session
 from labctl.hdc.host import forwarded, relay
 from labctl.hdc.host.nodes import Listener, check_node, dial_node
@@ -418,14 +425,21 @@ def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def echo_here() -> Iterator[str]:
-    """A service of this host that echoes one connection after another; its node."""
+    """A service of this host that echoes; its node."""
     with closing(Listener("tcp:0")) as listener:
 
+        def answer(sock: socket.socket) -> None:
+            with sock, suppress(ConnectionResetError):  # the rule may go first
+                while data := sock.recv(1 << 16):
+                    sock.sendall(data)
+
         def serve() -> None:
+            answering: list[threading.Thread] = []
             while (sock := listener.accept()) is not None:
-                with sock, suppress(ConnectionResetError):  # the rule may go first
-                    while data := sock.recv(1 << 16):
-                        sock.sendall(data)
+                answering.append(threading.Thread(target=answer, args=(sock,)))
+                answering[-1].start()
+            for one in answering:
+                one.join()
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -472,6 +486,94 @@ def test_a_port_of_this_host_answers_on_the_board() -> None:
     ):
         assert rule.port == 9000
         assert done.wait(5)
+
+
+@pytest.mark.parametrize("when", [Command.WAKEUP_SLAVETASK, Command.FORWARD_CHECK, Command.ECHO])
+def test_connections_that_meet_the_start_are_held_and_carried(when: Command) -> None:
+    """The board accepts as soon as it listens, and says so whenever that is."""
+    contexts = [b"%04d" % number for number in range(64)]
+    answered: dict[bytes, bytes] = {}
+    done = threading.Event()
+
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        channel = peer.receive()[0]
+
+        def say(command: Command, data: bytes = b"") -> None:
+            peer.send(channel, command, data)
+            if command == when:
+                for context in contexts:
+                    peer.send(channel, SLAVE, context + bytes(8) + b"tcp:1\0")
+
+        say(Command.WAKEUP_SLAVETASK)
+        say(Command.FORWARD_CHECK, b"rule" + bytes(8) + b"tcp:1\0")
+        assert peer.receive() == (channel, Command.FORWARD_CHECK_RESULT, b"rule\0")
+        say(Command.ECHO, b"\x02Forwardport result:OK")
+        assert peer.is_silent(0.2)  # held: the rule does not stand yet
+        say(Command.FORWARD_SUCCESS, b"0|tcp:9000 tcp:1\0")
+        while len(answered) < len(contexts):
+            _, command, data = peer.receive()
+            if command == MASTER:
+                peer.send(channel, DATA, data[:4] + b"I am " + data[:4])
+            else:
+                assert command == DATA
+                answered[data[:4]] = answered.get(data[:4], b"") + data[4:]
+        done.set()
+        peer.ended()
+
+    with (
+        echo_here() as node,
+        scripted_board(board) as port,
+        connect(port) as session,
+        session.reverse("tcp:9000", node, timeout=5),
+    ):
+        assert done.wait(10)
+    assert answered == {context: b"I am " + context for context in contexts}
+
+
+def test_a_rule_that_a_connection_met_too_early_is_made_again() -> None:
+    """So hdcd does, by its source: it drops the connection, and ends the rule without a word."""
+    asked: list[int] = []
+
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        while len(asked) < 3:
+            channel, command, _ = peer.receive()
+            if command == Command.FORWARD_INIT:
+                asked.append(channel)
+                peer.send(channel, Command.WAKEUP_SLAVETASK)
+                peer.send(channel, Command.FORWARD_CHECK, b"rule" + bytes(8) + b"tcp:1\0")
+                if len(asked) < 3:
+                    peer.send(channel, CLOSE, b"\1")
+        assert peer.receive()[1] == Command.FORWARD_CHECK_RESULT
+        peer.send(asked[-1], Command.FORWARD_SUCCESS, b"0|tcp:9000 tcp:1\0")
+        peer.ended()
+
+    with (
+        scripted_board(board) as port,
+        connect(port) as session,
+        session.reverse("tcp:9000", "tcp:1", timeout=5),
+    ):
+        assert len(set(asked)) == 3
+
+
+def test_a_rule_that_is_always_ended_is_an_error_in_time() -> None:
+    def board(peer: RawPeer) -> None:
+        peer.accept_hands()
+        while True:
+            channel, command, _ = peer.receive()
+            if command == Command.FORWARD_INIT:
+                peer.send(channel, CLOSE, b"\1")
+
+    began = time.monotonic()
+    with (
+        scripted_board(board) as port,
+        connect(port) as session,
+        pytest.raises(DeviceLost, match="ended the forwarding of tcp:9000"),
+        session.reverse("tcp:9000", "tcp:1", timeout=0.5),
+    ):
+        pass
+    assert time.monotonic() - began < 3
 
 
 def test_nobody_answers_on_this_host() -> None:

@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,15 @@ from pathlib import Path
 import pytest
 from hdc_server import Board, StandInServer, stand_in_server
 
-from labctl.errors import BoardError, ConfigError, DeviceLost, HostError, LinkRefused, ProtocolError
+from labctl.errors import (
+    BoardError,
+    CommandTimeout,
+    ConfigError,
+    DeviceLost,
+    HostError,
+    LinkRefused,
+    ProtocolError,
+)
 from labctl.hdc import (
     FileOptions,
     HdcServer,
@@ -27,6 +36,7 @@ from labctl.hdc import (
     shell,
 )
 from labctl.hdc.server.server import Rule
+from labctl.retry import wait_until
 from labctl.virtual import VirtualBoard, serving
 
 KEY = "7001005458323933328a01ce1"
@@ -81,6 +91,11 @@ def ask(port: int, words: bytes) -> bytes:
         return answer
 
 
+def can_connect(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
@@ -109,6 +124,44 @@ def test_a_port_for_the_board(link: ServerSession, server: StandInServer, upper:
         assert ask(port, b"over here") == b"OVER HERE"
         assert HdcServer("127.0.0.1", server.port).rules(timeout=5)[0].is_reverse
     assert server.boards[KEY].rules == {}
+
+
+def test_a_client_that_leaves_early_takes_a_reverse_rule_with_it(
+    link: ServerSession, server: StandInServer, upper: int
+) -> None:
+    """What the stand-in has from the official server; a forward rule survives."""
+    hdc, port = HdcServer("127.0.0.1", server.port), free_port()
+    frames, _ = hdc.open(KEY, f"rport tcp:{port} tcp:{upper}".encode(), label="x", timeout=5)
+    assert frames.read(5) == b"Forwardport result:OK\r\n"
+    frames.close()
+    there = free_port()
+    frames, _ = hdc.open(KEY, f"fport tcp:{there} tcp:{upper}".encode(), label="x", timeout=5)
+    assert frames.read(5) == b"Forwardport result:OK\r\n"
+    frames.close()
+    assert wait_until(
+        lambda: not server.boards[KEY].agreeing and not can_connect(port), timeout=5, interval=0.02
+    )
+    assert hdc.rules(timeout=5) == [Rule(KEY, f"tcp:{there}", f"tcp:{upper}", is_reverse=False)]
+    assert ask(there, b"stands") == b"STANDS"
+
+
+@pytest.mark.parametrize("reverse", [True, False])
+def test_a_server_that_does_not_confirm_a_rule(
+    link: ServerSession, server: StandInServer, upper: int, reverse: bool
+) -> None:
+    server.keeps_open = True
+    start, port = link.reverse if reverse else link.forward, free_port()
+    began = time.monotonic()
+    with (
+        pytest.raises(CommandTimeout, match="did not confirm"),
+        start(f"tcp:{port}", f"tcp:{upper}", timeout=0.5),
+    ):
+        pass
+    assert 0.4 < time.monotonic() - began < 5
+    board = server.boards[KEY]
+    assert wait_until(
+        lambda: not (board.rules or board.agreeing or can_connect(port)), timeout=5, interval=0.02
+    )
 
 
 def test_a_port_that_is_taken(link: ServerSession, server: StandInServer) -> None:

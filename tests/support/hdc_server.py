@@ -5,17 +5,19 @@ lost board is an end like any other, boards on TCP stay Offline until somebody s
 """
 
 import ipaddress
+import random
 import socket
 import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from labctl.errors import BoardError, ConfigError, HostError, LabctlError, LinkError
 from labctl.hdc import Session
 from labctl.hdc.host.channel import Channel
+from labctl.hdc.host.nodes import Listener
 from labctl.hdc.wire import Command
 
 BANNER = b"OHOS HDC\0\0\0H"
@@ -51,6 +53,8 @@ class Board:
     #: Somebody has allowed the server's key since it was refused.
     is_allowed: bool = False
     rules: dict[tuple[str, str, str], ExitStack] = field(default_factory=dict)
+    #: Reverse rules that do not stand yet: they go with the client that asked for them.
+    agreeing: dict[tuple[str, str, str], ExitStack] = field(default_factory=dict)
     connecting: threading.Lock = field(default_factory=threading.Lock)
 
     def listed(self) -> str:
@@ -75,9 +79,10 @@ class Board:
         self.is_dead = False
         if self.session is not None:
             self.session.close()
-        for key in list(self.rules):
-            with suppress(LabctlError):
-                self.rules.pop(key).close()
+        for rules in (self.rules, self.agreeing):
+            for key in list(rules):
+                with suppress(LabctlError):
+                    rules.pop(key).close()
 
 
 @dataclass
@@ -87,6 +92,8 @@ class StandInServer:
     #: Where the boards of all keys are, when not where their keys say.
     dial: str | None = None
     port: int = 0
+    #: It says that a forwarding is made, and never ends the conversation by itself.
+    keeps_open: bool = False
     #: Each command that came, with the key it came with.
     commands: list[tuple[str, str]] = field(default_factory=list)
     hellos: list[bytes] = field(default_factory=list)
@@ -232,12 +239,28 @@ class StandInServer:
         elif board.is_dead:
             client.recv(1)  # nothing ever comes
         elif command.startswith(("fport ", "rport ")):
-            write(client, forward(board, *command.split()))
+            self._forward(client, board, *command.split())
         else:
             assert board.session is not None
             time.sleep(board.delay)
             with suppress(LabctlError), board.session.channel(timeout=60) as channel:
                 self._relay(client, channel, command, raw)
+
+    def _forward(self, client: socket.socket, board: Board, kind: str, *nodes: str) -> None:
+        """Say at once that the rule is made, and end the conversation when the board has agreed.
+
+        A client that does not wait for that takes a reverse rule with it; a forward rule stands.
+        But it is listened for before it stands, and who connects then ends it without a word.
+        """
+        if kind == "fport" and is_met(nodes[0]):
+            return
+        write(client, forward(board, kind, *nodes))
+        left = has_left(client, None if self.keeps_open else random.uniform(0.045, 0.2))
+        rule = board.agreeing.pop((*nodes, "Reverse"), None)  # type: ignore[call-overload]
+        if rule is not None and left:
+            rule.close()
+        elif rule is not None:
+            board.rules[(nodes[0], nodes[1], "Reverse")] = rule
 
     def _relay(self, client: socket.socket, channel: Channel, command: str, raw: bytes) -> None:
         is_file = command.startswith("file ")
@@ -307,7 +330,10 @@ def is_ipv4(host: str) -> bool:
 
 
 def forward(board: Board, kind: str, *nodes: str) -> bytes:
-    """What a server says to `fport` and `rport`; the rule stays with the board."""
+    """What a server says to `fport` and `rport`; the rule stays with the board.
+
+    A reverse rule does not stand yet.
+    """
     if len(nodes) != 2:
         return b"[Fail]Incorrect forward command\n"
     assert board.session is not None
@@ -322,8 +348,33 @@ def forward(board: Board, kind: str, *nodes: str) -> bytes:
         return f"[Fail]{error.message.partition(': ')[2]}\r\n".encode()
     except ConfigError:
         return b"[Fail]Forward parament failed\r\n"
-    board.rules[(listen, connect, "Forward" if kind == "fport" else "Reverse")] = rule
+    if kind == "fport":
+        board.rules[(listen, connect, "Forward")] = rule
+    else:
+        board.agreeing[(listen, connect, "Reverse")] = rule
     return b"Forwardport result:OK\r\n"
+
+
+def is_met(node: str) -> bool:
+    """Whether somebody connects to a port within the moment in which a rule is made."""
+    try:
+        with closing(Listener(node)) as listener, listener.detached() as listening:
+            listening.settimeout(0.05)
+            listening.accept()[0].close()
+            return True
+    except (HostError, ConfigError, TimeoutError):
+        return False
+
+
+def has_left(client: socket.socket, within: float | None) -> bool:
+    """Whether a client ends its connection within some seconds; None: wait for that."""
+    client.settimeout(within)
+    try:
+        return not client.recv(1)
+    except TimeoutError:
+        return False
+    finally:
+        client.settimeout(None)
 
 
 def read(sock: socket.socket) -> bytes:

@@ -103,6 +103,7 @@ class ReverseTask(_RuleTask):
         self._server: asyncio.Server | None = None
         self._listening: asyncio.Task[None] | None = None
         self._agreed = False
+        self._held: list[bytes] = []
 
     def start(self) -> None:
         """Listen, and ask the host whether it could connect."""
@@ -137,13 +138,18 @@ class ReverseTask(_RuleTask):
             self._echo(EchoLevel.OK, "Forwardport result:OK")
             done = f"0|{self._request}\0".encode(errors="surrogateescape")
             self.send(Command.FORWARD_SUCCESS, done)
+            for early in self._held:
+                self.send(Command.FORWARD_ACTIVE_SLAVE, early, self._target)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = secrets.token_bytes(_NUMBER_BYTES)
         # A connection may have been under way when the rule ended.
-        connection = self._add(number) if self._agreed and self._server is not None else None
+        connection = self._add(number) if self._server is not None else None
         if connection is None:
             writer.transport.abort()
             return
         connection.accepted((reader, writer))
-        self.send(Command.FORWARD_ACTIVE_SLAVE, number, self._target)
+        if self._agreed:
+            self.send(Command.FORWARD_ACTIVE_SLAVE, number, self._target)
+        else:  # hdcd ends the rule here, by its source; held, nobody depends on that moment
+            self._held.append(number)

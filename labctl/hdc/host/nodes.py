@@ -74,6 +74,10 @@ class Listener:
         except OSError:
             return None
 
+    def detached(self) -> socket.socket:
+        """Another descriptor of what listens, for whoever accepts by other means; close it."""
+        return self._socket.dup()
+
     def stop(self) -> None:
         """Take no more connections, and wake who waits for one. Idempotent."""
         with suppress(OSError):  # it never listened, or is stopped already

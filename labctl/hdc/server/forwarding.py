@@ -5,19 +5,22 @@ The server itself listens (or connects, in a reverse rule), on the host that it 
 
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 
 from labctl.errors import (
     BoardError,
+    CommandTimeout,
     ConfigError,
     HostError,
     LabctlError,
     LinkError,
     ProtocolError,
 )
+from labctl.hdc.host.forwarding import RuleEnded, until_it_stands
 from labctl.hdc.host.link import Forwarding
-from labctl.hdc.host.nodes import check_local_node, port_of
+from labctl.hdc.host.nodes import Listener, check_local_node, port_of
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.server.channel import ServerChannel
 from labctl.hdc.server.server import HdcServer, Rule
@@ -30,6 +33,7 @@ _MADE = "Forwardport result:OK"
 #: A server drops a rule's listener a moment (45 ms) after it has said so.
 _ENDING_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.05
+_MAX_WORDS_BYTES = 4096
 
 #: Sends a text to the server on the board's behalf; the channel has what it answers.
 Say = Callable[[str], AbstractContextManager[ServerChannel]]
@@ -41,24 +45,32 @@ _log = logging.getLogger("labctl.hdc")
 def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> Iterator[Forwarding]:
     """While inside, the server keeps the rule ``wanted``.
 
-    A forward rule for ``tcp:0`` gets a port that is free on this host. ``timeout`` (s) bounds each
-    question. Raises ConfigError (no such node; a server on another host), HostError (the port is
-    taken), BoardError, LinkError.
+    Connections that meet its start are held until it stands. A forward rule is the server's at a
+    port that is free on this host; labctl listens where ``wanted`` says, except for ``tcp:0``: such
+    a port nobody knows before. ``timeout`` (s) bounds the start and each question. Raises
+    ConfigError (no such node; a server on another host), HostError (the port is taken), BoardError,
+    LinkError.
     """
     _check(server, wanted, timeout)
-    if wanted.listen != _SYSTEM_CHOOSES:
-        rule = _make(server, say, wanted, timeout)
-    else:
-        rule = retry_infra(
-            lambda: _make(server, say, _with_free_port(wanted), timeout),
-            on=(HostError,),  # the port that was free a moment ago is not any more
-            timeout=timeout,
-            interval=_INTERVAL_SECONDS,
-        )
-    try:
-        yield Forwarding(rule.listen, rule.connect)
-    finally:
-        _end(server, rule, timeout)
+    with ExitStack() as stack:
+        listener: Listener | None = None
+        if not wanted.is_reverse and wanted.listen != _SYSTEM_CHOOSES:
+            listener = stack.enter_context(closing(Listener(wanted.listen)))
+        if wanted.is_reverse:
+            rule = until_it_stands(lambda: _make(server, say, wanted, timeout), timeout)
+        else:
+            rule = retry_infra(
+                lambda: _make(server, say, _at_free_port(wanted), timeout),
+                on=(HostError,),  # the port that was free a moment ago is not any more
+                timeout=timeout,
+                interval=_INTERVAL_SECONDS,
+            )
+        stack.callback(_end, server, rule, timeout)
+        if listener is not None:
+            from labctl.hdc.server.holding import carried  # asyncio is slow to load
+
+            stack.enter_context(carried(listener, Forwarding(rule.listen, rule.connect).port))
+        yield Forwarding(rule.listen if listener is None else listener.node, rule.connect)
 
 
 def _check(server: HdcServer, wanted: Rule, timeout: float) -> None:
@@ -81,7 +93,7 @@ def _elsewhere(server: HdcServer) -> ConfigError:
     )
 
 
-def _with_free_port(wanted: Rule) -> Rule:
+def _at_free_port(wanted: Rule) -> Rule:
     with socket.create_server((_LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
     return Rule(wanted.key, f"tcp:{port}", wanted.connect, wanted.is_reverse)
@@ -95,20 +107,46 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
                 f"{server.label} forwards {rule.listen} to {rule.connect} already, for {known.key}",
                 hint=f"take another port, or end it: `hdc fport rm {rule.listen} {rule.connect}`",
             )
-    with say(f"{'rport' if rule.is_reverse else 'fport'} {rule.listen} {rule.connect}") as channel:
-        command, data = channel.receive()
-    words = data[1:].decode(errors="replace")
-    if command == Command.ECHO and data[0] == EchoLevel.FAIL:
-        raise _refusal(rule, words)
-    if words != _MADE:
-        raise ProtocolError(f"{server.label} answers to a forwarding: {words[:80]!r}")
-
+    kind = "rport" if rule.is_reverse else "fport"
     try:
-        _verify(server, rule, timeout)
+        with say(f"{kind} {rule.listen} {rule.connect}") as channel:
+            answer = _whole_answer(server, channel, timeout)
+        if answer == (EchoLevel.OK, _MADE):
+            _verify(server, rule, timeout)
+            return rule
     except BaseException:
         _end(server, rule, timeout)
         raise
-    return rule
+    level, words = answer
+    if level == EchoLevel.FAIL:
+        raise _refusal(rule, words)
+    if not words:  # so an official board ends a reverse rule that a connection met too early
+        raise RuleEnded(f"{server.label} ended the forwarding of {rule.listen} without a word")
+    raise ProtocolError(f"{server.label} answers to a forwarding: {words[:80]!r}")
+
+
+def _whole_answer(server: HdcServer, channel: ServerChannel, timeout: float) -> tuple[int, str]:
+    """What the server says until it ends the conversation; a refusal ends it at once.
+
+    A server says at once that a rule is made, and ends the conversation 45 to 200 ms later, when
+    the board has agreed. Whoever leaves before takes a reverse rule with him.
+    """
+    deadline = time.monotonic() + timeout
+    level, said = int(EchoLevel.OK), b""
+    while True:
+        try:
+            command, data = channel.receive(deadline - time.monotonic())
+        except CommandTimeout as error:
+            raise CommandTimeout(
+                f"{server.label} did not confirm a forwarding within {timeout:g} s",
+                hint="the board may be frozen or overloaded",
+                details=said.decode(errors="replace") or None,
+            ) from error
+        if command == Command.CHANNEL_CLOSE:
+            return level, said.decode(errors="replace")
+        level, said = data[0], said + data[1:]
+        if level == EchoLevel.FAIL or len(said) > _MAX_WORDS_BYTES:
+            return level, said.decode(errors="replace")
 
 
 def _verify(server: HdcServer, rule: Rule, timeout: float) -> None:

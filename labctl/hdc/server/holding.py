@@ -1,0 +1,105 @@
+"""A port of this host that holds connections until an hdc server carries them.
+
+A server takes connections at a rule's port before the rule stands, and then ends the connection and
+the rule with it (``ListenCallback`` in its public source). So a port that others may know already
+is never the server's own: labctl listens there, and carries what comes to the server's port.
+"""
+
+import asyncio
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from labctl.hdc.host.nodes import Listener
+
+#: Connections at once; further ones are reset.
+MAX_CONNECTIONS = 512
+#: Connections that wait until they are carried.
+BACKLOG = 128
+_LOOPBACK = "127.0.0.1"
+_PIECE_BYTES = 1 << 16
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+_log = logging.getLogger("labctl.hdc")
+
+
+@contextmanager
+def carried(listener: Listener, port: int) -> Iterator[None]:
+    """While inside, connections to ``listener`` go to ``port`` of loopback on this host.
+
+    Those that came before wait in the listener's backlog.
+    """
+    loop = asyncio.new_event_loop()
+    carrier = _Carrier(port)
+    thread = threading.Thread(
+        target=loop.run_until_complete,
+        args=(carrier.run(listener.detached()),),
+        name="hdc forward",
+        daemon=True,
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(carrier.over.set)
+        thread.join()
+        loop.close()
+
+
+class _Carrier:
+    def __init__(self, port: int):
+        self.over = asyncio.Event()
+        self._port = port
+        self._work: set[asyncio.Task[None]] = set()
+
+    async def run(self, listening: socket.socket) -> None:
+        """Carry until it is over."""
+        server = await asyncio.start_server(self._accept, sock=listening, backlog=BACKLOG)
+        await self.over.wait()
+        server.close()
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._work) >= MAX_CONNECTIONS:
+            _log.warning("a forwarded connection is refused: there are %d", MAX_CONNECTIONS)
+            _reset(writer)
+            return
+        task = asyncio.get_running_loop().create_task(self._carry(reader, writer))
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = [writer]
+        is_whole = False
+        try:
+            there = await asyncio.open_connection(_LOOPBACK, self._port)
+            ends.append(there[1])
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_pump(reader, there[1]))
+                both.create_task(_pump(there[0], writer))
+            is_whole = True
+        except* OSError as errors:
+            _log.info("a forwarded connection is cut: %s", errors.exceptions[0])
+        finally:
+            for end in ends:  # a reset of one end is a reset of the other: not all came over
+                if is_whole:
+                    end.close()
+                else:
+                    _reset(end)
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while piece := await source.read(_PIECE_BYTES):
+        sink.write(piece)
+        await sink.drain()
+    sink.write_eof()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    writer.transport.abort()
