@@ -222,6 +222,29 @@ def test_ports_are_carried_until_interrupted(person: Person) -> None:
         answering.join()
 
 
+def test_ready_is_a_line_with_the_port(owner: Person) -> None:
+    """For scripts: as soon as the line is there, the port answers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for words, listen in (
+        (("0", "localabstract:nobody"), None),
+        (("localabstract:labctl-ready", "22"), "localabstract:labctl-ready"),
+        (("--reverse", "22", str(port)), f"tcp:{port}"),
+    ):
+        running = owner.start("forward", "--json", *words)
+        assert running.stdout is not None
+        said = json.loads(running.stdout.readline())
+        assert said["listen"] == (listen or f"tcp:{said['port']}")
+        assert said["reverse"] == ("--reverse" in words)
+        if said["port"] is not None:
+            socket.create_connection(("127.0.0.1", said["port"]), timeout=10).close()
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=30)
+        assert running.returncode == 130
+    assert said["connect"] == "tcp:22"
+    assert said["port"] == port
+
+
 def test_a_carried_port_ends_with_the_board(owner: Person) -> None:
     running = owner.start("forward", "0", "22")
     assert running.stdout is not None

@@ -1,5 +1,7 @@
 """``labctl hdc forward``."""
 
+import json
+
 import click
 
 from labctl.cli.hdc.shell import NO_LIMIT_SECONDS
@@ -15,15 +17,18 @@ _ANSWER_SECONDS = 5.0
 
 @click.command(epilog="Example: labctl hdc -t dayu200 forward 8080 80")
 @click.option("--reverse", "-r", is_flag=True, help="REMOTE listens on the board, LOCAL answers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the line as a JSON object.")
 @click.argument("local")
 @click.argument("remote")
 @click.pass_obj
-def forward(choice: Choice, local: str, remote: str, reverse: bool) -> None:
+def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: bool) -> None:
     """Carry a port, until interrupted.
 
     Connections to LOCAL on this host go to REMOTE on the board; with --reverse those to REMOTE on
     the board go to LOCAL here. Each is a TCP port (LOCAL may be 0: a free one) or a node as hdc
     writes it: tcp:8080, localabstract:NAME, localfilesystem:PATH. Only loopback listens.
+
+    A line on standard output says that it is ready; connections that come before are held.
     """
     here, there = _node(local), _node(remote)
     listen, connect = (there, here) if reverse else (here, there)
@@ -32,7 +37,8 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool) -> None:
         transport.carry(listen, connect, reverse=reverse) as carried,
     ):
         ends = ("the board", "this host") if reverse else ("this host", "the board")
-        click.echo(f"{carried.listen} of {ends[0]} goes to {connect} of {ends[1]}; Ctrl-C ends it")
+        ready = f"{carried.listen} of {ends[0]} goes to {connect} of {ends[1]}; Ctrl-C ends it"
+        click.echo(_as_json(carried.listen, connect, reverse) if as_json else ready)
         wait_until(
             lambda: is_over(transport, carried),
             timeout=NO_LIMIT_SECONDS,
@@ -58,6 +64,13 @@ def is_over(transport: Transport, carried: Carried) -> bool:
     except (LinkError, BoardError):
         return True
     return False
+
+
+def _as_json(listen: str, connect: str, reverse: bool) -> str:
+    """One line; ``port`` is null where no TCP port listens."""
+    kind, _, address = listen.partition(":")
+    port = int(address) if kind == "tcp" else None
+    return json.dumps({"listen": listen, "connect": connect, "reverse": reverse, "port": port})
 
 
 def _node(text: str) -> str:
