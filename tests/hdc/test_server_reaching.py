@@ -14,6 +14,7 @@ from labctl.errors import CommandTimeout, ConfigError, LinkRefused, NotAuthorise
 from labctl.hdc import HdcServer, ServerSession, shell
 from labctl.hdc.server import reaching
 from labctl.hdc.server.keys import address_of, check_key
+from labctl.transport import connect
 from labctl.virtual import VirtualBoard, serving
 
 
@@ -52,6 +53,29 @@ def test_a_board_that_answers_is_left_as_it_is(address: str) -> None:
         assert echo(reach(server, address)) == b"here\n"
         assert board.session is before
         assert server.said(f"tconn {address}") == 0
+
+
+def test_a_sign_of_life_is_heard_to_its_end_before_a_command_is_sent(address: str) -> None:
+    """Whoever leaves a command early and sends the next at once may never see that one's end."""
+    with connected(address) as (server, board):
+        board.loses_ends = True
+        for _ in range(5):
+            assert echo(reach(server, address)) == b"here\n"
+        link = connect("hdc", link="server", key=address, server=f"127.0.0.1:{server.port}")
+        with link:
+            for number in range(5):
+                said = link.run(f"echo {number}; exit 3", timeout=5)
+                assert (said.exit_status, said.text) == (3, f"{number}\n")
+        assert not board.was_left
+
+
+def test_a_sign_of_life_without_an_end_is_one(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaching, "_END_SECONDS", 0.2)
+    with connected(address) as (server, board):
+        board.loses_ends = board.was_left = True
+        assert reach(server, address)
 
 
 def test_a_dead_connection_is_replaced(address: str) -> None:

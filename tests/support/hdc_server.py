@@ -48,6 +48,10 @@ class Board:
     is_dead: bool = False
     #: It answers a command only after this time (s).
     delay: float = 0
+    #: Whoever leaves a command before the server has ended it takes the end of the next with it:
+    #: its output begins, and neither the rest nor the end ever comes. What 3.1.0e is suspected of.
+    loses_ends: bool = False
+    was_left: bool = False
     #: It accepts connections and says nothing; the server waits for it without an end.
     hangs: bool = False
     #: Somebody has allowed the server's key since it was refused.
@@ -244,7 +248,7 @@ class StandInServer:
             assert board.session is not None
             time.sleep(board.delay)
             with suppress(LabctlError), board.session.channel(timeout=60) as channel:
-                self._relay(client, channel, command, raw)
+                self._relay(client, board, channel, command, raw)
 
     def _forward(self, client: socket.socket, board: Board, kind: str, *nodes: str) -> None:
         """Say at once that the rule is made, and end the conversation when the board has agreed.
@@ -262,7 +266,9 @@ class StandInServer:
         elif rule is not None:
             board.rules[(nodes[0], nodes[1], "Reverse")] = rule
 
-    def _relay(self, client: socket.socket, channel: Channel, command: str, raw: bytes) -> None:
+    def _relay(
+        self, client: socket.socket, board: Board, channel: Channel, command: str, raw: bytes
+    ) -> None:
         is_file = command.startswith("file ")
         if command == "shell":
             channel.send(Command.SHELL_INIT)
@@ -282,12 +288,23 @@ class StandInServer:
         else:
             write(client, b"[Fail]Unknown command...\n")
             return
-        upwards = threading.Thread(
-            target=self._from_client, args=(client, channel, is_file, command == "shell")
-        )
+        ended = threading.Event()
+        is_cut = board.loses_ends and board.was_left and not is_file
+        board.was_left = False
+
+        def take() -> None:
+            self._from_client(client, channel, is_file, command == "shell")
+            board.was_left = board.was_left or not ended.is_set()
+
+        upwards = threading.Thread(target=take)
         upwards.start()
         try:
-            self._to_client(client, channel, is_file)
+            self._to_client(client, channel, is_file, ends_after=1 if is_cut else None)
+            if is_cut:
+                upwards.join()  # for ever, as far as the client sees
+            elif board.loses_ends:
+                time.sleep(0.045)  # what passes between the last output and the end
+            ended.set()
         finally:
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
@@ -307,13 +324,19 @@ class StandInServer:
         channel.close()
         channel.deliver(Command.CHANNEL_CLOSE, b"", timeout=5)
 
-    def _to_client(self, client: socket.socket, channel: Channel, is_file: bool) -> None:
+    def _to_client(
+        self, client: socket.socket, channel: Channel, is_file: bool, ends_after: int | None
+    ) -> None:
+        pieces = 0
         while True:
             command, data = channel.receive()
             if command == Command.CHANNEL_CLOSE:
                 return
             if command == Command.ECHO_RAW:
                 write(client, data)
+                pieces += 1
+                if pieces == ends_after:
+                    return
             elif command == Command.ECHO:
                 text = PREFIXES.get(data[0], b"") + data[1:]
                 write(client, text if text.endswith(b"\n") else text + b"\r\n")

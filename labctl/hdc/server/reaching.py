@@ -9,7 +9,7 @@ asked for a sign of life.
 import logging
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from labctl.errors import (
@@ -39,6 +39,8 @@ _QUESTION_SECONDS = 2.0
 #: How long a board may keep a sign of life back, and how much longer than one that came later.
 _PROBE_SECONDS = 4.0
 _GRACE_SECONDS = 1.0
+#: How long the end of a sign of life is waited for: usually 45 ms.
+_END_SECONDS = 5.0
 #: More than this is no echo of a word.
 _MAX_ECHO_BYTES = 4096
 
@@ -90,6 +92,7 @@ class _Reaching:
         """
         with self._probing() as probe:
             if probe.answered(min(_PROBE_SECONDS, self._left() / 2)):
+                probe.wait_for_end(_END_SECONDS)
                 return target
             now = self._look()
             if now is None or now.state != "Connected":
@@ -218,14 +221,27 @@ class _Probe:
 
     def answered(self, timeout: float) -> bool:
         """Whether the word comes within ``timeout`` seconds, counted from now."""
+        self._hear(timeout, lambda: self._word in self._heard)
+        return self._word in self._heard
+
+    def wait_for_end(self, timeout: float) -> None:
+        """Let the server end the conversation, as its own client does.
+
+        Left before, it is still being ended on the board while the next command starts there. With
+        hdcd 3.1.0e behind a server 3.2.0c, 3 of 150 such commands printed their output and never
+        ended, and none of the official client's, which always waits. That this is the reason was
+        not seen: it does not happen at will.
+        """
+        self._hear(timeout, lambda: False)
+
+    def _hear(self, timeout: float, enough: Callable[[], bool]) -> None:
         deadline = time.monotonic() + timeout
-        while not self._over and self._word not in self._heard:
+        while not self._over and not enough():
             try:
                 frame = self._frames.read(deadline - time.monotonic())
             except CommandTimeout:
-                return False
+                return
             except DeviceLost:
                 frame = None
             self._heard += frame or b""
             self._over = frame is None or len(self._heard) > _MAX_ECHO_BYTES
-        return self._word in self._heard
