@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hdc_server import Board, StandInServer, stand_in_server
+from hdc_server import Board, StandInServer, forward, stand_in_server
 
 from labctl.errors import (
     BoardError,
@@ -162,6 +162,30 @@ def test_a_server_that_does_not_confirm_a_rule(
     assert wait_until(
         lambda: not (board.rules or board.agreeing or can_connect(port)), timeout=5, interval=0.02
     )
+
+
+def test_a_reverse_rule_that_is_ended_without_a_word_is_made_again(
+    link: ServerSession, server: StandInServer, upper: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a board's hdcd does, by its source, when a connection meets the rule too early."""
+    asked: list[str] = []
+
+    def ended_twice(board: Board, kind: str, *nodes: str) -> bytes:
+        asked.append(kind)
+        return b"" if len(asked) < 3 else forward(board, kind, *nodes)
+
+    monkeypatch.setattr("hdc_server.forward", ended_twice)
+    port = free_port()
+    with link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=5):
+        assert ask(port, b"third time") == b"THIRD TIME"
+    assert asked == ["rport"] * 3
+
+    monkeypatch.setattr("hdc_server.forward", lambda *_: b"")
+    with (
+        pytest.raises(DeviceLost, match="without a word"),
+        link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=0.5),
+    ):
+        pass
 
 
 def test_a_port_that_is_taken(link: ServerSession, server: StandInServer) -> None:
