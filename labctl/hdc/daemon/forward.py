@@ -151,5 +151,5 @@ class ReverseTask(_RuleTask):
         connection.accepted((reader, writer))
         if self._agreed:
             self.send(Command.FORWARD_ACTIVE_SLAVE, number, self._target)
-        else:  # hdcd ends the rule here, by its source; held, nobody depends on that moment
+        else:  # hdcd drops it and ends the rule, by its source; here nobody is cut for being early
             self._held.append(number)
