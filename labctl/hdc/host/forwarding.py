@@ -4,8 +4,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from typing import TypeVar
+from contextlib import closing, contextmanager
 
 from labctl.errors import ConfigError, DeviceLost
 from labctl.hdc.host.channel import Channel
@@ -13,16 +12,12 @@ from labctl.hdc.host.link import Forwarding, expect
 from labctl.hdc.host.nodes import Listener, check_local_node, check_node, dial_node, port_of
 from labctl.hdc.host.relay import ID_BYTES, MAX_CONNECTIONS, Relay, naming
 from labctl.hdc.wire import Command
-from labctl.retry import retry_infra
-
-T = TypeVar("T")
 
 #: The counter in the CHANNEL_CLOSE that removes a rule: 0 asks for no answer.
 PARTING = 0
 #: A connection that comes early is opened, and may be gone again.
 _OF_EARLY_CONNECTIONS = (Command.FORWARD_ACTIVE_SLAVE, Command.FORWARD_FREE_CONTEXT)
 _MAX_HELD = 2 * MAX_CONNECTIONS
-_INTERVAL_SECONDS = 0.05
 
 
 @contextmanager
@@ -47,13 +42,10 @@ def forward(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
 
 
 @contextmanager
-def reverse(
-    open_channel: Callable[[], Channel], listen: str, connect: str, *, timeout: float
-) -> Iterator[Forwarding]:
+def reverse(open_channel: Callable[[], Channel], listen: str, connect: str) -> Iterator[Forwarding]:
     """``rport``: connections to ``listen`` on the board go to ``connect`` here.
 
-    Connections that meet its start are held until it stands; hdcd itself ends a rule that one meets
-    before this host has agreed, and the rule is made again then, within ``timeout`` seconds. Raises
+    Connections that the board tells of before the rule stands are held until then. Raises
     ConfigError, LinkError, BoardError.
     """
     check_local_node(connect)
@@ -65,37 +57,25 @@ def reverse(
     def dial(timeout: float) -> socket.socket:
         return dial_node(connect, timeout=timeout)
 
-    def make() -> tuple[ExitStack, Relay]:
-        with ExitStack() as undo:
-            channel = undo.enter_context(open_channel())
-            relay = undo.enter_context(closing(Relay(channel, dial=dial)))
-            held = _Held(listen)
-            request = f"{listen} {connect}".encode(errors="surrogateescape")
-            channel.send(Command.FORWARD_INIT, request)
-            expect(channel, Command.WAKEUP_SLAVETASK, also=held.take)
-            rule = expect(channel, Command.FORWARD_CHECK, also=held.take)[:ID_BYTES]
-            channel.send(Command.FORWARD_CHECK_RESULT, rule, b"\0")
-            expect(channel, Command.FORWARD_SUCCESS, also=held.take)
-            for command, data in held.packets:
-                relay.take(command, data)
-            standing = undo.pop_all()
-        return standing, relay
-
-    rule, relay = until_it_stands(make, timeout)
-    with rule, _carrying(relay):
-        yield Forwarding(listen, connect)
+    with open_channel() as channel, closing(Relay(channel, dial=dial)) as relay:
+        held = _Held(listen)
+        channel.send(Command.FORWARD_INIT, f"{listen} {connect}".encode(errors="surrogateescape"))
+        expect(channel, Command.WAKEUP_SLAVETASK, also=held.take)
+        rule = expect(channel, Command.FORWARD_CHECK, also=held.take)[:ID_BYTES]
+        channel.send(Command.FORWARD_CHECK_RESULT, rule, b"\0")
+        expect(channel, Command.FORWARD_SUCCESS, also=held.take)
+        for command, data in held.packets:
+            relay.take(command, data)
+        with _carrying(relay):
+            yield Forwarding(listen, connect)
 
 
-class RuleEnded(DeviceLost):
-    """A rule was ended without a word while it was set up: a connection met it too early."""
-
-
-def until_it_stands(make: Callable[[], T], timeout: float) -> T:
-    """Set up a rule, again when it is ended without a word, within ``timeout`` seconds."""
-    try:
-        return retry_infra(make, on=(RuleEnded,), timeout=timeout, interval=_INTERVAL_SECONDS)
-    except RuleEnded as error:
-        raise DeviceLost(error.message, hint=error.hint) from error
+def ended_early(who: str, listen: str) -> DeviceLost:
+    """The error for a rule that was ended without a word while it was set up."""
+    return DeviceLost(
+        f"{who} ended the forwarding of {listen} without a reason",
+        hint="hdcd ends one to which something connects before it is ready: try again",
+    )
 
 
 class _Held:
@@ -106,9 +86,9 @@ class _Held:
         self._listen = listen
 
     def take(self, command: int, data: bytes) -> bool:
-        """Keep a packet of a connection; see :func:`expect`. Raises RuleEnded."""
+        """Keep a packet of a connection; see :func:`expect`. Raises DeviceLost."""
         if command == Command.CHANNEL_CLOSE:
-            raise RuleEnded(f"the board ended the forwarding of {self._listen} without a word")
+            raise ended_early("the board", self._listen)
         if command not in _OF_EARLY_CONNECTIONS or len(self.packets) >= _MAX_HELD:
             return False
         self.packets.append((command, data))

@@ -180,8 +180,7 @@ class Session:
         self, listen: str, connect: str, *, timeout: float
     ) -> AbstractContextManager[Forwarding]:
         """See :class:`HostLink`."""
-        open_channel = partial(self.channel, timeout=timeout, parting=PARTING)
-        return reverse(open_channel, listen, connect, timeout=timeout)
+        return reverse(partial(self.channel, timeout=timeout, parting=PARTING), listen, connect)
 
     def forget(self, channel: Channel) -> None:
         """Packets for this channel go nowhere from now on."""

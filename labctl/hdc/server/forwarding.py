@@ -18,7 +18,7 @@ from labctl.errors import (
     LinkError,
     ProtocolError,
 )
-from labctl.hdc.host.forwarding import RuleEnded, until_it_stands
+from labctl.hdc.host.forwarding import ended_early
 from labctl.hdc.host.link import Forwarding
 from labctl.hdc.host.nodes import Listener, check_local_node, port_of
 from labctl.hdc.messages import EchoLevel
@@ -57,7 +57,7 @@ def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> I
         if not wanted.is_reverse and wanted.listen != _SYSTEM_CHOOSES:
             listener = stack.enter_context(closing(Listener(wanted.listen)))
         if wanted.is_reverse:
-            rule = until_it_stands(lambda: _make(server, say, wanted, timeout), timeout)
+            rule = _make(server, say, wanted, timeout)
         else:
             rule = retry_infra(
                 lambda: _make(server, say, _at_free_port(wanted), timeout),
@@ -120,8 +120,8 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
     level, words = answer
     if level == EchoLevel.FAIL:
         raise _refusal(rule, words)
-    if not words:  # so an official board ends a reverse rule that a connection met too early
-        raise RuleEnded(f"{server.label} ended the forwarding of {rule.listen} without a word")
+    if not words:
+        raise ended_early(server.label, rule.listen)
     raise ProtocolError(f"{server.label} answers to a forwarding: {words[:80]!r}")
 
 
