@@ -14,6 +14,7 @@ from labctl.errors import ConfigError
 from labctl.records import RunRecord, TrialRecord
 from labctl.report import print_experiment, print_timing_table
 from labctl.runs.directory import find_run, list_runs
+from labctl.runs.estimate import wanted_precision
 from labctl.runs.summary import summarise
 
 
@@ -67,7 +68,7 @@ def report_json(run: RunRecord, trials: list[TrialRecord], path: Path) -> str:
         "run": run.model_dump(mode="json"),
         "rows": [
             {**asdict(row), "model": row.model.model_dump(mode="json")}
-            for row in summarise(trials, run.variants)
+            for row in summarise(trials, run.variants, wanted_precision(run))
         ],
         "trials": [trial.model_dump(mode="json") for trial in trials],
     }

@@ -22,6 +22,7 @@ from labctl.runs import (
     conduct_with_spares,
     read_recipe,
 )
+from labctl.runs.estimate import token_time
 from labctl.units import digits, duration
 
 
@@ -185,5 +186,5 @@ def _result(record: TrialRecord) -> str:
         # What is no job's failure ends the run, and is told as its end.
         told = f": {record.failure.message}" if record.failure.blame is Blame.JOB else ""
         return f"failed ({record.failure.blame}){told}"
-    timing = record.timing
-    return f"{duration(timing.p50_ns)} a token" if timing and timing.p50_ns else "ok"
+    time = token_time(record)
+    return f"{duration(time)} a token" if time else "ok"

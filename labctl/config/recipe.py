@@ -94,9 +94,9 @@ class Precision(StrictModel):
     confidence_interval: Annotated[float, Field(gt=0, lt=1)]
     """Half of the interval's width over the mean: 0.02 is plus or minus 2 %."""
     level: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
-    """How confident; Student's interval of the mean over the repeats."""
+    """How confident; Student's interval over the repeats, widened for having ended them."""
     max_repeats: int = Field(default=30, ge=3, le=1000)
-    """The most repeats of a variant; `repeats` (3 at least) is the fewest."""
+    """The most repeats of a variant; `repeats` (4 at least) is the fewest, unless this is less."""
     max_time: Duration | None = None
     """No further repeats after this; without it, the recipe's `max_time` alone holds."""
 

@@ -13,7 +13,9 @@ _SHOWN: dict[str, Callable[[float], str]] = {"ns": duration, "bytes": size}
 
 
 def print_details(console: Console, rows: Sequence[VariantSummary]) -> None:
-    """Tables of phases, of benchmarks' tests, of other measures and of energy: what there is."""
+    """Tables of phases, of tokens inside a trial, of benchmarks' tests, of other measures and of
+    energy: what there is.
+    """
     phases = _table(
         "model", ">load", ">prompt eval", ">eval", ">end to end", ">peak memory", ">read a token"
     )
@@ -38,7 +40,7 @@ def print_details(console: Console, rows: Sequence[VariantSummary]) -> None:
     for row in rows:
         if row.energy is not None and row.energy.trials:
             energies.add_row(plain(row.variant), *_energy_cells(row.energy))
-    for table in (phases, tests, measures, energies):
+    for table in (phases, _inside(rows), tests, measures, energies):
         if table.row_count:
             console.print()
             print_whole(console, table)
@@ -49,6 +51,16 @@ def _table(*columns: str) -> Table:
     for name in columns:
         right = name.startswith(">")
         table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
+    return table
+
+
+def _inside(rows: Sequence[VariantSummary]) -> Table:
+    """The spread of single tokens inside a trial, which no interval of the trials contains."""
+    table = _table("model", ">token inside a trial: p10", ">p50", ">p90")
+    for row in rows:
+        if row.token_p50_ns is not None:
+            times = (row.token_p10_ns, row.token_p50_ns, row.token_p90_ns)
+            table.add_row(plain(row.variant), *map(duration, times))
     return table
 
 

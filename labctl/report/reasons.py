@@ -2,27 +2,27 @@
 
 from collections.abc import Iterator, Sequence
 
-from labctl.config.recipe import Precision
-from labctl.records import RunRecord, TrialRecord, TrialState
+from labctl.records import RunRecord, TrialRecord
+from labctl.runs.estimate import good_trials, wanted_precision
 from labctl.runs.explain import NAMES
 from labctl.runs.outliers import outliers
-from labctl.runs.precision import ratio_verdict, verdict
+from labctl.runs.precision import ratio_verdict, trend_verdict, verdict
+from labctl.runs.summary import summarise
 from labctl.units import duration
 
 
 def reasons(run: RunRecord, trials: Sequence[TrialRecord]) -> list[str]:
     """Lines for people: bounds, predictions, precision, outliers, what could not be had."""
     groups: dict[str, list[TrialRecord]] = {variant: [] for variant in run.variants}
-    for trial in trials:
-        if trial.state is TrialState.OK and trial.repeat > 0:
-            groups.setdefault(trial.variant, []).append(trial)
+    for trial in good_trials(trials):
+        groups.setdefault(trial.variant, []).append(trial)
     lines = [line for group in groups.values() for line in _of_variant(group)]
-    first = next(iter(groups), "")
-    compared = (ratio_verdict(v, group, first, groups[first]) for v, group in groups.items())
-    lines += [line for v, line in zip(groups, compared, strict=True) if line and v != first]
-    if wanted := run.recipe_resolved.get("repeats_until"):
-        precision = Precision.model_validate(wanted)
+    precision = wanted_precision(run)
+    rows = summarise(trials, run.variants, precision)
+    lines += [line for row in rows if (line := ratio_verdict(row, rows[0].variant))]
+    if precision:
         lines += [verdict(precision, name, group) for name, group in groups.items() if group]
+    lines += [line for name, group in groups.items() if (line := trend_verdict(name, group))]
     lines += [outlier.sentence for outlier in outliers(trials)]
     lines += [line for v, group in groups.items() for line in _failed_checks(v, group)]
     return [*lines, *_not_had(trials), *_again(trials)]

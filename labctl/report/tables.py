@@ -9,6 +9,7 @@ from labctl.records import Execution, GateRecord, ModelIdentity, RunRecord, Tria
 from labctl.report.details import print_details
 from labctl.report.reasons import reasons
 from labctl.report.whole import plain, print_whole
+from labctl.runs.estimate import LEVEL, wanted_precision
 from labctl.runs.summary import VariantSummary, summarise
 from labctl.units import digits, duration, ranges, size
 
@@ -26,13 +27,15 @@ def print_timing_table(
     gates: Sequence[GateRecord] = (),
 ) -> None:
     """The table of a run: a row a variant, then what the reader has to know about it."""
-    rows = summarise(trials, run.variants)
+    precision = wanted_precision(run)
+    rows = summarise(trials, run.variants, precision)
     console.print(_headline(run), highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in _COLUMNS:
-        table.add_column(name, justify=justify, no_wrap=name != "checks")
+        told = name.format(level=precision.level if precision else LEVEL)
+        table.add_column(told, justify=justify, no_wrap=name != "checks")
     for row in rows:
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row, is_first=row is rows[0]))
     print_whole(console, table)
     print_details(console, rows)
     said = [plain(line) for line in reasons(run, trials)]
@@ -94,19 +97,17 @@ _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
     ("tokens", "right"),
     ("TTFT", "right"),
     ("per token", "right"),
-    ("p10-p90", "right"),
+    ("{level:.0%} interval", "right"),
     ("tokens/s", "right"),
     ("ratio", "right"),
     ("checks", "left"),
 )
 
 
-def _cells(row: VariantSummary) -> tuple[str, ...]:
+def _cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
     model = row.model
     planned = row.trials_ok + row.trials_failed + row.trials_skipped
-    spread = (
-        f"{duration(row.token_p10_ns)} - {duration(row.token_p90_ns)}" if row.token_p50_ns else "-"
-    )
+    known = row.token_interval
     return tuple(
         plain(cell)
         for cell in (
@@ -116,13 +117,24 @@ def _cells(row: VariantSummary) -> tuple[str, ...]:
             f"{row.trials_ok}/{planned}",
             "-" if row.generated_tokens is None else str(row.generated_tokens),
             duration(row.ttft_ns),
-            duration(row.token_p50_ns),
-            spread,
+            duration(row.token_ns),
+            f"{duration(known.low)} - {duration(known.high)}" if known else "-",
             "-" if row.tokens_per_second is None else digits(row.tokens_per_second),
-            "-" if row.ratio is None else f"{row.ratio:.2f}",
+            _ratio(row, is_first=is_first),
             _checks(row),
         )
     )
+
+
+def _ratio(row: VariantSummary, *, is_first: bool) -> str:
+    if row.ratio is None:
+        return "-"
+    if is_first:
+        return f"{row.ratio:.2f}"
+    found = row.ratio_interval
+    if found is None:
+        return f"~{digits(row.ratio)}"
+    return f"{digits(row.ratio)} ({digits(found.low)}-{digits(found.high)})"
 
 
 def _weights(model: ModelIdentity) -> str:
@@ -158,7 +170,7 @@ def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
             what = f"the energy of {row.energy.absent} of its trials is not known"
             notes.append(plain(f"{row.variant}: {what}: {row.energy.reason}"))
     notes.append(
-        "[dim]TTFT: process start to first token, load included; per token: median of the gaps "
-        "between tokens; ratio: to the first row.[/]"
+        "[dim]TTFT: process start to first token, load included; per token: median over the trials"
+        " of each one's mean; ratio: to the first row, ~ without an interval.[/]"
     )
     return notes

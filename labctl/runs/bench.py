@@ -14,6 +14,7 @@ from labctl.engines import Engine, Tool
 from labctl.errors import BoardRebooted, InfraError
 from labctl.records import BoardFacts, ConditionRecord, ModelIdentity
 from labctl.retry import retry_infra
+from labctl.runs.explain import Ground
 from labctl.runs.journal import Attempt
 from labctl.runs.planning import Foresight
 
@@ -64,6 +65,10 @@ class Bench:
     revision: str | None = None
     #: How often another controller took the run up again.
     resumed: int = 0
+
+    def ground(self, slug: str) -> Ground | None:
+        """What a variant's number is held against; None where nothing is known."""
+        return self.foresight.ground(slug) if self.foresight else None
 
     def job_directory(self, attempt: Attempt) -> str:
         """Where an attempt's job is on the board."""

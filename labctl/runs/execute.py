@@ -29,6 +29,7 @@ from labctl.records import (
 )
 from labctl.runs.bench import Bench, again, leave_quiet
 from labctl.runs.clock import RunClock
+from labctl.runs.drift import drift
 from labctl.runs.evidence import awake, evidence_of, steadiness
 from labctl.runs.explain import explain
 from labctl.runs.journal import Attempt
@@ -110,10 +111,12 @@ class _Measurement:
             raise failure
         self.timing = engine.parse(raw, parameters)
         self.evidence = evidence_of(folder / TELEMETRY, self.job, self.timing)
+        ground = bench.ground(self.trial.variant.slug)
         built = engine.build_check(self.timing, bench.revision)
         self.checks = (
             *engine.checks(self.timing, parameters),
             *((built,) if built else ()),
+            *drift(self.timing, bench.facts, ground.work if ground else None),
             *steadiness(self.evidence, bench.facts),
             *awake(self.job),
         )
@@ -193,7 +196,7 @@ class _Measurement:
     ) -> TrialRecord:
         bench, trial = self.bench, self.trial
         foresight = bench.foresight
-        ground = foresight.ground(trial.variant.slug) if foresight else None
+        ground = bench.ground(trial.variant.slug)
         predicted = foresight.of(trial) if foresight else None
         return TrialRecord(
             number=trial.number,

@@ -17,6 +17,7 @@ def _milliseconds(ns: float | None) -> float | None:
 METRICS: Mapping[str, Callable[[VariantSummary], float | None]] = {
     "tokens_per_second": lambda summary: summary.tokens_per_second,
     "prefill_tokens_per_second": lambda summary: summary.prefill_tokens_per_second,
+    "tpot_ms": lambda summary: _milliseconds(summary.token_ns),
     "ttft_ms": lambda summary: _milliseconds(summary.ttft_ns),
     "tpot_p10_ms": lambda summary: _milliseconds(summary.token_p10_ns),
     "tpot_p50_ms": lambda summary: _milliseconds(summary.token_p50_ns),

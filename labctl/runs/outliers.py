@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from labctl.records import TrialEvidence, TrialRecord, TrialState
-from labctl.runs.summary import token_time
+from labctl.records import TrialEvidence, TrialRecord
+from labctl.runs.estimate import good_trials, token_time
 from labctl.stats import mad, median
 
 #: B. Iglewicz and D. Hoaglin (1993): more than 3.5 robust standard deviations from the median.
@@ -47,8 +47,8 @@ class Outlier:
 def outliers(trials: Iterable[TrialRecord]) -> list[Outlier]:
     """The outliers among the good repeats of each variant, in their order."""
     groups: dict[str, list[TrialRecord]] = {}
-    for trial in trials:
-        if trial.state is TrialState.OK and trial.repeat > 0 and token_time(trial):
+    for trial in good_trials(trials):
+        if token_time(trial):
             groups.setdefault(trial.variant, []).append(trial)
     found = [o for g in groups.values() if len(g) >= _LEAST for o in _of_group(g)]
     return sorted(found, key=lambda outlier: outlier.number)

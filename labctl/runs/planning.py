@@ -11,7 +11,7 @@ from labctl.runs.conditions import WAIT_SECONDS
 from labctl.runs.explain import Ground
 from labctl.runs.fit import passes_of, works_of
 from labctl.runs.plan import TOKENS, Amount, Plan, PlannedTrial, changed_parameters, make_plan
-from labctl.runs.precision import LEAST_REPEATS
+from labctl.runs.precision import fewest_repeats
 from labctl.runs.predict import Work, predictions, source_of, tells_reading
 from labctl.runs.prepare import Prepared
 from labctl.runs.rates import Rates
@@ -108,7 +108,7 @@ def plan_trials(
     """The trials, cut down to ``max_seconds``. Raises ConfigError when that cannot be."""
     until = recipe.repeats_until
     wanted = Amount(
-        max(recipe.repeats, LEAST_REPEATS) if until else recipe.repeats,
+        fewest_repeats(until, recipe.repeats),
         recipe.warm_up,
         {
             variant.slug: int(variant.parameters[TOKENS])

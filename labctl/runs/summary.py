@@ -1,15 +1,20 @@
-"""What a run measured, by variant: all good trials of a variant, put together."""
+"""What a run measured, by variant: of each good trial one figure, and the median of these."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from labctl.config.recipe import Precision
 from labctl.records import JobStatus, ModelIdentity, TimingRecord, TrialRecord, TrialState
-from labctl.stats import percentile
+from labctl.runs.estimate import interval_of, ratio_of, token_time
+from labctl.stats import Interval, median, percentile
 
 
 @dataclass(frozen=True)
 class TestSummary:
-    """One test of a benchmark: all repetitions of all good trials together, medians."""
+    """One test of a benchmark; medians over the good trials of each trial's percentiles.
+
+    ``repetitions`` are those of all of them.
+    """
 
     __test__ = False  # no test of pytest's
 
@@ -57,9 +62,12 @@ class EnergySummary:
 class VariantSummary:
     """One variant. Durations in ns; ``None`` = nothing was measured.
 
-    ``token_*_ns`` are percentiles over the times of single tokens of all its good trials together;
-    the others are medians over its good trials; ``ratio`` is its median token time over that of the
-    first variant, None when that one has none. ``load_ns``, ``prompt_eval_ns`` and ``eval_ns`` are
+    All are medians over its good trials. ``token_ns`` is of the mean time of a token, of which
+    ``tokens_per_second`` is the reciprocal, and ``token_interval`` where it lies, None with fewer
+    than two trials. ``token_p10_ns`` to ``token_p90_ns`` are of the percentiles of single tokens
+    inside a trial. ``ratio`` is the token time over that of the first variant in the rounds that
+    have both, None when that one has none; ``ratio_interval`` is None with fewer than two such
+    rounds, where it is that of the medians. ``load_ns``, ``prompt_eval_ns`` and ``eval_ns`` are
     what the program says of itself, ``end_to_end_ns`` is from its start to its end, and
     ``prefill_tokens_per_second`` the rate at which the prompt was read. ``peak_memory_bytes`` is
     the greatest resident set of any trial, pages of the model's file included, and
@@ -79,12 +87,15 @@ class VariantSummary:
     peak_memory_bytes: int | None
     read_bytes_per_token: int | None
     ttft_ns: int | None
+    token_ns: int | None
+    token_interval: Interval | None
     token_p10_ns: int | None
     token_p50_ns: int | None
     token_p90_ns: int | None
     tokens_per_second: float | None
     prefill_tokens_per_second: float | None
     ratio: float | None
+    ratio_interval: Interval | None
     tests: tuple[TestSummary, ...]
     measures: tuple[MeasureSummary, ...]
     #: None: the board has no meter.
@@ -95,49 +106,47 @@ class VariantSummary:
     skip_reason: str | None
 
 
-def summarise(trials: Iterable[TrialRecord], order: Sequence[str] = ()) -> list[VariantSummary]:
+def summarise(
+    trials: Iterable[TrialRecord], order: Sequence[str] = (), until: Precision | None = None
+) -> list[VariantSummary]:
     """One summary a variant that has trials, in this order or else as they appear.
 
-    Warm-ups are left out.
+    Warm-ups are left out. ``until``: what ended the repeating, if the results did.
     """
     variants: dict[str, list[TrialRecord]] = {variant: [] for variant in order}
     for trial in trials:
         group = variants.setdefault(trial.variant, [])
         if trial.repeat > 0 or trial.state is TrialState.FAILED:
             group.append(trial)
-    base_ns = _percentile_ns(_token_times(next(iter(variants.values()), [])), 50)
-    return [_summary(variant, group, base_ns) for variant, group in variants.items() if group]
+    first = next(iter(variants.values()), [])
+    return [_summary(variant, group, first, until) for variant, group in variants.items() if group]
 
 
-def token_time(trial: TrialRecord) -> int | None:
-    """A trial's time of a token: the median where single tokens were seen, else the mean."""
-    return None if trial.timing is None else trial.timing.p50_ns or trial.timing.mean_ns
-
-
-def _timings(group: Iterable[TrialRecord]) -> list[TimingRecord]:
-    return [t.timing for t in group if t.state is TrialState.OK and t.timing is not None]
-
-
-def _token_times(group: Iterable[TrialRecord]) -> list[int]:
+def _token_times(timing: TimingRecord) -> list[int]:
     """Times of single tokens: as in the records, a gap that holds several is none of them.
 
     Nor is any gap of a record without ``p50_ns``: there too many tokens came together.
     """
-    return [
-        gap
-        for timing in _timings(group)
-        if timing.p50_ns is not None
-        for index, gap in enumerate(timing.token_ns)
-        if index not in timing.merged_chunks
-    ]
+    if timing.p50_ns is None:
+        return []
+    merged = set(timing.merged_chunks)
+    return [gap for index, gap in enumerate(timing.token_ns) if index not in merged]
 
 
-def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) -> VariantSummary:
+def _summary(
+    variant: str,
+    group: Sequence[TrialRecord],
+    first: Sequence[TrialRecord],
+    until: Precision | None,
+) -> VariantSummary:
     good = [t for t in group if t.state is TrialState.OK]
-    timings = _timings(group)
+    timings = [t.timing for t in good if t.timing is not None]
     jobs: list[JobStatus] = [t.job for t in good if t.job is not None]
-    gaps = _token_times(group)
-    p50 = _percentile_ns(gaps, 50)
+    times = [time for t in good if (time := token_time(t))]
+    token_ns = _median(times)
+    inside = [found for timing in timings if (found := _token_times(timing))]
+    ratio = ratio_of(group, first, until)
+    is_first = group is first
     return VariantSummary(
         variant=variant,
         model=group[0].model,
@@ -154,12 +163,14 @@ def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) ->
         ),
         read_bytes_per_token=_middle(t.evidence.read_bytes_per_token for t in good if t.evidence),
         ttft_ns=_middle(t.ttft_ns for t in timings),
-        token_p10_ns=_percentile_ns(gaps, 10),
-        token_p50_ns=p50,
-        token_p90_ns=_percentile_ns(gaps, 90),
-        tokens_per_second=_median(
-            [t.tokens_per_second for t in timings if t.tokens_per_second is not None]
-        ),
+        token_ns=_rounded(token_ns),
+        token_interval=interval_of(times, until),
+        token_p10_ns=_middle_of(inside, 10),
+        token_p50_ns=_middle_of(inside, 50),
+        token_p90_ns=_middle_of(inside, 90),
+        tokens_per_second=1e9 / token_ns
+        if token_ns
+        else _median([t.tokens_per_second for t in timings if t.tokens_per_second is not None]),
         prefill_tokens_per_second=_median(
             [
                 t.prompt_tokens / (t.prompt_eval_ns / 1e9)
@@ -167,7 +178,8 @@ def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) ->
                 if t.prompt_tokens and t.prompt_eval_ns
             ]
         ),
-        ratio=p50 / base_ns if p50 and base_ns else None,
+        ratio=ratio.value if ratio else None,
+        ratio_interval=ratio.interval if ratio and not is_first else None,
         tests=tuple(_tests(timings)),
         measures=tuple(_measures(timings)),
         energy=_energy(good),
@@ -184,15 +196,15 @@ def _summary(variant: str, group: Sequence[TrialRecord], base_ns: int | None) ->
 
 
 def _tests(timings: Iterable[TimingRecord]) -> Iterator[TestSummary]:
-    samples: dict[str, list[int]] = {}
+    samples: dict[str, list[Sequence[int]]] = {}
     tokens: dict[str, int] = {}
     for test in (test for timing in timings for test in timing.tests):
-        samples.setdefault(test.name, []).extend(test.samples_ns)
+        samples.setdefault(test.name, []).append(test.samples_ns)
         tokens[test.name] = test.prompt_tokens + test.generated_tokens
-    for name, times in samples.items():
-        p10, p50, p90 = (percentile(times, q) for q in (10, 50, 90))
+    for name, trials in samples.items():
+        p10, p50, p90 = (median([percentile(times, q) for times in trials]) for q in (10, 50, 90))
         rate = tokens[name] / (p50 / 1e9)
-        yield TestSummary(name, len(times), round(p10), round(p50), round(p90), rate)
+        yield TestSummary(name, sum(map(len, trials)), round(p10), round(p50), round(p90), rate)
 
 
 def _measures(timings: Iterable[TimingRecord]) -> Iterator[MeasureSummary]:
@@ -209,7 +221,12 @@ def _measures(timings: Iterable[TimingRecord]) -> Iterator[MeasureSummary]:
 
 def _middle(values: Iterable[int | None]) -> int | None:
     """The median of those that are known; None when none is."""
-    return _percentile_ns([value for value in values if value is not None], 50)
+    return _rounded(_median([value for value in values if value is not None]))
+
+
+def _middle_of(trials: Sequence[Sequence[int]], percent: float) -> int | None:
+    """The median over trials of what is inside each."""
+    return _rounded(_median([percentile(values, percent) for values in trials]))
 
 
 def _energy(good: Iterable[TrialRecord]) -> EnergySummary | None:
@@ -234,8 +251,8 @@ def _energy(good: Iterable[TrialRecord]) -> EnergySummary | None:
 
 
 def _median(values: Sequence[float]) -> float | None:
-    return percentile(values, 50) if values else None
+    return median(values) if values else None
 
 
-def _percentile_ns(values: Sequence[int], q: float) -> int | None:
-    return round(percentile(values, q)) if values else None
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)

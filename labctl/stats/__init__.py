@@ -8,24 +8,36 @@ from labctl.stats.energy import (
     energy_of_counter,
     energy_of_power,
 )
-from labctl.stats.intervals import Interval, mean_interval, ratio_interval, student_quantile
+from labctl.stats.intervals import (
+    STOPPING_COST,
+    Interval,
+    geometric_interval,
+    mean_interval,
+    ratio_interval,
+    student_quantile,
+)
 from labctl.stats.roofline import (
     Bound,
     Prediction,
     bandwidth_from,
     predict,
 )
+from labctl.stats.trend import Trend, find_trend
 
 __all__ = [
+    "STOPPING_COST",
     "Bound",
     "Energy",
     "Interval",
     "NoEnergy",
     "Prediction",
     "Reading",
+    "Trend",
     "bandwidth_from",
     "energy_of_counter",
     "energy_of_power",
+    "find_trend",
+    "geometric_interval",
     "mad",
     "mean",
     "mean_interval",

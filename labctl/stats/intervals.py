@@ -4,6 +4,14 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+#: By how many values an interval counts less when repeating ended because it was narrow. Such a
+#: stop comes more often where the spread is small by chance: Student's 95 % become 90 %. A fixed
+#: number of further values makes up for it whatever the spread is (G. Simons, Annals of
+#: Mathematical Statistics 39(6), 1968). Three are the least that do for this rule, looked at from
+#: four values on: simulated coverage at the stop is never below 94.9 % (89.9 for 90, 98.9 for 99).
+STOPPING_COST = 3
 
 
 @dataclass(frozen=True)
@@ -22,38 +30,60 @@ class Interval:
         return (self.high - self.low) / 2 / abs(self.mean) if self.mean else math.inf
 
 
-def mean_interval(values: Sequence[float], *, level: float = 0.95) -> Interval:
+def mean_interval(
+    values: Sequence[float], *, level: float = 0.95, stopped: bool = False
+) -> Interval:
     """The interval of the mean of independent values (W. S. Gosset, Biometrika 6(1), 1908).
 
-    Exact for normal values. Raises ValueError for fewer than two values, or a level outside (0, 1).
+    Exact for normal values. ``stopped``: repeating may have ended because this interval was narrow,
+    which it never does with :data:`STOPPING_COST` values or fewer; it is wider then. Raises
+    ValueError for fewer than two values, or a level outside (0, 1).
     """
     if len(values) < 2:
         raise ValueError("an interval needs two values or more")
     if not 0 < level < 1:
         raise ValueError(f"a level is between 0 and 1, not {level}")
     mean = statistics.fmean(values)
-    error = statistics.stdev(values) / math.sqrt(len(values))
+    cost = STOPPING_COST if stopped and len(values) > STOPPING_COST else 0
+    error = statistics.stdev(values) / math.sqrt(len(values) - cost)
     half = student_quantile((1 + level) / 2, len(values) - 1) * error
     return Interval(mean, mean - half, mean + half, level, len(values))
 
 
-def ratio_interval(
-    values: Sequence[float], references: Sequence[float], *, level: float = 0.95
+def geometric_interval(
+    values: Sequence[float], *, level: float = 0.95, stopped: bool = False
 ) -> Interval:
-    """The interval of a ratio from pairs that were measured one after the other.
+    """The interval of values above 0, as :func:`mean_interval` has it of their logarithms.
 
-    What drifts slowly meets both of a pair alike and leaves their ratio. The mean is the geometric
-    one: Student's interval of the logarithms. Raises ValueError for fewer than two pairs, sequences
-    of unequal length, and values that are not above 0.
+    Its ends are above 0, and those of rates are one over those of times. The mean is the geometric
+    one. Raises ValueError for what :func:`mean_interval` refuses, and values that are not above 0.
     """
-    if min(*values, *references, 1.0) <= 0:
-        raise ValueError("a ratio is of values above 0")
-    pairs = zip(values, references, strict=True)
-    found = mean_interval([math.log(a / b) for a, b in pairs], level=level)
+    if min(values, default=1.0) <= 0:
+        raise ValueError("a geometric mean is of values above 0")
+    found = mean_interval([math.log(value) for value in values], level=level, stopped=stopped)
     mean, low, high = map(math.exp, (found.mean, found.low, found.high))
     return Interval(mean, low, high, level, found.count)
 
 
+def ratio_interval(
+    values: Sequence[float],
+    references: Sequence[float],
+    *,
+    level: float = 0.95,
+    stopped: bool = False,
+) -> Interval:
+    """The interval of a ratio from pairs that were measured one after the other.
+
+    What drifts slowly meets both of a pair alike and leaves their ratio. Raises ValueError for
+    fewer than two pairs, sequences of unequal length, and values that are not above 0.
+    """
+    if min(*values, *references, 1.0) <= 0:
+        raise ValueError("a ratio is of values above 0")
+    pairs = zip(values, references, strict=True)
+    return geometric_interval([a / b for a, b in pairs], level=level, stopped=stopped)
+
+
+@lru_cache(maxsize=1024)
 def student_quantile(probability: float, degrees: int) -> float:
     """The ``t`` below which a Student's t of so many degrees of freedom is with a probability."""
     if probability < 0.5:

@@ -21,13 +21,13 @@ def test_bound_prediction_and_precision_are_said() -> None:
             measured_to_predicted=10 / 9,
             timing=timing([100] * 4, mean_ns=10**8),
         )
-        for n in (1, 2, 3)
+        for n in (1, 2, 3, 4)
     ]
     asked = run(recipe_resolved={"repeats_until": {"confidence_interval": 0.02}})
     assert reasons(asked, trials) == [
         "q2_k: storage-bound: so",
         "q2_k: predicted 90.0 ms a token, bound by storage; measured 100 ms, 1.11 times that",
-        "q2_k: tokens_per_second 10 ± 0.0% (95% interval, 3 repeats)",
+        "q2_k: tokens_per_second 10.0 ± 0.0% (95% interval 10.0 to 10.0, 4 repeats)",
     ]
 
 
@@ -75,7 +75,7 @@ def test_a_ratio_is_told_with_how_well_it_is_known() -> None:
         trials.append(trial(2 * n + 1, repeat=n, timing=timing([100 * drift] * 4)))
     asked = run(variants=("q2_k", "q8_0"))  # whichever came first
     assert reasons(asked, trials) == [
-        "q8_0: 2.72 times the token time of q2_k (95% interval 2.7 to 2.73, 3 rounds)"
+        "q8_0: 2.72 times the token time of q2_k (95% interval 2.70 to 2.73, 3 rounds)"
     ]
     same = [t.model_copy(update={"variant": "q3"}) if t.variant == "q8_0" else t for t in trials]
     equal = [t.model_copy(update={"timing": timing([100 + t.number % 3] * 4)}) for t in same]

@@ -32,14 +32,92 @@ def drawn(function, *arguments) -> str:  # type: ignore[no-untyped-def]
     return console.file.getvalue()
 
 
-def test_a_variant_is_the_median_of_all_gaps_of_its_good_trials() -> None:
-    fast = [trial(1), trial(2, timing=timing([100, 110, 400]))]
-    slow = [trial(3, **Q8, timing=timing([330, 330, 330]))]
+def test_a_variant_is_the_median_of_its_good_trials_figures() -> None:
+    """Of each trial its mean; what is inside a trial has percentiles of its own."""
+    fast = [trial(1), trial(2, timing=timing([100, 110, 300])), trial(3, timing=timing([90] * 9))]
+    slow = [trial(4, **Q8, timing=timing([330, 330, 330]))]
     first, second = summarise([*fast, *slow])
-    assert first.token_p50_ns == 110_000_000
-    assert first.generated_tokens == 8
-    assert first.trials_ok == 2
+    assert first.token_ns == 110_000_000
+    assert first.tokens_per_second == pytest.approx(1 / 0.110)
+    assert (first.token_p10_ns, first.token_p50_ns, first.token_p90_ns) == (
+        102_000_000,
+        110_000_000,
+        118_000_000,
+    )
+    assert first.generated_tokens == 18
+    assert first.trials_ok == 3
     assert second.ratio == pytest.approx(3.0)
+
+
+def row_of(text: str, variant: str) -> dict[str, str]:
+    """The cells of a variant in the first table, by column."""
+    lines = text.splitlines()
+    columns = ("trials", "tokens", "TTFT", "per token", "interval", "tokens/s", "ratio", "checks")
+    (line,) = [line for line in lines if line.startswith(variant) and "b/w" in line]
+    cells = [cell.strip() for cell in line.split("  ") if cell.strip()]
+    return dict(zip(columns, cells[-len(columns) :], strict=True))
+
+
+def test_the_table_has_one_estimate_of_a_token() -> None:
+    """Half of the tokens are fast and half slow: no 18.3 ms beside 25.2 tokens a second."""
+    two_kinds = [18.3] * 17 + [62.4] * 16
+    trials = [trial(n, timing=timing([ms * 1.01**n for ms in two_kinds])) for n in (1, 2, 3)]
+    text = drawn(print_timing_table, run(), trials)
+    row = row_of(text, "q2_k")
+    assert (row["per token"], row["tokens/s"]) == ("40.5 ms", "24.7")
+    assert row["interval"] == "39.5 ms - 41.5 ms"
+    assert "18.7 ms  18.7 ms  63.7 ms" in text
+
+
+def test_the_ratio_is_that_of_whole_rounds_with_its_interval() -> None:
+    """The board got slow between two rounds: the medians' ratio, 0.67, is no one's."""
+    first = [(1, 100), (2, 110), (3, 172), (4, 180)]
+    second = [(1, 88), (2, 95), (3, 150)]
+    trials = [trial(2 * n, repeat=n, timing=timing([ms] * 4)) for n, ms in first]
+    trials += [trial(2 * n + 1, repeat=n, timing=timing([ms] * 4), **Q8) for n, ms in second]
+    asked = run(variants=("q2_k", "q8_0"))
+    text = drawn(print_timing_table, asked, trials)
+    assert row_of(text, "q2_k")["ratio"] == "1.00"
+    assert row_of(text, "q8_0")["ratio"] == "0.872 (0.852-0.892)"
+    assert (
+        "q8_0: 0.872 times the token time of q2_k (95% interval 0.852 to 0.892, 3 rounds)" in text
+    )
+    _, row = summarise(trials, asked.variants)
+    assert row.ratio_interval is not None
+    assert row.ratio == row.ratio_interval.mean
+    # Rounds that have only one of both make no pair.
+    single = drawn(print_timing_table, asked, [*trials[:4], trials[6]])
+    assert row_of(single, "q8_0")["ratio"] == "~1.06"
+    assert "times the token time" not in single
+
+
+def test_a_trial_alone_has_no_interval_and_two_have_a_wide_one() -> None:
+    assert row_of(drawn(print_timing_table, run(), [trial(1)]), "q2_k")["interval"] == "-"
+    two = [trial(n, timing=timing([ms] * 4)) for n, ms in ((1, 100), (2, 104))]
+    assert row_of(drawn(print_timing_table, run(), two), "q2_k")["interval"] == "79.5 ms - 131 ms"
+
+
+def test_intervals_are_of_the_level_and_the_stop_that_the_recipe_asks_for() -> None:
+    trials = [trial(n, timing=timing([ms] * 4)) for n, ms in enumerate((100, 102, 101, 103), 1)]
+    shown = {}
+    for level in (0.9, 0.95):
+        until = {"confidence_interval": 0.5, "level": level}
+        text = drawn(print_timing_table, run(recipe_resolved={"repeats_until": until}), trials)
+        assert f"{level:.0%} interval" in text
+        assert f"({level:.0%} interval" in text
+        shown[level] = row_of(text, "q2_k")["interval"]
+    assert shown == {0.9: "98.5 ms - 105 ms", 0.95: "97.5 ms - 106 ms"}
+    fixed = drawn(print_timing_table, run(), trials)
+    assert row_of(fixed, "q2_k")["interval"] == "99.5 ms - 104 ms"
+
+
+def test_an_interval_never_leaves_its_own_estimate_outside() -> None:
+    """Sixteen trials on fast cores, four on slow ones: the mean's interval is above the median."""
+    times = [100.0 + n / 100 for n in range(16)] + [150.0] * 4
+    trials = [trial(n, timing=timing([ms] * 4)) for n, ms in enumerate(times, 1)]
+    (row,) = summarise(trials)
+    assert row.token_interval is not None
+    assert row.token_interval.low == row.token_ns == 100_095_000
 
 
 def test_energy_is_shown_where_a_meter_told_it() -> None:
@@ -174,7 +252,9 @@ def test_a_record_without_a_token_time_adds_none() -> None:
     unseen = timing([100, 800], generated_tokens=11, merged_chunks=(1,), p50_ns=None)
     (row,) = summarise([trial(1, timing=unseen)])
     assert row.token_p50_ns is None
-    assert row.ratio is None
+    withheld = unseen.model_copy(update={"mean_ns": None})
+    (row,) = summarise([trial(1, timing=withheld)])
+    assert (row.token_ns, row.token_interval, row.ratio) == (None, None, None)
 
 
 def test_without_the_first_row_there_is_no_ratio() -> None:
@@ -233,7 +313,7 @@ def bench_timing(**changes: object):  # type: ignore[no-untyped-def]
 def test_a_benchmark_has_a_row_for_each_test_over_all_trials() -> None:
     text = drawn(print_timing_table, run(), [trial(n, timing=bench_timing()) for n in (1, 2)])
     prompt, decode = (line for line in text.splitlines() if "pp16" in line or "tg8@d64" in line)
-    for cell in ("q2_k", "pp16", "4", "150 ms", "100 ms - 200 ms", "107"):
+    for cell in ("q2_k", "pp16", "4", "150 ms", "110 ms - 190 ms", "107"):
         assert cell in prompt.split("  ") or cell in prompt
     assert "13.3" in decode
     (row,) = summarise([trial(1, timing=bench_timing())])

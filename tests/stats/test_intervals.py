@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from labctl.stats import mean_interval, ratio_interval, student_quantile
+from labctl.stats import geometric_interval, mean_interval, ratio_interval, student_quantile
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,22 @@ def test_a_ratio_without_pairs_has_no_interval(
 ) -> None:
     with pytest.raises(ValueError, match=r"."):
         ratio_interval(values, references)
+
+
+def test_an_interval_that_ended_the_repeating_counts_three_values_less() -> None:
+    values = [10.0, 12.0, 11.0, 13.0, 9.0]
+    plain, stopped = mean_interval(values), mean_interval(values, stopped=True)
+    assert stopped.mean == plain.mean
+    assert stopped.high - stopped.mean == pytest.approx((plain.high - 11) * math.sqrt(5 / 2))
+    # With three nobody could stop yet.
+    assert mean_interval(values[:3], stopped=True) == mean_interval(values[:3])
+
+
+def test_a_rate_and_its_time_have_one_interval() -> None:
+    times = [0.02, 0.05, 0.03]
+    of_times, of_rates = geometric_interval(times), geometric_interval([1 / t for t in times])
+    assert of_rates.low == pytest.approx(1 / of_times.high)
+    assert of_rates.high == pytest.approx(1 / of_times.low)
+    assert geometric_interval([100.0, 101.0]).low > 0  # a straight one of two reaches far below
+    with pytest.raises(ValueError, match="above 0"):
+        geometric_interval([1.0, 0.0])

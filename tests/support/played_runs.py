@@ -33,12 +33,12 @@ from labctl.runs.plan import Amount, PlannedTrial, make_plan
 from labctl.runs.runner import Held, Outcome, Runner
 
 
-def planned() -> tuple[PlannedTrial, ...]:
-    """Four trials of one variant."""
+def planned(repeats: int = 4) -> tuple[PlannedTrial, ...]:
+    """Trials of one variant."""
     variant = Variant("m", "m", {"tokens": 4, "warmup": True})
     return make_plan(
         [variant],
-        Amount(4, 0, {variant.slug: 4}),
+        Amount(repeats, 0, {variant.slug: 4}),
         order="interleaved",
         max_seconds=60,
         min_tokens=None,

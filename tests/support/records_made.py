@@ -45,6 +45,7 @@ def timing(gaps_ms: list[float], **changes: Any) -> TimingRecord:
         "prompt_eval_ns": 500 * MS,
         "token_ns": tuple(gaps),
         "p50_ns": sorted(gaps)[len(gaps) // 2],
+        "mean_ns": round(sum(gaps) / len(gaps)),
         "tokens_per_second": 1e9 * len(gaps) / sum(gaps),
     }
     return TimingRecord(**{**values, **changes})

@@ -1,0 +1,72 @@
+"""Repeats with a known truth: how often what is told of them is so."""
+
+import random
+from collections.abc import Iterator
+
+from records_made import model, timing, trial
+
+from labctl.config.recipe import Precision
+from labctl.records import TrialRecord
+from labctl.runs.estimate import interval_of
+from labctl.runs.precision import LEAST_REPEATS, is_enough, is_narrow, trend_verdict
+
+TRUTH = 100.0
+
+
+def trials(*milliseconds: float) -> list[TrialRecord]:
+    """One trial a value, whose tokens all take that long."""
+    return [trial(n, timing=timing([ms] * 4)) for n, ms in enumerate(milliseconds, 1)]
+
+
+def noise(sigma: float, chance: random.Random, correlation: float = 0) -> Iterator[float]:
+    """Values around the truth, each like the one before it as far as it is correlated."""
+    state = chance.gauss(0, 1)
+    while True:
+        yield TRUTH * (1 + sigma * state)
+        own = chance.gauss(0, 1)
+        state = correlation * state + (1 - correlation**2) ** 0.5 * own
+
+
+def coverage(
+    wanted: Precision,
+    sigma: float,
+    *,
+    runs: int,
+    chance: random.Random,
+    correlation: float = 0,
+) -> tuple[float, float]:
+    """How often the interval at the stop holds the truth, and the mean of the repeats."""
+    covered = repeats = 0
+    for _ in range(runs):
+        values: list[float] = []
+        found = None
+        for value in noise(sigma, chance, correlation):
+            values.append(value)
+            found = interval_of(values, wanted) if len(values) >= LEAST_REPEATS else None
+            if len(values) == wanted.max_repeats or is_narrow(wanted, found):
+                break
+        assert found is not None
+        covered += found.low <= TRUTH <= found.high
+        repeats += len(values)
+    return covered / runs, repeats / runs
+
+
+def stopped(wanted: Precision, source: Iterator[float], variant: str) -> list[TrialRecord]:
+    """The trials of a variant until it is known well enough."""
+    found: list[TrialRecord] = []
+    while len(found) < wanted.max_repeats and not is_enough(wanted, found):
+        repeat = len(found) + 1
+        record = trial(
+            repeat, variant=variant, model=model(variant), timing=timing([next(source)] * 2)
+        )
+        found.append(record)
+    return found
+
+
+def trends_told(slope: float, *, runs: int, chance: random.Random) -> float:
+    """The share of runs of ten in which a trend is told; ``slope`` in sigmas a repeat."""
+    told = 0
+    for _ in range(runs):
+        values = [TRUTH + 2 * (chance.gauss(0, 1) + slope * n) for n in range(10)]
+        told += trend_verdict("m", trials(*values)) is not None
+    return told / runs
