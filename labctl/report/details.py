@@ -7,7 +7,7 @@ from rich.table import Table
 
 from labctl.report.whole import plain, print_whole
 from labctl.runs.summary import EnergySummary, MeasureSummary, VariantSummary
-from labctl.units import digits, duration, size
+from labctl.units import counted, digits, duration, size
 
 _SHOWN: dict[str, Callable[[float], str]] = {"ns": duration, "bytes": size}
 
@@ -56,11 +56,13 @@ def _table(*columns: str) -> Table:
 
 def _inside(rows: Sequence[VariantSummary]) -> Table:
     """The spread of single tokens inside a trial, which no interval of the trials contains."""
-    table = _table("model", ">token inside a trial: p10", ">p50", ">p90")
+    table = _table("model", "tokens inside", ">p10", ">p50", ">p90")
     for row in rows:
         if row.token_p50_ns is not None:
             times = (row.token_p10_ns, row.token_p50_ns, row.token_p90_ns)
-            table.add_row(plain(row.variant), *map(duration, times))
+            table.add_row(
+                plain(row.variant), counted(row.trials_ok, "trial"), *map(duration, times)
+            )
     return table
 
 
@@ -69,7 +71,7 @@ def _energy_cells(energy: EnergySummary) -> tuple[str, ...]:
         return "-" if value is None else f"{digits(value)} {unit}"
 
     return (
-        f"{energy.trials} trials" if energy.trials > 1 else "1 trial",
+        counted(energy.trials, "trial"),
         shown(energy.joules, "J"),
         shown(energy.joules_per_token, "J"),
         shown(energy.mean_watts, "W"),

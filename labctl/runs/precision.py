@@ -41,13 +41,13 @@ def is_enough(wanted: Precision, trials: Iterable[TrialRecord]) -> bool:
 
 def verdict(wanted: Precision, variant: str, trials: Sequence[TrialRecord]) -> str:
     """One sentence: how well the variant's result is known, and whether that was asked for."""
-    values = values_of(wanted.metric, trials)
-    interval = interval_of(values, wanted)
+    interval = interval_of(values_of(wanted.metric, trials), wanted)
     asked = f"± {wanted.confidence_interval:.1%} from {LEAST_REPEATS} or more repeats"
-    if interval is None:
+    value = next((METRICS[wanted.metric](row) for row in summarise(trials)), None)
+    if interval is None or value is None:
         return f"{variant}: {wanted.metric}: too few repeats for an interval; not reached: {asked}"
     text = (
-        f"{variant}: {wanted.metric} {digits(median(values))} ± {interval.relative:.1%}"
+        f"{variant}: {wanted.metric} {digits(value)} ± {interval.relative:.1%}"
         f" ({interval.level:.0%} interval {_range(interval)}, {interval.count} repeats)"
     )
     return text if is_narrow(wanted, interval) else f"{text}; not reached: {asked}"

@@ -62,6 +62,8 @@ def test_a_trial_and_all_of_them_are_foretold() -> None:
 def test_repeats_that_depend_on_the_result_are_told_apart() -> None:
     (row,) = seen(repeats_until={"confidence_interval": 0.02, "max_repeats": 10}).rows()
     assert (row.trials, row.optional) == (4, 6)
+    (row,) = seen(repeats_until={"confidence_interval": 0.02, "max_repeats": 3}, repeats=5).rows()
+    assert (row.trials, row.optional) == (3, 0)
 
 
 def test_nothing_is_foretold_of_an_emulated_board() -> None:
