@@ -1,9 +1,12 @@
+import json
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from records_made import energy, model, run, timing, trial
 from rich.console import Console
 
+from labctl.cli.report import report_json
 from labctl.errors import ProgramFailed
 from labctl.records import (
     BenchTest,
@@ -109,6 +112,20 @@ def test_intervals_are_of_the_level_and_the_stop_that_the_recipe_asks_for() -> N
     assert shown == {0.9: "98.5 ms - 105 ms", 0.95: "97.5 ms - 106 ms"}
     fixed = drawn(print_timing_table, run(), trials)
     assert row_of(fixed, "q2_k")["interval"] == "99.5 ms - 104 ms"
+
+
+def test_machines_get_the_same_estimates_and_what_they_got_before(tmp_path: Path) -> None:
+    trials = [trial(2 * n, repeat=n, timing=timing([100 + n] * 4)) for n in (1, 2, 3)]
+    trials += [trial(2 * n + 1, repeat=n, timing=timing([200 + n] * 4), **Q8) for n in (1, 2, 3)]
+    asked = run(variants=("q2_k", "q8_0"))
+    first, second = json.loads(report_json(asked, trials, tmp_path))["rows"]
+    assert first["token_ns"] == first["token_p50_ns"] == 102_000_000
+    assert first["token_interval"]["low"] == pytest.approx(99.5e6, rel=1e-3)
+    assert (first["ratio"], first["ratio_interval"]) == (1.0, None)
+    found = second["ratio_interval"]
+    assert found["low"] < second["ratio"] == found["mean"] < found["high"]
+    assert (found["level"], found["count"]) == (0.95, 3)
+    assert {"token_p10_ns", "token_p90_ns", "tokens_per_second"} <= second.keys()
 
 
 def test_an_interval_never_leaves_its_own_estimate_outside() -> None:
