@@ -40,9 +40,9 @@ def good_trials(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
 def token_time(trial: TrialRecord) -> int | None:
     """A trial's time of a token in ns: the mean, of which its tokens a second are the reciprocal.
 
-    The median of single tokens where a record has no mean.
+    The median of its single tokens is another figure, and does not stand in for it.
     """
-    return None if trial.timing is None else trial.timing.mean_ns or trial.timing.p50_ns
+    return None if trial.timing is None else trial.timing.mean_ns
 
 
 def interval_of(values: Sequence[float], until: Precision | None) -> Interval | None:

@@ -269,9 +269,11 @@ def test_a_record_without_a_token_time_adds_none() -> None:
     unseen = timing([100, 800], generated_tokens=11, merged_chunks=(1,), p50_ns=None)
     (row,) = summarise([trial(1, timing=unseen)])
     assert row.token_p50_ns is None
-    withheld = unseen.model_copy(update={"mean_ns": None})
+    # The median of single tokens stands in for no mean, nor its reciprocal for a rate.
+    withheld = timing([100, 110, 120], mean_ns=None, tokens_per_second=None)
     (row,) = summarise([trial(1, timing=withheld)])
-    assert (row.token_ns, row.token_interval, row.ratio) == (None, None, None)
+    assert (row.token_p50_ns, row.token_ns) == (110_000_000, None)
+    assert (row.tokens_per_second, row.ratio) == (None, None)
 
 
 def test_without_the_first_row_there_is_no_ratio() -> None:
