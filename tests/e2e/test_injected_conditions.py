@@ -1,6 +1,7 @@
 """Heat, want of memory and stolen time in whole runs: in the records, in the table, in words."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,13 @@ tick 20
 if [ -e "$HOME/second" ]; then until [ -e "$HOME/happened" ]; do tick 1; done; fi
 touch "$HOME/second"
 tick 20
+"""
+#: From 100 to 150 ms a token in the middle.
+STEP = """\
+#!/bin/sh
+tick() { n=0; while [ $n -lt 12 ]; do sleep $1; echo token; n=$((n + 1)); done; }
+tick 0.1
+tick 0.15
 """
 
 
@@ -112,3 +120,15 @@ def test_a_board_to_which_nothing_happens_is_steady(lab: LabUnderTest, board: Ba
         checks = {check["name"]: check["ok"] for check in about_the_board(trial)}
         assert {"frequency", "memory", "quiet"} <= checks.keys()
         assert set(checks.values()) == {True}
+
+
+def test_a_rate_that_steps_inside_a_trial_is_told(lab: LabUnderTest) -> None:
+    (lab.root / "tools" / "tick").write_text(STEP)
+    done = lab.run("run", lab.recipe(RECIPE, "ticking"), "--set", "repeats=1", "--json")
+    assert done.exit_status == 0, said(done)
+    document = json.loads(done.stdout)
+    (trial,), (row,) = document["trials"], document["rows"]
+    (check,) = [check for check in trial["checks"] if check["name"] == "drift"]
+    assert check["ok"] is False
+    assert re.search(r"; last quarter 1\.[345]\d times the first$", check["detail"])
+    assert "drift" in row["checks_failed"]
