@@ -5,6 +5,7 @@ final slash means something here. Bytes that are no UTF-8 stand in them as surro
 """
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,18 +39,21 @@ class Placing:
         """The path of the file that the sender calls ``name``: ``a.txt``, ``top/sub/a.txt``.
 
         Raises ProtocolError for a name that would lead elsewhere (a hostile sender must not choose
-        where it writes), NotADirectoryError when a directory is sent to what is a file.
+        where it writes), NotADirectoryError when a directory is sent to what is a file or a link.
         """
         components = _components(name)
-        if "/" not in name:
-            if os.path.isdir(self.destination):  # noqa: PTH112
+        if len(components) == 1:
+            if is_directory(self.destination):
                 return _join(self.destination, name)
             if self.destination.endswith("/") and not os.path.lexists(self.destination):
                 return self.destination + name
             return self.destination
         if self._root is None:
             self._root = self._decide()
-        return _join(self._root, *components[self._drops_top :])
+        if self._drops_top:
+            # What is left is taken apart anew: a backslash may separate now that did not before.
+            components = _components(name[len(components[0]) + 1 :])
+        return _join(self._root, *components)
 
     def directory(self, name: str) -> str:
         """The path of a directory of a transfer that :attr:`keeps_top`. Raises ProtocolError."""
@@ -57,9 +61,17 @@ class Placing:
 
     def _decide(self) -> str:
         self._drops_top = not os.path.lexists(self.destination)
-        if not self._drops_top and not os.path.isdir(self.destination):  # noqa: PTH112
+        if not self._drops_top and not is_directory(self.destination):
             raise NotADirectoryError(self.destination)
         return self.destination
+
+
+def is_directory(path: str) -> bool:
+    """Whether a directory is there; a link to one is none, unless a slash follows it."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False  # a path that cannot be is no directory
 
 
 def make_parents(path: str) -> None:
@@ -75,7 +87,8 @@ def make_parents(path: str) -> None:
 
 
 def _components(name: str) -> list[str]:
-    components = name.split("/")
+    """The parts of a name; Windows hosts separate them with backslashes."""
+    components = name.split("/" if "/" in name else "\\")
     if "\0" in name or any(part in ("", "..") for part in components):
         raise ProtocolError(
             f"the peer names a file {name!r}, which no file in a transfer is called"

@@ -7,6 +7,7 @@ board's boot id, and the mark by which its processes are found when the board lo
 import functools
 import os
 import secrets
+import shlex
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from labctl import process
 from labctl.errors import ConfigError, HostError
 from labctl.files import write_atomic
+from labctl.hdc.daemon import PARAMETERS
 from labctl.retry import wait_until
 from labctl.virtual.fakes import FAKES, Fakes
 
@@ -33,6 +35,17 @@ _KILL_SECONDS = 10.0
 _CLEAN_LOOKS = 3
 #: While a process is seen that may be ours, in the middle of an exec.
 _DOUBTFUL_LOOKS = 15
+#: OpenHarmony's, with its texts (``services/param/cmd``); the daemon looks at the same files.
+_PARAM = """#!/bin/sh
+cd {folder} || exit
+case $1/$2 in
+*/*/*|*/.*|*/) echo "param get|set NAME [VALUE]";;
+get/*) if [ -f "$2" ]; then echo "$(cat "$2") "
+       else echo "Get parameter \\"$2\\" fail! errNum is:106!"; fi;;
+set/*) printf '%s\\n' "$3" >"$2" && echo "Set parameter $2 $3 success";;
+*) echo "param get|set NAME [VALUE]";;
+esac
+"""
 _FALLBACK_NOTE = (
     "mksh and toybox are not both installed: commands run with this host's sh and programs, "
     "which accept more than a board does"
@@ -71,6 +84,7 @@ def boot(directory: Path, *, emulator: Sequence[str] = (), preload: Path | None 
     (directory / WORKDIR).mkdir(parents=True, exist_ok=True)
     fakes = Fakes(directory)
     shell, path, note = _userland(directory / _BIN)
+    _start_parameters(directory)
     environment = {
         "PATH": path,
         "HOME": str(directory),
@@ -179,10 +193,10 @@ def _badness(pid: int) -> tuple[int, int]:
 def _userland(folder: Path) -> tuple[tuple[str, ...], str, str | None]:
     """The shell's argv, PATH, and a note if this is not what a board has."""
     mksh, toybox = shutil.which("mksh"), shutil.which("toybox")
-    if mksh is None or toybox is None:
-        return ("/bin/sh", "-c"), os.defpath, _FALLBACK_NOTE
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    if mksh is None or toybox is None:
+        return ("/bin/sh", "-c"), f"{folder}:{os.defpath}", _FALLBACK_NOTE
     for applet in _applets(toybox):
         (folder / applet).symlink_to(toybox)
     for name in ("sh", "mksh"):
@@ -190,6 +204,17 @@ def _userland(folder: Path) -> tuple[tuple[str, ...], str, str | None]:
             (folder / name).unlink()
         (folder / name).symlink_to(mksh)
     return (str(folder / "sh"), "-c"), str(folder), None
+
+
+def _start_parameters(directory: Path) -> None:
+    """Forget the parameters that do not outlive a boot, and give the board its ``param``."""
+    folder = directory / PARAMETERS
+    folder.mkdir(exist_ok=True)
+    for parameter in folder.iterdir():
+        if not parameter.name.startswith("persist."):
+            parameter.unlink()
+    program = directory / _BIN / "param"
+    write_atomic(program, _PARAM.format(folder=shlex.quote(str(folder))), mode=0o755)
 
 
 @functools.cache

@@ -39,7 +39,10 @@ class FaultyStorage(Storage):
         return size
 
     def read(self, descriptor: int, count: int, offset: int) -> bytes:
-        """What is there, with a bit changed."""
+        """What is there, with a bit changed, or less."""
+        for _, fault in self._operation.all(Truncate):
+            if super().size(descriptor) > fault.after_bytes:
+                count = min(count, max(fault.after_bytes - offset, 0))
         return self._corrupted(super().read(descriptor, count, offset), offset)
 
     def write(self, descriptor: int, data: Buffer, offset: int) -> int:

@@ -1,21 +1,19 @@
 """Transfers in all their forms, and hosts that do not play by the rules in them."""
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from daemons import daemon
+from raw_files import CLOSE, ask, chunk, offer, summary, take
 from raw_hdc import RawPeer, raw_host
 
-from labctl.hdc.compression import compress_chunk, decompress_chunk
+from labctl.hdc.compression import compress_chunk
 from labctl.hdc.daemon import receiving
-from labctl.hdc.daemon.sending import Request
 from labctl.hdc.messages import FileMode, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command
 
-CLOSE = (Command.CHANNEL_CLOSE, b"\x01")
 TEXT = b"the quick brown fox\n" * 4000
 NOISE = os.urandom(60_000)
 
@@ -29,51 +27,6 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RawPeer]:
 
 
 old = pytest.mark.parametrize("host", ["3.1.0e"], indirect=True)
-
-
-def offer(host: RawPeer, size: int, path: str, name: str = "source", **options: int) -> None:
-    config = TransferConfig(file_size=size, path=path, optional_name=name, **options)
-    host.send(3, Command.WAKEUP_SLAVETASK)
-    host.send(3, Command.FILE_CHECK, config.encode())
-
-
-def chunk(host: RawPeer, body: bytes, *, offset: int = 0, packed: bytes | None = None) -> None:
-    kind = 0 if packed is None else 1
-    data = body if packed is None else packed
-    area = TransferPayload(offset, kind, len(data), len(body)).encode_area()
-    host.send(3, Command.FILE_DATA, area + data)
-
-
-def take(host: RawPeer) -> tuple[TransferConfig, bytes]:
-    """Receive one file of a transfer under way."""
-    _, command, data = host.receive()
-    assert command == Command.FILE_CHECK, data
-    config = TransferConfig.decode(data)
-    host.send(3, Command.FILE_BEGIN, b"\5" + bytes(7))
-    content = b""
-    while True:
-        _, command, data = host.receive()
-        assert command == Command.FILE_DATA
-        payload, body = TransferPayload.decode_packet(memoryview(data))
-        assert payload.offset == len(content)
-        content += (
-            decompress_chunk(body, payload.uncompress_size) if payload.compress_type else body
-        )
-        if len(content) >= config.file_size:
-            return config, content
-
-
-def ask(host: RawPeer, arguments: str) -> None:
-    host.send(3, Command.FILE_INIT, arguments.encode())
-    assert host.receive() == (3, Command.WAKEUP_SLAVETASK, b"")
-
-
-def summary(host: RawPeer) -> bytes:
-    assert host.receive() == (3, Command.FILE_FINISH, b"\x01")
-    host.send(3, Command.FILE_FINISH, b"\x00")
-    (command, text), close = host.until_close(3)
-    assert (command, close) == (Command.ECHO, CLOSE)
-    return text.split(b", time")[0]
 
 
 @pytest.mark.parametrize("content", [TEXT, NOISE, b""])
@@ -154,7 +107,6 @@ def test_a_directory_goes_with_modes_and_times(host: RawPeer, tmp_path: Path) ->
         (tmp_path / path).write_text(path)
         (tmp_path / path).chmod(mode)
         os.utime(tmp_path / path, ns=(1_000_000_000, 2_000_000_000))
-    (tmp_path / "top/sub/loop").symlink_to(tmp_path / "top")
     ask(host, '-cwd "/home/a b/" -m -a top back')
     modes, files = [], []
     while not files or len(files) < 2:
@@ -189,10 +141,8 @@ def test_what_cannot_be_read_is_said_and_the_rest_goes(host: RawPeer, tmp_path: 
     (tmp_path / "top/a").symlink_to("nowhere")
     os.mkfifo(tmp_path / "top/b")
     (tmp_path / "top/c").write_text("c")
-    ask(host, "top")
-    reasons = [host.receive()[2], host.receive()[2]]
-    assert b"no such file or directory" in reasons[0]
-    assert b"illegal seek" in reasons[1]
+    ask(host, "-cwd / top")
+    assert b"no such file or directory" in host.receive()[2]
     config, content = take(host)
     assert (config.optional_name, config.path, content) == ("top/c", ".", b"c")
     host.send(3, Command.FILE_FINISH, b"\x01")
@@ -204,14 +154,14 @@ def test_a_directory_without_files_is_an_error(host: RawPeer, tmp_path: Path, en
     (tmp_path / "top").mkdir()
     if entries:
         (tmp_path / "top/a").symlink_to("nowhere")
-    ask(host, "top")
+    ask(host, "-cwd / top")
     assert [command for command, _ in host.until_close(3)] == [Command.ECHO, CLOSE[0]]
 
 
 def test_sync_without_times_never_replaces(host: RawPeer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     offer(host, 3, "file", update_if_new=1)
-    text = f"\0Target file is the same date or newer,path: {tmp_path}/file".encode()
+    text = b"\0Target file is the same date or newer,path: file"
     assert host.until_close(3) == [(Command.ECHO, text), CLOSE]
     assert (tmp_path / "file").read_text() == "old"
 
@@ -270,30 +220,6 @@ def test_modes_of_directories_without_end_are_not_collected(
         assert host.receive() == (3, Command.FILE_MODE, b"")
         host.send(3, Command.DIR_MODE, FileMode(full_name=f"top/{number}").encode())
     assert host.ended()
-
-
-@pytest.mark.parametrize(
-    ("text", "remote", "local"),
-    [
-        ("/a", "/a", "."),
-        ('-cwd "/home/u u/" -z "/a b"  c', "/a b", "c"),
-        ('/a" "b/c "l"\t', "/a b/c", "l"),
-        ("/it's /a\\b", "/it's", "/a\\b"),
-        ("/a\u3000b x", "/a\u3000b", "x"),
-    ],
-)
-def test_words_of_a_request(text: str, remote: str, local: str) -> None:
-    request = Request.parse(text)
-    assert (request.remote, request.local) == (remote, local)
-
-
-def test_a_request_is_read_in_no_time_however_long() -> None:
-    began = time.process_time()
-    for text in ("x" * (1 << 22), '"" ' * (1 << 16), '"x' * (1 << 16) + " y"):
-        Request.parse(text)
-    assert time.process_time() - began < 2
-    with pytest.raises(ValueError, match="quotation"):
-        Request.parse('"' + "x" * (1 << 22))
 
 
 def test_an_old_daemon_with_a_full_disk_still_takes_the_next_file(tmp_path: Path) -> None:

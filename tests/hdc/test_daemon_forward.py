@@ -81,7 +81,7 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize(
-    "node", ["tcp:0", "tcp:65536", "tcp:x", "tcp:", "tcp:١٢", "jdwp:1", "", "localfilesystem:"]
+    "node", ["tcp:0", "tcp:65536", "tcp:x", "tcp:", "tcp:١٢", "cable:1", "", "localfilesystem:"]
 )
 def test_nodes_that_a_board_has_not_are_refused(host: RawPeer, node: str) -> None:
     host.send(RULE, Command.WAKEUP_SLAVETASK)
@@ -226,7 +226,7 @@ def test_unix_sockets_can_be_both_ends(host: RawPeer, tmp_path: Path) -> None:
     host.send(RULE, Command.CHANNEL_CLOSE, b"\0")
     for kind, address in (
         (f"localfilesystem:{tmp_path}/own", f"{tmp_path}/own"),
-        (f"localabstract:labctl-{tmp_path.name}", f"\0labctl-{tmp_path.name}"),
+        ("localabstract:name", f"{tmp_path}/name"),  # a file of this name, as hdcd makes it
     ):
         host = _fresh(host)
         reverse(host, kind)
@@ -235,6 +235,63 @@ def test_unix_sockets_can_be_both_ends(host: RawPeer, tmp_path: Path) -> None:
             assert host.receive()[1] == Command.FORWARD_ACTIVE_SLAVE
         host.send(RULE, Command.CHANNEL_CLOSE, b"\0")
     assert wait_until(lambda: not (tmp_path / "own").exists(), timeout=10, interval=0.02)
+
+
+@pytest.mark.parametrize(
+    "node",
+    ["localreserved:x", "dev:/dev/null", "dev:/dev/nope", "jdwp:1", "jdwp:abc", "ark:1@2"],
+)
+def test_a_rule_for_what_a_board_of_software_has_not_stands(host: RawPeer, node: str) -> None:
+    forward(host, node)
+    host.send(RULE, Command.FORWARD_ACTIVE_SLAVE, named(ID, node))
+    assert host.receive() == (RULE, Command.FORWARD_FREE_CONTEXT, ID)
+
+
+@pytest.mark.parametrize("node", ["dev:/dev/null", "jdwp:1"])
+def test_so_does_one_that_nobody_will_ever_use(host: RawPeer, node: str) -> None:
+    reverse(host, node)
+    host.send(RULE, Command.CHANNEL_CLOSE, b"\0")
+    assert host.is_silent()
+
+
+def test_a_reserved_socket_lies_below_the_board(host: RawPeer, tmp_path: Path) -> None:
+    (tmp_path / "dev/unix/socket").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{tmp_path}/dev/unix/socket/app")
+        server.listen()
+        forward(host, "localreserved:app")
+        host.send(RULE, Command.FORWARD_ACTIVE_SLAVE, named(ID, "localreserved:app"))
+        assert host.receive() == (RULE, Command.FORWARD_ACTIVE_MASTER, ID)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "answer"),
+    [
+        ("localfilesystem:nodir/x tcp:7", b"Unix pipe bind failed"),
+        ("localabstract:taken tcp:7", b"Unix pipe bind failed"),
+        ("ark:1@2@x tcp:7", b"Not supoort forward-type"),
+        ("localabstract:free nothing", b"Forward parament failed"),
+    ],
+)
+def test_why_a_board_cannot_listen_is_said(
+    host: RawPeer, tmp_path: Path, nodes: str, answer: bytes
+) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(f"{tmp_path}/taken")
+        host.send(RULE, Command.FORWARD_INIT, nodes.encode())
+        assert host.until_close(RULE)[1:] == [
+            (Command.ECHO, b"\0" + answer),
+            (Command.CHANNEL_CLOSE, b"\1"),
+        ]
+    assert (tmp_path / "taken").exists()
+
+
+def test_a_port_where_nobody_listens_ends_the_connection(host: RawPeer) -> None:
+    node = f"tcp:{free_port()}"
+    forward(host, node)
+    host.send(RULE, Command.FORWARD_ACTIVE_SLAVE, named(ID, node))
+    assert host.receive() == (RULE, Command.FORWARD_FREE_CONTEXT, ID)
+    assert host.is_silent()
 
 
 def _fresh(host: RawPeer) -> RawPeer:

@@ -5,5 +5,6 @@ from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.daemon import Daemon
 from labctl.hdc.daemon.dialect import Version
 from labctl.hdc.daemon.limits import allow_boards
+from labctl.hdc.daemon.parameters import FOLDER as PARAMETERS
 
-__all__ = ["Authorisation", "Board", "Daemon", "Version", "allow_boards"]
+__all__ = ["PARAMETERS", "Authorisation", "Board", "Daemon", "Version", "allow_boards"]

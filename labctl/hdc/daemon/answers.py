@@ -1,33 +1,53 @@
 """Commands that hdcd answers with one text. A board of software has no more to offer there."""
 
-import re
 import struct
 
+from labctl.hdc.daemon.parameters import Parameters
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.wire import Command
 
 _RECORD = struct.Struct("<II")
 _BUNDLE_TAG = 1
-_RUN_MODE = re.compile(rb"usb|port( close|( \d{1,5})?)")
 
 
-def answer(command: int, data: bytes) -> tuple[EchoLevel, str] | None:
-    """What to say to a command; None: it is no such command."""
+def answer(command: int, data: bytes, parameters: Parameters) -> tuple[EchoLevel, str] | None:
+    """What to say to a command, maybe nothing (""); None: it is no such command."""
     match command:
         case Command.UNITY_REMOUNT:
             return EchoLevel.FAIL, "Mount failed"
         case Command.UNITY_JPID:
             return EchoLevel.OK, "[Empty]"
-        case Command.UNITY_RUNMODE if _RUN_MODE.fullmatch(data.split(b"\0")[0].strip()):
-            # Nothing changes: hdcd takes the new mode when it is started again, and this one is
-            # always started as a TCP daemon at a port of its host's choice.
-            return EchoLevel.OK, "Set device run mode successful."
         case Command.UNITY_RUNMODE:
-            return EchoLevel.FAIL, "Unknown command"
+            return _set_run_mode(data.split(b"\0")[0].decode(errors="replace"), parameters)
         case Command.UNITY_EXECUTE_EX:
             bundle = _bundle_name(data).decode(errors="surrogateescape")
             return EchoLevel.FAIL, f"[E003001] Invalid bundle name: {bundle}"
     return None
+
+
+def _set_run_mode(text: str, parameters: Parameters) -> tuple[EchoLevel, str]:
+    """``tmode``. hdcd takes the parameters when it is started again; this one never listens
+    elsewhere than where its host started it.
+    """
+    if text == "usb":
+        return (
+            EchoLevel.FAIL,
+            "[E001000]For USB debugging, please set it on the device's Settings UI",
+        )
+    if not text.startswith("port"):
+        return EchoLevel.FAIL, "[E001001]Unknown command"
+    port = "".join(text.split()[1:2])
+    if port == "close":
+        parameters.set("persist.hdc.port", "0")
+        parameters.set("persist.hdc.mode.tcp", "disable")
+        return EchoLevel.OK, ""
+    if port and not (port.isascii() and port.isdecimal()):
+        return EchoLevel.FAIL, "[E001100]Invalid port"
+    if port:
+        parameters.set("persist.hdc.port", port)
+    parameters.set("persist.hdc.mode", "tcp")
+    parameters.set("persist.hdc.mode.tcp", "enable")
+    return EchoLevel.OK, "Set device run mode successful."
 
 
 def _bundle_name(data: bytes) -> bytes:

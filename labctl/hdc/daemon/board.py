@@ -7,6 +7,7 @@ from pathlib import Path
 from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.daemon.dialect import DIALECTS, Dialect, Version
 from labctl.hdc.daemon.interference import Interference
+from labctl.hdc.daemon.parameters import Parameters
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class Board:
     on_reboot: Callable[[str], None] | None = None
     #: What stands between the board and its hosts: nothing.
     interference: Interference = field(default_factory=Interference)
+
+    @property
+    def parameters(self) -> Parameters:
+        """Its system parameters."""
+        return Parameters(self.directory)
 
     @property
     def dialect(self) -> Dialect:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Coroutine
 
 from labctl.errors import ProtocolError
 from labctl.hdc.daemon.answers import answer
+from labctl.hdc.daemon.app import InstallTask, JpidTracker, UninstallTask
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.forward import ForwardTask, ReverseTask
 from labctl.hdc.daemon.greeting import Greeting
 from labctl.hdc.daemon.interference import Line, Storage, Wire
 from labctl.hdc.daemon.receiving import FileReceiver
 from labctl.hdc.daemon.sending import FileSender
-from labctl.hdc.daemon.shell import HilogTask, ShellTask
+from labctl.hdc.daemon.shell import BugreportTask, HilogTask, ShellTask
 from labctl.hdc.daemon.task import Link, Task
 from labctl.hdc.daemon.terminal import TerminalTask
 from labctl.hdc.messages import EchoLevel, Heartbeat, SessionHandShake
@@ -38,15 +39,19 @@ _TCP_CLOSE_WAIT = 8
 _TASKS: dict[int, type[Task]] = {
     Command.UNITY_EXECUTE: ShellTask,
     Command.UNITY_HILOG: HilogTask,
+    Command.JDWP_TRACK: JpidTracker,
+    Command.BUGREPORT_INIT: BugreportTask,
     Command.SHELL_INIT: TerminalTask,
     Command.FILE_INIT: FileSender,
     Command.FORWARD_INIT: ReverseTask,
+    Command.APP_UNINSTALL: UninstallTask,
 }
 #: And on channels that were woken for it only.
 _WOKEN_TASKS: dict[int, type[Task]] = {
     Command.FILE_CHECK: FileReceiver,
     Command.FILE_MODE: FileReceiver,
     Command.FORWARD_CHECK: ForwardTask,
+    Command.APP_CHECK: InstallTask,
 }
 
 
@@ -255,6 +260,10 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self.send(channel, Command.CHANNEL_CLOSE, bytes([counter - 1]))
 
     def _begin(self, channel: int, command: int, data: memoryview) -> None:
+        if not self._board.parameters.allow(command):
+            self._woken.discard(channel)
+            self._turn_away(channel, "debugging is not allowed")
+            return
         kind = _TASKS.get(command)
         if kind is None and channel in self._woken:
             kind = _WOKEN_TASKS.get(command)
@@ -269,9 +278,11 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
 
     def _answer(self, channel: int, command: int, data: bytes) -> None:
         """Commands that are done with one answer. What is unknown is dropped, as hdcd does."""
-        if echo := answer(command, data):
+        if echo := answer(command, data, self._board.parameters):
             level, text = echo
-            self.send(channel, Command.ECHO, bytes([level]) + text.encode(errors="surrogateescape"))
+            if text:
+                raw = text.encode(errors="surrogateescape")
+                self.send(channel, Command.ECHO, bytes([level]) + raw)
         elif command not in (Command.UNITY_ROOTRUN, Command.UNITY_REBOOT):
             return
         self._woken.discard(channel)

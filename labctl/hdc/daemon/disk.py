@@ -24,6 +24,7 @@ _REASONS = {
     errno.ETXTBSY: "text file is busy",
     errno.ENAMETOOLONG: "name too long",
     errno.EMFILE: "too many open files",
+    errno.ESPIPE: "invalid seek",
 }
 
 
@@ -62,6 +63,10 @@ class DiskFile:
         except asyncio.CancelledError:
             opening.add_done_callback(_close_unwanted)
             raise
+
+    def fileno(self) -> int:
+        """Its descriptor, while it is open."""
+        return self._descriptor
 
     def stat(self) -> os.stat_result:
         """What the system knows about the file."""

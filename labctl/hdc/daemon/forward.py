@@ -11,7 +11,7 @@ from abc import abstractmethod
 from labctl.errors import ProtocolError
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.forwarded import Forwarded, Rule
-from labctl.hdc.daemon.nodes import Node
+from labctl.hdc.daemon.nodes import Node, is_well_formed
 from labctl.hdc.daemon.task import Link, Task
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.wire import Command
@@ -22,6 +22,7 @@ _RESERVED = bytes(8)
 #: Connections of one rule at a time: each takes a file descriptor of this process.
 _MAX_CONNECTIONS = 512
 _BAD_NODE = "Forward parament failed"
+_NO_LISTENER = "Not supoort forward-type"
 
 
 class _RuleTask(Task, Rule):
@@ -97,7 +98,7 @@ class ReverseTask(_RuleTask):
         super().__init__(link, channel, board, data)
         self._request = data.split(b"\0")[0].decode(errors="surrogateescape")
         local, _, remote = self._request.partition(" ")
-        self._node = Node.parse(local, board.directory) if remote else None
+        self._node = Node.parse(local, board.directory) if is_well_formed(remote) else None
         self._target = _RESERVED + remote.encode(errors="surrogateescape") + b"\0"
         self._check = secrets.token_bytes(_NUMBER_BYTES)
         self._server: asyncio.Server | None = None
@@ -110,6 +111,8 @@ class ReverseTask(_RuleTask):
         self.send(Command.WAKEUP_SLAVETASK)
         if self._node is None:
             self._fail(_BAD_NODE)
+        elif self._node.kind == "ark":
+            self._fail(_NO_LISTENER)
         else:
             self._listening = self.link.spawn(self._listen(self._node))
 
@@ -126,9 +129,10 @@ class ReverseTask(_RuleTask):
     async def _listen(self, node: Node) -> None:
         try:
             self._server = await node.bind(self._accept)
-            await self._server.start_serving()
+            if self._server is not None:
+                await self._server.start_serving()
         except (OSError, ValueError):
-            self._fail(f"TCP Port listen failed at {node.address}")
+            self._fail(node.refusal)
             return
         self.send(Command.FORWARD_CHECK, self._check, self._target)
 

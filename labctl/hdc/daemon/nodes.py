@@ -1,58 +1,89 @@
-"""The board's ends of forwarded connections, as hdc names them: ``KIND:ADDRESS``."""
+"""Ends of forwarded connections on a board, as hdc names them: ``KIND:ADDRESS``."""
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 _LOOPBACK = "127.0.0.1"
 _LAST_PORT = 65535
+#: Where each kind of Unix socket lies, below the board's directory. On a board it is /tmp for
+#: ``localfilesystem``, which would be this computer's.
+_FOLDERS = {"localabstract": "", "localfilesystem": "", "localreserved": "dev/unix/socket"}
+#: Debuggers and devices: hdcd agrees to a rule for any, and a board of software has none.
+_ABSENT = ("dev", "jdwp", "ark")
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Node:
-    """A TCP port on loopback, or a Unix socket: abstract, or a file below ``directory``.
+    """A TCP port on loopback, a Unix socket, or something that a board of software has not.
 
     All boards of a host share its ports and abstract names with it.
     """
 
     def __init__(self, kind: str, address: str, directory: Path):
-        self._port = int(address) if kind == "tcp" else None
-        self._path = f"\0{address}" if kind == "localabstract" else str(directory / address)
+        self.kind = kind
         self.address = address
+        self._port = int(address) if kind == "tcp" else None
+        self._path = str(directory / _FOLDERS.get(kind, "") / address)
 
     @classmethod
     def parse(cls, text: str, directory: Path) -> "Node | None":
-        """``tcp:PORT``, ``localabstract:NAME``, ``localfilesystem:PATH``; None for anything else.
-
-        hdcd knows some more kinds: debuggers and devices, which a board of software has not.
-        """
+        """The node that a text names; None when hdcd knows no such."""
         kind, _, address = text.partition(":")
-        if kind == "tcp":
-            digits = address.isascii() and address.isdecimal() and len(address) <= len("65535")
-            if not digits or not 1 <= int(address) <= _LAST_PORT:
-                return None
-        elif kind not in ("localabstract", "localfilesystem") or not address:
+        known = kind == "tcp" or kind in _FOLDERS or kind in _ABSENT
+        if not known or not is_well_formed(text):
             return None
         return cls(kind, address, directory)
 
     async def connect(self) -> Streams:
         """Connect to it. Raises OSError, ValueError."""
+        if self.kind in _ABSENT:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         if self._port is not None:
             return await asyncio.open_connection(_LOOPBACK, self._port)
-        return await asyncio.open_unix_connection(self._path)
+        path = f"\0{self.address}" if self.kind == "localabstract" else self._path
+        return await asyncio.open_unix_connection(path)
 
     async def bind(
         self, accepted: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
-    ) -> asyncio.Server:
-        """A server there that does not listen yet. Raises OSError, ValueError."""
+    ) -> asyncio.Server | None:
+        """A server there that does not listen yet; None where nobody will ever connect.
+
+        Raises OSError, ValueError.
+        """
+        if self.kind in _ABSENT:
+            return None
         if self._port is not None:
             return await asyncio.start_server(accepted, _LOOPBACK, self._port, start_serving=False)
+        # hdcd binds an abstract name as a file of its working directory, if there is none.
+        if self.kind == "localabstract" and Path(self._path).exists():
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
         return await asyncio.start_unix_server(accepted, self._path, start_serving=False)
+
+    @property
+    def refusal(self) -> str:
+        """What hdcd says when it cannot listen there."""
+        return (
+            "Unix pipe bind failed"
+            if self._port is None
+            else f"TCP Port listen failed at {self._port}"
+        )
 
     def unlink(self) -> None:
         """Remove the file that a server has left."""
-        if self._port is None and not self._path.startswith("\0"):
+        if self.kind in _FOLDERS:
             with suppress(OSError):
                 Path(self._path).unlink()
+
+
+def is_well_formed(text: str) -> bool:
+    """Whether hdcd takes a text for a node, of any kind."""
+    kind, _, address = text.partition(":")
+    if kind != "tcp":
+        return bool(kind and address)
+    digits = address.isascii() and address.isdecimal() and len(address) <= len(str(_LAST_PORT))
+    return digits and 1 <= int(address) <= _LAST_PORT

@@ -3,6 +3,7 @@
 import os
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from labctl.errors import ProtocolError
 from labctl.hdc.compression import decompress_chunk
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.disk import WRITE, DiskFile, cannot_open, in_thread, reason
+from labctl.hdc.daemon.paths import as_typed, on_disk
 from labctl.hdc.daemon.task import Dialogue, Link
 from labctl.hdc.messages import (
     FILE_FEATURES,
@@ -84,15 +86,13 @@ class FileReceiver(Dialogue):
         if config.bundle_name:
             raise _Refused(f"[E005101] Invalid bundle name: {config.bundle_name}")
         if self._placing is None:
-            destination = os.path.join(  # noqa: PTH118 - keeps a final slash
-                self._board.directory, config.path
-            )
-            self._placing = Placing(destination)
-        path = await in_thread(partial(_prepare, self._placing, config))
+            self._placing = Placing(on_disk(self._board.directory, config.path))
+        shown = partial(as_typed, self._board.directory, config.path)
+        path = await in_thread(partial(_prepare, self._placing, config, shown))
         try:
             self._file = await DiskFile.open(self._storage, path, WRITE)
         except (OSError, ValueError) as error:
-            raise _Refused(cannot_open(error, path)) from error
+            raise _Refused(cannot_open(error, shown(path))) from error
         self._config = config
         self._written = 0
         self._deaf = False
@@ -119,7 +119,7 @@ class FileReceiver(Dialogue):
         except OSError as error:
             return self._stopped(reason(error))
         self._written += len(body)
-        if self._written >= self._config.file_size:
+        if self._written >= self._config.file_size or not body:  # its size was not what it said
             await self._complete(file)
         return True
 
@@ -151,7 +151,8 @@ class FileReceiver(Dialogue):
         if self._failure is not None:
             raise _Refused(self._failure)
         if self._placing is not None and self._placing.keeps_top:
-            await in_thread(partial(_keep_directories, self._placing, self._directory_modes))
+            typed = self._config.path
+            await in_thread(partial(_keep_directories, self._placing, typed, self._directory_modes))
         elapsed = max(int((time.monotonic() - self._began) * 1000), 1)
         self._echo(
             EchoLevel.OK,
@@ -167,20 +168,20 @@ class FileReceiver(Dialogue):
             self._file = None
 
 
-def _prepare(placing: Placing, config: TransferConfig) -> str:
+def _prepare(placing: Placing, config: TransferConfig, shown: Callable[[str], str]) -> str:
     """Where the next file goes; directories above it are made. Raises _Refused."""
     try:
         path = placing.place(config.optional_name)
-        if "/" in config.optional_name:
+        if not {"/", "\\"}.isdisjoint(config.optional_name):
             make_parents(path)
     except NotADirectoryError:
-        raise _Refused(f"Not a directory, path:{placing.destination}") from None
+        raise _Refused(f"Not a directory, path:{shown(placing.destination)}") from None
     except ProtocolError as error:
         raise _Refused(f"Error opening file: invalid argument, path:{config.path}") from error
     except (OSError, ValueError) as error:
-        raise _Refused(cannot_open(error, placing.destination)) from error
+        raise _Refused(cannot_open(error, shown(placing.destination))) from error
     if config.update_if_new and not config.mtime_ns and Path(path).exists():
-        raise _Refused(f"Target file is the same date or newer,path: {path}")
+        raise _Refused(f"Target file is the same date or newer,path: {shown(path)}")
     return path
 
 
@@ -197,11 +198,14 @@ def _keep(descriptor: int, *, config: TransferConfig, mode: FileMode | None) -> 
             os.utime(descriptor, ns=times)
 
 
-def _keep_directories(placing: Placing, modes: list[FileMode]) -> None:
+def _keep_directories(placing: Placing, typed: str, modes: list[FileMode]) -> None:
+    """Give directories their modes, where hdcd does: what was typed begins their real path."""
     # The deepest first: one that can no longer be entered hides those in it.
     for mode in sorted(modes, key=lambda mode: mode.full_name.count("/"), reverse=True):
         with suppress(OSError, ValueError, ProtocolError):  # empty ones were never made
-            _change_mode(placing.directory(mode.full_name), mode)
+            path = placing.directory(mode.full_name)
+            if os.path.realpath(path).startswith(typed):
+                _change_mode(path, mode)
 
 
 def _change_mode(target: int | str, mode: FileMode) -> None:

@@ -1,15 +1,15 @@
 """``hdc file recv``, on the board's side: files and directories that go."""
 
-import errno
 import os
-import re
 import stat
-from dataclasses import dataclass
 from functools import partial
 
 from labctl.hdc.compression import LZ4, STORED, compress_chunk
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.disk import READ, DiskFile, cannot_open, in_thread, reason
+from labctl.hdc.daemon.paths import as_typed, on_disk
+from labctl.hdc.daemon.request import Request
+from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link
 from labctl.hdc.daemon.tree import Entry, Tree, walk
 from labctl.hdc.messages import (
@@ -21,51 +21,6 @@ from labctl.hdc.messages import (
     TransferPayload,
 )
 from labctl.hdc.wire import Command
-
-_WORD = re.compile(r'(?:[^ \t\r\n"]+|"[^"]*")+')
-
-
-@dataclass
-class Request:
-    """What the text of a FILE_INIT asks for: ``[-cwd DIR] [OPTION…] REMOTE [LOCAL]``."""
-
-    remote: str = ""
-    local: str = "."
-    cwd: str = ""
-    bundle: str = ""
-    keep_times: bool = False
-    keep_mode: bool = False
-    update_if_new: bool = False
-    compress: bool = False
-
-    @classmethod
-    def parse(cls, text: str) -> "Request":
-        """Read it; only double quotes mean something. Raises ValueError."""
-        if text.count('"') % 2:
-            raise ValueError("No closing quotation")
-        words = [word.replace('"', "") for word in _WORD.findall(text)]
-        request = cls()
-        while words and words[0].startswith("-"):
-            match words.pop(0):
-                case "-cwd" if words:
-                    request.cwd = words.pop(0)
-                case "-b" if words:
-                    request.bundle = words.pop(0)
-                case "-a":
-                    request.keep_times = True
-                case "-m":
-                    request.keep_mode = True
-                case "-sync":
-                    request.update_if_new = True
-                case "-z":
-                    request.compress = True
-                case option:
-                    raise ValueError(f"Unknown file option: {option}")
-        if not words:
-            raise ValueError("There is no remote path")
-        request.remote, *rest = words
-        request.local = rest[0] if rest else request.local
-        return request
 
 
 class FileSender(Dialogue):
@@ -88,12 +43,9 @@ class FileSender(Dialogue):
         if request.bundle:
             self._fail(f"[E005101] Invalid bundle name: {request.bundle}")
             return
-        path = os.path.join(  # noqa: PTH118 - keeps a final slash
-            self._board.directory, request.remote
-        )
-        tree = await in_thread(partial(walk, path))
-        for text in tree.failures:
-            self._echo(EchoLevel.FAIL, text)
+        tree = await in_thread(partial(walk, on_disk(self._board.directory, request.remote)))
+        for path, failure in tree.failures:
+            self._cannot_open(failure, path)
         if not tree.files and not tree.failures:
             self._fail("Operation failed, because the source folder is empty.")
             return
@@ -106,7 +58,7 @@ class FileSender(Dialogue):
             try:
                 file = await self._open(entry)
             except (OSError, ValueError) as error:
-                self._echo(EchoLevel.FAIL, cannot_open(error, entry.path))
+                self._cannot_open(error, entry.path)
                 continue
             try:
                 await self._offer(entry, file, directories)
@@ -126,12 +78,13 @@ class FileSender(Dialogue):
 
     async def _open(self, entry: Entry) -> DiskFile:
         file = await DiskFile.open(self._storage, entry.path, READ)
-        mode = file.stat().st_mode
-        for test, number in ((stat.S_ISDIR, errno.EISDIR), (stat.S_ISFIFO, errno.ESPIPE)):
-            if test(mode):
-                file.close()
-                raise OSError(number, os.strerror(number))
+        if stat.S_ISFIFO(file.stat().st_mode):
+            await readable(file.fileno())  # hdcd waits for the other end
         return file
+
+    def _cannot_open(self, error: OSError | ValueError, path: str) -> None:
+        shown = as_typed(self._board.directory, self._request.remote, path)
+        self._echo(EchoLevel.FAIL, cannot_open(error, shown))
 
     async def _offer(self, entry: Entry, file: DiskFile, directories: list[FileMode]) -> None:
         """Tell the host of the next file, and wait until it is ready for it."""
@@ -163,22 +116,22 @@ class FileSender(Dialogue):
         await self._expect(Command.FILE_MODE)
 
     async def _send_chunks(self, file: DiskFile) -> bool:
-        """Send the file's bytes; False when it cannot be read to its end."""
+        """Send what reading gives until the size is reached or nothing comes; False on an error.
+
+        As hdcd: the size of a file of /proc is 0, and what one read gives is sent nevertheless.
+        """
         done = 0
         while True:
             try:
-                body = await file.read(min(self._chunk_bytes, self._size - done), done)
+                body = await file.read(self._chunk_bytes, done)
             except OSError as error:
                 self._stopped(done, reason(error))
-                return False
-            if not body and done < self._size:
-                self._stopped(done, "end of file")
                 return False
             kind, packed = await self._packed(body)
             area = TransferPayload(done, kind, len(packed), len(body)).encode_area()
             self._send(Command.FILE_DATA, area, packed)
             done += len(body)
-            if done >= self._size:
+            if not body or done >= self._size:
                 return True
             await self._link.drained()
 

@@ -19,6 +19,8 @@ class ShellTask(Task):
     standard input is a pipe that stays open. The end of the output is the end of the command.
     """
 
+    output = Command.ECHO_RAW
+
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
         command = data
@@ -71,7 +73,7 @@ class ShellTask(Task):
                 continue
             if not piece:
                 break
-            self._send(Command.ECHO_RAW, piece)
+            self._send(self.output, piece)
             await self._link.drained()
         self._finish()
 
@@ -83,6 +85,16 @@ class HilogTask(ShellTask):
         words = data.split(b"\0")[0].strip()
         command = b"hilog -h" if words == b"h" else b"hilog " + words
         super().__init__(link, channel, board, command)
+
+
+class BugreportTask(ShellTask):
+    """Runs the board's ``hidumper`` (the wire as in ``daemon_unity.cpp``: source, not run)."""
+
+    output = Command.BUGREPORT_DATA
+
+    def __init__(self, link: Link, channel: int, board: Board, data: bytes):
+        del data
+        super().__init__(link, channel, board, b"hidumper")
 
 
 async def reap(

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import signal
 import subprocess
+from contextlib import suppress
 from typing import IO
 
 from labctl import process
@@ -13,6 +15,8 @@ from labctl.hdc.daemon.task import Inbox, Link, Task
 from labctl.hdc.wire import Command
 
 _GRACE_SECONDS = 2.0
+#: What a host sends for Ctrl-C, alone in its packet.
+_INTERRUPT = b"\x03"
 #: A terminal becomes a session's own when the session's leader opens it. That leader is a shell,
 #: which then becomes the interactive one.
 _TAKE_TERMINAL = 'exec "$0" 0<>"$1" 1>&0 2>&0'
@@ -88,6 +92,9 @@ class TerminalTask(Task):
     async def _type(self, terminal: int) -> None:
         while True:
             _, keys = await self._typed.get()
+            if keys == _INTERRUPT:
+                _interrupt(terminal)
+                continue
             while keys:
                 try:
                     keys = keys[os.write(terminal, keys) :]
@@ -95,6 +102,14 @@ class TerminalTask(Task):
                     await _writable(terminal)
                 except OSError:  # the shell has just ended
                     return
+
+
+def _interrupt(terminal: int) -> None:
+    """SIGINT to the leader of the foreground group: hdcd types no Ctrl-C, so none is shown."""
+    with suppress(OSError):  # nobody has the terminal open any more, or the leader has ended
+        group = os.tcgetpgrp(terminal)
+        if group > 1:
+            os.kill(group, signal.SIGINT)
 
 
 async def _writable(descriptor: int) -> None:

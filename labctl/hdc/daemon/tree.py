@@ -1,13 +1,18 @@
-"""What ``hdc file recv`` finds below a path. Links are followed, empty directories lost."""
+"""What ``hdc file recv`` finds below a path.
+
+hdcd follows no link to a directory: it sends the link as a file, which ends the transfer. Pipes and
+character devices are left out without a word, empty directories are lost.
+"""
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from labctl.hdc.daemon.disk import cannot_open
 from labctl.hdc.messages import FileMode
+from labctl.hdc.placing import is_directory
 
 
 class Entry(NamedTuple):
@@ -25,35 +30,30 @@ class Tree:
 
     files: list[Entry] = field(default_factory=list)
     directories: list[FileMode] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+    failures: list[tuple[str, OSError]] = field(default_factory=list)
 
 
 def walk(path: str) -> Tree:
     """The one file at ``path``, whatever it is, or all that are below that directory."""
     top = Entry(path, Path(path).name)
-    if not os.path.isdir(path):  # noqa: PTH112 - a path that cannot be is no directory
+    if not is_directory(path):
         return Tree(files=[top])
     tree = Tree()
     found: list[list[Entry]] = []
-    waiting: list[tuple[Entry, frozenset[tuple[int, int]]]] = [(top, frozenset())]
+    waiting = [top]
     while waiting:
-        directory, ancestors = waiting.pop()
+        directory = waiting.pop()
         try:
             status = os.stat(directory.path)  # noqa: PTH116 - as it was typed
-            identity = (status.st_dev, status.st_ino)
-            if identity in ancestors:
-                continue  # a link back to where we come from
             entries = sorted(_entries(directory))
         except OSError as error:
-            tree.failures.append(cannot_open(error, directory.path))
+            tree.failures.append((directory.path, error))
             continue
         tree.directories.append(
             FileMode(status.st_mode, status.st_uid, status.st_gid, full_name=directory.name)
         )
-        found.append([entry for is_directory, entry in entries if not is_directory])
-        waiting += [
-            (entry, ancestors | {identity}) for is_directory, entry in entries if is_directory
-        ]
+        found.append([entry for is_folder, entry in entries if not is_folder])
+        waiting += [entry for is_folder, entry in entries if is_folder]
     tree.directories.reverse()
     tree.files = [entry for files in reversed(found) for entry in files]
     return tree
@@ -62,4 +62,7 @@ def walk(path: str) -> Tree:
 def _entries(directory: Entry) -> Iterator[tuple[bool, Entry]]:
     with os.scandir(directory.path) as entries:
         for entry in entries:
-            yield entry.is_dir(), Entry(entry.path, f"{directory.name}/{entry.name}")
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if not stat.S_ISFIFO(mode) and not stat.S_ISCHR(mode):
+                name = f"{directory.name}/{entry.name}"
+                yield stat.S_ISDIR(mode), Entry(entry.path, name)

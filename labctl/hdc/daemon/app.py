@@ -1,0 +1,173 @@
+"""``hdc install``, ``uninstall`` and ``track-jpid`` on the board's side.
+
+The texts are those that hdcd 3.2.0c gives; the wire follows the public source (``host_app.cpp``,
+``daemon_app.cpp``) and has not been compared with recordings: source, not run. A package arrives
+like a file, in /data/local/tmp; then the board's ``bm`` decides. A folder of packages comes as a
+tar archive, which ``bm`` gets as it is: hdcd would unpack it.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+
+from labctl import process
+from labctl.errors import HostError, ProtocolError
+from labctl.hdc.compression import decompress_chunk
+from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.disk import WRITE, DiskFile, cannot_open, in_thread, reason
+from labctl.hdc.daemon.shell import readable
+from labctl.hdc.daemon.task import Dialogue, Link, Task
+from labctl.hdc.messages import FILE_FEATURES, EchoLevel, TransferConfig, TransferPayload
+from labctl.hdc.wire import Command
+
+_FOLDER = Path("data/local/tmp")
+_PACKAGE = re.compile(r"[-\w.]+", re.ASCII)
+#: What may stand in a command of ``bm``. hdcd's own rule is not in the public source.
+_HARMLESS = re.compile(r"[-\w./]+", re.ASCII)
+_PIECE_BYTES = 65_536
+
+
+class _Mode(IntEnum):
+    """The first byte of APP_FINISH: what is finished."""
+
+    INSTALL = 1
+    UNINSTALL = 2
+
+
+class _ManagerTask(Dialogue):
+    """Has the board's ``bm`` do something, and tells what it said. The host closes the channel."""
+
+    async def _manage(self, mode: _Mode, words: list[str], given: list[str]) -> None:
+        """Call ``bm`` with ``words``, unless what the host has given of them could do harm."""
+        if all(_HARMLESS.fullmatch(word) for word in given):
+            status, said = await self._output_of(" ".join(["bm", *words]))
+        else:
+            status, said = 1, b"Incorrect package name or option"
+        self._send(Command.APP_FINISH, bytes([mode, status == 0]), said.replace(b"\n", b" "))
+
+    async def _output_of(self, command: str) -> tuple[int, bytes]:
+        """The exit status and output of a command on the board."""
+        board = self._board
+        try:
+            running = process.start(
+                [*board.shell, command],
+                cwd=board.directory,
+                env=board.environment,
+                stderr=subprocess.STDOUT,
+            )
+        except HostError as error:
+            return 1, error.message.encode()
+        output = bytearray()
+        assert running.stdout is not None
+        try:
+            descriptor = running.stdout.fileno()
+            while True:
+                await readable(descriptor)
+                piece = os.read(descriptor, _PIECE_BYTES)
+                if not piece:
+                    return await in_thread(running.wait), bytes(output)
+                output += piece
+        finally:
+            running.stdout.close()
+            if running.poll() is None:  # the host has gone
+                os.killpg(running.pid, signal.SIGKILL)
+                running.wait()
+
+
+class InstallTask(_ManagerTask):
+    """Packages that come and are installed, one after the other over one channel."""
+
+    def __init__(self, link: Link, channel: int, board: Board, data: bytes):
+        super().__init__(link, channel, board, data)
+        self._config = TransferConfig()
+        self._path = Path()
+        self._file: DiskFile | None = None
+        self._written = 0
+
+    async def _run(self) -> None:
+        try:
+            while await self._step(*await self._inbox.get()):
+                pass
+        finally:
+            self._close()
+
+    async def _step(self, command: int, data: bytes) -> bool:
+        """Handle one packet; False when the task is over."""
+        match command:
+            case Command.APP_CHECK if self._file is None:
+                return await self._open(TransferConfig.decode(data))
+            case Command.APP_DATA if self._file is not None:
+                return await self._take(self._file, data)
+        return True
+
+    async def _open(self, config: TransferConfig) -> bool:
+        if not _PACKAGE.fullmatch(config.optional_name):
+            raise ProtocolError(f"the host names a package {config.optional_name!r}")
+        self._config, self._written = config, 0
+        self._path = self._board.directory / _FOLDER / config.optional_name
+        try:
+            self._file = await DiskFile.open(self._storage, str(self._path), WRITE)
+        except OSError as error:
+            self._fail(cannot_open(error, f"/{_FOLDER / config.optional_name}"))
+            return False
+        self._send(Command.APP_BEGIN, FILE_FEATURES)
+        return True
+
+    async def _take(self, file: DiskFile, data: bytes) -> bool:
+        payload, packed = TransferPayload.decode_packet(memoryview(data))
+        if payload.offset != self._written:
+            raise ProtocolError(f"the host sent a chunk that is not due: {payload}")
+        body = bytes(packed)
+        if payload.compress_type:
+            body = decompress_chunk(packed, payload.uncompress_size)
+        size = self._config.file_size
+        try:
+            await file.write(body, self._written)
+        except OSError as error:
+            self._fail(f"Transfer App at:{self._written}/{size}(Bytes), Reason: {reason(error)}")
+            return False
+        self._written += len(body)
+        if self._written >= size or not body:
+            self._close()
+            options = self._config.options.split()
+            flag = [] if {"p", "s"} & set("".join(options)) else ["-p"]
+            path = shlex.quote(str(self._path))
+            await self._manage(_Mode.INSTALL, ["install", *options, *flag, path], options)
+            await in_thread(partial(self._path.unlink, missing_ok=True))
+        return True
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class UninstallTask(_ManagerTask):
+    """Removes a package; ``data`` are the words behind ``uninstall``."""
+
+    async def _run(self) -> None:
+        self._send(Command.WAKEUP_SLAVETASK)
+        words = os.fsdecode(self._data.split(b"\0")[0]).split()
+        options = [word for word in words if word.startswith("-")]
+        names = [word for word in words if not word.startswith("-")]
+        flag = [] if "n" in "".join(options) else ["-n"]
+        await self._manage(_Mode.UNINSTALL, ["uninstall", *options, *flag, *names], words)
+
+
+class JpidTracker(Task):
+    """``track-jpid``: the processes that can be debugged, now and whenever they change: none."""
+
+    def start(self) -> None:
+        """Say so; the channel stays open."""
+        self._echo(EchoLevel.OK, "0000\n")
+
+    def packet(self, command: int, data: memoryview) -> None:
+        """Nothing is expected."""
+
+    def stop(self) -> None:
+        """There is nothing to give back."""

@@ -1,0 +1,42 @@
+"""The system parameters of a board: a file each, which its ``param`` program shares."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from labctl.errors import HostError
+from labctl.files import write_atomic
+from labctl.hdc.wire import Command
+
+#: Below a board's directory.
+FOLDER = Path(".labctl-parameters")
+
+#: What says "false" where nobody may; the commands as ``CheckControl`` of hdcd's ``daemon.cpp``.
+_CONTROLS = (
+    ("persist.hdc.control.shell", range(Command.UNITY_EXECUTE, Command.SHELL_DATA + 1)),
+    ("persist.hdc.control.fport", range(Command.FORWARD_INIT, Command.FORWARD_FREE_CONTEXT + 1)),
+    ("persist.hdc.control.file", range(Command.FILE_INIT, Command.APP_UNINSTALL + 1)),
+)
+
+
+class Parameters:
+    """The parameters of the board in ``directory``."""
+
+    def __init__(self, directory: Path):
+        self._folder = directory / FOLDER
+
+    def get(self, name: str) -> str:
+        """A value; empty when it was never set."""
+        try:
+            return (self._folder / name).read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return ""
+
+    def set(self, name: str, value: str) -> None:
+        """Set a value; hdcd does not look whether it could."""
+        with suppress(HostError):
+            write_atomic(self._folder / name, f"{value}\n")
+
+    def allow(self, command: int) -> bool:
+        """Whether a packet's command is permitted: no value permits, as "true" does."""
+        names = [name for name, commands in _CONTROLS if command in commands]
+        return all(self.get(name) in ("", "true") for name in names)

@@ -1,0 +1,14 @@
+"""Paths of transfers: where they are here, and how the host knows them."""
+
+import os
+from pathlib import Path
+
+
+def on_disk(directory: Path, typed: str) -> str:
+    """The path that a host typed, on this computer; a final slash stays."""
+    return os.path.join(directory, typed)  # noqa: PTH118
+
+
+def as_typed(directory: Path, typed: str, path: str) -> str:
+    """Name ``path`` as hdcd does: relative where what the host typed was relative."""
+    return path if typed.startswith("/") else path.removeprefix(f"{directory}/")

@@ -1,0 +1,75 @@
+"""What a host asks for with ``hdc file recv``.
+
+hdcd looks for options among all words and takes the last two for the paths, whatever they are
+(``src/common/file.cpp`` of developtools_hdc).
+"""
+
+import re
+from dataclasses import dataclass
+
+#: A quote that is not closed joins the rest.
+_WORD = re.compile(r'(?:[^ \t\r\n"]+|"[^"]*(?:"|\Z))+')
+_NO_BUNDLE = (
+    "[E005003] The parameter is missing, correct your input by referring below:\n"
+    "Usage: hdc file recv [-b bundlename] remote local"
+)
+
+
+@dataclass
+class Request:
+    """What the text of a FILE_INIT asks for: ``[-cwd DIR] [OPTION…] REMOTE [LOCAL]``."""
+
+    remote: str = ""
+    local: str = "."
+    cwd: str = ""
+    bundle: str = ""
+    keep_times: bool = False
+    keep_mode: bool = False
+    update_if_new: bool = False
+    compress: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "Request":
+        """Read it; only double quotes mean something. Raises ValueError with hdcd's text."""
+        words = [word.replace('"', "") for word in _WORD.findall(text)]
+        if len(words) < 2:
+            raise ValueError("Transfer path split failed")
+        request = cls()
+        options = request._take_options(words)
+        if options == len(words):
+            raise ValueError("There is no local and remote path")
+        if options == len(words) - 1:
+            request.remote = words[-1]
+        else:
+            request.remote, request.local = words[-2:]
+        return request
+
+    def _take_options(self, words: list[str]) -> int:
+        """Note the options, wherever they stand; how many words hdcd counts as theirs."""
+        count = 0
+        for word, following in zip(words, [*words[1:], None], strict=True):
+            match word:
+                case "-cwd" if following is not None:
+                    self.cwd = following
+                    count += 1
+                case "-b":
+                    if following is None or len(words) == count + 1:
+                        raise ValueError(_NO_BUNDLE)
+                    self.bundle = following
+                    count += 1
+                case "-a":
+                    self.keep_times = True
+                case "-m":
+                    self.keep_mode = True
+                case "-sync":
+                    self.update_if_new = True
+                case "-z":
+                    self.compress = True
+                case "remote":  # a word of the protocol between client and server
+                    pass
+                case _ if word.startswith("-"):
+                    raise ValueError(f"Unknown file option: {word}")
+                case _:
+                    continue
+            count += 1
+        return count
