@@ -27,14 +27,17 @@ _BRIEF = 100
 
 @dataclass(frozen=True)
 class Copied:
-    """A directory that went over, every file of it proven.
+    """What went over, every file of it proven, unless ``not_proven`` says why some cannot be.
 
-    ``skipped`` are paths inside it of what is neither directory nor file, and was left out.
+    ``skipped`` are paths inside a directory of what is neither directory nor file, ``unreadable``
+    those of files of /proc or /sys that the board refused to read; both were left out.
     """
 
     files: int
     size_bytes: int
     skipped: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    not_proven: str | None = None
 
 
 @dataclass(frozen=True)

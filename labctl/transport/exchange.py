@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkError, ProtocolError
-from labctl.files import host_reads, host_writes
+from labctl.files import appearing, host_reads, host_writes
 from labctl.transport.answers import require
 from labctl.transport.base import Copied, Progress, Transport, remote_words
 from labctl.transport.paths import check_remote_path
+from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
 
 #: Patience for small questions.
 _ANSWER_SECONDS = 10.0
@@ -89,7 +90,10 @@ def receive(
     compress: bool = False,
     keep_mode: bool = False,
 ) -> Delivered:
-    """Receive a file, or a directory with all that is in it, from a board. As :func:`send`."""
+    """Receive a file, or a directory with all that is in it, from a board. As :func:`send`.
+
+    Files of /proc and /sys are received too, and not proven.
+    """
     path = check_remote_path(_without_slash(remote))
     mode = _mode_on_board(transport, path)
     if mode is None:
@@ -113,11 +117,17 @@ def receive(
         raise ConfigError(
             f"not a regular file on the board: {path}", hint="read devices with `labctl hdc shell`"
         )
-    transport.pull(path, place, timeout=timeout, progress=progress, compress=compress)
+    pseudo = pseudo_files(transport, path, timeout=_ANSWER_SECONDS)
+    if pseudo:
+        with appearing(place) as file:
+            read_pseudo_file(transport, path, file.write, timeout=timeout)
+    else:
+        transport.pull(path, place, timeout=timeout, progress=progress, compress=compress)
     if keep_mode:
         with host_writes(place):
             place.chmod(mode & _PERMISSIONS)
-    return Delivered(str(place), Copied(1, place.stat().st_size))
+    not_proven = why_not_proven(pseudo) if pseudo else None
+    return Delivered(str(place), Copied(1, place.stat().st_size, not_proven=not_proven))
 
 
 @contextmanager

@@ -30,7 +30,9 @@ from labctl.files import host_writes, sync_directory
 from labctl.transport.answers import require
 from labctl.transport.base import Copied, Progress, Transport, remote_words
 from labctl.transport.digests import BoardHash, Digest, hash_patience
+from labctl.transport.local_files import new_file
 from labctl.transport.paths import check_remote_path
+from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
 
 _LISTING = re.compile(rb"([0-9a-f]{1,8}) (\d{1,19}) \.(?:/(.+))?")
 #: Words of one command: it must fit into what every link carries.
@@ -130,13 +132,45 @@ def pull_tree(
             if name != ".":
                 (folder / name).mkdir(mode=_OPEN_DIRECTORY)
         received = {}
-        for name in tree.files:
+        pseudo = pseudo_files(transport, remote, timeout=timeout)
+        unreadable = []
+        for name in list(tree.files):
             place = _place(remote, name)
-            received[place] = copier.receive(place, folder / name, counter)
+            if name not in pseudo:
+                received[place] = copier.receive(place, folder / name, counter)
+                continue
+            try:
+                _receive_pseudo(transport, place, folder / name, counter, timeout)
+            except BoardError:
+                unreadable.append(name)
+                del tree.files[name], pseudo[name]
         _prove(transport, copier, received, f"{remote} pulled to {local}", timeout)
         for name, mode in (*tree.files.items(), *_inner_first(tree)):
             (folder / name).chmod(mode)
-    return Copied(len(received), counter.done, tuple(tree.skipped))
+    return Copied(
+        len(tree.files),
+        counter.done,
+        tuple(tree.skipped),
+        tuple(unreadable),
+        why_not_proven(pseudo) if pseudo else None,
+    )
+
+
+def _receive_pseudo(
+    transport: Transport, remote: str, local: Path, seen: Seen, timeout: float
+) -> None:
+    """Read a file of /proc or /sys to its end. Raises BoardError when the board does not."""
+
+    def write(piece: bytes) -> None:
+        file.write(piece)
+        seen(len(piece))
+
+    with new_file(local) as file:
+        try:
+            read_pseudo_file(transport, remote, write, timeout=timeout)
+        except BoardError:
+            local.unlink()
+            raise
 
 
 @dataclass(frozen=True)

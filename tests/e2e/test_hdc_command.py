@@ -144,6 +144,45 @@ def test_files_and_directories_go_where_they_are_expected(person: Person) -> Non
     assert sorted(path.name for path in workdir.iterdir()) == ["file", "folder", "renamed"]
 
 
+def test_a_file_of_proc_is_received_and_not_proven(person: Person) -> None:
+    done = person.run("recv", "/proc/version")
+    assert done.exit_status == 0, done.stderr
+    size = len(Path("/proc/version").read_bytes())
+    reason = "1 file of proc, whose content the kernel makes as it is read"
+    assert done.text == f"version: 1 file, {size} B, not proven: {reason}\n"
+    assert (person.folder / "version").read_bytes() == Path("/proc/version").read_bytes()
+    done = person.run("recv", "--json", "/proc/version", "again")
+    assert json.loads(done.stdout) == {
+        "path": "again",
+        "files": 1,
+        "size_bytes": size,
+        "proven": False,
+        "reason": reason,
+        "left_out": [],
+    }
+    done = person.run("send", "--json", "again", person.board.workdir)
+    assert json.loads(done.stdout)["proven"] is True
+
+
+def test_a_parameter_of_the_board_forbids_transfers(owner: Person) -> None:
+    (owner.folder / "file").write_text("x")
+    Path(owner.board.workdir, "there").write_text("x")
+    name = "persist.hdc.control.file"
+    assert owner.run("shell", "param", "get", name).text == (
+        f'Get parameter "{name}" fail! errNum is:106!\n'
+    )
+    assert owner.run("shell", "param", "set", name, "false").text == (
+        f"Set parameter {name} false success\n"
+    )
+    assert owner.run("shell", "param", "get", name).text == "false \n"
+    for words in (("send", "file", owner.board.workdir), ("recv", f"{owner.board.workdir}/there")):
+        done = owner.run(*words)
+        assert done.exit_status == 3
+        assert b"debugging is not allowed" in done.stderr
+    owner.run("shell", "param", "set", name, "true")
+    assert owner.run("send", "file", owner.board.workdir).exit_status == 0
+
+
 @pytest.mark.parametrize(
     ("words", "status", "because"),
     [

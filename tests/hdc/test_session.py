@@ -584,8 +584,8 @@ def test_a_file_is_received(content: bytes) -> None:
     [
         (lambda p, c: _chunk(p, c, 3, b"abc"), ProtocolError, "not asked for"),
         (lambda p, c: _chunk(p, c, 0, b"abc", 1), ProtocolError, "not asked for"),
-        (lambda p, c: _chunk(p, c, 0, b"a" * 11), ProtocolError, "more of /b/x"),
-        (lambda p, c: _chunk(p, c, 0, b""), ProtocolError, "empty chunk"),
+        (lambda p, c: _chunk(p, c, 0, b"a" * 11), IntegrityError, "10 bytes of /b/x and sent more"),
+        (lambda p, c: _chunk(p, c, 0, b""), IntegrityError, "and sent 0"),
         (lambda p, c: p.send(c, Command.FILE_DATA, b"abc"), ProtocolError, "chunk"),
         (lambda p, c: p.send(c, Command.FILE_BEGIN), ProtocolError, "FILE_DATA was due"),
         (lambda p, c: p.send(c, CLOSE, b"\x01"), DeviceLost, "without a reason"),

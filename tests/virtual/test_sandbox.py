@@ -62,6 +62,24 @@ def test_without_mksh_the_hosts_sh_stands_in_and_it_is_said(
     assert sh(box, "echo works").text == "works\n"
 
 
+@pytest.mark.parametrize("userland", ["the board's", "the host's"])
+def test_parameters_are_set_and_persist_outlives_a_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, userland: str
+) -> None:
+    if userland == "the host's":
+        monkeypatch.setattr(sandbox.shutil, "which", lambda _: None)
+    box = boot(tmp_path)
+    for name in ("persist.a", "b"):
+        assert sh(box, f"param set {name} 'x y'").text == f"Set parameter {name} x y success\n"
+        assert sh(box, f"param get {name}").text == "x y \n"
+    box = boot(tmp_path)
+    assert sh(box, "param get persist.a").text == "x y \n"
+    assert sh(box, "param get b").text == 'Get parameter "b" fail! errNum is:106!\n'
+    for words in ("set ../x y", "get .x", "set", ""):
+        assert sh(box, f"param {words}").text == "param get|set NAME [VALUE]\n"
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_boot_has_a_workdir_and_an_id_of_its_own(tmp_path: Path) -> None:
     first, second = boot(tmp_path), boot(tmp_path)
     assert first.boot_id != second.boot_id

@@ -1,5 +1,6 @@
 """``labctl hdc send`` and ``labctl hdc recv``."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ _compress = click.option(
 _mode = click.option(
     "--mode", "-m", is_flag=True, help="Keep a file's permissions; directories always keep theirs."
 )
+_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print what was copied, and whether it is proven."
+)
 _stall = click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
@@ -34,11 +38,19 @@ _stall = click.option(
 @_compress
 @_mode
 @_stall
+@_json
 @click.argument("local", type=click.Path(path_type=Path))
 @click.argument("remote")
 @click.pass_obj
 def send_(
-    choice: Choice, *, local: Path, remote: str, compress: bool, mode: bool, timeout: float
+    choice: Choice,
+    *,
+    local: Path,
+    remote: str,
+    compress: bool,
+    mode: bool,
+    timeout: float,
+    as_json: bool,
 ) -> None:
     """Send a file or a directory, proven by its hash.
 
@@ -55,23 +67,32 @@ def send_(
             compress=compress,
             keep_mode=mode,
         )
-    _tell(done)
+    _tell(done, as_json=as_json)
 
 
 @click.command(epilog="Example: labctl hdc -t dayu200 recv /data/log/hilog logs")
 @_compress
 @_mode
 @_stall
+@_json
 @click.argument("remote")
 @click.argument("local", type=click.Path(path_type=Path), default=Path())
 @click.pass_obj
 def recv(
-    choice: Choice, *, remote: str, local: Path, compress: bool, mode: bool, timeout: float
+    choice: Choice,
+    *,
+    remote: str,
+    local: Path,
+    compress: bool,
+    mode: bool,
+    timeout: float,
+    as_json: bool,
 ) -> None:
     """Receive a file or a directory, proven by its hash.
 
     LOCAL is this directory when left out; where it is a directory, REMOTE goes into it. Nothing
-    appears until all of it is proven. Links in a directory are left out.
+    appears until all of it is proven. Links in a directory are left out. Files of /proc and /sys
+    cannot be proven: they are read to their end.
     """
     with choice.connected() as transport, _shown(f"receiving {remote}") as step:
         done = receive(
@@ -83,7 +104,7 @@ def recv(
             compress=compress,
             keep_mode=mode,
         )
-    _tell(done)
+    _tell(done, as_json=as_json)
 
 
 @contextmanager
@@ -96,9 +117,25 @@ def _shown(what: str) -> Iterator[Step]:
             step.abandon()
 
 
-def _tell(done: Delivered) -> None:
+def _tell(done: Delivered, *, as_json: bool) -> None:
     copied = done.copied
-    for name in copied.skipped:
-        click.echo(f"left out: {printable(name)} (neither a file nor a directory)", err=True)
+    if as_json:
+        document = {
+            "path": done.path,
+            "files": copied.files,
+            "size_bytes": copied.size_bytes,
+            "proven": copied.not_proven is None,
+            "reason": copied.not_proven,
+            "left_out": [*copied.skipped, *copied.unreadable],
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    for names, why in (
+        (copied.skipped, "neither a file nor a directory"),
+        (copied.unreadable, "the board does not let it be read"),
+    ):
+        for name in names:
+            click.echo(f"left out: {printable(name)} ({why})", err=True)
     files = "1 file" if copied.files == 1 else f"{copied.files} files"
-    click.echo(f"{printable(done.path)}: {files}, {size(copied.size_bytes)}, proven by hash")
+    proof = f"not proven: {copied.not_proven}" if copied.not_proven else "proven by hash"
+    click.echo(f"{printable(done.path)}: {files}, {size(copied.size_bytes)}, {proof}")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labctl.errors import BoardError, DeviceLost, ProtocolError
+from labctl.errors import BoardError, DeviceLost, IntegrityError, ProtocolError
 from labctl.hdc.compression import LZ4, STORED, decompress_chunk
 from labctl.hdc.host.link import (
     PLAIN_FILES,
@@ -112,7 +112,11 @@ class Receiving:
                 refuse(command, data, Command.FILE_CHECK.name)
 
     def receive(self, write: Write) -> None:
-        """Take the content of the file that :meth:`next_file` announced."""
+        """Take the content of the file that :meth:`next_file` announced.
+
+        Raises IntegrityError when it is not as long as announced: hdcd sends what reading gives,
+        and marks an early end with an empty chunk.
+        """
         self._channel.send(Command.FILE_BEGIN, FILE_FEATURES)
         size, done = self._coming.size_bytes, 0
         while True:
@@ -120,13 +124,13 @@ class Receiving:
             body = self._unpack(data, done)
             write(body)
             done += len(body)
-            if done > size:
-                raise ProtocolError(f"the board sent more of {self._remote} than it announced")
             if done == size:
                 break
-            if not body:
-                raise ProtocolError(
-                    f"the board sent an empty chunk in the middle of {self._remote}"
+            if done > size or not body:
+                raise IntegrityError(
+                    f"the board announced {size} bytes of {self._remote} and sent "
+                    f"{'more' if done > size else done}",
+                    hint="does something on the board write to it?",
                 )
         self._channel.send(Command.FILE_FINISH, b"\x01")
 

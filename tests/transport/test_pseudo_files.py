@@ -1,0 +1,115 @@
+"""Files of /proc and /sys, whose size is not what they say, and others that lie about it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from labctl.errors import BoardError, BoardPermission, IntegrityError
+from labctl.transport import LocalTransport, Transport, connect, receive
+from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file
+from labctl.virtual import VirtualBoard, serving
+
+_SYS = Path("/sys/kernel/mm/transparent_hugepage/khugepaged")
+
+
+def test_a_file_of_proc_is_received_and_not_proven(transport: Transport, tmp_path: Path) -> None:
+    seen = receive(transport, "/proc/version", tmp_path / "v", timeout=10)
+    assert (tmp_path / "v").read_bytes() == Path("/proc/version").read_bytes()
+    assert seen.copied.size_bytes == len((tmp_path / "v").read_bytes())
+    assert seen.copied.not_proven == "1 file of proc, whose content the kernel makes as it is read"
+
+
+def test_it_is_received_to_its_end(transport: Transport, tmp_path: Path) -> None:
+    """One read gives 4 kB of it, and hdcd would send no more."""
+    receive(transport, "/proc/kallsyms", tmp_path / "symbols", timeout=30)
+    received = (tmp_path / "symbols").read_bytes().splitlines()
+    assert len(received) == len(Path("/proc/kallsyms").read_bytes().splitlines()) > 1000
+
+
+def test_a_directory_of_sys_is_received_whole(transport: Transport, tmp_path: Path) -> None:
+    done = receive(transport, str(_SYS), tmp_path / "here", timeout=10)
+    here = {path.name: path.read_text() for path in (tmp_path / "here").iterdir()}
+    assert set(here) == {path.name for path in _SYS.iterdir()}
+    assert here["defrag"] == (_SYS / "defrag").read_text()  # others count what happens
+    assert all(here.values())
+    files = f"{len(here)} files of sysfs"
+    assert done.copied.not_proven == f"{files}, whose content the kernel makes as it is read"
+    assert (done.copied.files, done.copied.size_bytes) == (len(here), len("".join(here.values())))
+
+
+def test_an_ordinary_file_is_still_proven(
+    transport: Transport, folder: str, tmp_path: Path
+) -> None:
+    Path(folder, "file").write_text("content")
+    assert receive(transport, f"{folder}/file", tmp_path, timeout=10).copied.not_proven is None
+    assert receive(transport, folder, tmp_path / "new", timeout=10).copied.not_proven is None
+
+
+def test_a_file_that_cannot_be_read_is_left_out_of_a_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+    for name in ("made", "closed"):
+        (folder / name).write_text(name)
+    (folder / "closed").chmod(0)
+    as_another = ("setpriv", "--reuid=65534", "--clear-groups") if os.getuid() == 0 else ()
+
+    class Kernel(LocalTransport):
+        """A host that takes a folder for /sys, and reads it as somebody else."""
+
+        def run(self, command, **options):
+            if "stat -f" in command:
+                command = command.replace("'%t %n'", "'62656572 %n'")
+            return super().run(command, **options)
+
+        def stream(self, command, **options):
+            return super().stream(" ".join((*as_another, command)), **options)
+
+    folder.chmod(0o755)
+    for parent in folder.parents:
+        if parent.stat().st_uid == os.getuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    with Kernel() as transport:
+        done = receive(transport, str(folder), tmp_path / "back", timeout=10)
+    assert done.copied.unreadable == ("closed",)
+    assert done.copied.files == 1
+    assert [path.name for path in (tmp_path / "back").iterdir()] == ["made"]
+
+
+def test_why_a_file_cannot_be_read_is_said(transport: Transport, tmp_path: Path) -> None:
+    with pytest.raises(BoardError, match=r"cannot read /proc/none: .*No such file"):
+        read_pseudo_file(transport, "/proc/none", lambda _: None, timeout=10)
+    with pytest.raises(BoardError, match="cannot read /proc/self/mem") as refused:
+        receive(transport, "/proc/self/mem", tmp_path / "mem", timeout=10)
+    assert not isinstance(refused.value, BoardPermission)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/proc/version", "proc"), ("/sys/kernel/mm", "sysfs"), ("/sys/fs/cgroup", "cgroup")],
+)
+def test_file_systems_are_known_by_their_number(transport: Transport, path: str, kind: str) -> None:
+    found = set(pseudo_files(transport, path, timeout=30).values())
+    assert {name.removesuffix("2") for name in found} == {kind}
+
+
+def test_a_file_that_is_truncated_on_its_way_is_an_error(tmp_path: Path) -> None:
+    with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
+        big = board.workdir / "big"
+        big.touch()
+        os.truncate(big, 256 << 20)
+        with (
+            connect("hdc", address=board.address) as transport,
+            pytest.raises(IntegrityError, match=r"announced 268435456 bytes of .*/big and sent"),
+        ):
+            receive(
+                transport,
+                str(big),
+                tmp_path / "here",
+                timeout=10,
+                progress=lambda _: os.truncate(big, 1 << 20),
+            )
+    assert not (tmp_path / "here").exists()
