@@ -9,6 +9,7 @@ import pytest
 from daemons import daemon
 from raw_files import CLOSE, ask, chunk, offer, summary, take
 from raw_hdc import RawPeer, raw_host
+from small_disk import small_disk
 
 from labctl.hdc.compression import decompress_chunk
 from labctl.hdc.messages import FileMode, TransferConfig, TransferPayload
@@ -202,3 +203,20 @@ def test_a_pipe_is_waited_for_and_left_out_of_a_directory(host: RawPeer, tmp_pat
         assert host.receive()[1] == Command.FILE_CHECK
         host.send(3, Command.FILE_BEGIN, b"\5" + bytes(7))
         assert refused(host) == "Transfer Stop at:0/0(Bytes), Reason: invalid seek"
+
+
+def test_a_full_disk_is_always_said(tmp_path: Path) -> None:
+    (tmp_path / "board").mkdir()
+    with (
+        small_disk(tmp_path / "board", 64) as disk,
+        daemon(disk) as address,
+        raw_host(address) as host,
+    ):
+        host.shake_hands()
+        for _ in range(30):
+            offer(host, 100_000, "new", "top/file")
+            assert host.receive()[1] == Command.FILE_BEGIN
+            chunk(host, bytes(40_000))
+            chunk(host, bytes(40_000), offset=40_000)  # said after the first packet or the second
+            assert refused(host).endswith("(Bytes), Reason: no space left on device")
+            assert host.receive() == (3, Command.FILE_FINISH, b"\x01")
