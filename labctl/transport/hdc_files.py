@@ -51,15 +51,16 @@ class HdcCopier:
         self, local: Path, names: Iterable[str], folder: str, seen: Seen
     ) -> dict[str, Digest]:
         """Send files of a directory over one channel into the directory ``folder`` on the board."""
-        parent, _, top = folder.rpartition("/")
+        parent, slash, top = folder.rpartition("/")
+        parent += slash  # hdcd follows a link to a directory only with a slash behind it
         options = FileOptions(compress=self.compress)
         link = self.connected()
         digests: dict[str, Digest] = {}
         with (
             _named(f"sending {local} to {folder}"),
-            link.open_send(parent or "/", timeout=self.timeout, options=options) as channel,
+            link.open_send(parent, timeout=self.timeout, options=options) as channel,
         ):
-            sending = Sending(channel, parent or "/", options, can_compress=link.can_compress)
+            sending = Sending(channel, parent, options, can_compress=link.can_compress)
             for name in names:
                 digests[name] = Digest(self.board_hash.algorithm)
                 with open_source(local / name) as source:

@@ -57,6 +57,16 @@ def test_directories_go_there_and_back(transport: Transport, folder: str, tmp_pa
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["back"]
 
 
+def test_a_link_among_the_parents_is_followed(
+    transport: Transport, folder: str, tmp_path: Path
+) -> None:
+    make_tree(tmp_path / "here")
+    Path(folder, "real").mkdir()
+    Path(folder, "link").symlink_to("real")
+    transport.push_directory(tmp_path / "here", f"{folder}/link/there", timeout=10)
+    assert content(Path(folder, "real/there")) == content(tmp_path / "here")
+
+
 def test_a_directory_is_pushed_over_what_is_there(
     transport: Transport, folder: str, tmp_path: Path
 ) -> None:
