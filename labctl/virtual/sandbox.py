@@ -61,7 +61,7 @@ class Sandbox:
     environment: dict[str, str]
     note: str | None
     fakes: Fakes
-    #: The board's own programs; not there when this host's stand in.
+    #: The board's own programs; `param` alone when this host's stand in.
     programs: Path
 
 

@@ -191,7 +191,7 @@ def a_quote_is_missing(folder: Path) -> None:
         (the_storage_is_full, BoardNoSpace, Blame.INFRA, "asked to /dev/full", None),
         (access_is_refused, BoardPermission, Blame.INFRA, "asked to /sys/asked", None),
         (there_is_no_such_file, BoardError, Blame.INFRA, "receiving /none/asked", None),
-        (it_sends_more_than_it_said, ProtocolError, Blame.INFRA, "receiving /data/asked", None),
+        (it_sends_more_than_it_said, IntegrityError, Blame.INFRA, "receiving /data/asked", None),
         (the_bytes_differ, IntegrityError, Blame.INFRA, "asked pushed to", "0000"),
         (a_path_is_unsafe, ConfigError, Blame.CONFIG, "100%/asked", None),
         (a_quote_is_missing, ConfigError, Blame.CONFIG, "echo asked", "quote|unterminated"),
