@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
-
-import tenacity
+from typing import TYPE_CHECKING, TypeVar
 
 from labctl.errors import InfraError
+
+if TYPE_CHECKING:
+    import tenacity
 
 T = TypeVar("T")
 
@@ -21,6 +22,8 @@ def wait_until(
 
     The condition is asked at least once.
     """
+    import tenacity  # slow to import, and most operations need no second attempt
+
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda held: not held),
         wait=tenacity.wait_fixed(interval),
@@ -43,14 +46,26 @@ def retry_infra(
     Waits ``interval`` seconds, doubled each time up to 10 s, and gives up with the last error when
     it fails ``timeout`` seconds after it failed first: how long it went well before counts not.
     """
+    try:
+        return operation()
+    except on as error:
+        failures = [error]
+    import tenacity  # slow to import, and most operations need no second attempt
+
     first: list[float] = []
 
-    def note(state: tenacity.RetryCallState) -> None:
+    def attempt() -> T:
+        """Fail as the first attempt did, then try again."""
+        if failures:
+            raise failures.pop()
+        return operation()
+
+    def note(state: "tenacity.RetryCallState") -> None:
         error = state.outcome.exception() if state.outcome else None
         if on_retry and isinstance(error, InfraError):
             on_retry(error)
 
-    def is_over(_state: tenacity.RetryCallState) -> bool:
+    def is_over(_state: "tenacity.RetryCallState") -> bool:
         first.append(time.monotonic())
         return first[-1] - first[0] >= timeout
 
@@ -61,4 +76,4 @@ def retry_infra(
         before_sleep=note,
         reraise=True,
     )
-    return retrying(operation)
+    return retrying(attempt)

@@ -1,22 +1,43 @@
 """The hdc protocols, a library of its own: both ends of a session, and the client of a server."""
 
-from labctl.hdc.host.directories import TransferSummary, receive_directory, send_directory
-from labctl.hdc.host.handshake import Consent
-from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, HostLink
-from labctl.hdc.host.operations import (
-    InteractiveShell,
-    RebootTarget,
-    hilog,
-    interactive_shell,
-    reboot,
-    remount,
-    shell,
-)
-from labctl.hdc.host.receiving import ReceivedFile, receive_file
-from labctl.hdc.host.sending import Sending, send_file
-from labctl.hdc.host.session import Session
-from labctl.hdc.server.server import HdcServer, Target
-from labctl.hdc.server.session import ServerSession
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.hdc.host.directories import TransferSummary, receive_directory, send_directory
+    from labctl.hdc.host.handshake import Consent
+    from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, HostLink
+    from labctl.hdc.host.operations import (
+        InteractiveShell,
+        RebootTarget,
+        hilog,
+        interactive_shell,
+        reboot,
+        remount,
+        shell,
+    )
+    from labctl.hdc.host.receiving import ReceivedFile, receive_file
+    from labctl.hdc.host.sending import Sending, send_file
+    from labctl.hdc.host.session import Session
+    from labctl.hdc.server.server import HdcServer, Target
+    from labctl.hdc.server.session import ServerSession
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "host.directories": "TransferSummary receive_directory send_directory",
+            "host.handshake": "Consent",
+            "host.link": "PLAIN_FILES FileOptions Forwarding HostLink",
+            "host.operations": "InteractiveShell RebootTarget hilog interactive_shell"
+            " reboot remount shell",
+            "host.receiving": "ReceivedFile receive_file",
+            "host.sending": "Sending send_file",
+            "host.session": "Session",
+            "server.server": "HdcServer Target",
+            "server.session": "ServerSession",
+        },
+    )
 
 __all__ = [
     "PLAIN_FILES",

@@ -1,23 +1,43 @@
 """How commands and bytes reach a board."""
 
-from labctl.transport.answers import board_error, require
-from labctl.transport.base import (
-    Carried,
-    CommandResult,
-    Copied,
-    Progress,
-    Reboot,
-    Terminal,
-    Transport,
-    Write,
-    remote_words,
-)
-from labctl.transport.connecting import connect, find_server
-from labctl.transport.digests import BoardHash
-from labctl.transport.exchange import Delivered, receive, send
-from labctl.transport.hdc import HdcTransport
-from labctl.transport.local import LocalTransport
-from labctl.transport.readiness import boot_id, reboot, wait_until_ready
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.transport.answers import board_error, require
+    from labctl.transport.base import (
+        Carried,
+        CommandResult,
+        Copied,
+        Progress,
+        Reboot,
+        Terminal,
+        Transport,
+        Write,
+        remote_words,
+    )
+    from labctl.transport.connecting import connect, find_server
+    from labctl.transport.digests import BoardHash
+    from labctl.transport.exchange import Delivered, receive, send
+    from labctl.transport.hdc import HdcTransport
+    from labctl.transport.local import LocalTransport
+    from labctl.transport.readiness import boot_id, reboot, wait_until_ready
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "answers": "board_error require",
+            "base": "Carried CommandResult Copied Progress Reboot Terminal Transport Write"
+            " remote_words",
+            "connecting": "connect find_server",
+            "digests": "BoardHash",
+            "exchange": "Delivered receive send",
+            "hdc": "HdcTransport",
+            "local": "LocalTransport",
+            "readiness": "boot_id reboot wait_until_ready",
+        },
+    )
 
 __all__ = [
     "BoardHash",

@@ -1,18 +1,16 @@
-"""From plain configuration values to a transport."""
+"""From plain configuration values to a transport; each way imports what it needs itself."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labctl.errors import ConfigError
-from labctl.hdc import Consent, HdcServer, ServerSession, Session
-from labctl.hdc.server.keys import check_key
+from labctl.hdc import Consent
 from labctl.transport.base import Transport
 from labctl.transport.hdc import HdcTransport
-from labctl.transport.local import LocalTransport
-from labctl.transport.serving import private_server, running_server
 
 if TYPE_CHECKING:
+    from labctl.hdc import HdcServer
     from labctl.hdc.keys import HostKey
 
 
@@ -40,10 +38,14 @@ def connect(
     to wait on TCP for somebody who allows this host on the board. Raises ConfigError.
     """
     if kind == "local":
+        from labctl.transport.local import LocalTransport
+
         return LocalTransport()
     if kind != "hdc":
         raise ConfigError(f"unknown transport {kind!r}", hint="known are: hdc, local")
     if link == "tcp":
+        from labctl.hdc import Session
+
         host, port = _split(address, "a board")
 
         def find_key() -> "HostKey":
@@ -63,6 +65,9 @@ def connect(
         )
     if link != "server":
         raise ConfigError(f"hdc over {link!r} is not available", hint="links are: tcp, server")
+    from labctl.hdc import ServerSession
+    from labctl.hdc.server.keys import check_key
+
     check_key(key)
     server_of, name = _server(server, key, connect_timeout, private=private)
     return HdcTransport(
@@ -71,18 +76,22 @@ def connect(
     )
 
 
-def find_server(address: str) -> HdcServer:
+def find_server(address: str) -> "HdcServer":
     """The hdc server at ``HOST:PORT``, to be asked what it knows; nothing is started.
 
     Raises ConfigError.
     """
+    from labctl.hdc import HdcServer
+
     return HdcServer(*_split(address, "an hdc server"))
 
 
 def _server(
     address: str, key: str, timeout: float, *, private: bool
-) -> tuple[Callable[[], HdcServer], str]:
+) -> "tuple[Callable[[], HdcServer], str]":
     """What finds a board's server, or starts it, and its name."""
+    from labctl.transport.serving import private_server, running_server
+
     if private:
         return lambda: private_server(key, timeout=timeout), "private server"
     host, port = _split(address, "an hdc server")

@@ -1,16 +1,23 @@
 """A board over hdc: real exit statuses, proven transfers, a new link when one died."""
 
-import logging
-import secrets
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labctl import hdc
-from labctl.errors import BoardError, CommandTimeout, ConfigError, DeviceLost, LinkError
+from labctl.errors import (
+    BoardError,
+    CommandTimeout,
+    ConfigError,
+    DeviceLost,
+    InfraError,
+    LinkError,
+)
 from labctl.hdc import HostLink
 from labctl.retry import retry_infra
 from labctl.transport.base import (
@@ -27,14 +34,12 @@ from labctl.transport.base import (
     remote_words,
 )
 from labctl.transport.commands import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, execute
-from labctl.transport.digests import BoardHash, find_board_hash, running_total
-from labctl.transport.hdc_files import HdcCopier
-from labctl.transport.local_files import appearing, set_aside
 from labctl.transport.paths import check_remote_path
 from labctl.transport.sentinel import Framed
-from labctl.transport.trees import pull_tree, push_tree
 
-_LOG = logging.getLogger("labctl.transport")
+if TYPE_CHECKING:  # a command does not wait for the import of what moves files
+    from labctl.transport.digests import BoardHash
+    from labctl.transport.hdc_files import HdcCopier
 
 #: hdc's command line takes 61,439 bytes; the same bound here keeps every link equal.
 MAX_COMMAND_BYTES = 60_000
@@ -91,10 +96,7 @@ class HdcTransport(Transport):
         compress: bool = False,
     ) -> None:
         """Send a file and prove it by its hash on the board, or by reading it back."""
-        check_remote_path(remote)
-        copier = self._copier(timeout, compress)
-        digest = copier.send(local, remote, running_total(progress))
-        copier.on_board(remote, digest).require(digest, f"{local} pushed to {remote}")
+        self._copier(timeout, compress).push(local, remote, progress)
 
     def pull(
         self,
@@ -106,11 +108,7 @@ class HdcTransport(Transport):
         compress: bool = False,
     ) -> None:
         """Receive a file; ``local`` appears only once its hash on the board agrees."""
-        check_remote_path(remote)
-        copier = self._copier(timeout, compress)
-        with appearing(local) as file:
-            digest = copier.fetch(remote, file.write, running_total(progress))
-            copier.on_board(remote, digest).require(digest, f"{remote} pulled to {local}")
+        self._copier(timeout, compress).pull(remote, local, progress)
 
     def push_directory(
         self,
@@ -122,8 +120,7 @@ class HdcTransport(Transport):
         compress: bool = False,
     ) -> Copied:
         """Send a directory; see :class:`Transport`."""
-        copier = self._copier(timeout, compress)
-        return push_tree(self, copier, local, remote, timeout=timeout, progress=progress)
+        return self._copier(timeout, compress).push_directory(local, remote, progress)
 
     def pull_directory(
         self,
@@ -135,8 +132,7 @@ class HdcTransport(Transport):
         compress: bool = False,
     ) -> Copied:
         """Receive a directory; see :class:`Transport`."""
-        copier = self._copier(timeout, compress)
-        return pull_tree(self, copier, remote, local, timeout=timeout, progress=progress)
+        return self._copier(timeout, compress).pull_directory(remote, local, progress)
 
     @contextmanager
     def forward(self, remote_port: int) -> Iterator[int]:
@@ -209,11 +205,16 @@ class HdcTransport(Transport):
                 on=(DeviceLost,),
                 timeout=_OPENING_SECONDS,
                 interval=_OPENING_INTERVAL_SECONDS,
-                on_retry=lambda error: _LOG.warning("%s: opening it again: %s", self.label, error),
+                on_retry=self._tell_retry,
             )
         except LinkError as error:
             self._refusal, self._refused = error, time.monotonic()
             raise
+
+    def _tell_retry(self, error: InfraError) -> None:
+        import logging  # a command that needs no second attempt does not wait for it
+
+        logging.getLogger("labctl.transport").warning("%s: opening it again: %s", self.label, error)
 
     def _execute(
         self, command: str, timeout: float, write: Write, write_error: Write | None = None
@@ -240,8 +241,10 @@ class HdcTransport(Transport):
     @contextmanager
     def _as_script(self, command: str, timeout: float) -> Iterator[str]:
         """A command that runs what is too long for a link, from a file on the board."""
+        from labctl.transport.local_files import set_aside
+
         scratch = self.run('echo "${TMPDIR:-/data/local/tmp}"', timeout=timeout).check().text
-        path = check_remote_path(f"{scratch.strip()}/labctl-{secrets.token_hex(16)}.sh")
+        path = check_remote_path(f"{scratch.strip()}/labctl-{os.urandom(16).hex()}.sh")
         words = remote_words(path)
         try:
             with set_aside(check_command(command) + b"\n") as script:
@@ -258,7 +261,10 @@ class HdcTransport(Transport):
             with suppress(LinkError, BoardError):
                 self.run(f"rm -f {words}", timeout=ASIDE_SECONDS)
 
-    def _copier(self, timeout: float, compress: bool) -> HdcCopier:
+    def _copier(self, timeout: float, compress: bool) -> "HdcCopier":
+        from labctl.transport.digests import find_board_hash
+        from labctl.transport.hdc_files import HdcCopier
+
         if self.board_hash is None:
             self.board_hash = find_board_hash(self, timeout)
         return HdcCopier(self, self.board_hash, self._connected, timeout, compress)

@@ -1,4 +1,4 @@
-"""Single files over hdc, hashed on the way."""
+"""Files and directories over hdc, hashed on the way."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -9,10 +9,11 @@ from pathlib import Path
 from labctl.errors import BoardError, DeviceLost, IntegrityError, LinkError
 from labctl.hdc import FileOptions, HostLink, Sending, receive_file, send_file
 from labctl.retry import retry_infra
-from labctl.transport.base import Transport
-from labctl.transport.digests import BoardHash, Digest
-from labctl.transport.local_files import new_file, open_source
-from labctl.transport.trees import Seen
+from labctl.transport.base import Copied, Progress, Transport
+from labctl.transport.digests import BoardHash, Digest, running_total
+from labctl.transport.local_files import appearing, new_file, open_source
+from labctl.transport.paths import check_remote_path
+from labctl.transport.trees import Seen, pull_tree, push_tree
 
 _LOG = logging.getLogger("labctl.transport")
 
@@ -21,7 +22,7 @@ Take = Callable[[bytes | memoryview], object]
 
 @dataclass(frozen=True)
 class HdcCopier:
-    """Single files over whatever link is there; ``timeout`` (s) bounds each wait for progress.
+    """Moves files over whatever link is there; ``timeout`` (s) bounds each wait for progress.
 
     All raise LinkError, BoardError, HostError; ConfigError for what cannot be read here.
     """
@@ -31,6 +32,31 @@ class HdcCopier:
     connected: Callable[[], HostLink]
     timeout: float
     compress: bool
+
+    def push(self, local: Path, remote: str, progress: Progress | None) -> None:
+        """Send a file and prove it; see :meth:`Transport.push`."""
+        check_remote_path(remote)
+        digest = self.send(local, remote, running_total(progress))
+        self.on_board(remote, digest).require(digest, f"{local} pushed to {remote}")
+
+    def pull(self, remote: str, local: Path, progress: Progress | None) -> None:
+        """Receive a file and prove it; see :meth:`Transport.pull`."""
+        check_remote_path(remote)
+        with appearing(local) as file:
+            digest = self.fetch(remote, file.write, running_total(progress))
+            self.on_board(remote, digest).require(digest, f"{remote} pulled to {local}")
+
+    def push_directory(self, local: Path, remote: str, progress: Progress | None) -> Copied:
+        """Send a directory; see :meth:`Transport.push_directory`."""
+        return push_tree(
+            self.transport, self, local, remote, timeout=self.timeout, progress=progress
+        )
+
+    def pull_directory(self, remote: str, local: Path, progress: Progress | None) -> Copied:
+        """Receive a directory; see :meth:`Transport.pull_directory`."""
+        return pull_tree(
+            self.transport, self, remote, local, timeout=self.timeout, progress=progress
+        )
 
     def send(self, local: Path, remote: str, seen: Seen) -> Digest:
         """Send a file; what was sent, hashed."""

@@ -8,8 +8,8 @@ Standard error can be kept apart although the link has one stream only: it goes 
 lost its name before the command starts (so nothing can be left behind) and is printed at the end.
 """
 
+import os
 import re
-import secrets
 from dataclasses import dataclass
 
 from labctl.transport.base import Write
@@ -36,7 +36,8 @@ class Framed:
     @classmethod
     def around(cls, command: str, *, separate_stderr: bool = False) -> "Framed":
         """``command`` with a fresh nonce."""
-        return cls(command, f"labctl-{secrets.token_hex(16)}", separate_stderr)
+        # What `secrets` gives, without the hashes and distributions that it imports.
+        return cls(command, f"labctl-{os.urandom(16).hex()}", separate_stderr)
 
     @property
     def script(self) -> str:

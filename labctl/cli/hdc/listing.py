@@ -4,14 +4,17 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from labctl.cli.hdc.target import Choice
-from labctl.cli.lab import connect_board
-from labctl.config.lab import HDC_SERVER
 from labctl.errors import InfraError, LinkRefused, NotAuthorised, printable
 from labctl.transport import Transport, boot_id, find_server
+
+if TYPE_CHECKING:
+    from labctl.config.lab import LabFile
 
 _TIMEOUT_SECONDS = 10.0
 _AT_ONCE = 32
@@ -40,32 +43,14 @@ def list_boards(choice: Choice, as_json: bool) -> None:
     The lab's boards on hdc are asked, or the one that -t names. With --server that server's boards
     are listed as it knows them; without a lab, those of this host's server, if one runs.
     """
-    lab = choice.lab()
     if choice.target is not None:
         found = [_asked(choice.target, choice.connected())]
     elif choice.server is not None:
         found = _of_server(choice.server)
-    elif lab is not None:
-        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            boards = [b for b in lab.lab.boards.values() if b.transport.kind == "hdc"]
-            found = list(
-                pool.map(
-                    lambda board: _asked(
-                        board.name, connect_board(board, key_file=choice.key_file)
-                    ),
-                    boards,
-                )
-            )
+    elif (lab := choice.lab()) is not None:
+        found = _of_lab(lab, choice.key_file)
     else:
-        try:
-            found = _of_server(HDC_SERVER)
-        except LinkRefused:
-            found = []
-            click.echo(
-                f"no lab here, and no hdc server at {HDC_SERVER}: a board on TCP is reached with"
-                " -t HOST:PORT",
-                err=True,
-            )
+        found = _of_this_host()
     if as_json:
         click.echo(json.dumps([asdict(listed) for listed in found], indent=2))
         return
@@ -73,6 +58,32 @@ def list_boards(choice: Choice, as_json: bool) -> None:
     for listed in found:
         line = f"{listed.target:{width}}  {listed.state:12}  {listed.way}  {listed.detail}"
         click.echo(printable(line.rstrip()))
+
+
+def _of_lab(lab: "LabFile", key_file: Path | None) -> list[Listed]:
+    from labctl.cli.lab import connect_board
+
+    boards = [board for board in lab.lab.boards.values() if board.transport.kind == "hdc"]
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return list(
+            pool.map(
+                lambda board: _asked(board.name, connect_board(board, key_file=key_file)), boards
+            )
+        )
+
+
+def _of_this_host() -> list[Listed]:
+    from labctl.config.lab import HDC_SERVER
+
+    try:
+        return _of_server(HDC_SERVER)
+    except LinkRefused:
+        click.echo(
+            f"no lab here, and no hdc server at {HDC_SERVER}: a board on TCP is reached with"
+            " -t HOST:PORT",
+            err=True,
+        )
+        return []
 
 
 def _of_server(server: str) -> list[Listed]:

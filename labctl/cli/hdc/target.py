@@ -1,19 +1,23 @@
-"""From what a person typed to the way to a board; a lab is not needed."""
+"""From what a person typed to the way to a board; a lab is not needed.
+
+Who names a board by its address or key does not wait until a lab's configuration is imported.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.root import Invocation
-from labctl.config.lab import LabFile, find_lab_root
-from labctl.config.names import did_you_mean
 from labctl.errors import ConfigError, NotAuthorised
 from labctl.hdc import Consent
-from labctl.transport import Transport, boot_id, connect, wait_until_ready
+from labctl.transport import Transport, connect
+
+if TYPE_CHECKING:
+    from labctl.config.lab import LabFile
 
 _ANSWER_SECONDS = 10.0
 #: How long somebody may take to walk to the board.
@@ -30,8 +34,11 @@ class Choice:
     key_file: Path | None
     wait_authorised: bool
 
-    def lab(self) -> LabFile | None:
+    def lab(self) -> "LabFile | None":
         """The lab, if there is one here. Raises ConfigError when it is wrong."""
+        from labctl.cli.lab import lab_of
+        from labctl.config.lab import find_lab_root
+
         if self.invocation.lab is None and find_lab_root(Path.cwd()) is None:
             return None
         return lab_of(self.invocation)
@@ -54,6 +61,16 @@ class Choice:
                     "no board is named", hint="name its key: labctl hdc --server … -t KEY …"
                 )
             return connect("hdc", link="server", key=self.target, server=self.server)
+        if self.target is not None and ":" in self.target:  # no board of a lab is called so
+            return connect(
+                "hdc", address=self.target, key_file=self.key_file, consent=self._consent()
+            )
+        return self._of_lab()
+
+    def _of_lab(self) -> Transport:
+        from labctl.cli.lab import connect_board
+        from labctl.config.names import did_you_mean
+
         lab = self.lab()
         if lab is not None and (self.target is None or self.target in lab.lab.boards):
             return connect_board(
@@ -63,10 +80,6 @@ class Choice:
             raise ConfigError(
                 "no board is named, and there is no lab here",
                 hint="name one: labctl hdc -t HOST:PORT …, or with --server its key",
-            )
-        if ":" in self.target:
-            return connect(
-                "hdc", address=self.target, key_file=self.key_file, consent=self._consent()
             )
         near = did_you_mean(self.target, lab.lab.boards) if lab else ""
         raise ConfigError(
@@ -82,6 +95,8 @@ class Choice:
 
 
 def _wait_for_consent(transport: Transport) -> None:
+    from labctl.transport import boot_id, wait_until_ready
+
     try:
         boot_id(transport, timeout=_ANSWER_SECONDS)
     except NotAuthorised as error:

@@ -4,8 +4,8 @@ A board that is locked asks for the host's public key. One that it does not know
 user in a dialog (E000002) and stays in session meanwhile; one that it knows must sign a token.
 """
 
+import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -97,7 +97,7 @@ class Handshake:
     def shake(self) -> Greeting:
         """Open the session. Raises NotAuthorised, CommandTimeout, DeviceLost, ProtocolError."""
         hello = SessionHandShake(
-            session_id=secrets.randbits(31),
+            session_id=int.from_bytes(os.urandom(4)) >> 1,
             connect_key=self._label,
             buf=encode_tlv({"authtype": "1", "supportfeatures": HOST_FEATURES}),
             version=HOST_VERSION,

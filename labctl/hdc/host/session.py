@@ -5,7 +5,7 @@ uses a channel sends on the calling thread. Every wait has a time-out, and when 
 everybody who waits gets the reason.
 """
 
-import secrets
+import os
 import select
 import socket
 import threading
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Self
 from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError
 from labctl.hdc.dialling import dial
 from labctl.hdc.host.channel import Channel
-from labctl.hdc.host.forwarding import PARTING, forward, reverse
 from labctl.hdc.host.handshake import Consent, FindKey, Greeting, Handshake
 from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, expect, quoted
 from labctl.hdc.messages import Heartbeat
@@ -119,9 +118,9 @@ class Session:
         Raises LinkError when the session is over.
         """
         with self._state:
-            number = secrets.randbits(32)
+            number = 0
             while number == 0 or number in self._channels:
-                number = secrets.randbits(32)
+                number = int.from_bytes(os.urandom(4))
             channel = Channel(self, number, timeout, parting)
             self._channels[number] = channel
         self.check()
@@ -174,12 +173,16 @@ class Session:
         self, listen: str, connect: str, *, timeout: float
     ) -> AbstractContextManager[Forwarding]:
         """See :class:`HostLink`."""
+        from labctl.hdc.host.forwarding import PARTING, forward
+
         return forward(partial(self.channel, timeout=timeout, parting=PARTING), listen, connect)
 
     def reverse(
         self, listen: str, connect: str, *, timeout: float
     ) -> AbstractContextManager[Forwarding]:
         """See :class:`HostLink`."""
+        from labctl.hdc.host.forwarding import PARTING, reverse
+
         return reverse(partial(self.channel, timeout=timeout, parting=PARTING), listen, connect)
 
     def forget(self, channel: Channel) -> None:

@@ -1,0 +1,115 @@
+"""What commands import: each library that is not needed is time that a person waits."""
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hdc_server import Board, stand_in_server
+
+from labctl.virtual import Served, VirtualBoard, serving
+
+#: Models of devices.yaml and recipes, and the reader of both.
+CONFIGURATION = {"pydantic", "pydantic_core", "yaml", "labctl.config"}
+#: What a command on a board in good order has no use for either.
+HEAVY = CONFIGURATION | {
+    "cryptography",
+    "lz4",
+    "numpy",
+    "requests",
+    "rich",
+    "tenacity",
+    "logging",
+    "subprocess",
+    "hashlib",
+    "labctl.process",
+    "labctl.hdc.daemon",
+    "labctl.hdc.server",
+    "labctl.hdc.host.receiving",
+    "labctl.hdc.host.relay",
+    "labctl.transport.exchange",
+    "labctl.transport.local",
+}
+RUN = (
+    "import sys; from labctl.cli.root import run_cli\n"
+    "status = run_cli(sys.argv[1:]); sys.stdout.flush()\n"
+    "print('\\nimported:', *sys.modules, file=sys.stderr); sys.exit(status)"
+)
+
+
+@contextmanager
+def reached(way: str, board: Served) -> Iterator[list[str]]:
+    """The words that name a board without a lab."""
+    if way == "HOST:PORT":
+        yield ["-t", board.address]
+        return
+    with stand_in_server({"key": Board(board.address)}) as server:
+        yield ["--server", f"127.0.0.1:{server.port}", "-t", "key"]
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Served]:
+    with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
+        yield board
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A lab that cannot be read: who names a board otherwise does not need it."""
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    (folder / "devices.yaml").write_text("boards: [")
+    (folder / "file").write_text("content")
+    return folder
+
+
+def imported(words: list[str], folder: Path, *, status: int = 0) -> set[str]:
+    """The modules that ``labctl WORDS`` has imported at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stderr
+    return set(done.stderr.rpartition("imported:")[2].split())
+
+
+@pytest.mark.parametrize("way", ["HOST:PORT", "key"])
+def test_a_board_that_needs_no_lab_needs_no_configuration(
+    way: str, board: Served, folder: Path
+) -> None:
+    remote = f"{board.workdir}/file"
+    with reached(way, board) as target:
+        for words, status in (
+            (["shell", "exit 3"], 3),
+            (["list"], 0),
+            (["send", "file", remote], 0),
+            (["recv", remote, "back"], 0),
+        ):
+            found = imported(["hdc", *target, *words], folder, status=status)
+            assert not found & CONFIGURATION, words
+    assert (folder / "back").read_text() == "content"
+
+
+def test_a_command_on_a_board_imports_nothing_heavy(board: Served, folder: Path) -> None:
+    assert not imported(["hdc", "-t", board.address, "shell", "true"], folder) & HEAVY
+
+
+def test_no_command_of_hdc_brings_configuration_along() -> None:
+    code = (
+        "import importlib, sys; from labctl.cli.hdc.group import COMMANDS\n"
+        "for module, _, _ in COMMANDS.values(): importlib.import_module(module)\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & CONFIGURATION
+
+
+@pytest.mark.parametrize("face", ["labctl.hdc", "labctl.transport"])
+def test_a_face_has_every_name_that_it_hands_on(face: str) -> None:
+    package = importlib.import_module(face)
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = package.nothing
