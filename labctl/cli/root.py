@@ -7,7 +7,6 @@ import importlib
 import os
 import signal
 import sys
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -166,6 +165,8 @@ def run_cli(words: list[str]) -> int:
         return invocation.status
     except Exception as error:
         if invocation.debug:
+            import traceback
+
             traceback.print_exc()
         status = _explain(error)
         failed_itself = not isinstance(error, click.exceptions.Exit | click.Abort)
@@ -192,6 +193,8 @@ def _explain(error: Exception) -> int:
         case LabctlError():
             show_error(error)
             return error.exit_status
+    import traceback
+
     where = traceback.extract_tb(error.__traceback__)[-1]
     click.echo(
         f"bug: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})\n"

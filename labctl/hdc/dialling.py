@@ -1,6 +1,5 @@
 """TCP connections to boards and servers, which notice when the other end is gone."""
 
-import queue
 import socket
 import threading
 import time
@@ -68,10 +67,14 @@ def _addresses(host: str, port: int, timeout: float) -> list[_Address]:
     The resolver cannot be told how long to look. It looks on a thread of its own, which is left to
     the resolver's own time-outs (some seconds) when it takes longer than ``timeout``.
     """
-    try:
-        return _look_up(host, port, socket.AI_NUMERICHOST)
-    except socket.gaierror:
-        pass  # it is a name
+    if host.isascii():
+        try:
+            # Bytes are taken as they are: text would bring Python's tables for names along.
+            return _look_up(host.encode(), port, socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            pass  # it is a name
+    import queue
+
     found: queue.SimpleQueue[list[_Address] | Exception] = queue.SimpleQueue()
 
     def look_up() -> None:
@@ -92,6 +95,6 @@ def _addresses(host: str, port: int, timeout: float) -> list[_Address]:
     return answer
 
 
-def _look_up(host: str, port: int, flags: int) -> list[_Address]:
+def _look_up(host: str | bytes, port: int, flags: int) -> list[_Address]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return [(family, address) for family, _, _, _, address in found]

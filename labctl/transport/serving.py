@@ -4,6 +4,8 @@ A server is shared with everybody on the host (DevEco Studio, the user's own ``h
 would fight over the boards on cables. So one that runs is used; else ``hdc -m`` is run, as a child
 that is started again when it dies, and left running at the end, as ``hdc`` itself leaves the server
 that it starts: others may have begun to use it, and labctl cannot know.
+
+What runs servers is imported when one has to be run: most commands find one.
 """
 
 import atexit
@@ -12,16 +14,17 @@ import threading
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labctl.errors import DeviceLost, LinkError, LinkRefused
-from labctl.files import locked, state_dir
 from labctl.hdc import HdcServer, Target
 from labctl.retry import retry_infra, wait_until
-from labctl.transport import hdc_program
-from labctl.transport.hdc_program import Restarting, start_server
-from labctl.transport.private_servers import ServerPool
 
-_LOOPBACK = ("localhost", hdc_program.LOOPBACK)
+if TYPE_CHECKING:
+    from labctl.transport.hdc_program import Restarting
+    from labctl.transport.private_servers import ServerPool
+
+_LOOPBACK = ("localhost", "127.0.0.1")
 #: Another labctl has its server up within this time.
 _LOCK_SECONDS = 60.0
 #: A new server finds the boards on cables a moment after its start, if there are any.
@@ -30,7 +33,7 @@ _INTERVAL_SECONDS = 0.1
 #: A server that ends hangs up on its last clients for so long.
 _ENDING_SECONDS = 1.0
 
-_shared: dict[int, Restarting] = {}
+_shared: "dict[int, Restarting]" = {}
 _shared_lock = threading.Lock()
 #: A cache lets several threads make its first value.
 _pool_lock = threading.Lock()
@@ -52,6 +55,8 @@ def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
             interval=_INTERVAL_SECONDS,
         )
     except LinkRefused:
+        from labctl.transport import hdc_program
+
         if host not in _LOOPBACK or not hdc_program.is_installed():
             raise
         _run_shared(server, timeout)
@@ -81,13 +86,18 @@ def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
 
 
 @cache
-def _private_pool() -> ServerPool:
+def _private_pool() -> "ServerPool":
+    from labctl.transport.private_servers import ServerPool
+
     pool = ServerPool()
     atexit.register(pool.close)
     return pool
 
 
 def _run_shared(server: HdcServer, timeout: float) -> None:
+    from labctl.files import locked, state_dir
+    from labctl.transport.hdc_program import Restarting, start_server
+
     folder = state_dir() / "hdc"
     with locked(folder / f"{server.port}.lock", timeout=_LOCK_SECONDS):
         with suppress(LinkError):

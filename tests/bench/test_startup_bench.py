@@ -3,23 +3,62 @@ import sys
 from pathlib import Path
 
 import pytest
+from hdc_server import Board, stand_in_server
 from interleaved import medians, show
+from virtual_process import virtual_board_process
+
+from labctl.transport import Transport, connect
 
 pytestmark = pytest.mark.bench
 
 
+LABCTL = Path(sys.executable).with_name("labctl")
+
+
+def run(*words: str | Path) -> None:
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+
+def import_click() -> None:
+    run(sys.executable, "-c", "import click")
+
+
+def run_true(way: Transport) -> None:
+    """What a command costs without the start of a program: link, handshake, command, end."""
+    with way:
+        way.run("true", timeout=60)
+
+
 def test_help_costs_little_more_than_importing_click() -> None:
-    labctl = Path(sys.executable).with_name("labctl")
-
-    def run(*words: str | Path) -> None:
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-
     found = medians(
-        40,
-        {
-            "import click": lambda: run(sys.executable, "-c", "import click"),
-            "labctl --help": lambda: run(labctl, "--help"),
-        },
+        40, {"import click": import_click, "labctl --help": lambda: run(LABCTL, "--help")}
     )
     show("start-up", found, "import click")
     assert found["labctl --help"] <= 1.6 * found["import click"]
+
+
+def test_a_command_on_a_board_starts_fast(tmp_path: Path) -> None:
+    with (
+        virtual_board_process(tmp_path / "board") as board,
+        stand_in_server({"key": Board(board.address)}) as stand_in,
+    ):
+        server = f"127.0.0.1:{stand_in.port}"
+        found = medians(
+            40,
+            {
+                "import click": import_click,
+                "warm, HOST:PORT": lambda: run_true(connect("hdc", address=board.address)),
+                "shell true, HOST:PORT": lambda: run(
+                    LABCTL, "hdc", "-t", board.address, "shell", "true"
+                ),
+                "warm, key": lambda: run_true(
+                    connect("hdc", link="server", key="key", server=server)
+                ),
+                "shell true, key": lambda: run(
+                    LABCTL, "hdc", "--server", server, "-t", "key", "shell", "true"
+                ),
+            },
+        )
+    show("start-up of `labctl hdc`", found, "import click")
+    for way in ("HOST:PORT", "key"):
+        assert found[f"shell true, {way}"] <= 2.5 * found["import click"] + found[f"warm, {way}"]

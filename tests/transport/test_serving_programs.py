@@ -289,7 +289,7 @@ def test_threads_share_one_pool(monkeypatch: pytest.MonkeyPatch) -> None:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(serving, "ServerPool", Pool)
+    monkeypatch.setattr(private_servers, "ServerPool", Pool)
     monkeypatch.setattr(serving.atexit, "register", lambda _: None)
     serving._private_pool.cache_clear()
     try:

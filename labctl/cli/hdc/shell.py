@@ -3,7 +3,6 @@
 import click
 
 from labctl.cli.hdc.target import Choice
-from labctl.cli.hdc.terminal import converse
 from labctl.cli.output import write_output
 from labctl.errors import ExitStatus
 
@@ -34,6 +33,8 @@ def shell(choice: Choice, command: tuple[str, ...], timeout: float | None) -> in
     words = command[1:] if command[:1] == ("--",) else command
     with choice.connected() as transport:
         if not words:
+            from labctl.cli.hdc.terminal import converse
+
             with transport.interact(timeout=patience) as remote:
                 return converse(remote)
         choice.invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known

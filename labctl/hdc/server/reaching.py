@@ -6,8 +6,7 @@ that it has lost. So the state is looked up, and a board on TCP that the server 
 asked for a sign of life.
 """
 
-import logging
-import secrets
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,8 +18,6 @@ from labctl.errors import (
     LinkRefused,
     NotAuthorised,
 )
-from labctl.hdc.host.operations import shell
-from labctl.hdc.host.session import Session
 from labctl.hdc.server.frames import Frames
 from labctl.hdc.server.keys import address_of, is_tcp_key
 from labctl.hdc.server.server import HdcServer, Target
@@ -43,8 +40,6 @@ _GRACE_SECONDS = 1.0
 _END_SECONDS = 5.0
 #: More than this is no echo of a word.
 _MAX_ECHO_BYTES = 4096
-
-_log = logging.getLogger("labctl.hdc")
 
 
 def reach(server: HdcServer, key: str, *, timeout: float) -> None:
@@ -104,10 +99,17 @@ class _Reaching:
                     hint="it may be frozen, overloaded or off; if it is well, let the server drop"
                     f" its connection: `hdc tconn {self._key} -remove`",
                 )
-        _log.warning("%s holds a dead connection to %s: replaced", self._server.label, self._key)
+        import logging
+
+        logging.getLogger("labctl.hdc").warning(
+            "%s holds a dead connection to %s: replaced", self._server.label, self._key
+        )
         return self._dial_again()
 
     def _answers_on_its_own(self) -> bool:
+        from labctl.hdc.host.operations import shell
+        from labctl.hdc.host.session import Session
+
         host, port = address_of(self._key)
         patience = min(_PROBE_SECONDS, self._left() / 2)
         try:
@@ -197,7 +199,7 @@ class _Reaching:
 
     @contextmanager
     def _probing(self) -> Iterator["_Probe"]:
-        word = secrets.token_hex(16).encode()
+        word = os.urandom(16).hex().encode()
         frames, _ = self._server.open(
             self._key,
             b"shell echo " + word,

@@ -9,7 +9,6 @@ from typing import Self
 from labctl.errors import ConfigError, DeviceLost, LinkError
 from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, expect, quoted
 from labctl.hdc.server.channel import Carries, ServerChannel
-from labctl.hdc.server.forwarding import forwarded
 from labctl.hdc.server.keys import check_key
 from labctl.hdc.server.reaching import reach
 from labctl.hdc.server.server import HdcServer, Rule
@@ -102,6 +101,8 @@ class ServerSession:
         return self._forwarded(Rule(self._key, listen, connect, is_reverse=True), timeout)
 
     def _forwarded(self, rule: Rule, timeout: float) -> AbstractContextManager[Forwarding]:
+        from labctl.hdc.server.forwarding import forwarded
+
         def say(text: str) -> AbstractContextManager[ServerChannel]:
             return self._open(text, timeout, Carries.WORDS)
 
