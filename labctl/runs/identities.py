@@ -9,11 +9,12 @@ from pathlib import Path
 
 from labctl import process
 from labctl.build import Artifact
+from labctl.deploy.agents import agent_artifact
 from labctl.records import ArtifactIdentity, PlanRecord, RunRecord, TrialLimit
 from labctl.runs.directory import new_run_id
 from labctl.runs.plan import Plan
 from labctl.runs.prepare import Prepared
-from labctl.runs.session import BoardSession, agent_artifact
+from labctl.runs.session import BoardSession
 from labctl.runs.stand import Stand
 
 

@@ -20,19 +20,16 @@ from labctl.board import (
     running_jobs,
     survey,
 )
-from labctl.build import Artifact, find_artifact
 from labctl.config.lab import Board
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object, deploy, plan
+from labctl.deploy.agents import AGENT_PRODUCT, agent_artifact, is_machine
 from labctl.errors import BoardError, BoardNoSpace, ConfigError, HostTimeout, InfraError
 from labctl.files import append_line, locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution
 from labctl.transport import BoardHash, HdcTransport, Transport
 
 PROBE_SECONDS = 20.0
-AGENT_PRODUCT = "agent"
-#: What ``uname -m`` says to 32-bit programs on a 64-bit kernel.
-_COMPATIBLE = {"aarch64": "armv8l"}
 
 
 @dataclass(frozen=True)
@@ -254,17 +251,9 @@ def _exclusive(board: Board, lock: Path) -> Iterator[None]:
         ) from error
 
 
-def _is_machine(target: Target, machine: str) -> bool:
-    """Whether ``uname -m`` is the target's; a 32-bit userland may say so of a 64-bit kernel.
-
-    That such a board executes the target's programs is proven by its agent.
-    """
-    return machine in (target.machine, _COMPATIBLE.get(target.machine))
-
-
 def check_machine(target: Target, facts: BoardFacts) -> None:
     """Refuse a target of another machine, before anything is moved. Raises ConfigError."""
-    if facts.execution is not Execution.EMULATED and not _is_machine(target, facts.machine):
+    if facts.execution is not Execution.EMULATED and not is_machine(target, facts.machine):
         raise ConfigError(
             f"target {target.name} is {target.machine}, the board is {facts.machine}",
             hint="set the board's target in devices.yaml to what the board is",
@@ -283,12 +272,6 @@ def _check_features(target: Target, facts: BoardFacts) -> None:
                 f"{', '.join(lacking)}",
                 hint="build for a target that fits, and name it in devices.yaml",
             )
-
-
-def agent_artifact(machine: str, target: Target, lab_root: Path) -> Artifact:
-    """The agent for a machine as ``uname -m`` names it. Raises ConfigError: not built yet."""
-    name = target.name if _is_machine(target, machine) else f"host-{machine}"
-    return find_artifact(name, AGENT_PRODUCT, lab_root=lab_root)
 
 
 def _agent_file(machine: str, target: Target, lab_root: Path) -> Path:

@@ -10,9 +10,12 @@ import click
 from labctl.cli.hdc.target import Choice
 from labctl.cli.progress import ProgressView, Step
 from labctl.errors import printable
+from labctl.files import host_reads
 from labctl.transport import Delivered, receive, send
 from labctl.units import size
 
+#: A smaller file is proven by the board's own tool before the agent has been looked at.
+_AGENT_HASHES_BYTES = 8 << 20
 #: Patience for each sign of progress.
 _STALL_SECONDS = 30.0
 
@@ -57,7 +60,10 @@ def send_(
     REMOTE is absolute; where it is a directory, LOCAL goes into it. What was there is replaced only
     when all of the new is proven. A link to a file is sent as that file, other links are left out.
     """
-    with choice.connected() as transport, _shown(f"sending {local}") as step:
+    with (
+        choice.connected(agent_hashes=_is_large(local)) as transport,
+        _shown(f"sending {local}") as step,
+    ):
         done = send(
             transport,
             local,
@@ -105,6 +111,12 @@ def recv(
             keep_mode=mode,
         )
     _tell(done, as_json=as_json)
+
+
+def _is_large(local: Path) -> bool:
+    """Return whether so much may be sent that its proof takes long on a board."""
+    with host_reads(local):
+        return local.is_dir() or local.stat().st_size >= _AGENT_HASHES_BYTES
 
 
 @contextmanager

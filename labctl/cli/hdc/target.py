@@ -6,6 +6,7 @@ Who names a board by its address or key does not wait until a lab's configuratio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from labctl.hdc import Consent
 from labctl.transport import Transport, connect
 
 if TYPE_CHECKING:
-    from labctl.config.lab import LabFile
+    from labctl.config.lab import Board, LabFile
 
 _ANSWER_SECONDS = 10.0
 #: How long somebody may take to walk to the board.
@@ -44,14 +45,18 @@ class Choice:
         return lab_of(self.invocation)
 
     @contextmanager
-    def connected(self) -> Iterator[Transport]:
+    def connected(self, *, agent_hashes: bool = False) -> Iterator[Transport]:
         """The way to the board that is meant; the first operation opens it.
 
-        With ``--wait-authorised`` the board has accepted this host. Raises ConfigError, LinkError.
+        With ``--wait-authorised`` the board has accepted this host. With ``agent_hashes`` the agent
+        hashes files on a board of the lab that carries this labctl's own.
+        Raises ConfigError, LinkError.
         """
         with self._transport() as transport:
             if self.wait_authorised:
                 _wait_for_consent(transport)
+            if agent_hashes:
+                self._let_agent_hash(transport)
             yield transport
 
     def _transport(self) -> Transport:
@@ -61,21 +66,38 @@ class Choice:
                     "no board is named", hint="name its key: labctl hdc --server … -t KEY …"
                 )
             return connect("hdc", link="server", key=self.target, server=self.server)
-        if self.target is not None and ":" in self.target:  # no board of a lab is called so
+        if self.target is not None and self._is_address:
             return connect(
                 "hdc", address=self.target, key_file=self.key_file, consent=self._consent()
             )
-        return self._of_lab()
-
-    def _of_lab(self) -> Transport:
         from labctl.cli.lab import connect_board
+
+        _, board = self._of_lab
+        return connect_board(board, key_file=self.key_file, consent=self._consent())
+
+    @property
+    def _is_address(self) -> bool:
+        return ":" in (self.target or "")  # no board of a lab is called so
+
+    def _let_agent_hash(self, transport: Transport) -> None:
+        """Let files be hashed by the agent, where it is known which one belongs there."""
+        from labctl.transport import HdcTransport
+
+        if self.server is not None or self._is_address or not isinstance(transport, HdcTransport):
+            return
+        from labctl.deploy.agents import agent_hash
+
+        lab, board = self._of_lab
+        transport.board_hash = agent_hash(transport, board.workdir, board.target, lab.root)
+
+    @cached_property
+    def _of_lab(self) -> "tuple[LabFile, Board]":
+        """The board of the lab that is meant, and the lab. Raises ConfigError."""
         from labctl.config.names import did_you_mean
 
         lab = self.lab()
         if lab is not None and (self.target is None or self.target in lab.lab.boards):
-            return connect_board(
-                lab.board(self.target), key_file=self.key_file, consent=self._consent()
-            )
+            return lab, lab.board(self.target)
         if self.target is None:
             raise ConfigError(
                 "no board is named, and there is no lab here",

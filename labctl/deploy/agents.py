@@ -1,0 +1,52 @@
+"""Which agent belongs on a board, and whether the one that is there is it."""
+
+from pathlib import Path
+
+from labctl.board import BoardStore
+from labctl.build import Artifact, find_artifact
+from labctl.config.target import Target, load_target
+from labctl.errors import BoardError, ConfigError, IntegrityError
+from labctl.transport import BoardHash, Transport, require
+
+AGENT_PRODUCT = "agent"
+#: What ``uname -m`` says to 32-bit programs on a 64-bit kernel.
+_COMPATIBLE = {"aarch64": "armv8l"}
+#: Patience for small questions, the hash of the agent among them.
+_ANSWER_SECONDS = 20.0
+
+
+def is_machine(target: Target, machine: str) -> bool:
+    """Return whether ``uname -m`` is the target's; a 32-bit userland may say so of a 64-bit kernel.
+
+    That such a board executes the target's programs is proven by its agent.
+    """
+    return machine in (target.machine, _COMPATIBLE.get(target.machine))
+
+
+def agent_artifact(machine: str, target: Target, lab_root: Path) -> Artifact:
+    """Find the agent for a machine as ``uname -m`` names it. Raises ConfigError: not built yet."""
+    name = target.name if is_machine(target, machine) else f"host-{machine}"
+    return find_artifact(name, AGENT_PRODUCT, lab_root=lab_root)
+
+
+def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) -> BoardHash | None:
+    """Find how the agent hashes on a board; None unless it is there as this labctl built it.
+
+    The agent's own bytes are hashed twice: by the board's ``sha256sum``, which says that they are
+    those that were built, then by the agent, which says that the board executes it.
+    Raises LinkError.
+    """
+    try:
+        asked = transport.run("uname -m", timeout=_ANSWER_SECONDS)
+        machine = require(asked, f"{transport.label}: cannot ask for its machine").text.strip()
+        built = agent_artifact(machine, load_target(target, lab_root), lab_root).manifest
+        own = built.tools[AGENT_PRODUCT]
+        path = BoardStore(transport, workdir).path(own.sha256)
+        for command in (("sha256sum",), (path, "hash")):
+            found = BoardHash("sha256", command)
+            seen = found.ask(transport, path, own.size_bytes, _ANSWER_SECONDS)
+            if seen.hexadecimal != own.sha256:
+                return None
+    except (ConfigError, BoardError, IntegrityError):
+        return None  # it was not built here, is not on the board, or does not run there
+    return found
