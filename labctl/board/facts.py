@@ -5,10 +5,12 @@ offer stays ``None``. The agent, once it is there, knows some of it better
 (:meth:`labctl.board.agent.BoardAgent.refine`).
 """
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
 from labctl.board.sections import NEAREST, SECTION, sections
+from labctl.config.lab import WORKDIR
 from labctl.config.scheduling import cpu_numbers
 from labctl.errors import BoardError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
@@ -81,6 +83,19 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         storage_free_bytes=_free_bytes(told.get("space", "")),
         storage_kind=_file_system(told.get("mounts", ""), _line(told, "directory") or workdir),
     )
+
+
+def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:
+    """Ask a board whether it is virtual; the path of the workdir in its own folder, None if not.
+
+    An address does not tell: a tunnel to a real board ends on this host too.
+    Raises LinkError, BoardError.
+    """
+    asked = transport.run(
+        f'[ -z "$LABCTL_SANDBOX" ] || echo "$TMPDIR/{posixpath.basename(WORKDIR)}"', timeout=timeout
+    )
+    said = require(asked, f"{transport.label}: cannot ask whether it is virtual").text.strip()
+    return said or None
 
 
 def _line(told: Mapping[str, str], name: str) -> str | None:

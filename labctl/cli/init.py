@@ -9,14 +9,16 @@ from labctl.config.lab import FILE_NAME, HDC_SERVER
 from labctl.config.names import NAME_RULE, is_name
 from labctl.config.target import load_target
 from labctl.config.templates import devices_yaml, recipe_yaml
-from labctl.config.types import split_endpoint
+from labctl.config.types import is_on_loopback, split_endpoint
 from labctl.errors import ConfigError, InfraError
 from labctl.files import host_reads, write_atomic
 from labctl.hdc import Target
+from labctl.transport import connect
 from labctl.transport.serving import attached_boards
 
 _FIRST_RECIPE = Path("recipes") / "first.yaml"
 _SERVER_SECONDS = 10.0
+_BOARD_SECONDS = 5.0
 
 
 @click.command(epilog="Example: labctl init --address rk1=192.168.1.20:5555")
@@ -54,6 +56,10 @@ def init(folder: Path, addresses: tuple[str, ...], target: str) -> None:
         found[name] = {"link": "tcp", "address": address}
     for board in _attached():
         _take(board, found)
+    for name, keys in found.items():
+        address = keys.get("address")
+        if address and is_on_loopback(address) and (workdir := _own_workdir(name, address)):
+            keys["workdir"] = workdir
     text = devices_yaml(found, target=target)
     write_atomic(devices, text)
     write_atomic(recipe, recipe_yaml(target))
@@ -87,6 +93,22 @@ def _attached() -> list[Target]:
     except InfraError as error:  # the lab can be described all the same
         click.echo(f"no boards were looked for through hdc: {error.message}", err=True)
         return []
+
+
+def _own_workdir(name: str, address: str) -> str | None:
+    """The workdir of a virtual board; None for a tunnel to a real one, or when nobody answers."""
+    from labctl.board.facts import virtual_workdir
+
+    try:
+        with connect("hdc", address=address, connect_timeout=_BOARD_SECONDS) as board:
+            return virtual_workdir(board, timeout=_BOARD_SECONDS)
+    except InfraError as error:
+        click.echo(
+            f"{name} was not asked whether it is a virtual board: {error.message}; if it is one,"
+            f" add the workdir that `labctl virtual-board` prints to {FILE_NAME}",
+            err=True,
+        )
+        return None
 
 
 def _take(board: Target, found: dict[str, dict[str, str]]) -> None:

@@ -32,6 +32,12 @@ _FOUND = """
     target: {target}
     transport: {{kind: hdc, link: {link}, {rest}}}
 """
+_OWN_WORKDIR = """\
+    workdir: {workdir} # its own: this board is on this host
+"""
+
+#: What stands in a transport besides its kind and link.
+_OF_TRANSPORT = ("address", "key")
 
 _EXAMPLE = """
   # A DAYU200 on a USB cable, its key as `hdc list targets` shows it.
@@ -55,8 +61,8 @@ def devices_yaml(
     """A commented devices.yaml with the virtual board and those that were found.
 
     Args:
-        found: boards by name, each with what its hdc transport has besides its kind; the first
-            becomes the default board.
+        found: boards by name, each with what its hdc transport has besides its kind, and with a
+            ``workdir`` where it is not the usual one; the first becomes the default board.
         target: what they are.
 
     Raises ConfigError when a name or a transport is none.
@@ -70,8 +76,10 @@ def devices_yaml(
     )
     for name, keys in boards.items():
         # What JSON quotes, YAML understands.
-        rest = ", ".join(f"{k}: {json.dumps(v)}" for k, v in keys.items() if k != "link")
+        rest = ", ".join(f"{k}: {json.dumps(v)}" for k, v in keys.items() if k in _OF_TRANSPORT)
         text += _FOUND.format(name=name, target=target, link=keys["link"], rest=rest)
+        if "workdir" in keys:
+            text += _OWN_WORKDIR.format(workdir=json.dumps(keys["workdir"]))
     text += "" if boards else _EXAMPLE
     parse(text, Lab, FILE_NAME, context={LAB_ROOT: "/lab"})
     return text

@@ -1,5 +1,6 @@
 """Small types that several documents share."""
 
+import ipaddress
 import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -73,6 +74,15 @@ def split_endpoint(text: str) -> tuple[str, int]:
     if match is None or not 1 <= int(port) <= 65535:
         raise ValueError("must be HOST:PORT such as 192.168.1.20:5555")
     return host.strip("[]"), int(port)
+
+
+def is_on_loopback(endpoint: str) -> bool:
+    """Return whether a valid ``HOST:PORT`` leads to this host: to a virtual board, or a tunnel."""
+    host, _ = split_endpoint(endpoint)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _endpoint(text: str) -> str:

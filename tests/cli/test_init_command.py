@@ -1,0 +1,67 @@
+"""``labctl init`` and boards at loopback addresses: virtual ones, and tunnels to real ones."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import daemon
+from hdc_server import Board, stand_in_server
+
+from labctl.cli.root import run_cli
+from labctl.config.lab import WORKDIR, find_lab
+from labctl.virtual import Served, VirtualBoard, serving
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.fixture(autouse=True)
+def no_server(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labctl.cli.init.HDC_SERVER", nobody)
+
+
+@pytest.fixture
+def virtual(tmp_path: Path) -> Iterator[Served]:
+    with serving(VirtualBoard("b", tmp_path / "virtual board")) as (board,):
+        yield board
+
+
+def workdir_of(folder: Path, name: str) -> str:
+    return find_lab(folder).board(name).workdir
+
+
+def test_a_virtual_board_gets_a_workdir_of_its_own(virtual: Served, tmp_path: Path) -> None:
+    """Its shell is this host's: the default would be a folder of the host."""
+    lab = tmp_path / "lab"
+    assert run_cli(["init", str(lab), "--address", f"vb={virtual.address}"]) == 0
+    assert workdir_of(lab, "vb") == str(virtual.workdir)
+
+
+def test_a_virtual_board_that_a_server_lists(
+    virtual: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = {virtual.address: Board(virtual.address, "TCP", state="Connected")}
+    with stand_in_server(listed) as server:
+        monkeypatch.setattr("labctl.cli.init.HDC_SERVER", f"127.0.0.1:{server.port}")
+        assert run_cli(["init", str(tmp_path / "lab")]) == 0
+    assert find_lab(tmp_path / "lab").board().workdir == str(virtual.workdir)
+
+
+def test_a_tunnel_to_a_real_board(tmp_path: Path) -> None:
+    with daemon(tmp_path) as address:
+        assert run_cli(["init", str(tmp_path / "lab"), "--address", f"rk1={address}"]) == 0
+    assert workdir_of(tmp_path / "lab", "rk1") == WORKDIR
+
+
+def test_a_board_that_is_off(
+    nobody: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["init", str(tmp_path / "lab"), "--address", f"rk1={nobody}"]) == 0
+    assert workdir_of(tmp_path / "lab", "rk1") == WORKDIR
+    assert "rk1 was not asked whether it is a virtual board: no board" in capsys.readouterr().err
