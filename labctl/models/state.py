@@ -35,8 +35,20 @@ class ModelState:
             raise IntegrityError(
                 f"{path} of the model {self.name!r} is not what the lock file says: its SHA-256 is"
                 f" {digest}, not {self.locked.sha256}",
-                hint=f"remove it and fetch it again: labctl models fetch {self.name}",
+                hint=self._advice(path),
             )
+
+    def _advice(self, path: Path) -> str:
+        """Say how to get the right bytes; only what labctl fetched or made may be removed."""
+        if self.source.file is not None:
+            return (
+                "copy the file from where it came from again; if you changed it on purpose, accept"
+                f" it: labctl models unlock {self.name}"
+            )
+        again = f"labctl models fetch {self.name}"
+        if self.source.derive is not None:
+            return f"remove {path} and make it again from {self.source.derive.source!r}: {again}"
+        return f"remove {path} and fetch it again: {again}"
 
 
 def state_of(name: str, sources: Mapping[str, ModelSource], lab_root: Path) -> ModelState:
@@ -53,7 +65,7 @@ def _state(
         if source.lab not in catalogue:
             return ModelState(name, source, None, None, None)
         inner = _state(source.lab, catalogue, lab_root, lock)
-        return ModelState(name, source, inner.reference, inner.locked, inner.path)
+        return ModelState(name, inner.source, inner.reference, inner.locked, inner.path)
     if source.derive is not None:
         base = _state(source.derive.source, sources, lab_root, lock)
         matrix = source.derive.imatrix

@@ -101,6 +101,9 @@ def test_verify_finds_one_flipped_bit(lab: Path, models: Models) -> None:
     found = models("verify")
     assert found.exit_code == 3
     assert "is not what the lock file says" in found.stderr
+    assert "remove" not in found.stderr  # it may be the only copy
+    assert "copy the file from where it came from" in found.stderr
+    assert "labctl models unlock tiny" in found.stderr
 
     assert models("unlock", "tiny").exit_code == 0
     assert "nothing to compare with" in models("verify").stderr
