@@ -57,8 +57,8 @@ def init(folder: Path, addresses: tuple[str, ...], target: str) -> None:
     for board in _attached():
         _take(board, found)
     for name, keys in found.items():
-        address = keys.get("address")
-        if address and is_on_loopback(address) and (workdir := _own_workdir(name, address)):
+        at = keys.get("address")
+        if at and is_on_loopback(at) and (workdir := _own_workdir(name, at)):
             keys["workdir"] = workdir
     text = devices_yaml(found, target=target)
     write_atomic(devices, text)

@@ -1,5 +1,6 @@
 """Which agent belongs on a board, and whether the one that is there is it."""
 
+from hashlib import sha256
 from pathlib import Path
 
 from labctl.board import BoardStore
@@ -11,6 +12,8 @@ from labctl.transport import BoardHash, Transport, require
 AGENT_PRODUCT = "agent"
 #: What ``uname -m`` says to 32-bit programs on a 64-bit kernel.
 _COMPATIBLE = {"aarch64": "armv8l"}
+#: Far above an agent's own size, far below that of what takes long to hash.
+_PART_BYTES = 4 << 20
 #: Patience for small questions, the hash of the agent among them.
 _ANSWER_SECONDS = 20.0
 
@@ -32,8 +35,8 @@ def agent_artifact(machine: str, target: Target, lab_root: Path) -> Artifact:
 def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) -> BoardHash | None:
     """Find how the agent hashes on a board; None unless it is there as this labctl built it.
 
-    The agent's own bytes are hashed twice: by the board's ``sha256sum``, which says that they are
-    those that were built, then by the agent, which says that the board executes it.
+    It hashes with all CPUs, by parts. The agent's own bytes are hashed twice: by the board's
+    ``sha256sum``, which says that they are those that were built, then by the agent itself.
     Raises LinkError.
     """
     try:
@@ -42,11 +45,15 @@ def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) 
         built = agent_artifact(machine, load_target(target, lab_root), lab_root).manifest
         own = built.tools[AGENT_PRODUCT]
         path = BoardStore(transport, workdir).path(own.sha256)
-        for command in (("sha256sum",), (path, "hash")):
-            found = BoardHash("sha256", command)
-            seen = found.ask(transport, path, own.size_bytes, _ANSWER_SECONDS)
-            if seen.hexadecimal != own.sha256:
-                return None
+        seen = BoardHash("sha256", ("sha256sum",)).ask(
+            transport, path, own.size_bytes, _ANSWER_SECONDS
+        )
+        if seen.hexadecimal != own.sha256:
+            return None
+        found = BoardHash("sha256", (path, "hash", "--parts", str(_PART_BYTES)), _PART_BYTES)
+        # It is one part, and shows that this agent runs there and knows of parts.
+        of_one_part = sha256(bytes.fromhex(own.sha256)).hexdigest()
+        seen = found.ask(transport, path, own.size_bytes, _ANSWER_SECONDS)
     except (ConfigError, BoardError, IntegrityError):
         return None  # it was not built here, is not on the board, or does not run there
-    return found
+    return found if seen.hexadecimal == of_one_part else None

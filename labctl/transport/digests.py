@@ -19,12 +19,18 @@ _HASH_BYTES_PER_SECOND = 5_000_000
 
 
 class Digest:
-    """A hash in the making, and how many bytes went into it."""
+    """A hash in the making, and how many bytes went into it.
 
-    def __init__(self, algorithm: str):
+    With ``part_bytes`` it is the hash of the hashes of parts of that size, which several threads
+    of a board can make at once.
+    """
+
+    def __init__(self, algorithm: str, part_bytes: int = 0):
         self.algorithm = algorithm
         self.size_bytes = 0
+        self._part_bytes = part_bytes
         self._hash = hashlib.new(algorithm)
+        self._parts = hashlib.new(algorithm)
         self._hex: str | None = None
 
     @classmethod
@@ -36,13 +42,33 @@ class Digest:
 
     def update(self, data: bytes | memoryview) -> None:
         """Take more bytes in."""
-        self._hash.update(data)
-        self.size_bytes += len(data)
+        rest = memoryview(data)
+        while self._part_bytes and self._in_part + len(rest) >= self._part_bytes:
+            count = self._part_bytes - self._in_part
+            self._hash.update(rest[:count])
+            self._parts.update(self._hash.digest())
+            self._hash = hashlib.new(self.algorithm)
+            self.size_bytes += count
+            rest = rest[count:]
+        self._hash.update(rest)
+        self.size_bytes += len(rest)
 
     @property
     def hexadecimal(self) -> str:
         """The hash so far, in lower case."""
-        return self._hex or self._hash.hexdigest()
+        if self._hex is not None:
+            return self._hex
+        if not self._part_bytes:
+            return self._hash.hexdigest()
+        whole = self._parts.copy()
+        if self._in_part:
+            whole.update(self._hash.digest())
+        return whole.hexdigest()
+
+    @property
+    def _in_part(self) -> int:
+        """Bytes of the part that is not complete."""
+        return self.size_bytes % self._part_bytes
 
     def require(self, expected: "Digest", what: str) -> None:
         """Raise IntegrityError unless both are the same."""
@@ -74,11 +100,16 @@ class BoardHash:
     """How files are hashed on the board.
 
     ``command`` are the words before the path; its output begins with the hash in hex. None: no
-    such program is there.
+    such program is there. ``part_bytes``: see :class:`Digest`.
     """
 
     algorithm: str
     command: tuple[str, ...] | None
+    part_bytes: int = 0
+
+    def digest(self) -> Digest:
+        """Begin a hash that can be compared with the board's."""
+        return Digest(self.algorithm, self.part_bytes)
 
     def ask(self, transport: Transport, remote: str, size_bytes: int, timeout: float) -> Digest:
         """The hash and size of a file on the board; ``size_bytes`` sets how long that may take.

@@ -60,7 +60,7 @@ class HdcCopier:
 
     def send(self, local: Path, remote: str, seen: Seen) -> Digest:
         """Send a file; what was sent, hashed."""
-        digest = Digest(self.board_hash.algorithm)
+        digest = self.board_hash.digest()
         sent = _both(digest, seen)
         with open_source(local) as source, _named(f"sending {local} to {remote}"):
             send_file(
@@ -88,7 +88,7 @@ class HdcCopier:
         ):
             sending = Sending(channel, parent, options, can_compress=link.can_compress)
             for name in names:
-                digests[name] = Digest(self.board_hash.algorithm)
+                digests[name] = self.board_hash.digest()
                 with open_source(local / name) as source:
                     sending.send(source, f"{top}/{name}", _both(digests[name], seen))
             sending.finish()
@@ -106,7 +106,7 @@ class HdcCopier:
         seen: Seen,
     ) -> Digest:
         """Receive a file piece by piece; what came, hashed."""
-        digest = Digest(self.board_hash.algorithm)
+        digest = self.board_hash.digest()
 
         def came(chunk: bytes | memoryview) -> None:
             digest.update(chunk)

@@ -62,6 +62,32 @@ def test_chunks_are_hashed_one_by_one(
     ]
 
 
+@pytest.mark.parametrize("part", [1000, 1 << 20, (1 << 63) - 1])
+def test_parts_are_hashed_by_all_cpus(agent: Words, tmp_path: Path, part: int) -> None:
+    expected = ""
+    paths = []
+    for length in (0, 999, 1000, 1001, 100_000, 1 << 20, 3_000_000):
+        data = random.Random(length).randbytes(length)
+        path = tmp_path / f"file {length}"
+        path.write_bytes(data)
+        paths.append(str(path))
+        parts = [data[start : start + part] for start in range(0, length, part)]
+        whole = hashlib.sha256(b"".join(hashlib.sha256(piece).digest() for piece in parts))
+        expected += f"{whole.hexdigest()}  {length}  {path}\n"
+    done = process.run([*agent, "hash", "--parts", str(part), *paths], timeout=60)
+    assert done.exit_status == 0
+    assert done.text == expected
+
+
+def test_parts_of_what_is_no_file(agent: Words, tmp_path: Path) -> None:
+    done = process.run([*agent, "hash", "--parts", "9", tmp_path / "gone", tmp_path], timeout=30)
+    assert done.exit_status == 1
+    assert done.text.splitlines() == [
+        f"error {tmp_path}/gone: No such file or directory",
+        f"error {tmp_path}: Invalid argument",
+    ]
+
+
 def test_a_file_that_cannot_be_read_is_named(agent: Words, tmp_path: Path) -> None:
     good = tmp_path / "good"
     good.write_bytes(b"")

@@ -186,6 +186,8 @@ def test_a_full_disk_ends_the_job_and_says_so(tmp_path: Path) -> None:
         (("wait",), "--dir"),
         (("hash",), "needs a file"),
         (("hash", "--chunk", "0", "x"), "'0'"),
+        (("hash", "--parts", "0", "x"), "'0'"),
+        (("hash", "--chunk", "1", "--parts", "1", "x"), "not both"),
         (("exec", "--"), "needs a program"),
         (("version", "extra"), "version"),
     ],

@@ -54,8 +54,12 @@ def agent() -> Object:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, agent: Object) -> Iterator[Lab]:
-    """Its board carries the agent."""
+def lab(tmp_path: Path, agent: Object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """Its board carries the agent that was built last, in a cache that nobody else builds in."""
+    built = tmp_path / "artifacts" / agent_builds.HOST
+    built.mkdir(parents=True)
+    (built / "agent-current").symlink_to(agent.local.parents[1])
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path))
     with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
         notes = tmp_path / "notes"
         tool = board.directory / "system/bin/sha256sum"

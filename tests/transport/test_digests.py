@@ -1,3 +1,5 @@
+from hashlib import sha256
+
 import pytest
 from answering import AnsweringTransport
 
@@ -21,3 +23,15 @@ def test_what_is_no_hash_and_size_is_no_proof(said: str | tuple[int, str]) -> No
     board = AnsweringTransport(said)
     with pytest.raises(IntegrityError, match="cannot hash /x"):
         BoardHash("sha256", ("sha256sum",)).ask(board, "/x", 1, 5)
+
+
+@pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 20, 25])
+@pytest.mark.parametrize("piece", [1, 3, 10, 25])
+def test_a_hash_by_parts(length: int, piece: int) -> None:
+    data = bytes(range(length))
+    digest = BoardHash("sha256", ("agent", "hash", "--parts", "10"), 10).digest()
+    for start in range(0, length, piece):
+        digest.update(data[start : start + piece])
+    parts = [sha256(data[start : start + 10]).digest() for start in range(0, length, 10)]
+    assert digest.hexadecimal == sha256(b"".join(parts)).hexdigest()
+    assert digest.size_bytes == length

@@ -39,6 +39,7 @@ int command_wait(const char *dir, int64_t ns);
 int command_stop(const char *dir, int64_t ns);
 int command_facts(void);
 int command_hash(char **files, uint64_t chunk_bytes);
+int command_hash_parts(char **files, uint64_t part_bytes);
 int command_bench_memory(const struct bench_options *options);
 int command_bench_storage(const struct bench_options *options);
 int command_receive(const struct receive_options *options);

@@ -6,7 +6,7 @@
  *     agent wait --dir D [--seconds S]
  *     agent stop --dir D [--seconds S]
  *     agent facts
- *     agent hash [--chunk BYTES] FILE...
+ *     agent hash [--chunk BYTES | --parts BYTES] FILE...
  *     agent receive --file FILE --target FILE --size BYTES --chunk BYTES
  *                   [--executable 0|1] [--idle S]
  *     agent bench-memory [--threads N] [--bytes N] [--seconds S]
@@ -85,13 +85,16 @@ static int parse_watch(char **words, int64_t ns, int (*command)(const char *, in
 
 static int parse_hash(char **words)
 {
-    uint64_t chunk_bytes = 0;
-    words = parse_options(words, &(struct options){ .chunk_bytes = &chunk_bytes });
+    uint64_t chunk_bytes = 0, part_bytes = 0;
+    words = parse_options(words, &(struct options){ .chunk_bytes = &chunk_bytes,
+                                                    .part_bytes = &part_bytes });
     if (!words)
         return EXIT_USAGE;
     if (!*words)
         return fail(EXIT_USAGE, "usage", "hash needs a file");
-    return command_hash(words, chunk_bytes);
+    if (chunk_bytes && part_bytes)
+        return fail(EXIT_USAGE, "usage", "hash takes --chunk or --parts, not both");
+    return part_bytes ? command_hash_parts(words, part_bytes) : command_hash(words, chunk_bytes);
 }
 
 static int parse_receive(char **words)

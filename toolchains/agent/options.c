@@ -53,6 +53,8 @@ static bool take_option(const struct options *known, const char *name, const cha
         *good = take_number(value, INT64_MAX, known->max_output_bytes);
     else if (known->chunk_bytes && strcmp(name, "--chunk") == 0)
         *good = take_number(value, INT64_MAX, known->chunk_bytes) && *known->chunk_bytes > 0;
+    else if (known->part_bytes && strcmp(name, "--parts") == 0)
+        *good = take_number(value, INT64_MAX, known->part_bytes) && *known->part_bytes > 0;
     else if (known->file && strcmp(name, "--file") == 0)
         *known->file = value;
     else if (known->target && strcmp(name, "--target") == 0)
