@@ -111,8 +111,9 @@ def test_proof_by_the_agent(tmp_path: Path, private_state: Path) -> None:
         assert by_agent is not None
 
         def send() -> None:
+            digest = by_agent.digest()  # as it goes, on this side
             with local.open("rb") as source:
-                send_file(session, source, remote, timeout=60, on_chunk=lambda _chunk: None)
+                send_file(session, source, remote, timeout=60, on_chunk=digest.update)
 
         def prove(how: BoardHash) -> None:
             how.ask(transport, remote, PROVEN_BYTES, 60)
