@@ -195,7 +195,7 @@ def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> None:
         return
     what = f"{size(total)} have to be sent"
     if unfit:
-        what = f"{counted(unfit, 'variant')} will not fit in memory, {what}"
+        what = f"{counted(unfit, 'variant')} may not fit in memory, {what}"
     if not sys.stdin.isatty():
         raise ConfigError(f"{what}, and there is no terminal to ask at", hint="say --yes to go on")
     view.bars.stop()

@@ -58,9 +58,9 @@ class Settled(Generic[P]):
 class MemoryNeed:
     """What a run takes of the board's memory, in bytes; ``None`` where the model does not say.
 
-    Mapped weights are pages of the file: the kernel may drop them and must read them again.
-    Repacked ones are copies, or weights that were never mapped but read.
-    Everything else is anonymous memory, without which the program fails.
+    Mapped weights are pages of the file: the kernel may drop them and must read them again. Those
+    that a generation hardly reads do not count. Repacked ones are copies, or weights that were
+    never mapped but read. Everything else is anonymous memory, without which the program fails.
     """
 
     mapped_bytes: int
@@ -69,11 +69,14 @@ class MemoryNeed:
     compute_bytes: int | None
     #: What each position that is in use adds to what a token reads, in the cache's own types.
     kv_bytes_per_position: int | None = None
+    #: What the program keeps besides: its vocabulary, graphs, buffers of output.
+    program_bytes: int = 0
 
     @property
     def anonymous_bytes(self) -> int:
         """What cannot be dropped, as far as it is known."""
-        return self.repacked_bytes + (self.kv_bytes or 0) + (self.compute_bytes or 0)
+        buffers = (self.kv_bytes or 0) + (self.compute_bytes or 0)
+        return self.repacked_bytes + buffers + self.program_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -98,6 +101,8 @@ class Passes:
     prompts: int
     prompt_tokens: int
     tokens: int
+    #: Of ``tokens`` those before the first one is printed; None: none is printed as it is made.
+    before_first: int | None = None
 
 
 @dataclass(frozen=True)
@@ -182,12 +187,23 @@ class Engine(ABC, Generic[P]):
             raise ConfigError("; ".join(problems)) from error
 
     @abstractmethod
-    def settle(self, parameters: P, facts: BoardFacts, model: ModelIdentity) -> Settled[P]:
-        """Decide what the recipe left open from what the board and the model are."""
+    def settle(
+        self,
+        parameters: P,
+        facts: BoardFacts,
+        model: ModelIdentity,
+        text_bytes: int | None = None,
+    ) -> Settled[P]:
+        """Decide what the recipe left open from what the board, the model and the text are."""
 
     @abstractmethod
-    def memory(self, parameters: P, model: ModelIdentity) -> MemoryNeed | None:
-        """What a run with settled parameters takes of the board's memory; None: nobody can say."""
+    def memory(
+        self, parameters: P, model: ModelIdentity, text_bytes: int | None = None
+    ) -> MemoryNeed | None:
+        """What a run with settled parameters takes of the board's memory; None: nobody can say.
+
+        ``text_bytes`` is as for :meth:`passes`; None: as long as may be.
+        """
 
     def passes(self, parameters: P, text_bytes: int) -> Passes | None:  # noqa: ARG002 - of others
         """What a run with settled parameters computes; None: nobody can say.

@@ -36,6 +36,11 @@ class GgufInfo:
     parameters: int
     tensor_bytes: int
     bytes_per_token: int
+    #: Tensors that a generation hardly reads: look-up tables, layers that it leaves out.
+    cold_tensors: tuple[TensorMix, ...]
+    #: Of each layer, and how many of them a token uses; ``None`` without a mixture of experts.
+    experts: int | None
+    experts_per_token: int | None
     context_length: int | None
     embedding_length: int | None
     #: Bytes of an f16 KV cache for each position of the context; an upper bound where the model has
@@ -72,6 +77,8 @@ def inspect(path: Path) -> GgufInfo:
             hint="is it an adapter or a vision projector?",
         )
     mix = _mix(header.tensors)
+    per_token, cold = _reading(header, architecture)
+    experts, used = _experts(header, architecture)
     name = header.values.get("general.name")
     tokenizer = header.values.get("tokenizer.ggml.model")
     tokens = header.values.get("tokenizer.ggml.tokens")
@@ -84,7 +91,10 @@ def inspect(path: Path) -> GgufInfo:
         quantization=_quantization(header, mix),
         parameters=sum(tensor.elements for tensor in header.tensors),
         tensor_bytes=sum(tensor.size_bytes for tensor in header.tensors),
-        bytes_per_token=_bytes_per_token(header, architecture),
+        bytes_per_token=per_token,
+        cold_tensors=_mix(cold),
+        experts=experts,
+        experts_per_token=used,
         context_length=_whole(header.values.get(f"{architecture}.context_length")),
         embedding_length=_whole(header.values.get(f"{architecture}.embedding_length")),
         kv_bytes_per_position=_kv_bytes(header, architecture),
@@ -124,6 +134,9 @@ def identify(
         bits_per_weight=info.tensor_bytes * 8 / info.parameters,
         tensor_bytes=info.tensor_bytes,
         bytes_per_token=info.bytes_per_token,
+        cold_tensors=info.cold_tensors,
+        experts=info.experts,
+        experts_per_token=info.experts_per_token,
         kv_bytes_per_position=info.kv_bytes_per_position,
         context_length=info.context_length,
         embedding_length=info.embedding_length,
@@ -227,8 +240,8 @@ def _quantization(header: Header, mix: tuple[TensorMix, ...]) -> str:
     return name.removeprefix("MOSTLY_").removeprefix("ALL_") or mix[0].type
 
 
-def _bytes_per_token(header: Header, architecture: str) -> int:
-    """Weight bytes that generating one token reads.
+def _reading(header: Header, architecture: str) -> tuple[int, tuple[Tensor, ...]]:
+    """Weight bytes that generating one token reads, and the tensors that it hardly reads.
 
     All of them, but one row of each look-up table (the token embedding counts whole when the model
     has no output matrix of its own and uses the embedding for it), and of a mixture of experts
@@ -237,22 +250,29 @@ def _bytes_per_token(header: Header, architecture: str) -> int:
     generation leaves them out.
     """
     tied = all(tensor.name != _OUTPUT for tensor in header.tensors)
-    used = _whole(header.values.get(f"{architecture}.expert_used_count"))
-    experts = _whole(header.values.get(f"{architecture}.expert_count"))
+    experts, used = _experts(header, architecture)
     layers = _whole(header.values.get(f"{architecture}.block_count")) or 0
     extra = _whole(header.values.get(f"{architecture}.nextn_predict_layers")) or 0
     unused = ("enc.", *(f"blk.{layer}." for layer in range(layers - extra, layers)))
-    total = 0
+    total, cold = 0, []
     for tensor in header.tensors:
         if tensor.name.startswith(unused):
-            continue
-        if tensor.name in _LOOKED_UP and not (tied and tensor.name == _EMBEDDING):
+            cold.append(tensor)
+        elif tensor.name in _LOOKED_UP and not (tied and tensor.name == _EMBEDDING):
             total += tensor.size_bytes // max(1, tensor.shape[-1])
+            cold.append(tensor)
         elif _EXPERTS in tensor.name and used and experts:
-            total += tensor.size_bytes * min(used, experts) // experts
+            total += tensor.size_bytes * used // experts
         else:
             total += tensor.size_bytes
-    return total
+    return total, tuple(cold)
+
+
+def _experts(header: Header, architecture: str) -> tuple[int | None, int | None]:
+    """Experts of a layer, and how many of them a token uses; both None where one is not said."""
+    experts = _whole(header.values.get(f"{architecture}.expert_count"))
+    used = _whole(header.values.get(f"{architecture}.expert_used_count"))
+    return (experts, min(used, experts)) if experts and used else (None, None)
 
 
 def _kv_bytes(header: Header, architecture: str) -> int | None:

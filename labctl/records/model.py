@@ -39,6 +39,20 @@ class ModelIdentity(Record):
     embedding_length: int | None = Field(None, description="width of the hidden state")
     vocabulary: int | None = Field(None, description="number of tokens the tokenizer knows")
     tensors: tuple[TensorMix, ...] = ()
+    cold_tensors: tuple[TensorMix, ...] = Field(
+        (),
+        description="of `tensors`: those that a generation hardly reads, as tables of which a token"
+        " needs one row",
+    )
+    experts: int | None = Field(None, description="of each layer, in a mixture of experts")
+    experts_per_token: int | None = None
     requantized_from: str | None = Field(
         None, description="quantisation it was derived from, when not from full precision"
     )
+
+    @property
+    def reused_bytes(self) -> int | None:
+        """Weights that a generation reads again and again; None where they are not known."""
+        if self.tensor_bytes is None:
+            return None
+        return self.tensor_bytes - sum(mix.bytes for mix in self.cold_tensors)

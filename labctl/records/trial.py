@@ -143,6 +143,15 @@ class TrialPrediction(Record):
 
     token_ns: int
     trial_ns: int = Field(description="load, prompt and all tokens")
+    ttft_ns: int | None = Field(None, description="load, prompt, and the program's own warm-up")
+    resident_token_ns: int | None = Field(
+        None,
+        description="near the border between what fits in memory and what does not: if the weights"
+        " stay in memory; None elsewhere",
+    )
+    storage_token_ns: int | None = Field(
+        None, description="the same, if they are read from storage for every token"
+    )
     bound: Literal["dram", "storage", "compute"]
     source: str = Field(description="where the board's rates come from")
 

@@ -13,6 +13,7 @@ from labctl.records import BoardFacts, Execution, TimingRecord, TrialBound, Tria
 from labctl.runs.evidence import LOUD, STOLEN
 from labctl.runs.predict import Work
 from labctl.runs.rates import NEAR, Rate, Rates
+from labctl.stats import UNSURE, surely_fits
 from labctl.units import size
 
 #: Nothing is faster than what bounds it; above this the bound's rate is too low, noise aside.
@@ -40,9 +41,15 @@ class Ground:
 
     @property
     def fits(self) -> bool | None:
-        """Whether no weight has to be read twice; None where that cannot be said."""
+        """Whether no weight has to be read twice, by the estimate; None where there is none."""
         there = self.available_bytes
         return None if there is None else self.work.need.resident_bytes <= there
+
+    @property
+    def surely_fits(self) -> bool | None:
+        """The same, even if the estimate is too low."""
+        there = self.available_bytes
+        return None if there is None else surely_fits(self.work.need.resident_bytes, there)
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,7 @@ def _bounds(
 ) -> Iterator[_Bound]:
     work, rates = ground.work, ground.rates
     weights = work.bytes_per_token
-    again = weights if read is None and ground.fits is False else read
+    again = weights if read is None and ground.surely_fits is False else read
     if again and rates.storage:
         speed = again / seconds
         share = speed / rates.storage.value
@@ -167,10 +174,10 @@ def _enough(ground: Ground, evidence: TrialEvidence | None, *, counted: bool) ->
     there, total = ground.available_bytes, ground.facts.memory_total_bytes
     need = ground.work.need
     text = ""
-    if ground.fits is False and there is not None and total is not None:
+    if ground.surely_fits is False and there is not None and total is not None:
         parts = (need.kv_bytes, need.compute_bytes, ground.facts.memory_available_bytes)
         least = "at least " if None in parts else ""
-        needed = size(need.resident_bytes + total - there)
+        needed = size(need.resident_bytes * (1 + UNSURE) + total - there)
         text = f"; with {least}{needed} of RAM it would not be storage-bound"
     elif ground.fits:
         text = f"; its {size(need.resident_bytes)} should fit in the {size(there)} that were free"
@@ -204,8 +211,9 @@ def _held_by_none(
 def _reasons(ground: Ground, evidence: TrialEvidence | None) -> Iterator[str]:
     """What else is known to take time."""
     read = evidence.read_bytes_per_token if evidence else None
-    if read is None and ground.fits is False:
-        yield "its weights do not fit in memory, and what it read again was not counted"
+    if read is None and ground.surely_fits is False:
+        do = "may" if ground.fits else "do"
+        yield f"its weights {do} not fit in memory, and what it read again was not counted"
     elif read and read >= _ALL * ground.work.bytes_per_token and not ground.rates.storage:
         yield f"it read {size(read)} for each from storage, whose speed was not measured"
     others = evidence.others_share if evidence else None

@@ -10,6 +10,7 @@ from labctl.runs.predict import Work, predictions
 from labctl.runs.prepare import Prepared
 from labctl.runs.rates import Rates
 from labctl.runs.scheduling import as_scheduled
+from labctl.stats import UNSURE, near_border
 from labctl.units import duration, size
 
 
@@ -18,7 +19,8 @@ class Fit:
     """One variant against one board.
 
     ``memory_bytes`` is what is available, ``total_bytes`` all there is; None where the board does
-    not tell. ``seconds_per_token`` is predicted, where the board's storage is known.
+    not tell. ``seconds_per_token`` is predicted for weights that are read from storage, where its
+    rate is known, ``resident_seconds`` for weights that stay in memory.
     """
 
     variant: str
@@ -28,6 +30,7 @@ class Fit:
     total_bytes: int | None
     seconds_per_token: float | None = None
     storage_bytes_per_second: float | None = None
+    resident_seconds: float | None = None
 
     def told(self) -> str:
         """Each part of the need, and what there is."""
@@ -39,6 +42,8 @@ class Fit:
             parts = [f"{size(need.repacked_bytes)} weights read into memory"]
         for count, what in ((need.kv_bytes, "KV cache"), (need.compute_bytes, "compute buffers")):
             parts.append(f"{what} unknown" if count is None else f"{size(count)} {what}")
+        if need.program_bytes:
+            parts.append(f"{size(need.program_bytes)} program")
         there = "" if self.memory_bytes is None else f" of {size(self.memory_bytes)} available"
         return f"{self.variant}: {size(need.total_bytes)}{there}: {', '.join(parts)}"
 
@@ -49,15 +54,24 @@ class Fit:
                 f"{self.variant} needs {size(self.need.anonymous_bytes)} that the kernel cannot"
                 f" drop, the board has {size(self.total_bytes)}: expect it to be killed"
             )
-        if self.memory_bytes is None or self.need.resident_bytes <= self.memory_bytes:
+        need, there = self.need.resident_bytes, self.memory_bytes
+        if there is None or not (need > there or near_border(need, there)):
             return None
-        if self.need.anonymous_bytes > self.memory_bytes:
+        if self.need.anonymous_bytes > there:
             return (
                 f"{self.variant} needs {size(self.need.anonymous_bytes)} that the kernel cannot"
-                f" drop, {size(self.memory_bytes)} is available: it may be killed"
+                f" drop, {size(there)} is available: it may be killed"
+            )
+        if near_border(need, there):
+            in_memory = self.resident_seconds
+            stays = "" if in_memory is None else f"{duration(in_memory * 1e9)} a token, or "
+            return (
+                f"{self.variant} needs {size(need)} of {size(there)}, within {UNSURE:.0%} of what"
+                f" fits: expect {stays}to re-read {size(self.bytes_per_token)} from storage for"
+                f" every token{self._pace()}"
             )
         return (
-            f"{self.variant} will not fit in {size(self.memory_bytes)}: expect to re-read"
+            f"{self.variant} will not fit in {size(there)}: expect to re-read"
             f" {size(self.bytes_per_token)} from storage for every token{self._pace()}"
         )
 
@@ -83,6 +97,7 @@ def settled_variants(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
             prepared.engine.parameters(variant.parameters),
             facts,
             prepared.models[variant.model_key].identity,
+            _text_bytes(prepared),
         )
         decided = settled.parameters.model_dump(mode="json", exclude_none=True)
         variants.append(replace(variant, parameters=decided))
@@ -96,9 +111,13 @@ def passes_of(
     """What one run of a settled variant computes, with some parameters ``changed``."""
     engine = prepared.engine
     parameters = engine.parameters({**variant.parameters, **(changed or {})})
+    return engine.passes(parameters, _text_bytes(prepared))
+
+
+def _text_bytes(prepared: Prepared) -> int:
     if prepared.prompt is not None:
-        return engine.passes(parameters, len(prepared.prompt.encode()))
-    return engine.passes(parameters, sum(item.size_bytes for item in prepared.files.values()))
+        return len(prepared.prompt.encode())
+    return sum(item.size_bytes for item in prepared.files.values())
 
 
 def works_of(prepared: Prepared, variants: Sequence[Variant]) -> dict[str, Work]:
@@ -106,7 +125,8 @@ def works_of(prepared: Prepared, variants: Sequence[Variant]) -> dict[str, Work]
     works = {}
     for variant in variants:
         model = prepared.models[variant.model_key].identity
-        need = prepared.engine.memory(prepared.engine.parameters(variant.parameters), model)
+        parameters = prepared.engine.parameters(variant.parameters)
+        need = prepared.engine.memory(parameters, model, _text_bytes(prepared))
         if need is not None and model.bytes_per_token is not None:
             works[variant.slug] = Work.of(model, need, variant, passes_of(prepared, variant))
     return works
@@ -118,16 +138,22 @@ def fits_of(prepared: Prepared, facts: BoardFacts, rates: Rates | None) -> Seque
     works = works_of(prepared, variants)
     predicted = predictions(works, facts, rates)
     storage = rates.storage if rates else None
-    return [
-        Fit(
-            f"{prepared.recipe.name} {slug}",
-            work.need,
-            work.bytes_per_token,
-            facts.memory_available_bytes or facts.memory_total_bytes,
-            facts.memory_total_bytes,
-            # Also of a board that is none: what the target's storage would make of it.
-            predicted[slug].seconds_per_token if slug in predicted else work.seconds(storage),
-            storage.value if storage else None,
+    found = []
+    for slug, work in works.items():
+        prediction = predicted.get(slug)
+        both = prediction.both if prediction else None
+        # Also of a board that is none: what the target's storage would make of it.
+        paged = both[1] if both else prediction
+        found.append(
+            Fit(
+                f"{prepared.recipe.name} {slug}",
+                work.need,
+                work.bytes_per_token,
+                facts.memory_available_bytes or facts.memory_total_bytes,
+                facts.memory_total_bytes,
+                paged.seconds_per_token if paged else work.seconds(storage),
+                storage.value if storage else None,
+                both[0].seconds_per_token if both else None,
+            )
         )
-        for slug, work in works.items()
-    ]
+    return found

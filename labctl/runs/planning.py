@@ -66,20 +66,32 @@ class Foresight:
         if prediction is None or passes is None:
             return None
         tokens = passes.tokens + passes.prompts * passes.prompt_tokens
-        return prediction.seconds(prompts=passes.prompts, tokens=tokens)
+        return prediction.slower.seconds(prompts=passes.prompts, tokens=tokens)
 
     def of(self, trial: PlannedTrial) -> TrialPrediction | None:
         """The prediction of one trial; None where nothing is known."""
         slug = trial.variant.slug
-        seconds = self.seconds(trial.variant, trial.tokens, trial.warm_up_pass)
-        if seconds is None:
+        prediction = self.predicted.get(slug)
+        passes = self.passes(trial.variant, trial.tokens, trial.warm_up_pass)
+        if prediction is None or passes is None:
             return None
+        seconds = prediction.seconds(prompts=passes.prompts, tokens=passes.tokens)
+        before = passes.before_first
+        first = None if before is None else prediction.seconds(prompts=1, tokens=before)
+        both = prediction.both
         return TrialPrediction(
-            token_ns=round(self.predicted[slug].seconds_per_token * 1e9),
-            trial_ns=round(seconds * 1e9),
-            bound=self.predicted[slug].bound,
+            token_ns=_ns(prediction.seconds_per_token),
+            trial_ns=_ns(seconds),
+            ttft_ns=None if first is None else _ns(first),
+            resident_token_ns=_ns(both[0].seconds_per_token) if both else None,
+            storage_token_ns=_ns(both[1].seconds_per_token) if both else None,
+            bound=prediction.bound,
             source=self.sources[slug],
         )
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
 
 
 def foresee(

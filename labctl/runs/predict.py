@@ -11,7 +11,7 @@ from labctl.engines import MemoryNeed, Passes
 from labctl.records import BoardFacts, Execution, ModelIdentity
 from labctl.runs.plan import TOKENS
 from labctl.runs.rates import Rate, Rates
-from labctl.stats import Prediction, predict
+from labctl.stats import Prediction, experts_read, predict
 
 #: What engines call the number of threads, and how many tokens of a prompt share a pass.
 _THREADS, _UBATCH = "threads", "ubatch"
@@ -58,6 +58,16 @@ class Work:
         assert self.model.bytes_per_token is not None
         return self.model.bytes_per_token
 
+    @property
+    def prompt_bytes(self) -> int:
+        """Weights that a batch of the prompt needs: its tokens choose experts of their own."""
+        experts, used = self.model.experts, self.model.experts_per_token
+        if not experts or not used or experts == used or self.model.reused_bytes is None:
+            return self.bytes_per_token
+        idle = max(0, self.model.reused_bytes - self.bytes_per_token)  # of experts that one leaves
+        others = min(self.ubatch, self.prompt_tokens) - 1
+        return self.bytes_per_token + round(idle * experts_read(experts, used, others))
+
     def kv_bytes(self, positions: float) -> int:
         """What a token behind so many positions reads of the cache; 0 where it is not known."""
         return round((self.need.kv_bytes_per_position or 0) * positions)
@@ -84,6 +94,7 @@ def _prediction(work: Work, memory: int, rates: Rates) -> Prediction | None:
         bytes_per_token=work.bytes_per_token,
         resident_bytes=work.need.resident_bytes,
         memory_bytes=memory,
+        load_bytes=work.model.size_bytes,
         dram_bytes_per_second=dram.value if dram else None,
         storage_bytes_per_second=rates.storage.value if rates.storage else None,
         compute_seconds_per_token=work.seconds(rates.decode.get((quantization, work.threads))),
@@ -92,6 +103,7 @@ def _prediction(work: Work, memory: int, rates: Rates) -> Prediction | None:
         ),
         kv_bytes=work.kv_bytes(work.prompt_tokens + (work.tokens or 0) / 2),
         prompt_tokens=work.prompt_tokens,
+        prompt_bytes=work.prompt_bytes,
         ubatch=work.ubatch,
     )
 

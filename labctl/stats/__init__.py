@@ -17,15 +17,20 @@ from labctl.stats.intervals import (
     student_quantile,
 )
 from labctl.stats.roofline import (
+    UNSURE,
     Bound,
     Prediction,
     bandwidth_from,
+    experts_read,
+    near_border,
     predict,
+    surely_fits,
 )
 from labctl.stats.trend import Trend, find_trend
 
 __all__ = [
     "STOPPING_COST",
+    "UNSURE",
     "Bound",
     "Energy",
     "Interval",
@@ -36,15 +41,18 @@ __all__ = [
     "bandwidth_from",
     "energy_of_counter",
     "energy_of_power",
+    "experts_read",
     "find_trend",
     "geometric_interval",
     "mad",
     "mean",
     "mean_interval",
     "median",
+    "near_border",
     "percentile",
     "predict",
     "ratio",
     "ratio_interval",
     "student_quantile",
+    "surely_fits",
 ]

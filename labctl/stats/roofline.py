@@ -14,24 +14,41 @@ divided by the bandwidth of the place they come from (the memory roof of S. Will
 - Arithmetic takes what it takes, wherever the weights come from.
 
 The embedding table is looked up one row at a time and is in no sum, unless it is also the output
-matrix.
+matrix. Every program reads the whole file once when it loads (llama.cpp maps it with MAP_POPULATE),
+whether what was read is still there afterwards or not.
+
+How much memory is needed is an estimate: where need and memory differ by less than ``UNSURE``, the
+weights may stay or be read again, and both times are predicted.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from labctl.units import digits, size
 
 Bound = Literal["dram", "storage", "compute"]
 
+#: By which part an estimate of the need for memory may be off.
+UNSURE = 0.15
+
+
+def surely_fits(need_bytes: float, memory_bytes: float) -> bool:
+    """Whether a need fits, even if it was estimated too low."""
+    return need_bytes * (1 + UNSURE) <= memory_bytes
+
+
+def near_border(need_bytes: float, memory_bytes: float) -> bool:
+    """Whether an estimated need is too near to the memory to say that it fits or does not."""
+    return not surely_fits(need_bytes, memory_bytes) and not surely_fits(memory_bytes, need_bytes)
+
 
 @dataclass(frozen=True)
 class Prediction:
     """Lower bounds in seconds; near the real time when ``bound`` is storage.
 
-    ``load_seconds`` is 0 where nothing is known of the storage, or where no token finds what was
-    loaded.
+    ``load_seconds`` is 0 where nothing is known of the storage. ``otherwise``: near the border
+    between what fits in memory and what does not, the prediction for the other side.
     """
 
     seconds_per_token: float
@@ -39,6 +56,20 @@ class Prediction:
     prompt_seconds: float
     bound: Bound
     explanation: str
+    fits: bool
+    otherwise: "Prediction | None" = None
+
+    @property
+    def both(self) -> "tuple[Prediction, Prediction] | None":
+        """Near the border: weights that stay in memory, and weights that are read again."""
+        if self.otherwise is None:
+            return None
+        return (self, self.otherwise) if self.fits else (self.otherwise, self)
+
+    @property
+    def slower(self) -> "Prediction":
+        """The one to wait for."""
+        return self if self.otherwise is None or not self.fits else self.otherwise
 
     def seconds(self, *, prompts: int, tokens: int) -> float:
         """Load, so many prompts, and so many tokens one after the other."""
@@ -53,17 +84,27 @@ def bandwidth_from(bytes_per_token: int, seconds_per_token: float) -> float:
     return bytes_per_token / seconds_per_token
 
 
+def experts_read(experts: int, per_token: int, tokens: int) -> float:
+    """The share of a mixture's experts that so many tokens read together, if all are alike.
+
+    Each token leaves an expert out with probability 1 - per_token / experts.
+    """
+    return 1 - (1 - per_token / experts) ** tokens
+
+
 def predict(
     *,
     bytes_per_token: int,
     resident_bytes: int,
     memory_bytes: int,
+    load_bytes: int,
     dram_bytes_per_second: float | None,
     storage_bytes_per_second: float | None,
     compute_seconds_per_token: float | None = None,
     compute_seconds_per_prompt_token: float | None = None,
     kv_bytes: int = 0,
     prompt_tokens: int = 1,
+    prompt_bytes: int | None = None,
     ubatch: int = 512,
 ) -> Prediction | None:
     """Predict the times of a generation; None where the rate that decides is not known.
@@ -73,55 +114,67 @@ def predict(
         resident_bytes: what must stay in memory for them not to be read again: the same weights,
             copies in another layout, the KV cache.
         memory_bytes: what the board has available for that.
+        load_bytes: what is read from storage before anything is computed.
         dram_bytes_per_second: read bandwidth of the board's memory.
         storage_bytes_per_second: read bandwidth of the storage that holds the model.
         compute_seconds_per_token: what the arithmetic alone takes, where it was measured.
         compute_seconds_per_prompt_token: the same for each token of a prompt.
         kv_bytes: of the KV cache that a token in the middle of the generation reads.
         prompt_tokens: length of the prompt; ``ubatch`` of them share one pass over the weights.
+        prompt_bytes: weights that such a pass needs; None: those of one token.
         ubatch: physical batch size.
 
     Raises ValueError for sizes and rates that are not above 0.
     """
-    if min(bytes_per_token, resident_bytes, memory_bytes, prompt_tokens, ubatch) <= 0:
+    sizes = (bytes_per_token, resident_bytes, memory_bytes, load_bytes, prompt_tokens, ubatch)
+    if min(sizes) <= 0:
         raise ValueError("sizes must be above 0")
     rates = (dram_bytes_per_second, storage_bytes_per_second)
     if any(rate is not None and rate <= 0 for rate in rates):
         raise ValueError("bandwidths must be above 0")
+    near = near_border(resident_bytes, memory_bytes)
     fits = resident_bytes <= memory_bytes
-    place = (
-        f"{'fits' if fits else 'does not fit'} in memory ({size(resident_bytes)} of"
-        f" {size(memory_bytes)})"
-    )
-    from_storage = bytes_per_token / storage_bytes_per_second if storage_bytes_per_second else None
-    passes: dict[Bound, float] = {}  # over the weights, for a prompt
-    tokens: dict[Bound, tuple[float, str]] = {}
-    if not fits:
-        if from_storage is None or storage_bytes_per_second is None:
+    place = f"({size(resident_bytes)} of {size(memory_bytes)})"
+    from_storage = storage_bytes_per_second
+    batch_bytes = prompt_bytes or bytes_per_token
+
+    def if_it(fits: bool) -> Prediction | None:
+        passes: dict[Bound, float] = {}  # over the weights, for a prompt
+        tokens: dict[Bound, tuple[float, str]] = {}
+        if not fits:
+            if from_storage is None:
+                return None
+            passes["storage"] = batch_bytes / from_storage
+            why = (
+                f"every token reads {size(bytes_per_token)} at {size(from_storage)}/s from storage"
+            )
+            tokens["storage"] = (bytes_per_token / from_storage, why)
+        if dram_bytes_per_second:
+            moved = bytes_per_token + kv_bytes
+            passes["dram"] = batch_bytes / dram_bytes_per_second
+            rate = f"{size(dram_bytes_per_second)}/s from DRAM, at best"
+            tokens["dram"] = (moved / dram_bytes_per_second, f"{size(moved)} a token at {rate}")
+        if compute_seconds_per_token:
+            told = f"its arithmetic takes {digits(compute_seconds_per_token)} s a token"
+            tokens["compute"] = (compute_seconds_per_token, told)
+        if not tokens:
             return None
-        passes["storage"] = from_storage
-        rate = f"{size(storage_bytes_per_second)}/s from storage"
-        tokens["storage"] = (from_storage, f"every token reads {size(bytes_per_token)} at {rate}")
-    if dram_bytes_per_second:
-        moved = bytes_per_token + kv_bytes
-        passes["dram"] = bytes_per_token / dram_bytes_per_second
-        rate = f"{size(dram_bytes_per_second)}/s from DRAM, at best"
-        tokens["dram"] = (moved / dram_bytes_per_second, f"{size(moved)} a token at {rate}")
-    if compute_seconds_per_token:
-        told = f"its arithmetic takes {digits(compute_seconds_per_token)} s a token"
-        tokens["compute"] = (compute_seconds_per_token, told)
-    if not tokens:
-        return None
-    bound = max(tokens, key=lambda kind: tokens[kind][0])
-    seconds, why = tokens[bound]
-    prompt = [math.ceil(prompt_tokens / ubatch) * max(passes.values(), default=0.0)]
-    if compute_seconds_per_prompt_token:
-        prompt.append(prompt_tokens * compute_seconds_per_prompt_token)
-    return Prediction(
-        seconds,
-        # The first pass, whoever makes it, brings the weights from storage.
-        (from_storage or 0.0) if fits else 0.0,
-        max(prompt),
-        bound,
-        f"{place}: {why}",
+        bound = max(tokens, key=lambda kind: tokens[kind][0])
+        seconds, why = tokens[bound]
+        prompt = [math.ceil(prompt_tokens / ubatch) * max(passes.values(), default=0.0)]
+        if compute_seconds_per_prompt_token:
+            prompt.append(prompt_tokens * compute_seconds_per_prompt_token)
+        told = f"{'fits' if fits else 'does not fit'} in memory {place}: {why}"
+        load = load_bytes / from_storage if from_storage else 0.0
+        return Prediction(seconds, load, max(prompt), bound, told, fits)
+
+    found = if_it(fits)
+    other = if_it(not fits) if near else None
+    if found is None or other is None:
+        return found
+    return replace(
+        found,
+        explanation=f"within {UNSURE:.0%} of what fits in memory: {found.explanation}, or"
+        f" {digits(other.seconds_per_token)} s a token: {other.explanation}",
+        otherwise=other,
     )

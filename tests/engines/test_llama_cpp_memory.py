@@ -7,7 +7,9 @@ import pytest
 
 from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.engine import LlamaCpp
-from labctl.records import ModelIdentity, TensorMix
+from labctl.engines.llama_cpp.memory import repacked_bytes
+from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
+from labctl.records import BoardFacts, Execution, ModelIdentity, TensorMix
 
 MIB = 1 << 20
 MODEL = ModelIdentity(
@@ -59,6 +61,101 @@ def test_copies_are_counted_unless_they_are_off_and_the_unknown_is_not_nought() 
     need = engine.memory(parameters, silent)
     assert need.kv_bytes is None
     assert need.compute_bytes is None
+
+
+#: The one that was tried in little memory: all of it is Q8_0, and the embedding is the output too.
+SMOL_Q8 = MODEL.model_copy(
+    update={
+        "quantization": "Q8_0",
+        "size_bytes": 144_811_360,
+        "tensor_bytes": 143_025_408,
+        "bytes_per_token": 143_025_408,
+        "tensors": (TensorMix(type="Q8_0", count=211, bytes=142_884_864),
+                    TensorMix(type="F32", count=61, bytes=140_544)),
+    }
+)  # fmt: skip
+PROMPT_BYTES = len("I believe the meaning of life is")
+
+
+def test_a_short_prompt_does_not_touch_the_buffers_of_a_full_batch() -> None:
+    """Seen with 512 positions: 34.6 MB anonymous, and nothing re-read from 184 MB on."""
+    engine = LlamaCpp()
+    parameters = engine.parameters({"tokens": 32, "context": 512, "repack": False})
+    need = engine.memory(parameters, SMOL_Q8, PROMPT_BYTES)
+    assert need.anonymous_bytes == pytest.approx(34.6e6, rel=0.05)
+    assert 176e6 < need.resident_bytes < 184e6
+    full = engine.memory(parameters, SMOL_Q8)
+    assert full.compute_bytes == pytest.approx(98.25 * MIB, rel=0.02)
+    # A prompt that fills the batch does.
+    assert engine.memory(parameters, SMOL_Q8, 100_000) == full
+
+
+def test_others_than_a_completion_fill_their_batches() -> None:
+    perplexity, bench = LlamaPerplexity(), LlamaBench()
+    for need in (
+        perplexity.memory(perplexity.parameters({}), SMOL_Q8, 100),
+        bench.memory(bench.parameters({}), SMOL_Q8, 100),
+    ):
+        assert need.compute_bytes is not None
+        assert need.compute_bytes >= 98.25 * MIB
+
+
+EMBEDDING = TensorMix(type="Q8_0", count=1, bytes=30_000_000)
+UNTIED = MODEL.model_copy(update={"cold_tensors": (EMBEDDING,)})
+
+
+def test_a_table_of_which_a_token_needs_one_row_need_not_stay() -> None:
+    engine = LlamaCpp()
+    parameters = engine.parameters({"tokens": 4, "repack": False})
+    need, tied = engine.memory(parameters, UNTIED), engine.memory(parameters, MODEL)
+    assert tied.resident_bytes - need.resident_bytes == EMBEDDING.bytes
+    # It is not multiplied, so it is not copied either.
+    assert engine.memory(engine.parameters({"tokens": 4}), UNTIED).repacked_bytes == 0
+
+
+def test_what_is_locked_stays_whether_it_is_read_or_not() -> None:
+    engine = LlamaCpp()
+    parameters = engine.parameters({"tokens": 4, "repack": False, "mlock": True})
+    need = engine.memory(parameters, UNTIED, PROMPT_BYTES)
+    assert need.mapped_bytes == UNTIED.tensor_bytes
+    assert need.compute_bytes == engine.memory(parameters, UNTIED).compute_bytes
+
+
+@pytest.mark.parametrize(
+    "kind", ["Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q1_0"]
+)
+def test_these_types_are_copied(kind: str) -> None:
+    mixed = (TensorMix(type=kind, count=1, bytes=7), TensorMix(type="F32", count=1, bytes=9))
+    assert repacked_bytes(MODEL.model_copy(update={"tensors": mixed})) == 7
+    assert repacked_bytes(MODEL.model_copy(update={"tensors": mixed[1:]})) == 0
+
+
+@pytest.mark.parametrize(
+    ("available_mb", "warmup", "notes"),
+    [(150, False, 2), (165, False, 1), (190, False, 1), (210, True, 1), (420, True, 0)],
+)
+def test_near_the_border_of_memory_nothing_is_risked(
+    available_mb: int, warmup: bool, notes: int
+) -> None:
+    facts = BoardFacts(
+        execution=Execution.BOARD,
+        machine="aarch64",
+        kernel="5.10",
+        boot_id="b",
+        memory_available_bytes=available_mb * 10**6,
+    )
+    engine = LlamaCpp()
+    asked = engine.parameters({"tokens": 32, "context": 512, "threads": 1})
+    settled = engine.settle(asked, facts, SMOL_Q8, PROMPT_BYTES)
+    assert settled.parameters.warmup is warmup
+    assert settled.parameters.repack is (notes == 0)
+    assert len(settled.notes) == notes
+    if 155 < available_mb < 204:
+        told = (
+            f"smol: needs 178 MB of the {available_mb} MB that are available, within 15% of what"
+            " fits: its weights may be read again for every token; no repacking; no warm-up pass"
+        )
+        assert settled.notes == (told,)
 
 
 def test_a_quantised_cache_is_read_as_small_as_it_is_kept() -> None:

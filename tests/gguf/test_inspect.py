@@ -75,6 +75,8 @@ def test_one_token_reads_one_row_of_the_embedding(tiny: Path) -> None:
     info = inspect(tiny)
     embedding = VOCABULARY * WIDTH * 4
     assert info.bytes_per_token == info.tensor_bytes - embedding + WIDTH * 4
+    assert [(m.type, m.count, m.bytes) for m in info.cold_tensors] == [("F32", 1, embedding)]
+    assert (info.experts, info.experts_per_token) == (None, None)
 
 
 def test_a_tied_embedding_is_read_whole_as_output_matrix(tmp_path: Path) -> None:
@@ -85,6 +87,7 @@ def test_a_tied_embedding_is_read_whole_as_output_matrix(tmp_path: Path) -> None
     )
     info = inspect(path)
     assert info.bytes_per_token == info.tensor_bytes == 100 * 68 + 64 * 64 * 2
+    assert info.cold_tensors == ()
     assert info.quantization == "F16"  # no file type: the type with most bytes
     assert info.kv_bytes_per_position == 2 * 2 * (8 + 8) * 2
 
@@ -96,7 +99,11 @@ def test_a_token_uses_its_share_of_the_experts(tmp_path: Path) -> None:
         output__weight=((64, 100), Q8),
         blk__0__ffn_up_exps__weight=((64, 32, 8), Q8),
     )
-    assert inspect(path).bytes_per_token == 68 + 100 * 68 + 32 * 68 * 8 * 2 // 8
+    info = inspect(path)
+    assert info.bytes_per_token == 68 + 100 * 68 + 32 * 68 * 8 * 2 // 8
+    assert (info.experts, info.experts_per_token) == (8, 2)
+    # Another token uses others: only the embedding is hardly read.
+    assert sum(mix.bytes for mix in info.cold_tensors) == 100 * 68
 
 
 def test_what_plain_generation_leaves_out_is_not_read(tmp_path: Path) -> None:
@@ -111,7 +118,9 @@ def test_what_plain_generation_leaves_out_is_not_read(tmp_path: Path) -> None:
         blk__1__ffn_up__weight=((64, 32), Q8),
         blk__1__nextn__eh_proj__weight=((64, 32), Q8),
     )
-    assert inspect(path).bytes_per_token == 68 + 100 * 68 + 32 * 68
+    info = inspect(path)
+    assert info.bytes_per_token == 68 + 100 * 68 + 32 * 68
+    assert sum(mix.bytes for mix in info.cold_tensors) == 100 * 68 + 3 * 32 * 68
 
 
 def test_missing_file(tmp_path: Path) -> None:

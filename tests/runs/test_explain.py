@@ -73,7 +73,7 @@ def test_a_model_that_does_not_fit_is_bound_by_storage() -> None:
     }  # fmt: skip
     assert found.sentence == (
         "storage-bound: every token re-reads 3.18 GB at 175 MB/s, 98% of this board's 178 MB/s"
-        " (the probe of 2026-11-20); with 3.58 GB of RAM it would not be storage-bound"
+        " (the probe of 2026-11-20); with 4.06 GB of RAM it would not be storage-bound"
     )
 
 
@@ -82,16 +82,27 @@ def test_where_nobody_counts_reads_the_sentence_says_so() -> None:
     found = told(18.18, ground(unsure), None)
     assert found.kind == "storage"
     assert found.sentence.endswith(
-        "; with at least 3.58 GB of RAM it would not be storage-bound (what it read was not"
+        "; with at least 4.06 GB of RAM it would not be storage-bound (what it read was not"
         " counted: told from what fits in memory)"
     )
 
 
 def test_what_others_take_of_the_memory_is_needed_too() -> None:
     found = told(18.18, ground(memory_available_bytes=None), seen(3_180_000_000))
-    assert found.sentence.endswith("; with at least 3.18 GB of RAM it would not be storage-bound")
+    assert found.sentence.endswith("; with at least 3.66 GB of RAM it would not be storage-bound")
     silent = ground(memory_available_bytes=None, memory_total_bytes=None)
     assert told(18.18, silent, seen(3_180_000_000)).sentence.endswith("(the probe of 2026-11-20)")
+
+
+def test_near_the_border_the_memory_that_surely_is_enough_is_told() -> None:
+    """By the estimate it fits in the 3.3 GB that are free; it was read again all the same."""
+    near = ground(memory_total_bytes=4 * GB, memory_available_bytes=3_300_000_000)
+    assert (near.fits, near.surely_fits) == (True, False)
+    found = told(18.18, near, seen(3_180_000_000))
+    assert found.sentence.endswith("; with 4.36 GB of RAM it would not be storage-bound")
+    unseen = told(18.18, near, None)
+    assert unseen.kind == "storage"
+    assert told(0.9, near, None).kind == "dram"
 
 
 def test_a_part_that_is_read_again_counts_for_what_it_takes() -> None:

@@ -19,6 +19,22 @@ def test_a_model_larger_than_memory_is_told_with_what_it_costs() -> None:
     )
 
 
+def test_near_the_border_both_times_are_told() -> None:
+    """20 MB decide for an 8B Q2_K on a board of 4 GB."""
+    need = MemoryNeed(3_000_000_000, 0, 268_000_000, 10_000_000, program_bytes=51_000_000)
+    near = Fit("q2", need, 3_000_000_000, 3_340_000_000, 4 * GB, 17.1, 175e6, 0.6)
+    assert near.warning() == (
+        "q2 needs 3.33 GB of 3.34 GB, within 15% of what fits: expect 600 ms a token, or to re-read"
+        " 3.00 GB from storage for every token, about 17.1 s a token at 175 MB/s"
+    )
+    unknown = Fit("q2", need, 3_000_000_000, 3_300_000_000, 4 * GB)
+    assert unknown.warning() == (
+        "q2 needs 3.33 GB of 3.30 GB, within 15% of what fits: expect to re-read 3.00 GB from"
+        " storage for every token"
+    )
+    assert near.told().endswith("268 MB KV cache, 10.0 MB compute buffers, 51.0 MB program")
+
+
 def test_each_part_is_shown() -> None:
     need = MemoryNeed(3_300_000_000, 3_100_000_000, 67_000_000, 150_000_000)
     assert fit(need, 8 * GB).told() == (

@@ -10,15 +10,17 @@ import pytest
 from llama_8b import write_llama_8b
 from records_made import timing
 
+from labctl.config.target import load_target
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.gguf import inspect
 from labctl.records import BoardFacts, Execution, ModelIdentity
 from labctl.runs.explain import Ground, explain
 from labctl.runs.predict import Work, predictions
-from labctl.runs.rates import Rate, Rates
+from labctl.runs.rates import Rate, Rates, rates_of
 from labctl.stats import bandwidth_from
 
 Q2_K_SECONDS, Q8_0_SECONDS = 18.18, 49.73
+PROMPT = "I believe the meaning of life is"
 BOARD = BoardFacts(
     execution=Execution.BOARD,
     machine="aarch64",
@@ -44,10 +46,11 @@ def work(folder: Path, quantization: str) -> Work:
         embedding_length=info.embedding_length,
         vocabulary=128_256,
         tensors=info.tensors,
+        cold_tensors=info.cold_tensors,
     )
     engine = LlamaCpp()
     asked = engine.parameters({"tokens": 128, "threads": 4, "repack": False})
-    return Work(model, engine.memory(asked, model), threads=4, tokens=128)
+    return Work(model, engine.memory(asked, model, len(PROMPT)), threads=4, tokens=128)
 
 
 def test_the_headers_are_those_of_the_files(tmp_path: Path) -> None:
@@ -72,6 +75,49 @@ def test_what_the_small_model_shows_of_the_storage_foretells_the_large_one(tmp_p
     assert found.seconds_per_token == pytest.approx(Q8_0_SECONDS, rel=0.05)
 
 
+def test_what_the_target_promises_foretells_both_models(tmp_path: Path) -> None:
+    works = {kind: work(tmp_path, kind) for kind in ("Q2_K", "Q8_0")}
+    target = load_target("rk3568").expectations
+    assert target is not None
+    found = predictions(works, BOARD, rates_of([], target))
+    assert found["Q2_K"].seconds_per_token == pytest.approx(Q2_K_SECONDS, rel=0.016)
+    assert found["Q8_0"].seconds_per_token == pytest.approx(Q8_0_SECONDS, rel=0.015)
+    # It is the mean of what both show.
+    shown = [
+        bandwidth_from(works[kind].bytes_per_token, seconds)
+        for kind, seconds in (("Q2_K", Q2_K_SECONDS), ("Q8_0", Q8_0_SECONDS))
+    ]
+    assert shown == [pytest.approx(165e6, rel=0.005), pytest.approx(160e6, rel=0.005)]
+    assert target.storage_read_bytes_per_s == pytest.approx(sum(shown) / 2, rel=0.005)
+
+
+@pytest.mark.parametrize(("tokens", "passes"), [(1, 2), (8, 9)])
+def test_a_model_that_does_not_fit_is_read_once_more_before_the_first_token(
+    tmp_path: Path, tokens: int, passes: int
+) -> None:
+    """llama.cpp maps with MAP_POPULATE; nothing of that is left when the prompt is read."""
+    large = work(tmp_path, "Q8_0")
+    found = predictions({"q8": large}, BOARD, Rates(Rate(162.5e6, "p")))["q8"]
+    parameters = LlamaCpp().parameters({"tokens": tokens, "warmup": False})
+    computed = LlamaCpp().passes(parameters, len(PROMPT))
+    seconds = found.seconds(prompts=computed.prompts, tokens=computed.tokens)
+    embedding = large.model.size_bytes - large.bytes_per_token  # only loading reads it
+    read = seconds * 162.5e6
+    assert (read - embedding) / large.bytes_per_token == pytest.approx(passes)
+
+
+def test_four_gigabytes_are_so_near_to_the_need_that_both_times_are_told(tmp_path: Path) -> None:
+    """20 MB decide between 17.1 s and 0.60 s on such a board."""
+    small = work(tmp_path, "Q2_K")
+    rates = Rates(Rate(175e6, "p"), {4: Rate(5e9, "p")})
+    board = BOARD.model_copy(update={"memory_available_bytes": small.need.resident_bytes + 10**7})
+    found = predictions({"q2": small}, board, rates)["q2"]
+    assert found.both is not None
+    resident, paged = found.both
+    assert round(paged.seconds_per_token, 1) == 17.1
+    assert 0.60 <= resident.seconds_per_token <= 0.61  # with the cache of 70 positions
+
+
 def test_and_says_so_in_a_sentence(tmp_path: Path) -> None:
     rates = Rates(Rate(178e6, "the probe of 2026-11-20"), {4: Rate(5e9, "the same")})
     measured = timing([Q2_K_SECONDS * 1e3] * 4, mean_ns=round(Q2_K_SECONDS * 1e9))
@@ -80,6 +126,6 @@ def test_and_says_so_in_a_sentence(tmp_path: Path) -> None:
     assert found.kind == "storage"
     assert found.sentence == (
         "storage-bound: every token re-reads 3.00 GB at 165 MB/s, 93% of this board's 178 MB/s"
-        " (the probe of 2026-11-20); with 4.19 GB of RAM it would not be storage-bound (what it"
+        " (the probe of 2026-11-20); with 4.29 GB of RAM it would not be storage-bound (what it"
         " read was not counted: told from what fits in memory)"
     )

@@ -1,5 +1,6 @@
 """What `labctl plan` tells before anything moves."""
 
+import pytest
 from foreseen import foresight_of
 from records_made import model
 
@@ -14,18 +15,20 @@ from labctl.runs.rates import Rate, Rates
 
 PROBE = "the probe of 2026-11-20"
 RATES = Rates(Rate(175e6, PROBE), {4: Rate(5e9, PROBE)})
-Q2 = model("q2", "Q2_K", bytes_per_token=3_180_000_000)
+Q2 = model("q2", "Q2_K", bytes_per_token=3_180_000_000, size_bytes=3_180_000_000)
 NEED = MemoryNeed(3_180_000_000, 0, None, None)
 VARIANT = Variant("q2", "q2", {"tokens": 5, "warmup": False})
 
 
-def seen(execution: Execution = Execution.BOARD, **changes: object) -> Outlook:
+def seen(
+    execution: Execution = Execution.BOARD, available: int = 1_600_000_000, **changes: object
+) -> Outlook:
     facts = BoardFacts(
         execution=execution,
         machine="aarch64",
         kernel="5.10",
         boot_id="b",
-        memory_available_bytes=1_600_000_000,
+        memory_available_bytes=available,
     )
     recipe = Recipe.model_validate(
         {
@@ -50,13 +53,32 @@ def test_a_trial_and_all_of_them_are_foretold() -> None:
     assert row.predicted is not None
     assert round(row.predicted.token_ns / 1e9, 1) == 18.2
     assert row.predicted.bound == "storage"
+    # Loading reads the file, and the prompt reads it again.
+    assert row.predicted.ttft_ns == pytest.approx(2 * row.predicted.token_ns)
+    assert row.predicted.trial_ns == pytest.approx(6 * row.predicted.token_ns)
+    assert row.predicted.resident_token_ns is None
     first, board, second = found.sentences()
     assert board == "planned for the board as it is now"
     assert first == (
-        "predicted to take 273 s, loading included, from the probe of 2026-11-20;"
+        "predicted to take 327 s, loading included, from the probe of 2026-11-20;"
         " max_time is 60.0 min"
     )
     assert "does not fit in memory" in second
+
+
+def test_near_the_border_of_memory_both_times_are_told() -> None:
+    found = seen(available=3_300_000_000)
+    (row,) = found.rows()
+    assert row.predicted is not None
+    assert row.predicted.resident_token_ns == row.predicted.token_ns == 636_000_000
+    assert round((row.predicted.storage_token_ns or 0) / 1e9, 1) == 18.2
+    assert found.sentences()[2] == (
+        "q2: within 15% of what fits in memory: fits in memory (3.18 GB of 3.30 GB): 3.18 GB a"
+        " token at 5.00 GB/s from DRAM, at best, or 18.2 s a token: does not fit in memory (3.18 GB"
+        " of 3.30 GB): every token reads 3.18 GB at 175 MB/s from storage"
+    )
+    (document,) = found.document()["variants"].values()
+    assert document["storage_token_ns"] == row.predicted.storage_token_ns
 
 
 def test_repeats_that_depend_on_the_result_are_told_apart() -> None:

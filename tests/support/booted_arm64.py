@@ -38,7 +38,7 @@ for disk in /sys/block/vd*; do
     results) results=/dev/${{disk##*/}};;
   esac
 done
-mke2fs $data >/dev/null
+[ -n "$(blkid $data)" ] || mke2fs $data >/dev/null
 mount -t ext4 $data /data || poweroff -f
 mkdir /data/results
 cd /data
@@ -50,14 +50,25 @@ poweroff -f
 
 
 def boot(
-    folder: Path, programs: Mapping[str, Path], script: str, *, memory_mb: int, timeout: float
+    folder: Path,
+    programs: Mapping[str, Path],
+    script: str,
+    *,
+    memory_mb: int,
+    timeout: float,
+    files: Mapping[str, Path] | None = None,
+    exact: bool = False,
 ) -> Path:
-    """Boot with ``programs`` in /, run ``script`` in /data (ext4), and return /data/results."""
+    """Boot with ``programs`` in /, run ``script`` in /data (ext4), and return /data/results.
+
+    ``files`` are in /data from the start. With ``exact`` one CPU takes 2 ns of the machine's time
+    for each instruction, however busy this host is; only where it waits its time is this host's.
+    """
     emulator = shutil.which(EMULATOR)
     if emulator is None:
         pytest.skip(f"{EMULATOR} is not installed: no ARM64 kernel boots here")
     system = _system()
-    files = {
+    in_memory = {
         "init": (_INIT.format(modules=" ".join(_order(system))).encode(), 0o755),
         "script": (script.encode(), 0o644),
         "bin/busybox": ((system / "busybox").read_bytes(), 0o755),
@@ -65,16 +76,20 @@ def boot(
         **{f"modules/{m.name}": (m.read_bytes(), 0o644) for m in system.glob("*.ko")},
     }
     initrd, console, results = folder / "initrd", folder / "console", folder / "results"
-    initrd.write_bytes(_cpio(files, ("bin", "modules", "proc", "sys", "dev", "data")))
-    words = [emulator, "-machine", "virt", "-cpu", "cortex-a76", "-smp", "2", "-m", str(memory_mb)]
+    initrd.write_bytes(_cpio(in_memory, ("bin", "modules", "proc", "sys", "dev", "data")))
+    words = [emulator, "-machine", "virt", "-cpu", "cortex-a76", "-m", str(memory_mb)]
+    words += ["-icount", "shift=1,sleep=on"] if exact else ["-smp", "2"]
     words += ["-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot"]
     words += ["-serial", f"file:{console}", "-kernel", str(system / "vmlinuz")]
     words += ["-initrd", str(initrd), "-append", "console=ttyAMA0 loglevel=1 panic=-1"]
-    for name, size in (("data", _DATA_BYTES), ("results", _RESULTS_BYTES)):
+    added = sum(path.stat().st_size for path in (files or {}).values())
+    for name, size in (("data", _DATA_BYTES + added), ("results", _RESULTS_BYTES)):
         with (folder / f"{name}.img").open("wb") as disk:
             disk.truncate(size)
         words += ["-drive", f"if=none,id={name},format=raw,file={folder / name}.img"]
         words += ["-device", f"virtio-blk-device,drive={name},serial={name}"]
+    if files:
+        _fill(folder, files)
     done = process.run(words, timeout=timeout)
     said = console.read_text(errors="replace")[-3000:] if console.exists() else ""
     assert done.exit_status == 0, f"{done.tail()}\n{said}"
@@ -84,6 +99,18 @@ def boot(
     except tarfile.ReadError as error:
         raise AssertionError(f"the machine left no results; its console:\n{said}") from error
     return results
+
+
+def _fill(folder: Path, files: Mapping[str, Path]) -> None:
+    """Make the disk for /data here: the machine's memory may be too small to bring them along."""
+    content = folder / "content"
+    content.mkdir()
+    for name, path in files.items():
+        shutil.copy(path, content / name)
+    words = ["mke2fs", "-q", "-t", "ext4", "-d", content, folder / "data.img"]
+    done = process.run(words, timeout=120)
+    assert done.exit_status == 0, done.tail()
+    shutil.rmtree(content)
 
 
 def _system() -> Path:

@@ -107,13 +107,19 @@ class Command(Engine[CommandParameters]):
 
     @override
     def settle(
-        self, parameters: CommandParameters, facts: BoardFacts, model: ModelIdentity
+        self,
+        parameters: CommandParameters,
+        facts: BoardFacts,
+        model: ModelIdentity,
+        text_bytes: int | None = None,
     ) -> Settled[CommandParameters]:
         """Nothing is left open."""
         return Settled(parameters)
 
     @override
-    def memory(self, parameters: CommandParameters, model: ModelIdentity) -> MemoryNeed | None:
+    def memory(
+        self, parameters: CommandParameters, model: ModelIdentity, text_bytes: int | None = None
+    ) -> MemoryNeed | None:
         """Nobody can say."""
         return None
 

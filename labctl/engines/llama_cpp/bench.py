@@ -62,12 +62,21 @@ class LlamaBench(Engine[LlamaBenchParameters]):
     parameters_model = LlamaBenchParameters
 
     def settle(
-        self, parameters: LlamaBenchParameters, facts: BoardFacts, model: ModelIdentity
+        self,
+        parameters: LlamaBenchParameters,
+        facts: BoardFacts,
+        model: ModelIdentity,
+        text_bytes: int | None = None,  # noqa: ARG002 - batches are full
     ) -> Settled[LlamaBenchParameters]:
         """One thread for each core; warm-up and repacking only where the weights fit."""
         return settle(parameters, facts, model, self.memory)
 
-    def memory(self, parameters: LlamaBenchParameters, model: ModelIdentity) -> MemoryNeed:
+    def memory(
+        self,
+        parameters: LlamaBenchParameters,
+        model: ModelIdentity,
+        text_bytes: int | None = None,  # noqa: ARG002 - batches are full
+    ) -> MemoryNeed:
         """Weights, the cache of the longer test, compute buffer."""
         cache = (parameters.cache_type_k, parameters.cache_type_v)
         return memory_need(

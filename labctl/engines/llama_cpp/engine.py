@@ -34,19 +34,43 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     uses_prompt = True
 
     def settle(
-        self, parameters: LlamaCppParameters, facts: BoardFacts, model: ModelIdentity
+        self,
+        parameters: LlamaCppParameters,
+        facts: BoardFacts,
+        model: ModelIdentity,
+        text_bytes: int | None = None,
     ) -> Settled[LlamaCppParameters]:
         """One thread for each core; warm-up and repacking only where the weights fit."""
-        return settle(parameters, facts, model, self.memory)
 
-    def memory(self, parameters: LlamaCppParameters, model: ModelIdentity) -> MemoryNeed:
-        """Mapped and repacked weights, key-value cache, compute buffer."""
-        return memory_need(parameters, model, context=parameters.context)
+        def need(changed: LlamaCppParameters, of: ModelIdentity) -> MemoryNeed:
+            return self.memory(changed, of, text_bytes)
+
+        return settle(parameters, facts, model, need)
+
+    def memory(
+        self,
+        parameters: LlamaCppParameters,
+        model: ModelIdentity,
+        text_bytes: int | None = None,
+    ) -> MemoryNeed:
+        """Mapped and repacked weights, key-value cache, compute buffers as far as they are used.
+
+        What is locked is not dropped, so then all of it counts.
+        """
+        short = text_bytes is not None and not parameters.mlock
+        prompt_tokens = _prompt_tokens(text_bytes or 0) if short else None
+        return memory_need(
+            parameters,
+            model,
+            context=parameters.context,
+            prompt_tokens=prompt_tokens,
+            locked=parameters.mlock,
+        )
 
     def passes(self, parameters: LlamaCppParameters, text_bytes: int) -> Passes:
         """The prompt, whose pass gives the first token, and a pass for each of the others."""
         warm_up = parameters.warmup is not False
-        return Passes(1, 1 + text_bytes // TEXT_BYTES_PER_TOKEN, parameters.tokens - 1 + warm_up)
+        return Passes(1, _prompt_tokens(text_bytes), parameters.tokens - 1 + warm_up, int(warm_up))
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-completion`` where the version has it; its ``llama-cli`` only chats."""
@@ -84,3 +108,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     ) -> tuple[Check, ...]:
         """Tokens asked for and made, arrivals seen, and both clocks against each other."""
         return timing.checks(timing_record, parameters)
+
+
+def _prompt_tokens(text_bytes: int) -> int:
+    return 1 + text_bytes // TEXT_BYTES_PER_TOKEN

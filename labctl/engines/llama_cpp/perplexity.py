@@ -49,12 +49,21 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
     files = (TEXT,)
 
     def settle(
-        self, parameters: LlamaPerplexityParameters, facts: BoardFacts, model: ModelIdentity
+        self,
+        parameters: LlamaPerplexityParameters,
+        facts: BoardFacts,
+        model: ModelIdentity,
+        text_bytes: int | None = None,  # noqa: ARG002 - batches are full
     ) -> Settled[LlamaPerplexityParameters]:
         """One thread for each core; repacking only where the copies fit."""
         return settle(parameters, facts, model, self.memory)
 
-    def memory(self, parameters: LlamaPerplexityParameters, model: ModelIdentity) -> MemoryNeed:
+    def memory(
+        self,
+        parameters: LlamaPerplexityParameters,
+        model: ModelIdentity,
+        text_bytes: int | None = None,  # noqa: ARG002 - batches are full
+    ) -> MemoryNeed:
         """Weights, the caches of all chunks that are read side by side, compute buffer."""
         return memory_need(parameters, model, context=parameters.context * parameters.sequences)
 

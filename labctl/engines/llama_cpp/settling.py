@@ -6,6 +6,8 @@ from typing import TypeVar
 from labctl.engines.base import MemoryNeed, Settled
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters, LlamaParameters, TimedParameters
 from labctl.records import BoardFacts, ModelIdentity
+from labctl.stats import UNSURE, near_border, surely_fits
+from labctl.units import size
 
 P = TypeVar("P", bound=LlamaParameters)
 
@@ -16,7 +18,10 @@ def settle(
     model: ModelIdentity,
     need_of: Callable[[P, ModelIdentity], MemoryNeed],
 ) -> Settled[P]:
-    """Replace every ``None``; what cannot be decided stays with llama.cpp and is told."""
+    """Replace every ``None``; what cannot be decided stays with llama.cpp and is told.
+
+    What is nearly too much counts as too much: the estimate may be wrong by as much.
+    """
     decided: dict[str, object] = {}
     notes = []
     if parameters.threads is None:
@@ -30,19 +35,26 @@ def settle(
         notes.append("the board does not tell its free memory: weights are taken to fit")
     if parameters.repack is None:
         with_copies = need_of(parameters.model_copy(update={"repack": True}), model)
-        fits = available is None or with_copies.total_bytes <= available
-        decided["repack"] = fits
-        if not fits:
-            notes.append(f"{model.key}: no repacking, the copied weights would not fit in memory")
+        decided["repack"] = available is None or surely_fits(with_copies.total_bytes, available)
+    need = need_of(parameters.model_copy(update=decided), model).resident_bytes
     if warmup_open:
-        need = need_of(parameters.model_copy(update={"repack": False}), model)
-        fits = available is None or need.total_bytes <= available
-        decided["warmup"] = fits
-        if not fits:
-            notes.append(f"{model.key}: no warm-up pass, the weights do not fit in memory")
+        decided["warmup"] = available is None or surely_fits(need, available)
+    reasons = {
+        "repack": "no repacking, the copied weights would not surely fit in memory",
+        "warmup": "no warm-up pass, the weights do not fit in memory",
+    }
+    notable = [reason for key, reason in reasons.items() if decided.get(key) is False]
+    if available is not None and near_border(need, available):
+        safe = "".join(f"; {reason.partition(',')[0]}" for reason in notable)
+        told = (
+            f"needs {size(need)} of the {size(available)} that are available, within {UNSURE:.0%}"
+            f" of what fits: its weights may be read again for every token{safe}"
+        )
+        notable = [told]
+    notes += [f"{model.key}: {told}" for told in notable]
     if isinstance(parameters, LlamaCppParameters) and parameters.mlock and available is not None:
-        need = need_of(parameters.model_copy(update=decided), model)
-        if need.total_bytes > available:
+        locked = need_of(parameters.model_copy(update=decided), model)
+        if locked.total_bytes > available:
             notes.append(
                 f"{model.key}: more is to be locked than the free memory: it may be killed"
             )

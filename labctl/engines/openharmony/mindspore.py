@@ -178,7 +178,11 @@ class MindSporeBenchmark(_MindSpore):
 
     @override
     def settle(
-        self, parameters: CommandParameters, facts: BoardFacts, model: ModelIdentity
+        self,
+        parameters: CommandParameters,
+        facts: BoardFacts,
+        model: ModelIdentity,
+        text_bytes: int | None = None,
     ) -> Settled[CommandParameters]:
         """One thread for each core."""
         assert isinstance(parameters, MindSporeBenchmarkParameters)
