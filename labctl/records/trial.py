@@ -225,5 +225,6 @@ class TrialRecord(Record):
     bound: TrialBound | None = None
     checks: tuple[Check, ...] = ()
     measured_to_predicted: float | None = Field(
-        None, description="mean time of a token over the predicted; None where one of them is not"
+        None,
+        description="mean time of a token over the predicted; None without one single prediction",
     )

@@ -43,6 +43,9 @@ def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
     if compared:
         middle = compared[len(compared) // 2]
         yield f"{middle.variant}: {_against_prediction(middle)}"
+    near = [told for trial in group if (told := _between_predictions(trial))]
+    if near:
+        yield f"{group[0].variant}: {near[0]}"
 
 
 def _against_prediction(trial: TrialRecord) -> str:
@@ -53,6 +56,18 @@ def _against_prediction(trial: TrialRecord) -> str:
     return (
         f"predicted {expected} a token, bound by {NAMES[trial.predicted.bound]}; measured {took},"
         f" {trial.measured_to_predicted:.2f} times that"
+    )
+
+
+def _between_predictions(trial: TrialRecord) -> str:
+    """Both times that were expected near the border of what fits in memory; for people."""
+    expected, measured = trial.predicted, trial.timing.mean_ns if trial.timing else None
+    if expected is None or expected.storage_token_ns is None or measured is None:
+        return ""
+    return (
+        f"its need is so near to the memory that {duration(expected.resident_token_ns)} a token"
+        f" were predicted if the weights stay there, {duration(expected.storage_token_ns)} if"
+        f" storage reads them again; measured {duration(measured)}"
     )
 
 

@@ -234,7 +234,9 @@ class _Measurement:
 
 def _ratio(timing: TimingRecord | None, predicted: TrialPrediction | None) -> float | None:
     measured = timing.mean_ns if timing else None
-    return measured / predicted.token_ns if measured and predicted else None
+    if not measured or predicted is None or predicted.storage_token_ns is not None:
+        return None  # near the border of memory two times were predicted
+    return measured / predicted.token_ns
 
 
 def _not_the_board(facts: BoardFacts, started: Started) -> BoardError | None:

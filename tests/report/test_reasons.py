@@ -31,6 +31,18 @@ def test_bound_prediction_and_precision_are_said() -> None:
     ]
 
 
+def test_near_the_border_of_memory_both_predictions_are_said() -> None:
+    near = PREDICTED.model_copy(
+        update={"resident_token_ns": 90_000_000, "storage_token_ns": 2_600_000_000}
+    )
+    trials = [trial(n, predicted=near, timing=timing([100] * 4, mean_ns=10**8)) for n in (1, 2, 3)]
+    (told,) = reasons(run(), trials)
+    assert told == (
+        "q2_k: its need is so near to the memory that 90.0 ms a token were predicted if the weights"
+        " stay there, 2.60 s if storage reads them again; measured 100 ms"
+    )
+
+
 def test_what_was_not_had_and_what_was_begun_again_is_said() -> None:
     hot = ConditionRecord(name="temperature", wanted="<= 50 °C", had="91 °C", ok=False)
     cut = Failure.of(BoardRebooted("it restarted"))

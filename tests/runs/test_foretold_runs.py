@@ -22,10 +22,13 @@ class Foretold(Setting):
     """A run on a board whose speed is known."""
 
     rates: Rates | None = RATES
+    available = 10**9
 
     def bench(self) -> Bench:
         bench = super().bench()
-        facts = BoardFacts.model_validate({**dict(bench.facts), "memory_available_bytes": 10**9})
+        facts = BoardFacts.model_validate(
+            {**dict(bench.facts), "memory_available_bytes": self.available}
+        )
         work = Work(model("m"), MemoryNeed(87_000_000, 0, 0, 0))
         return replace(bench, foresight=foresight_of({"m": work}, facts, self.rates))
 
@@ -52,3 +55,14 @@ def test_a_stand_in_is_held_against_nothing(tmp_path: Path) -> None:
     setting.execution = Execution.NATIVE_HOST
     (first, *_) = setting.run().trials
     assert (first.predicted, first.measured_to_predicted, first.bound) == (None, None, None)
+
+
+def test_near_the_border_of_memory_both_times_are_in_the_record(tmp_path: Path) -> None:
+    setting = Foretold(tmp_path)
+    setting.available = 90_000_000
+    setting.rates = replace(RATES, storage=Rate(20e6, "a test"))
+    (first, *_) = setting.run().trials
+    assert first.predicted is not None
+    assert first.predicted.resident_token_ns == first.predicted.token_ns == 80_000_000
+    assert first.predicted.storage_token_ns == 3_000_000_000
+    assert first.measured_to_predicted is None  # to which of both?
