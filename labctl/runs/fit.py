@@ -10,7 +10,7 @@ from labctl.runs.predict import Work, predictions
 from labctl.runs.prepare import Prepared
 from labctl.runs.rates import Rates
 from labctl.runs.scheduling import as_scheduled
-from labctl.stats import UNSURE, near_border
+from labctl.stats import UNSURE, near_border, surely_fits
 from labctl.units import duration, size
 
 
@@ -55,25 +55,22 @@ class Fit:
                 f" drop, the board has {size(self.total_bytes)}: expect it to be killed"
             )
         need, there = self.need.resident_bytes, self.memory_bytes
-        if there is None or not (need > there or near_border(need, there)):
+        if there is None or surely_fits(need, there):
             return None
         if self.need.anonymous_bytes > there:
             return (
                 f"{self.variant} needs {size(self.need.anonymous_bytes)} that the kernel cannot"
                 f" drop, {size(there)} is available: it may be killed"
             )
-        if near_border(need, there):
-            in_memory = self.resident_seconds
-            stays = "" if in_memory is None else f"{duration(in_memory * 1e9)} a token, or "
-            return (
-                f"{self.variant} needs {size(need)} of {size(there)}, within {UNSURE:.0%} of what"
-                f" fits: expect {stays}to re-read {size(self.bytes_per_token)} from storage for"
-                f" every token{self._pace()}"
-            )
-        return (
-            f"{self.variant} will not fit in {size(there)}: expect to re-read"
-            f" {size(self.bytes_per_token)} from storage for every token{self._pace()}"
+        again = f"re-read {size(self.bytes_per_token)} from storage for every token{self._pace()}"
+        if not near_border(need, there):
+            return f"{self.variant} will not fit in {size(there)}: expect to {again}"
+        told = (
+            f"{self.variant} needs {size(need)} of {size(there)}, within {UNSURE:.0%} of what fits"
         )
+        if self.resident_seconds is None:
+            return f"{told}: it may {again}"
+        return f"{told}: expect {duration(self.resident_seconds * 1e9)} a token, or to {again}"
 
     def _pace(self) -> str:
         if self.seconds_per_token is None or self.storage_bytes_per_second is None:

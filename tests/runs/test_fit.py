@@ -29,7 +29,7 @@ def test_near_the_border_both_times_are_told() -> None:
     )
     unknown = Fit("q2", need, 3_000_000_000, 3_300_000_000, 4 * GB)
     assert unknown.warning() == (
-        "q2 needs 3.33 GB of 3.30 GB, within 15% of what fits: expect to re-read 3.00 GB from"
+        "q2 needs 3.33 GB of 3.30 GB, within 15% of what fits: it may re-read 3.00 GB from"
         " storage for every token"
     )
     assert near.told().endswith("268 MB KV cache, 10.0 MB compute buffers, 51.0 MB program")

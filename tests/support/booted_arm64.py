@@ -38,8 +38,10 @@ for disk in /sys/block/vd*; do
     results) results=/dev/${{disk##*/}};;
   esac
 done
-[ -n "$(blkid $data)" ] || mke2fs $data >/dev/null
-mount -t ext4 $data /data || poweroff -f
+if ! mount -t ext4 $data /data 2>/dev/null; then # it is empty
+  mke2fs $data >/dev/null
+  mount -t ext4 $data /data || poweroff -f
+fi
 mkdir /data/results
 cd /data
 sh /script >/data/results/log 2>&1
