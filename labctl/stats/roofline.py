@@ -25,7 +25,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from labctl.units import digits, size
+from labctl.units import digits, duration, size
 
 Bound = Literal["dram", "storage", "compute"]
 
@@ -132,16 +132,14 @@ def predict(
     rates = (dram_bytes_per_second, storage_bytes_per_second)
     if any(rate is not None and rate <= 0 for rate in rates):
         raise ValueError("bandwidths must be above 0")
-    near = near_border(resident_bytes, memory_bytes)
     fits = resident_bytes <= memory_bytes
-    place = f"({size(resident_bytes)} of {size(memory_bytes)})"
     from_storage = storage_bytes_per_second
     batch_bytes = prompt_bytes or bytes_per_token
 
-    def if_it(fits: bool) -> Prediction | None:
+    def when(*, resident: bool) -> Prediction | None:
         passes: dict[Bound, float] = {}  # over the weights, for a prompt
         tokens: dict[Bound, tuple[float, str]] = {}
-        if not fits:
+        if not resident:
             if from_storage is None:
                 return None
             passes["storage"] = batch_bytes / from_storage
@@ -164,17 +162,21 @@ def predict(
         prompt = [math.ceil(prompt_tokens / ubatch) * max(passes.values(), default=0.0)]
         if compute_seconds_per_prompt_token:
             prompt.append(prompt_tokens * compute_seconds_per_prompt_token)
-        told = f"{'fits' if fits else 'does not fit'} in memory {place}: {why}"
         load = load_bytes / from_storage if from_storage else 0.0
-        return Prediction(seconds, load, max(prompt), bound, told, fits)
+        return Prediction(seconds, load, max(prompt), bound, why, resident)
 
-    found = if_it(fits)
-    other = if_it(not fits) if near else None
-    if found is None or other is None:
-        return found
-    return replace(
-        found,
-        explanation=f"within {UNSURE:.0%} of what fits in memory: {found.explanation}, or"
-        f" {digits(other.seconds_per_token)} s a token: {other.explanation}",
-        otherwise=other,
+    resident, paged = when(resident=True), when(resident=False)
+    found, other = (resident, paged) if fits else (paged, resident)
+    there = f"({size(resident_bytes)} of {size(memory_bytes)})"
+    if found is None:
+        return None
+    if not near_border(resident_bytes, memory_bytes) or resident is None or paged is None:
+        told = f"{'fits' if fits else 'does not fit'} in memory {there}: {found.explanation}"
+        return replace(found, explanation=told)
+    told = (
+        f"within {UNSURE:.0%} of what fits in memory {there}:"
+        f" {duration(resident.seconds_per_token * 1e9)} a token if it does"
+        f" ({resident.explanation}), {duration(paged.seconds_per_token * 1e9)} if not"
+        f" ({paged.explanation})"
     )
+    return replace(found, explanation=told, otherwise=other)

@@ -35,7 +35,7 @@ def test_the_rk3568_is_a_cortex_a55_behind_an_emulator_that_has_its_instructions
     assert target.emulator is not None
     assert target.emulator.argv == ("qemu-aarch64-static", "-cpu", "cortex-a76")
     assert target.expectations is not None
-    assert target.expectations.storage_read_bytes_per_s == 175e6
+    assert target.expectations.storage_read_bytes_per_s == 162.5e6
 
 
 def test_a_labs_own_target_wins(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def seen(
 def run(prepared: Prepared, rates: Rates, size: int, folder: Path) -> Seen:
     """Predict for a machine of that size, as labctl does for a board; then run."""
     assert prepared.program is not None
-    program, model = prepared.program.path, prepared.models["q8_0"]
+    program, model = prepared.program.local, prepared.models["q8_0"]
     (folder / "before").mkdir()
     facts = facts_of(booted(folder / "before", size, program, None, ""))
     (variant,), notes = settled_variants(prepared, facts)

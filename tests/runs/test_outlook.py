@@ -73,9 +73,9 @@ def test_near_the_border_of_memory_both_times_are_told() -> None:
     assert row.predicted.resident_token_ns == row.predicted.token_ns == 636_000_000
     assert round((row.predicted.storage_token_ns or 0) / 1e9, 1) == 18.2
     assert found.sentences()[2] == (
-        "q2: within 15% of what fits in memory: fits in memory (3.18 GB of 3.30 GB): 3.18 GB a"
-        " token at 5.00 GB/s from DRAM, at best, or 18.2 s a token: does not fit in memory (3.18 GB"
-        " of 3.30 GB): every token reads 3.18 GB at 175 MB/s from storage"
+        "q2: within 15% of what fits in memory (3.18 GB of 3.30 GB): 636 ms a token if it does"
+        " (3.18 GB a token at 5.00 GB/s from DRAM, at best), 18.2 s if not (every token reads"
+        " 3.18 GB at 175 MB/s from storage)"
     )
     (document,) = found.document()["variants"].values()
     assert document["storage_token_ns"] == row.predicted.storage_token_ns
