@@ -127,6 +127,9 @@ class TokenStream(StrictModel):
     each: Literal["chunk", "line"] = "chunk"
     """`chunk`: the program flushes after each token and prints nothing else there; `line`: each
     token ends a line."""
+    count: Name | None = None
+    """The parameter that says how many tokens are generated, where the output does not
+    (`generated_tokens`). Without either, there are no figures of tokens."""
 
 
 class Success(StrictModel):

@@ -1,25 +1,33 @@
 """Times of single tokens, from the moments at which they arrived."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+from labctl.records import Check, TimingRecord
 from labctl.stats import percentile
 
 #: With more than this share of the tokens unseen, single times say nothing.
-_MOST_UNSEEN = 0.25
+MOST_UNSEEN = 0.25
+#: A figure is given where what is not known moves it by no more than this.
+_TOLERANCE = 1.01
+#: Gaps of this many typical ones may hold a token more; a token does not take half of its time.
+_WIDE = 1.5
 
 
 @dataclass(frozen=True)
 class TokenTimes:
-    """Gaps between arrivals in ns, those that seem to hold several tokens, and what they come to.
+    """Gaps between arrivals in ns, those that may hold several tokens, and what they come to.
 
-    ``span_ns`` is from the first arrival to the last; None with fewer than two.
+    ``first`` and ``last`` count the tokens before and after the span from the first arrival to the
+    last, None where that is not known. ``span_ns`` is None with fewer than two arrivals.
     """
 
     gaps_ns: tuple[int, ...]
     merged: tuple[int, ...]
+    first: int | None
+    last: int | None
     p50_ns: int | None
     p90_ns: int | None
     p99_ns: int | None
@@ -29,50 +37,142 @@ class TokenTimes:
 
     @classmethod
     def of(
-        cls, times_ns: Sequence[int], generated: int, held: Sequence[int] | None = None
+        cls,
+        times_ns: Sequence[int],
+        generated: int,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        held: Mapping[int, int] | None = None,
     ) -> "TokenTimes":
-        """From at least one arrival of ``generated`` tokens, no fewer than arrivals.
+        """Count tokens in the gaps between arrivals, and divide only what was seen.
 
-        ``held``: how many tokens each arrival brought, where that is known.
+        Args:
+            times_ns: at least one arrival.
+            generated: tokens, no fewer than arrivals.
+            first: tokens that came before the first arrival, or with it and before its last one.
+            last: tokens that came after the last arrival.
+            held: the tokens of gaps that are known to hold several, by index.
         """
+        held = held or {}
         gaps = tuple(late - early for early, late in pairwise(times_ns))
+        single = {index: gap for index, gap in enumerate(gaps) if index not in held}
         unseen = generated - len(times_ns)
-        if held is None:
-            merged = merged_gaps(gaps, unseen)
-        else:
-            merged = tuple(index for index, tokens in enumerate(held[1:]) if tokens > 1)
-        flagged = set(merged)
-        single = [gap for index, gap in enumerate(gaps) if index not in flagged]
-        if unseen > _MOST_UNSEEN * generated:
-            single = []
+        somewhere = unseen - sum(tokens - 1 for tokens in held.values())
+        if not unseen:
+            first = last = 0
+        inside = somewhere - (first or 0) - (last or 0)
+        known = first is not None and last is not None
+        if inside < 0 or (known and inside > _room(single)):
+            # What is said of the ends contradicts the count, or no gap is wide enough.
+            first = last = None
+            known, inside = False, somewhere
+        widest = _holding(single, inside, widest=True)
+        narrowest = _holding(single, inside if known else 0, widest=False)
+        if unseen > MOST_UNSEEN * generated:
+            single = {}
+        p50, p90, p99 = (_between(single, widest, narrowest, q) for q in (50, 90, 99))
         span = times_ns[-1] - times_ns[0] if gaps else None
-        steps = generated - (1 if held is None else held[0])
-        p50, p90, p99 = (round(percentile(single, q)) if single else None for q in (50, 90, 99))
+        most = generated - 1 - (first or 0) - (last or 0)
+        least = most if known else most - inside
+        steps = most if 0 < most <= least * _TOLERANCE else None
         return cls(
             gaps_ns=gaps,
-            merged=merged,
+            merged=tuple(sorted({*held, *widest, *narrowest})),
+            first=first,
+            last=last,
             p50_ns=p50,
             p90_ns=p90,
             p99_ns=p99,
-            mean_ns=round(span / steps) if span else None,
-            per_second=steps / (span / 1e9) if span else None,
+            mean_ns=round(span / steps) if span and steps else None,
+            per_second=steps / (span / 1e9) if span and steps else None,
             span_ns=span,
         )
 
+    def confirmed_by(self, step_ns: float) -> "TokenTimes":
+        """Without the rate where it is not that of all steps, those at the ends included.
 
-def merged_gaps(gaps_ns: Sequence[int], missing: int) -> tuple[int, ...]:
-    """Indexes of the gaps that seem to hold more than one token.
+        ``step_ns``: their mean, by stamps other than arrivals.
+        """
+        if self.mean_ns is None or 1 / _TOLERANCE <= self.mean_ns / step_ns <= _TOLERANCE:
+            return self
+        return replace(self, mean_ns=None, per_second=None)
 
-    ``missing`` tokens had no arrival of their own; a gap that holds ``k`` of them is about
-    ``k + 1`` times the median. The widest are named until all missing tokens are accounted for.
-    """
-    if missing <= 0 or not gaps_ns:
-        return ()
-    typical = median(gaps_ns)
+
+def arrivals_check(timing: TimingRecord) -> Check:
+    """Whether each token was seen by itself; if not, which were not, as far as it is known."""
+    made, seen = timing.generated_tokens or 0, timing.arrivals or 0
+    detail = f"{seen} arrivals for {made} tokens"
+    lines = timing.token_lines
+    if lines is not None and lines != seen:
+        detail = f"{lines} lines in {detail}"
+    if max(seen, lines or 0) > made:
+        detail += ": not all of them are tokens, so no token was timed"
+    elif seen < made:
+        detail += f"; not seen by themselves: {_unseen(timing, made - seen)}"
+        if timing.mean_ns is None:
+            detail += "; no rate is given"
+    return Check(name="arrivals", ok=seen == made and lines in (None, made), detail=detail)
+
+
+def _unseen(timing: TimingRecord, unseen: int) -> str:
+    first, last = timing.unseen_first, timing.unseen_last
+    if first is None or last is None:
+        return "which is not known"
+    found = [
+        where if count == 1 else f"{where} {count}"
+        for where, count in (("the first", first), ("the last", last))
+        if count
+    ]
+    inside = unseen - first - last
+    gaps = [f"token_ns[{index}]" for index in timing.merged_chunks]
+    if inside:
+        joiner = " or " if len(gaps) > inside else ", "
+        found.append(f"{inside} in {joiner.join(gaps)}")
+    return ", ".join(found)
+
+
+def _between(
+    gaps: Mapping[int, int], widest: Collection[int], narrowest: Collection[int], q: float
+) -> int | None:
+    """The percentile, where it is the same whichever gaps hold the tokens that were not seen."""
     found = []
-    for index in sorted(range(len(gaps_ns)), key=lambda i: gaps_ns[i], reverse=True):
-        if missing <= 0:
+    for holding in (widest, narrowest):
+        single = [gap for index, gap in gaps.items() if index not in holding]
+        if not single:
+            return None
+        found.append(percentile(single, q))
+    return round(max(found)) if max(found) <= min(found) * _TOLERANCE else None
+
+
+def _holding(gaps: Mapping[int, int], unseen: int, *, widest: bool) -> set[int]:
+    """Indexes of the gaps that hold ``unseen`` tokens more, if it is the widest ones that do.
+
+    Or the narrowest of the wide ones. Gaps are named until all tokens are accounted for.
+    """
+    found: set[int] = set()
+    more = _more(gaps)
+    candidates = gaps if widest else _wide(gaps)
+    for index in sorted(candidates, key=lambda i: gaps[i], reverse=widest):
+        if unseen <= 0:
             break
-        found.append(index)
-        missing -= max(1, round(gaps_ns[index] / typical) - 1) if typical else 1
-    return tuple(sorted(found))
+        found.add(index)
+        unseen -= more[index]
+    return found
+
+
+def _room(gaps: Mapping[int, int]) -> int:
+    """How many tokens more the wide gaps may hold."""
+    more = _more(gaps)
+    return sum(more[index] for index in _wide(gaps))
+
+
+def _wide(gaps: Mapping[int, int]) -> list[int]:
+    least = _WIDE * median(gaps.values()) if gaps else 0
+    return [index for index, gap in gaps.items() if gap >= least]
+
+
+def _more(gaps: Mapping[int, int]) -> dict[int, int]:
+    """How many tokens more a gap may hold: ``k`` where it is ``k + 1`` times the median, or one."""
+    typical = median(gaps.values()) if gaps else 0
+    return {i: max(1, round(gap / typical) - 1) if typical else 1 for i, gap in gaps.items()}

@@ -97,6 +97,9 @@ class TimingRecord(Record):
 
     # what the board's clock saw
     generated_tokens: int | None = None
+    counted_by: Literal["program", "recipe"] | None = Field(
+        None, description="who says how many: the program's output, or a parameter of the recipe"
+    )
     stop_reason: StopReason = "unknown"
     ttft_ns: int | None = Field(
         None, description="from process start to the first generated token, load included"
@@ -106,20 +109,35 @@ class TimingRecord(Record):
         description="separate pieces of generated text; fewer than generated_tokens where tokens"
         " came together or printed nothing",
     )
+    token_lines: int | None = Field(
+        None, description="lines that were printed, where each stands for a token"
+    )
+    unseen_first: int | None = Field(
+        None,
+        description="tokens before the first arrival, or together with it; None = not known",
+    )
+    unseen_last: int | None = Field(
+        None, description="tokens after the last arrival; None = not known"
+    )
     token_ns: tuple[int, ...] = Field(
         (), description="gaps between successive token arrivals; first token excluded"
     )
     merged_chunks: tuple[int, ...] = Field(
         (),
-        description="indexes of gaps that seem to hold more than one token; left out of p50..p99",
+        description="indexes of gaps that seem to hold more than one token; left out of p50..p99."
+        " More than are needed for all tokens where it is not known which of them do",
     )
     p50_ns: int | None = None
     p90_ns: int | None = None
     p99_ns: int | None = None
-    mean_ns: int | None = Field(None, description="span from first to last token / (tokens - 1)")
+    mean_ns: int | None = Field(
+        None,
+        description="span from the first arrival to the last / tokens made in it; None where it is"
+        " not known how many those are",
+    )
     tokens_per_second: float | None = Field(
         None,
-        description="(tokens - 1) / span from first to last token; of a benchmark that of its"
-        " generation test",
+        description="tokens made between the first arrival and the last / that span; of a benchmark"
+        " that of its generation test",
     )
     span: SpanCheck | None = None

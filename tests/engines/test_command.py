@@ -15,7 +15,7 @@ from labctl.engines.command.arguments import filled, placeholders
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import in_base_unit
 from labctl.errors import ConfigError, OutputNotUnderstood, ProgramFailed
-from labctl.records import BoardFacts, Execution, JobStatus, TimingRecord
+from labctl.records import BoardFacts, Check, Execution, JobStatus, TimingRecord
 
 TOOL = Tool("/bin/p", "run")
 LOAD = {"pattern": "load (?P<l>[0-9.]+)", "values": {"l": {"metric": "load", "unit": "ms"}}}
@@ -259,17 +259,41 @@ def test_times_are_exact(ns: int) -> None:
 
 # the timeline
 
+SAID = reader("^made (?P<x>[0-9]+)$", "generated_tokens", "tokens", stream="stderr")
 
-def streamed(each: str, *pieces: tuple[float, bytes]) -> TimingRecord:
-    made = engine(tokens={"stream": "stdout", "each": each}, output=None)
+
+def streamed(
+    each: str, *pieces: tuple[float, bytes], count: int | None = 4, said: int | None = None
+) -> TimingRecord:
+    """What is read of pieces of stdout.
+
+    ``count``: of tokens, as a parameter of the recipe says it; ``said``: as the program does.
+    """
+    timing, _ = checked(each, *pieces, count=count, said=said)
+    return timing
+
+
+def checked(
+    each: str, *pieces: tuple[float, bytes], count: int | None = 4, said: int | None = None
+) -> tuple[TimingRecord, dict[str, Check]]:
+    """And what is checked of it."""
+    made = engine(
+        tokens={"stream": "stdout", "each": each, **({"count": "n"} if count else {})},
+        output=[SAID] if said else None,
+        arguments=[],
+    )
     session = Session()
     for at_ms, data in pieces:
         session.out(at_ms, data)
-    return made.parse(session.raw(), made.parameters({"tokens": 4}))
+    if said:
+        session.err(pieces[-1][0] + 1, b"made %d\n" % said)
+    given = made.parameters({"n": count} if count else {})
+    timing = made.parse(session.raw(), given)
+    return timing, {check.name: check for check in made.checks(timing, given)}
 
 
 def test_each_chunk_is_a_token() -> None:
-    timing = streamed("chunk", (100, b"a"), (150, b"b c"), (250, b"d"))
+    timing = streamed("chunk", (100, b"a"), (150, b"b c"), (250, b"d"), count=3)
     assert timing.ttft_ns == 100_000_000
     assert timing.token_ns == (50_000_000, 100_000_000)
     assert (timing.generated_tokens, timing.arrivals) == (3, 3)
@@ -283,18 +307,111 @@ def test_each_line_is_a_token_also_where_lines_come_in_pieces() -> None:
 
 
 def test_tokens_that_came_with_the_first_are_not_counted_after_it() -> None:
-    timing = streamed("line", (10, b"a\nb\n"), (20, b"c\n"), (40, b"d\ne\n"), (50, b"f\n"))
-    assert (timing.generated_tokens, timing.arrivals) == (6, 4)
-    assert timing.merged_chunks == (1,)
-    assert timing.tokens_per_second == pytest.approx(4 / 0.04)
+    steps = [(40 + 10 * n, b"x\n") for n in range(6)]
+    timing, checks = checked("line", (10, b"a\nb\n"), (20, b"c\n"), *steps, count=9)
+    assert (timing.generated_tokens, timing.arrivals) == (9, 8)
+    assert timing.ttft_ns is None
+    assert timing.tokens_per_second == pytest.approx(7 / 0.08)
+    assert checks["arrivals"].detail == (
+        "9 lines in 8 arrivals for 9 tokens; not seen by themselves: the first"
+    )
 
 
-def test_the_check_counts_tokens() -> None:
-    made = engine(tokens={"each": "line"}, output=None)
-    parameters = made.parameters({"tokens": 4})
-    timing = streamed("line", (10, b"a\n"), (20, b"b\n"))
-    (check,) = made.checks(timing, parameters)
-    assert (check.ok, check.detail) == (False, "2 of 4 generated")
+def test_lines_that_waited_for_the_end_are_in_no_rate() -> None:
+    steps = [(100 + 10 * n, b"x\n") for n in range(13)]
+    timing, checks = checked("line", *steps, (700, b"y\nz\n"), count=15)
+    assert timing.mean_ns == 10_000_000
+    assert timing.p99_ns == 10_000_000
+    assert timing.ttft_ns == 100_000_000
+    assert "not seen by themselves: the last 2" in checks["arrivals"].detail
+
+
+#: 32 tokens, 62.5 ms each, the first at 20 ms, as programs write them: what is wrong without a
+#: count that is asked for.
+MADE = [20 + 62.5 * n for n in range(32)]
+WRITES: dict[str, tuple[str, list[tuple[float, bytes]]]] = {
+    "two tokens a write": ("chunk", [(at, b"a b ") for at in MADE[1::2]]),
+    "a character in three writes": (
+        "chunk",
+        [(at + 0.05 * part, "€".encode()[part : part + 1]) for at in MADE for part in range(3)],
+    ),
+    "a buffer of whole lines": ("line", [(2000, b"x\n" * 32)]),
+    "a buffer of a piece": ("chunk", [(2000, b"x " * 32)]),
+    "four lines a write": ("line", [(at, b"x\n" * 4) for at in MADE[3::4]]),
+    "a buffer that ends in a line": (
+        "line",
+        [(MADE[n], text) for n, text in [(6, b"word\n" * 6 + b"w"), (12, b"ord\n" + b"word\n" * 5),
+                                         (19, b"word\n" * 7), (25, b"word\n" * 6 + b"wo")]]
+        + [(2900, b"rd\n" + b"word\n" * 6)],
+    ),
+    "a banner before": ("line", [(5, b"model loaded\n"), *((at, b"x\n") for at in MADE)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("writes", WRITES)
+@pytest.mark.parametrize("told", ["parameter", "output", "nowhere"])
+def test_a_figure_is_right_or_withheld_however_a_program_writes(writes: str, told: str) -> None:
+    each, pieces = WRITES[writes]
+    count, said = (32 if told == name else None for name in ("parameter", "output"))
+    timing, checks = checked(each, *pieces, count=count, said=said)
+    assert timing.generated_tokens == (None if told == "nowhere" else 32)
+    assert timing.ttft_ns is None
+    assert (timing.p50_ns, timing.p90_ns, timing.p99_ns) == (None, None, None)
+    assert (timing.mean_ns, timing.tokens_per_second, timing.token_ns) == (None, None, ())
+    assert not any(check.ok for check in checks.values())
+    if told == "nowhere":
+        assert "nothing says how many were generated" in checks["tokens"].detail
+    else:
+        assert checks["arrivals"].ok is False
+
+
+@pytest.mark.parametrize("each", ["chunk", "line"])
+def test_without_a_count_nothing_is_told_of_tokens(each: str) -> None:
+    pieces = [(at, b"x\n") for at in MADE]
+    timing, checks = checked(each, *pieces, count=None)
+    assert timing == TimingRecord(
+        perf_format="command run", arrivals=32, token_lines=32 if each == "line" else None
+    )
+    assert checks["tokens"].ok is None
+    timing, checks = checked(each, *pieces, count=32)
+    assert timing.ttft_ns == 20_000_000
+    assert timing.mean_ns == timing.p99_ns == 62_500_000
+    assert timing.counted_by == "recipe"
+    assert {name: check.ok for name, check in checks.items()} == {"arrivals": True}
+
+
+def test_what_the_program_says_wins_over_the_parameter() -> None:
+    steps = [(10 * n, b"x") for n in range(1, 5)]
+    timing, checks = checked("chunk", *steps, count=9, said=4)
+    assert (timing.generated_tokens, timing.counted_by) == (4, "program")
+    assert timing.mean_ns == 10_000_000
+    assert {name: check.ok for name, check in checks.items()} == {"tokens": False, "arrivals": True}
+    assert checks["tokens"].detail == "4 of 9 generated"
+
+
+def test_one_token_of_very_many_that_is_not_seen_moves_nothing() -> None:
+    pieces = [(10.0 * n, b"x") for n in range(1, 300)]
+    timing, checks = checked("chunk", *pieces, count=300)
+    assert timing.tokens_per_second == pytest.approx(100, rel=0.01)
+    assert timing.p50_ns == 10_000_000
+    assert timing.ttft_ns is None
+    assert "which is not known" in checks["arrivals"].detail
+
+
+def test_fewer_lines_than_tokens_are_told() -> None:
+    timing, checks = checked("line", (10, b"a\n"), (20, b"b\n"))
+    assert timing.tokens_per_second is None
+    assert checks["arrivals"].ok is False
+    assert checks["arrivals"].detail.startswith("2 arrivals for 4 tokens")
+
+
+@pytest.mark.parametrize("count", ["model", "prompt"])
+def test_the_count_is_a_parameter(count: str) -> None:
+    with pytest.raises(ConfigError, match=f"{count} is no parameter"):
+        engine(tokens={"count": count})
+    made = engine(tokens={"count": "n"}, arguments=[])
+    with pytest.raises(ConfigError, match="n: must be at least 1"):
+        made.parameters({"n": 0})
 
 
 def test_a_stream_without_tokens_is_refused() -> None:

@@ -68,6 +68,7 @@ def test_last_token_may_come_with_the_final_newlines() -> None:
 
 def test_merged_tokens_are_flagged_and_kept_out_of_the_percentiles() -> None:
     made = Session()
+    made.ready(500)
     times = [1000, 1100, 1200, 1500, 1600, 1700]
     words = [b"a", b"b", b"c", b"def", b"g", b"h"]
     for at, word in zip(times, words, strict=True):
@@ -103,12 +104,15 @@ def test_end_of_text_joined_to_the_newlines_or_to_a_word() -> None:
     joined = session([*WORDS[:4], b" [end of text]\n\n\n"], tail=b"")
     assert read(joined, ignore_eos=False).arrivals == 5
     late = Session()
-    for number, text in enumerate([b"a", b"b", b"c [end of text]\n\n\n"]):
-        late.out(1000 + 100 * number, text)
+    late.ready(500)
+    for at, text in [(1000, b"a"), (1100, b"b"), (1300, b"c [end of text]\n\n\n")]:
+        late.out(at, text)
     perf = perf_new(prompt_ms=500, prompt_tokens=7, eval_ms=300, runs=3, total_ms=801)
     late.err(1300, perf.encode())
     timing = read(late, ignore_eos=False)
-    assert (timing.generated_tokens, timing.arrivals) == (4, 4)
+    assert (timing.generated_tokens, timing.arrivals) == (4, 3)
+    assert timing.merged_chunks == (1,)
+    assert timing.mean_ns == timing.p50_ns == 100 * MS
     assert timing.stop_reason == "end-of-generation"
 
 
@@ -191,7 +195,10 @@ def test_any_output_is_read_consistently_or_refused(
     assert 0 < timing.arrivals <= timing.generated_tokens
     assert len(timing.token_ns) == timing.arrivals - 1
     assert all(index < len(timing.token_ns) for index in timing.merged_chunks)
-    assert timing.ttft_ns == pieces[0][0] * MS
+    if timing.ttft_ns is None:
+        assert timing.arrivals < timing.generated_tokens
+    else:
+        assert timing.ttft_ns == pieces[0][0] * MS
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.binary(max_size=300))

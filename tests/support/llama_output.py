@@ -1,10 +1,12 @@
 """What llama.cpp prints, made from numbers, for tests of what is read from it."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from labctl.engines import RawOutput
 
 MS = 1_000_000
+READY = b"generate: n_ctx = 512, n_batch = 2048, n_predict = 32, n_keep = 0\n\n"
 
 
 def perf_new(
@@ -27,6 +29,28 @@ def perf_new(
     return "".join(f"0.12.548.131 I common_perf_print: {line}\n" for line in lines)
 
 
+def perf_of(
+    form: str, *, prompt_ms: float, prompt_tokens: int, eval_ms: float, runs: int, total_ms: float
+) -> str:
+    """The lines of a version, by the name of their form in records."""
+    if form == "common_perf":
+        return perf_new(
+            prompt_ms=prompt_ms,
+            prompt_tokens=prompt_tokens,
+            eval_ms=eval_ms,
+            runs=runs,
+            total_ms=total_ms,
+        )
+    name = "llama_perf_context_print" if form == "llama_perf" else "llama_print_timings"
+    lines = (
+        "       load time =    2210.05 ms",
+        f"prompt eval time = {prompt_ms:10.2f} ms / {prompt_tokens:5d} tokens",
+        f"       eval time = {eval_ms:10.2f} ms / {runs:5d} runs",
+        f"      total time = {total_ms:10.2f} ms / {prompt_tokens + runs:5d} tokens",
+    )
+    return "".join(f"{name}: {line}\n" for line in lines)
+
+
 @dataclass
 class Session:
     """A job's streams and its timeline, written as a board's agent would."""
@@ -43,6 +67,10 @@ class Session:
     def err(self, at_ms: float, data: bytes) -> None:
         """One read from stderr."""
         self._entry(at_ms, 2, self.stderr, data)
+
+    def ready(self, at_ms: float) -> None:
+        """The last line before the prompt is read."""
+        self.err(at_ms, READY)
 
     def _entry(self, at_ms: float, stream: int, buffer: bytearray, data: bytes) -> None:
         at = self.start_ns + round(at_ms * MS)
@@ -69,6 +97,7 @@ def session(
     """A completion whose token ``n`` arrives at ``first + n * token``; ``tokens`` is what llama.cpp
     counts, where it is not the number of texts."""
     made = Session()
+    made.ready(first_ms - prompt_ms)
     for number, text in enumerate(texts):
         made.out(first_ms + number * token_ms, text)
     count = len(texts) if tokens is None else tokens
@@ -84,4 +113,45 @@ def session(
         total_ms=prompt_ms + eval_ms + 1,
     )
     made.err(end + 1, perf.encode())
+    return made
+
+
+def completion(
+    times_ms: Sequence[float],
+    *,
+    form: str = "common_perf",
+    silent: Collection[int] = (),
+    together: Collection[int] = (),
+    end_of_text: bool = False,
+    ready_line: bool = True,
+    prompt_ms: float = 500.0,
+) -> Session:
+    """A completion whose tokens are made at known times, as the agent stamps it.
+
+    ``silent`` tokens print nothing; what a token of ``together`` prints is read with the next one's
+    text. With ``end_of_text`` the last token shows as llama.cpp's own words. Without ``ready_line``
+    standard error is read once, at the end.
+    """
+    made = Session()
+    if ready_line:
+        made.ready(times_ms[0] - prompt_ms - 0.3)
+    held = b""
+    for number, at in enumerate(times_ms):
+        last = end_of_text and number == len(times_ms) - 1
+        held += b" [end of text]\n" if last else b"" if number in silent else b" word"
+        if number not in together and held:
+            made.out(at, held)
+            held = b""
+    end = times_ms[-1]
+    made.out(end + 0.05, b"\n\n")
+    eval_ms = end - times_ms[0]
+    perf = perf_of(
+        form,
+        prompt_ms=prompt_ms,
+        prompt_tokens=7,
+        eval_ms=eval_ms * 0.995,
+        runs=max(1, len(times_ms) - 1),
+        total_ms=prompt_ms + eval_ms + 1,
+    )
+    made.err(end + 1, (b"" if ready_line else READY) + perf.encode())
     return made

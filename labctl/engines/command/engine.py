@@ -31,6 +31,7 @@ from labctl.engines.command.numbers import FIELDS, UNITS
 from labctl.engines.command.reading import read
 from labctl.engines.headway import RUNNING, Headway, Seen, generated
 from labctl.engines.outcome import diagnose_outcome
+from labctl.engines.tokens import arrivals_check
 from labctl.errors import ConfigError, LabctlError, ProgramFailed
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 
@@ -78,6 +79,9 @@ class Command(Engine[CommandParameters]):
         except ValueError as error:
             raise ConfigError(f"engine.arguments: {error}") from None
         _require_units(output)
+        count = tokens.count if tokens is not None else None
+        if count in (MODEL, PROMPT):
+            raise ConfigError(f"engine.tokens.count: {count} is no parameter")
         self.program: ProgramSource = program
         self.arguments = tuple(arguments)
         self.output = tuple(output)
@@ -85,7 +89,9 @@ class Command(Engine[CommandParameters]):
         self.success = success or Success()
         self.uses_prompt = PROMPT in names
         self.files = tuple(files_of(names))
-        self.parameters_model = self._model_of(parameters_of(names))
+        #: The parameters that say how many tokens are generated.
+        self.counts = (TOKENS, *([count] if count else ()))
+        self.parameters_model = self._model_of([*parameters_of(names), *self.counts[1:]])
 
     @classmethod
     def chosen(cls, choice: EngineChoice) -> Self:
@@ -103,7 +109,7 @@ class Command(Engine[CommandParameters]):
         )
 
     def _model_of(self, names: Sequence[str]) -> type[CommandParameters]:
-        return _parameters_model(names)
+        return _parameters_model(names, self.counts)
 
     @override
     def settle(
@@ -187,24 +193,40 @@ class Command(Engine[CommandParameters]):
             return super().headway(seen, parameters)
         stream = seen.stdout if self.tokens.stream == "stdout" else seen.stderr
         count = stream.lines if self.tokens.each == "line" else stream.pieces
-        asked = getattr(parameters, TOKENS, None)
-        return generated(stream, count, asked, RUNNING)
+        return generated(stream, count, self._asked(parameters), RUNNING)
 
     @override
     def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:
         """What the recipe's readers find, and the times of tokens where they show."""
-        return read(raw, self.output, self.tokens, form=f"{self.name} {self.intent}")
+        count = self.tokens.count if self.tokens is not None else None
+        return read(
+            raw,
+            self.output,
+            self.tokens,
+            expected=getattr(parameters, count) if count else None,
+            form=f"{self.name} {self.intent}",
+        )
 
     def checks(
         self, timing_record: TimingRecord, parameters: CommandParameters
     ) -> tuple[Check, ...]:
-        """As many tokens as asked for, where the recipe has that parameter and tokens show."""
-        asked = getattr(parameters, TOKENS, None)
-        made = timing_record.generated_tokens
-        if asked is None or made is None:
-            return ()
-        detail = f"{made} of {asked} generated"
-        return (Check(name=TOKENS, ok=made == asked, detail=detail),)
+        """As many tokens as asked for, where the program says how many; each seen by itself."""
+        found = []
+        asked, made = self._asked(parameters), timing_record.generated_tokens
+        if timing_record.counted_by == "program" and asked is not None:
+            detail = f"{made} of {asked} generated"
+            found.append(Check(name=TOKENS, ok=made == asked, detail=detail))
+        if timing_record.arrivals is not None:
+            if made is None:
+                detail = "nothing says how many were generated, so no token was timed"
+                found.append(Check(name=TOKENS, ok=None, detail=detail))
+            else:
+                found.append(arrivals_check(timing_record))
+        return tuple(found)
+
+    def _asked(self, parameters: CommandParameters) -> int | None:
+        asked = (getattr(parameters, name, None) for name in reversed(self.counts))
+        return next((number for number in asked if number is not None), None)
 
 
 def _name(program: ProgramSource) -> str:
@@ -217,10 +239,9 @@ def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parameters_model(names: Sequence[str]) -> type[CommandParameters]:
+def _parameters_model(names: Sequence[str], counts: Sequence[str]) -> type[CommandParameters]:
     fields: dict[str, Any] = dict.fromkeys(names, (_Value, ...))
-    if TOKENS in fields:
-        fields[TOKENS] = (Annotated[int, Field(ge=1)], ...)
+    fields |= {name: (Annotated[int, Field(ge=1)], ...) for name in counts if name in fields}
     return create_model("CommandParameters", __base__=CommandParameters, **fields)
 
 

@@ -14,7 +14,7 @@ from labctl.engines.base import RawOutput
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import FIELDS, UNITS, in_base_unit
 from labctl.engines.timeline import STDERR, STDOUT, Chunk, parse_timeline
-from labctl.engines.tokens import TokenTimes
+from labctl.engines.tokens import MOST_UNSEEN, TokenTimes
 from labctl.errors import OutputNotUnderstood
 from labctl.records import Measure, TimingRecord
 
@@ -23,9 +23,17 @@ Found = Mapping[str, str | None]
 
 
 def read(
-    raw: RawOutput, readers: Sequence[Reader], tokens: TokenStream | None, *, form: str
+    raw: RawOutput,
+    readers: Sequence[Reader],
+    tokens: TokenStream | None,
+    *,
+    expected: int | None = None,
+    form: str,
 ) -> TimingRecord:
     """The record of a program that ended well; ``form`` says who understood it.
+
+    ``expected``: the tokens that the recipe's parameter says, which count where the output does not
+    tell.
 
     Raises OutputNotUnderstood when something that must be there is not, or cannot be true.
     """
@@ -37,6 +45,10 @@ def read(
             number = numbers[0]
             fields[name] = float(number) if dimension == "tokens/s" else round(number)
     measures = [_measure(t, numbers) for t, numbers in values if t.metric not in FIELDS]
+    if "generated_tokens" in fields:
+        fields["counted_by"] = "program"
+    elif expected is not None:
+        fields |= {"generated_tokens": expected, "counted_by": "recipe"}
     if tokens is not None:
         fields = {**_token_fields(raw, tokens, fields.get("generated_tokens")), **fields}
     return TimingRecord.model_validate({"perf_format": form, "measures": tuple(measures), **fields})
@@ -115,36 +127,45 @@ def _measure(target: ReadValue, numbers: Sequence[Decimal]) -> Measure:
     )
 
 
-def _token_fields(raw: RawOutput, tokens: TokenStream, said: object) -> dict[str, object]:
-    """Times of tokens by the board's clock; ``said``: how many the program says it made."""
+def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dict[str, object]:
+    """Times of tokens by the board's clock, as far as pieces of output are tokens.
+
+    ``generated``: how many there are. Without it nobody knows what a piece is, and nothing is told
+    of tokens; nor where there are more pieces than tokens.
+    """
     timeline = parse_timeline(raw.timeline)
     text = stream_of(raw, tokens.stream)
     chunks = timeline.of(STDOUT if tokens.stream == "stdout" else STDERR)
     if (chunks[-1].end if chunks else 0) != len(text):
         raise OutputNotUnderstood(f"the timeline does not cover what is on {tokens.stream}")
-    if tokens.each == "chunk":
-        times = [chunk.mono_ns for chunk in chunks]
-        count = len(times)
-        held = None
-    else:
-        ends = list(_line_times(text, chunks))
-        count = len(ends)
-        # Lines that came in one piece have one arrival.
-        arrivals = [(time, len(list(lines))) for time, lines in groupby(ends)]
-        times, held = [time for time, _ in arrivals], [lines for _, lines in arrivals]
-    if not times:
+    # Lines that came in one piece have one arrival.
+    ends = (
+        [chunk.mono_ns for chunk in chunks]
+        if tokens.each == "chunk"
+        else list(_line_times(text, chunks))
+    )
+    arrivals = [(time, len(list(lines))) for time, lines in groupby(ends)]
+    if not arrivals:
         raise OutputNotUnderstood(f"no token was printed on {tokens.stream}")
-    generated = said if isinstance(said, int) else count
-    if generated < count:
-        raise OutputNotUnderstood(
-            f"{tokens.stream} shows {count} tokens, the program says that it made {generated}",
-            hint="something else is printed there too",
-        )
-    found = TokenTimes.of(times, generated, held if generated == count else None)
+    seen: dict[str, object] = {
+        "arrivals": len(arrivals),
+        "token_lines": len(ends) if tokens.each == "line" else None,
+    }
+    if not isinstance(generated, int) or len(ends) > generated:
+        return seen
+    if tokens.each == "line" and len(ends) == generated:
+        found = _of_lines(arrivals, generated)
+    else:
+        found = TokenTimes.of([time for time, _ in arrivals], generated)
+    seen["unseen_first"] = found.first
+    if found.first == 0:
+        seen["ttft_ns"] = arrivals[0][0] - timeline.start_mono_ns
+    if len(arrivals) < generated * (1 - MOST_UNSEEN):
+        # The moments are those at which a buffer was written, not those of tokens.
+        return seen
     return {
-        "generated_tokens": generated,
-        "arrivals": len(times),
-        "ttft_ns": times[0] - timeline.start_mono_ns,
+        **seen,
+        "unseen_last": found.last,
         "token_ns": found.gaps_ns,
         "merged_chunks": found.merged,
         "p50_ns": found.p50_ns,
@@ -153,6 +174,22 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, said: object) -> dict[str
         "mean_ns": found.mean_ns,
         "tokens_per_second": found.per_second,
     }
+
+
+def _of_lines(arrivals: Sequence[tuple[int, int]], generated: int) -> TokenTimes:
+    """The times of tokens that end a line each: how many came together is known.
+
+    Several lines at the end may have waited in a buffer for the program's end: they are no arrival.
+    """
+    last = arrivals[-1][1] if arrivals[-1][1] > 1 and len(arrivals) > 1 else 0
+    timed = arrivals[:-1] if last else arrivals
+    return TokenTimes.of(
+        [time for time, _ in timed],
+        generated,
+        first=timed[0][1] - 1,
+        last=last,
+        held={i: lines for i, (_, lines) in enumerate(timed[1:]) if lines > 1},
+    )
 
 
 def _line_times(text: bytes, chunks: Sequence[Chunk]) -> Iterator[int]:

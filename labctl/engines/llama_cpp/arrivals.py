@@ -4,28 +4,85 @@ llama.cpp flushes after every token, so a chunk of stdout is a token - nearly: t
 chunk when the reader was late, a token can print nothing (special tokens) or a part of a UTF-8
 character, and two newlines that belong to no token end the output. The end of the text
 is itself a sampled token and shows as `` [end of text]``.
+
+Two other stamps tell of tokens at the ends that have no arrival: the line before the prompt is
+read, and the two newlines right after the last token (``tools/completion/completion.cpp``).
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 
-from labctl.engines.timeline import STDOUT, Timeline
+from labctl.engines.llama_cpp.perf import Perf
+from labctl.engines.timeline import STDERR, STDOUT, Timeline
 from labctl.errors import OutputNotUnderstood
 
 #: Ends the text of a completion.
 TAIL = b"\n\n"
 _END_OF_TEXT = b" [end of text]\n"
+#: The last line before the prompt is read, in all versions.
+READY = "generate: n_ctx = "
+#: Waits, in times of a token, that are none for a token, and those that are for one.
+_NONE, _ONE = 0.25, (0.5, 1.5)
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Board times (monotonic, ns) at which generated text arrived."""
+    """Board times (monotonic, ns) at which generated text arrived.
+
+    ``ready_ns`` is that of the line before the prompt, None where it was not read by itself;
+    ``end_ns`` that of the newlines after the last token. ``joined``: the last arrival is the end of
+    the text together with the word before it.
+    """
 
     start_ns: int
     times_ns: tuple[int, ...]
     ended_text: bool
+    joined: bool
+    ready_ns: int | None
+    end_ns: int
+
+    @property
+    def tokens(self) -> int:
+        """The fewest tokens that they stand for."""
+        return len(self.times_ns) + self.joined
+
+    @property
+    def held(self) -> dict[int, int]:
+        """Tokens of the gap that is known to hold two."""
+        return {len(self.times_ns) - 2: 2} if self.joined and len(self.times_ns) > 1 else {}
+
+    @property
+    def after_ns(self) -> int:
+        """From the last arrival until the program was done."""
+        return self.end_ns - self.times_ns[-1]
+
+    def before_ns(self, prompt_ns: int | None) -> int | None:
+        """From the end of the prompt, of which the program knows the time, to the first arrival."""
+        if self.ready_ns is None or prompt_ns is None:
+            return None
+        return self.times_ns[0] - self.ready_ns - prompt_ns
+
+    def unseen_first(self, perf: Perf) -> int | None:
+        """Tokens before the first arrival: none or one; None where it is not known."""
+        return self._tokens_in(self.before_ns(perf.prompt_eval_ns), perf)
+
+    def unseen_last(self, perf: Perf) -> int | None:
+        """Tokens after the last arrival: none or one; None where it is not known."""
+        return 0 if self.ended_text else self._tokens_in(self.after_ns, perf)
+
+    def _tokens_in(self, wait_ns: int | None, perf: Perf) -> int | None:
+        if wait_ns is None or len(self.times_ns) < 2:
+            return None
+        # Tokens that came together widen the gaps, a stall widens the program's mean.
+        gaps = median(late - early for early, late in pairwise(self.times_ns))
+        token = min(gaps, perf.decode_ns / perf.decode_steps)
+        if abs(wait_ns) < _NONE * token:
+            return 0
+        return 1 if _ONE[0] * token <= wait_ns < _ONE[1] * token else None
 
 
-def find_arrivals(stdout: bytes, timeline: Timeline) -> Arrivals:
+def find_arrivals(stdout: bytes, stderr: bytes, timeline: Timeline) -> Arrivals:
     """Cut stdout into arrivals.
 
     Raises OutputNotUnderstood when stdout is not that of a finished completion, when the timeline
@@ -45,11 +102,22 @@ def find_arrivals(stdout: bytes, timeline: Timeline) -> Arrivals:
     text_end = len(stdout) - len(TAIL)
     ended_text = stdout.endswith(_END_OF_TEXT, 0, text_end)
     times = [chunk.mono_ns for chunk in chunks if chunk.offset < text_end]
+    joined = False
     if ended_text:
-        # The marker is one arrival, also where a reader split it or joined it to the last word.
+        # The marker is one arrival, also where a reader split it; joined to the last word it is
+        # none of its own.
         marker = text_end - len(_END_OF_TEXT)
-        times = [chunk.mono_ns for chunk in chunks if chunk.offset < marker]
-        times.append(next(chunk.mono_ns for chunk in chunks if chunk.end > marker))
+        words = [chunk for chunk in chunks if chunk.offset < marker]
+        shown = next(chunk for chunk in chunks if chunk.end > marker)
+        joined = shown in words
+        times = [chunk.mono_ns for chunk in (words if joined else [*words, shown])]
     if not times:
         raise OutputNotUnderstood("stdout holds no generated text")
-    return Arrivals(timeline.start_mono_ns, tuple(times), ended_text)
+    end = next(chunk.mono_ns for chunk in chunks if chunk.end > text_end)
+    ready = _ready(stderr, timeline)
+    return Arrivals(timeline.start_mono_ns, tuple(times), ended_text, joined, ready, end)
+
+
+def _ready(stderr: bytes, timeline: Timeline) -> int | None:
+    at = stderr.rfind(READY.encode())
+    return next((c.mono_ns for c in timeline.of(STDERR) if 0 <= at < c.end), None)

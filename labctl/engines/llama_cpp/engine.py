@@ -14,14 +14,12 @@ from labctl.engines.base import (
 )
 from labctl.engines.headway import LOADING, PROMPT, Headway, Seen, generated
 from labctl.engines.llama_cpp import failures, programs, timing
+from labctl.engines.llama_cpp.arrivals import READY
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
 from labctl.engines.llama_cpp.settling import settle
 from labctl.errors import LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
-
-#: The last line before the prompt is read, in all versions (``tools/completion/completion.cpp``).
-_GENERATE = "generate: n_ctx = "
 
 
 class LlamaCpp(Engine[LlamaCppParameters]):
@@ -82,7 +80,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
 
     def headway(self, seen: Seen, parameters: LlamaCppParameters) -> Headway:
         """Each piece of stdout is a token; it says `generate:` when model and context are ready."""
-        before = PROMPT if _GENERATE in seen.stderr_end else LOADING
+        before = PROMPT if READY in seen.stderr_end else LOADING
         return generated(seen.stdout, seen.stdout.pieces, parameters.tokens, before)
 
     def locks_memory(self, parameters: LlamaCppParameters) -> bool:

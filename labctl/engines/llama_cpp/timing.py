@@ -7,7 +7,7 @@ from labctl.engines.llama_cpp.arrivals import TAIL, Arrivals, find_arrivals
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
 from labctl.engines.llama_cpp.perf import Perf, has_performance, has_total, parse_perf
 from labctl.engines.timeline import parse_timeline
-from labctl.engines.tokens import TokenTimes
+from labctl.engines.tokens import TokenTimes, arrivals_check
 from labctl.errors import OutputNotUnderstood
 from labctl.records import Check, SpanCheck, TimingRecord
 from labctl.records.timing import StopReason
@@ -38,16 +38,24 @@ def is_cut(raw: RawOutput) -> bool:
 def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
     """See :meth:`labctl.engines.base.Engine.parse`."""
     perf = parse_perf(raw.stderr, limit=parameters.tokens)
-    arrivals = find_arrivals(raw.stdout, parse_timeline(raw.timeline))
+    arrivals = find_arrivals(raw.stdout, raw.stderr, parse_timeline(raw.timeline))
     generated = perf.generated_tokens
-    unseen = generated - len(arrivals.times_ns)
-    if unseen < 0:
+    if generated < arrivals.tokens:
         raise OutputNotUnderstood(
-            f"stdout came in {len(arrivals.times_ns)} pieces, but llama.cpp says that it generated"
+            f"stdout came in {arrivals.tokens} pieces, but llama.cpp says that it generated"
             f" {generated} tokens",
             hint="something else wrote to stdout: a prompt echo, a wrapper, a log",
         )
-    times = TokenTimes.of(arrivals.times_ns, generated)
+    times = TokenTimes.of(
+        arrivals.times_ns,
+        generated,
+        first=arrivals.unseen_first(perf),
+        last=arrivals.unseen_last(perf),
+        held=arrivals.held,
+    )
+    all_steps_ns = _all_steps_ns(perf, arrivals, times)
+    if all_steps_ns is not None and (times.first or times.last):
+        times = times.confirmed_by(all_steps_ns / perf.decode_steps)
     return TimingRecord(
         load_ns=perf.load_ns,
         prompt_eval_ns=perf.prompt_eval_ns,
@@ -59,8 +67,11 @@ def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
         perf_format=perf.form,
         generated_tokens=generated,
         stop_reason=_stop_reason(parameters, perf, arrivals),
-        ttft_ns=arrivals.times_ns[0] - arrivals.start_ns,
+        counted_by="program",
+        ttft_ns=None if times.first != 0 else arrivals.times_ns[0] - arrivals.start_ns,
         arrivals=len(arrivals.times_ns),
+        unseen_first=times.first,
+        unseen_last=times.last,
         token_ns=times.gaps_ns,
         merged_chunks=times.merged,
         p50_ns=times.p50_ns,
@@ -68,7 +79,7 @@ def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
         p99_ns=times.p99_ns,
         mean_ns=times.mean_ns,
         tokens_per_second=times.per_second,
-        span=_span_check(perf, times.span_ns, warmup=parameters.warmup is not False),
+        span=_span_check(perf, all_steps_ns, warmup=parameters.warmup is not False),
         memory_locked=_NOT_LOCKED.search(raw.stderr) is None if parameters.mlock else None,
     )
 
@@ -81,12 +92,7 @@ def checks(timing: TimingRecord, parameters: LlamaCppParameters) -> tuple[Check,
         detail=f"{timing.generated_tokens} of {parameters.tokens} generated,"
         f" stopped by {timing.stop_reason}",
     )
-    seen = Check(
-        name="arrivals",
-        ok=timing.arrivals == timing.generated_tokens,
-        detail=f"{timing.arrivals} arrivals for {timing.generated_tokens} tokens",
-    )
-    return count, seen, _span(timing), *_locked(timing)
+    return count, arrivals_check(timing), _span(timing), *_locked(timing)
 
 
 def _span(timing: TimingRecord) -> Check:
@@ -117,8 +123,16 @@ def _stop_reason(parameters: LlamaCppParameters, perf: Perf, arrivals: Arrivals)
     return "unknown"
 
 
+def _all_steps_ns(perf: Perf, arrivals: Arrivals, times: TokenTimes) -> int | None:
+    """The span of the arrivals with the steps at its ends that had none."""
+    if times.span_ns is None:
+        return None
+    before = (arrivals.before_ns(perf.prompt_eval_ns) or 0) if times.first else 0
+    return times.span_ns + before + (arrivals.after_ns if times.last else 0)
+
+
 def _span_check(perf: Perf, span_ns: int | None, *, warmup: bool) -> SpanCheck | None:
-    """The timeline's span between its bounds.
+    """The timeline's span of all decode steps between its bounds.
 
     It holds all decode steps, so it cannot be shorter than they; and it is a part of what is left
     of ``total`` after the prompt, so it cannot be longer than that. Both bounds are close together
