@@ -147,7 +147,9 @@ def _weights(model: ModelIdentity) -> str:
 def _checks(row: VariantSummary) -> str:
     if not row.trials_ok:
         return "no result"
-    return "ok" if not row.checks_failed else "FAILED: " + ", ".join(row.checks_failed)
+    if row.checks_failed:
+        return "FAILED: " + ", ".join(row.checks_failed)
+    return "ok" if row.checked else "none"
 
 
 def _gates(gates: Sequence[GateRecord]) -> list[str]:

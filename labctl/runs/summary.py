@@ -100,6 +100,8 @@ class VariantSummary:
     measures: tuple[MeasureSummary, ...]
     #: None: the board has no meter.
     energy: EnergySummary | None
+    #: Whether in each of its good trials something was checked and held.
+    checked: bool
     checks_failed: tuple[str, ...]
     failures: tuple[str, ...]
     #: Why the first of the skipped trials was not run.
@@ -183,6 +185,7 @@ def _summary(
         tests=tuple(_tests(timings)),
         measures=tuple(_measures(timings)),
         energy=_energy(good),
+        checked=all(any(check.ok for check in t.checks) for t in good),
         checks_failed=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.ok is False)),
         failures=tuple(
             dict.fromkeys(

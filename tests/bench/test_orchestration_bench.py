@@ -43,8 +43,9 @@ engine:
   name: command
   program: {{file: tools/ten}}
   arguments: []
-  tokens: {{stream: stdout, each: line}}
+  tokens: {{stream: stdout, each: line, count: lines}}
 models: {{none: {{file: tools/ten}}}}
+parameters: {{lines: {SECONDS * 10}}}
 repeats: {TRIALS}
 max_time: 10m
 """

@@ -27,7 +27,7 @@ engine:
   name: command
   program: {file: tools/count}
   arguments: ["{tokens}", "{prompt}", "{model}", "{file:words}"]
-  tokens: {stream: stdout, each: line}
+  tokens: {stream: stdout, each: line, count: tokens}
   output:
     - stream: stderr
       pattern: '^loaded (?P<bytes>[0-9]+) bytes in (?P<load>[0-9.]+) ms$'

@@ -23,8 +23,9 @@ engine:
   name: command
   program: {{file: tools/truth}}
   arguments: {json.dumps([f"{gap:g}" for gap in GAPS])}
-  tokens: {{stream: stdout, each: line}}
+  tokens: {{stream: stdout, each: line, count: lines}}
 models: {{none: {{file: tools/truth}}}}
+parameters: {{lines: {len(GAPS)}}}
 repeats: 2
 max_time: 5m
 """
@@ -115,3 +116,22 @@ def test_a_record_says_when_the_program_printed_what(
     # On a shared machine a single time can be wrong because nothing at all ran.
     assert statistics.median(found) < 1
     assert sum(error < 1 for error in found) >= 2 * len(GAPS) * 0.9, sorted(found)
+
+
+def test_without_a_count_a_trial_has_no_figures_of_tokens_and_no_check(
+    native: LabUnderTest,
+) -> None:
+    unset = ("--set", "engine.tokens.count=", "--set", "parameters.lines=", "--set", "repeats=1")
+    done = native.run("run", "truth", *unset, "--json")
+    assert done.exit_status == 0, said(done)
+    document = json.loads(done.stdout)
+    (trial,) = document["trials"]
+    assert trial["state"] == "ok"
+    timing = trial["timing"]
+    assert timing["arrivals"] > 1
+    figures = ("generated_tokens", "ttft_ns", "p50_ns", "mean_ns", "tokens_per_second")
+    assert [timing[name] for name in figures] == [None] * len(figures)
+    (row,) = document["rows"]
+    assert (row["ttft_ns"], row["token_p50_ns"], row["tokens_per_second"]) == (None, None, None)
+    table = native.run("report").text
+    assert [line.split()[-1] for line in table.splitlines() if line.startswith("none ")] == ["none"]

@@ -21,6 +21,10 @@ engine:
   program: {{file: tools/tick}}
   arguments: []
   tokens: {{stream: stdout, each: line}}
+  output:
+    - stream: stderr
+      pattern: "^made (?P<n>[0-9]+)$"
+      values: {{n: {{metric: generated_tokens, unit: tokens}}}}
 models: {{none: {{file: tools/tick}}}}
 repeats: 2
 max_time: 5m
@@ -29,11 +33,17 @@ max_time: 5m
 #: time on, two seconds of them are after what happens, whenever that is.
 TICK = """\
 #!/bin/sh
-tick() { n=0; while [ $n -lt $1 ]; do sleep 0.1; echo token; n=$((n + 1)); done; }
+made=0
+tick() {
+    n=0
+    while [ $n -lt $1 ]; do sleep 0.1; echo token; n=$((n + 1)); done
+    made=$((made + n))
+}
 tick 20
 if [ -e "$HOME/second" ]; then until [ -e "$HOME/happened" ]; do tick 1; done; fi
 touch "$HOME/second"
 tick 20
+echo "made $made" >&2
 """
 #: From 100 to 150 ms a token in the middle.
 STEP = """\

@@ -35,7 +35,7 @@ engine:
   name: command
   program: {{file: tools/talker}}
   arguments: ["{{tokens}}"]
-  tokens: {{stream: stdout, each: line}}
+  tokens: {{stream: stdout, each: line, count: tokens}}
 models: {{none: {{file: models/any.bin}}}}
 parameters: {{tokens: 48}}
 max_time: 5m

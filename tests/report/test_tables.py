@@ -190,6 +190,28 @@ def test_the_table_shows_results_checks_and_failures() -> None:
     assert "EMULATED" not in text
 
 
+@pytest.mark.parametrize(
+    ("checks", "shown"),
+    [
+        ([(True,), (True, None)], "ok"),
+        ([(), ()], "none"),
+        ([(None,), (None, None)], "none"),
+        ([(True,), ()], "none"),
+        ([(True, False), ()], "FAILED: c1"),
+    ],
+)
+def test_ok_is_said_only_of_what_was_checked(
+    checks: list[tuple[bool | None, ...]], shown: str
+) -> None:
+    trials = [
+        trial(n, checks=tuple(Check(name=f"c{i}", ok=ok, detail="d") for i, ok in enumerate(oks)))
+        for n, oks in enumerate(checks, 1)
+    ]
+    text = drawn(print_timing_table, run(), trials)
+    row = next(line for line in text.splitlines() if line.startswith("q2_k "))
+    assert " ".join(row.split()).endswith(f" {shown}")
+
+
 def test_phases_memory_and_reads_have_a_table_of_their_own() -> None:
     def measured(number: int, rss: int) -> TrialRecord:
         job = JobStatus(
