@@ -5,7 +5,15 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from labctl.records import Execution, GateRecord, ModelIdentity, RunRecord, TrialRecord, TrialState
+from labctl.records import (
+    Execution,
+    GateRecord,
+    ModelIdentity,
+    RunRecord,
+    TimingRecord,
+    TrialRecord,
+    TrialState,
+)
 from labctl.report.details import print_details
 from labctl.report.reasons import reasons
 from labctl.report.whole import plain, print_whole
@@ -71,14 +79,25 @@ def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRec
         seconds = [f"{gap / 1e9:8.3f}" for gap in gaps]
         starts = range(0, len(seconds), _TOKENS_A_LINE)
         lines += ["".join(seconds[start : start + _TOKENS_A_LINE]) for start in starts]
-        # Tokens that came together share a gap: all gaps are the time of more tokens than gaps.
-        tokens = sum((t.timing.generated_tokens or 1) - 1 for t in group if t.timing) or len(gaps)
-        mean = sum(gaps) / tokens
+        timed = [t.timing for t in group if t.timing and t.timing.mean_ns]
+        tokens = sum(map(_tokens_in_gaps, timed))
+        if not tokens:
+            lines.append("no mean: it is not known how many tokens these are")
+            continue
+        mean = sum(sum(timing.token_ns) for timing in timed) / tokens
         base = base or mean
         lines.append(f"mean {mean / 1e9:.3f} s a token over {tokens}, ratio {mean / base:.2f}")
     console.print(
         plain("\n".join(lines)) if lines else "no token was timed", highlight=False, soft_wrap=True
     )
+
+
+def _tokens_in_gaps(timing: TimingRecord) -> int:
+    """Tokens that came together share a gap; at the ends some may be in none."""
+    if not timing.token_ns:
+        return 0
+    unseen = (timing.unseen_first or 0) + (timing.unseen_last or 0)
+    return (timing.generated_tokens or 1) - 1 - unseen
 
 
 def _headline(run: RunRecord) -> str:

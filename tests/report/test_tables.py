@@ -287,6 +287,16 @@ def test_tokens_that_came_together_are_in_the_mean_but_are_no_single_token() -> 
     assert "mean 0.100 s a token over 5" in text
 
 
+def test_the_experiment_form_counts_no_token_that_was_in_no_gap() -> None:
+    ends = timing([100, 100, 100], generated_tokens=6, unseen_first=1, unseen_last=1)
+    text = drawn(print_experiment, run(), [trial(1, timing=ends)])
+    assert "mean 0.100 s a token over 3, ratio 1.00" in text
+    unknown = timing([100, 100, 100], generated_tokens=6, mean_ns=None)
+    text = drawn(print_experiment, run(), [trial(1, timing=unknown)])
+    assert "mean 0" not in text
+    assert "no mean: it is not known how many tokens these are" in text
+
+
 def test_a_record_without_a_token_time_adds_none() -> None:
     unseen = timing([100, 800], generated_tokens=11, merged_chunks=(1,), p50_ns=None)
     (row,) = summarise([trial(1, timing=unseen)])
