@@ -463,6 +463,22 @@ def test_nothing_is_claimed_of_its_memory() -> None:
     assert made.settle(parameters, facts, model()).parameters == parameters
 
 
+def test_tokens_that_nobody_counts_are_noted() -> None:
+    facts = BoardFacts(execution=Execution.BOARD, machine="aarch64", kernel="5", boot_id="b")
+
+    def notes(**changes: Any) -> tuple[str, ...]:
+        made = engine(arguments=[], **changes)
+        given = {"n": 4} if changes.get("tokens", {}).get("count") else {}
+        return made.settle(made.parameters(given), facts, model()).notes
+
+    (note,) = notes(tokens={"each": "line"})
+    assert "no token is timed" in note
+    assert "engine.tokens.count" in note
+    assert notes(tokens={"each": "line", "count": "n"}) == ()
+    assert notes(tokens={"each": "line"}, output=[SAID]) == ()
+    assert notes() == ()
+
+
 def test_a_tool_of_a_product() -> None:
     made = engine(program={"product": "llama.cpp", "tool": "llama-cli"})
     assert made.tool(("llama-cli",), offered=()).name == "llama-cli"

@@ -37,6 +37,7 @@ from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRe
 
 _SHOWN_BYTES = 2000
 TOKENS = "tokens"
+GENERATED = "generated_tokens"
 
 
 def _no_nul(text: str) -> str:
@@ -119,8 +120,15 @@ class Command(Engine[CommandParameters]):
         model: ModelIdentity,
         text_bytes: int | None = None,
     ) -> Settled[CommandParameters]:
-        """Nothing is left open."""
-        return Settled(parameters)
+        """Nothing is left open; say so where tokens show but nobody counts them."""
+        counted = any(t.metric == GENERATED for r in self.output for t in r.values.values())
+        if self.tokens is None or self.tokens.count or counted:
+            return Settled(parameters)
+        note = (
+            "no token is timed: name the parameter that says how many there are"
+            f" (engine.tokens.count), or read {GENERATED} from the output"
+        )
+        return Settled(parameters, (note,))
 
     @override
     def memory(
