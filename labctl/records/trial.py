@@ -71,7 +71,20 @@ class JobStatus(Record):
     major_faults: int | None = None
     agent_cpu_ns: int | None = None
     longest_pause_ns: int | None = Field(
-        None, description="the longest the agent did not listen: a stamp is late by this at most"
+        None,
+        description="the longest that the agent did something else, or was stopped: a stamp is late"
+        " by this at most, its wait for a CPU aside",
+    )
+    stamp_scheduler: Literal["fifo", "other"] | None = Field(
+        None, description="of the thread that stamps; fifo: before every normal program"
+    )
+    stamp_wait_ns: int | None = Field(
+        None,
+        description="how long that thread was ready but had no CPU when standard output came, all"
+        " pieces together; None = the kernel does not count, or nothing came",
+    )
+    longest_stamp_wait_ns: int | None = Field(
+        None, description="before one piece of output, of either stream"
     )
     leftover_processes: int | None = Field(
         None, description="what the program left running at its end; it was killed"

@@ -18,13 +18,15 @@ class Job:
     agent: Path
     directory: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: Words before the agent's own, `chrt -f 1` for instance.
+    prefix: tuple[str, ...] = ()
 
     def run(
         self, *argv: str, timeout: float = 30, options: tuple[str, ...] = ()
     ) -> process.Completed:
         """`agent run`, whatever its status."""
-        words = [str(self.agent), "run", "--dir", str(self.directory), "--timeout", f"{timeout:g}"]
-        words += ["--epoch", "1", *options, "--", *argv]
+        words = [*self.prefix, str(self.agent), "run", "--dir", str(self.directory)]
+        words += ["--timeout", f"{timeout:g}", "--epoch", "1", *options, "--", *argv]
         return process.run(words, timeout=20, env=self._env())
 
     def start(

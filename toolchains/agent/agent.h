@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define AGENT_VERSION "3"
+#define AGENT_VERSION "4"
 
 struct run_options {
     const char *dir;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "emulate.h"
+#include "lateness.h"
 #include "util.h"
 
 extern char **environ;
@@ -86,6 +87,7 @@ static void become(const struct job_call *call, const char *path, const int stre
         _exit(EXIT_FAILURE);
     default_signals();
     give_up_protection();
+    be_normal();
     if (!take_cpus(call->cpus))
         goto failed;
     failure.step = SPAWN_NICE;

@@ -21,6 +21,7 @@
 #include "agent.h"
 #include "failure.h"
 #include "json.h"
+#include "lateness.h"
 #include "lease.h"
 #include "supervise.h"
 
@@ -73,6 +74,7 @@ static int signal_descriptor(void)
     sigaddset(&taken, SIGCHLD);
     sigaddset(&taken, SIGTERM);
     sigaddset(&taken, SIGINT);
+    sigaddset(&taken, SIGCONT); /* blocked, it still ends a stop */
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_DFL); /* ignored by some parents, and then children vanish unseen */
@@ -107,6 +109,7 @@ static void stay_responsive(void)
 {
     mlockall(MCL_CURRENT); /* all of it, which is why other commands have their buffers elsewhere */
     setpriority(PRIO_PROCESS, 0, -10);
+    be_real_time();
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {
         write_all(fd, "-1000", 5);

@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include "lateness.h"
 #include "util.h"
 
 #define FLUSH_EVERY_NS (2 * NS_PER_SECOND)
@@ -23,7 +24,8 @@ static void *sample(void *given)
 {
     struct sampler *sampler = given;
     int64_t due = monotonic_ns(), flush = due + FLUSH_EVERY_NS, now;
-    setpriority(PRIO_PROCESS, 0, 0); /* of this thread: only who stamps has to hurry */
+    be_normal(); /* this thread: only who stamps has to hurry */
+    setpriority(PRIO_PROCESS, 0, 0);
     do {
         telemetry_sample(&sampler->telemetry);
         now = monotonic_ns();

@@ -92,6 +92,13 @@ static void record(struct supervisor *s, int stream, const char *data, int64_t l
             (long long)s->timeline.length);
 }
 
+/* A stream that became readable meanwhile is stamped late by at most this. */
+static void paused(struct supervisor *s, int64_t ns)
+{
+    if (ns > s->longest_pause_ns && s->phase == RUNNING)
+        s->longest_pause_ns = ns;
+}
+
 /* Read once, stamp at once. False when there was nothing. */
 static bool read_stream(struct supervisor *s, int stream)
 {
@@ -167,7 +174,9 @@ static void take_signals(struct supervisor *s)
 {
     struct signalfd_siginfo info;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo != SIGCHLD && s->phase == RUNNING)
+        if (info.ssi_signo == SIGCONT) /* it was stopped: since then at the earliest */
+            paused(s, monotonic_ns() - s->listening_ns);
+        else if (info.ssi_signo != SIGCHLD && s->phase == RUNNING)
             end(s, "stopped", "stopped by signal %u from process %u", info.ssi_signo,
                 info.ssi_pid);
     reap(s);
@@ -252,6 +261,8 @@ void supervise(struct supervisor *s)
     s->children = true;
     s->flush_ns = now + FLUSH_EVERY_NS;
     s->lease_ns = now + LEASE_EVERY_NS;
+    s->listening_ns = now;
+    lateness_open(&s->lateness);
     if (s->options->sample_ns)
         sampler_start(&s->sampler, &s->samples, s->output, s->job.pid, s->dir,
                       s->options->sample_ns, s->options->max_output_bytes);
@@ -263,18 +274,18 @@ void supervise(struct supervisor *s)
         struct timespec timeout = patience(s, now);
         int ready = ppoll(polled, 3, &timeout, NULL);
         int64_t woken = monotonic_ns();
+        bool came[2] = { false, false };
         for (int i = 0; i < 2 && ready > 0; i++)
             if (polled[i].revents)
-                read_stream(s, i);
+                came[i] = read_stream(s, i);
+        lateness_note(&s->lateness, came[0], came[1]);
         if (ready > 0 && polled[2].revents)
             take_signals(s);
         now = monotonic_ns();
         advance_phase(s, now);
         periodic(s, now);
-        now = monotonic_ns();
-        /* A stream that became readable meanwhile is stamped late by at most this. */
-        if (now - woken > s->longest_pause_ns && s->phase == RUNNING)
-            s->longest_pause_ns = now - woken;
+        now = s->listening_ns = monotonic_ns();
+        paused(s, now - woken);
     }
     take_rest(s);
     sampler_stop(&s->sampler, false);

@@ -6,6 +6,7 @@
 
 #include "agent.h"
 #include "job.h"
+#include "lateness.h"
 #include "sampler.h"
 #include "sink.h"
 #include "util.h"
@@ -46,6 +47,8 @@ struct supervisor {
     int leftovers; /* processes still there after the program's own end, killed */
     int unkilled;  /* processes that even SIGKILL did not end in time */
     int64_t longest_pause_ns;
+    int64_t listening_ns; /* when it last had nothing else to do */
+    struct lateness lateness;
     int64_t asleep_before_ns; /* as of asleep_ns() at its start */
     int64_t oom_kills_before;
 };

@@ -1,0 +1,136 @@
+"""How late a stamp can be: what the agent tells of the thread that stamps."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import agent_builds
+import pytest
+from jobs import Job
+
+from labctl.records import JobStatus
+
+pytestmark = pytest.mark.e2e
+
+MS = 1_000_000
+#: Prints the monotonic clock, in one write each, every few milliseconds.
+CLOCK = """
+import os, sys, time
+for _ in range(int(sys.argv[1])):
+    time.sleep(float(sys.argv[2]))
+    os.write(1, b"%d\\n" % time.monotonic_ns())
+"""
+#: Threads of a program, the first of which prints, on one CPU that others keep busy.
+CROWDED = """
+import os, sys, time
+for _ in range(3):
+    if os.fork() == 0:
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end: pass
+        os._exit(0)
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    time.sleep(0.005)
+    os.write(1, b"token ")
+"""
+#: Takes the permission for priorities away.
+WITHOUT_PRIORITY = ("setpriv", "--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(agent_builds.native_agent(), tmp_path / "job")
+
+
+def lateness_ns(job: Job) -> list[int]:
+    """By how much each stamp of standard output is later than what was printed."""
+    text = job.read("stdout")
+    return [
+        stamp - int(text[offset : offset + length])
+        for stamp, stream, offset, length in job.timeline()
+        if stream == 1
+    ]
+
+
+def test_a_stopped_agent_says_how_late_a_stamp_can_be(job: Job) -> None:
+    """Its own work took 0.03 ms; stamps were late by as long as it was stopped."""
+    started = job.start(sys.executable, "-c", CLOCK, "200", "0.01")
+    time.sleep(0.3)
+    os.kill(started["pid"], signal.SIGSTOP)
+    time.sleep(1)
+    os.kill(started["pid"], signal.SIGCONT)
+    status = job.finish()
+    assert (status["outcome"], status["exit_status"]) == ("exited", 0)
+    stamps = [entry[0] for entry in job.timeline()]
+    gap = max(late - early for early, late in zip(stamps, stamps[1:], strict=False))
+    assert gap >= 900 * MS
+    assert status["longest_pause_ns"] >= gap - 20 * MS
+
+
+def test_who_stamps_has_real_time_priority_where_that_is_permitted(job: Job) -> None:
+    script = (
+        "import os; print(os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))\n"
+        "import time; time.sleep(0.5)"
+    )
+    started = job.start(sys.executable, "-c", script)
+    threads = sorted(int(name) for name in os.listdir(f"/proc/{started['pid']}/task"))
+    policies = [os.sched_getscheduler(thread) & ~os.SCHED_RESET_ON_FORK for thread in threads]
+    status = job.finish()
+    # The job is as any other program, and so is who takes the samples.
+    normal = f"{os.SCHED_OTHER} {os.getpriority(os.PRIO_PROCESS, 0)}\n"
+    assert job.read("stdout").decode() == normal
+    permitted = policies[0] == os.SCHED_FIFO
+    assert status["stamp_scheduler"] == ("fifo" if permitted else "other")
+    assert policies[1:] == [os.SCHED_OTHER]
+    if os.geteuid() == 0:
+        assert permitted
+
+
+def test_a_real_time_parent_makes_no_real_time_job(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    job = Job(agent_builds.native_agent(), tmp_path / "job", prefix=("chrt", "-f", "1"))
+    job.start(sys.executable, "-c", "import os; print(os.sched_getscheduler(0))")
+    job.finish()
+    assert job.read("stdout") == b"0\n"
+
+
+def test_waits_for_a_cpu_are_told(tmp_path: Path) -> None:
+    """Everything on one CPU, whoever stamps without any priority."""
+    prefix = WITHOUT_PRIORITY if os.geteuid() == 0 else ()
+    job = Job(agent_builds.native_agent(), tmp_path / "job", prefix=("taskset", "-c", "0", *prefix))
+    job.start(sys.executable, "-c", CROWDED, options=("--sample-ms", "0"))
+    status = job.finish()
+    assert status["stamp_scheduler"] == "other"
+    waited, longest = status["stamp_wait_ns"], status["longest_stamp_wait_ns"]
+    assert waited > MS
+    assert 0 < longest <= waited
+
+
+def test_a_job_that_prints_nothing_has_no_late_stamp(job: Job) -> None:
+    job.start("/bin/true")
+    status = job.finish()
+    assert status["stamp_wait_ns"] is None
+    assert JobStatus.model_validate(status).stamp_wait_ns is None
+
+
+def test_stamps_are_in_time_although_all_cores_are_busy(job: Job) -> None:
+    """Late by more than 1 ms were 69 of 6,000 without real-time priority."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    busy = (
+        "import os, time\n"
+        "for _ in range(2 * os.cpu_count()):\n"
+        "    if os.fork() == 0:\n"
+        "        end = time.monotonic() + 2\n"
+        "        while time.monotonic() < end: pass\n"
+        "        os._exit(0)\n"
+    )
+    job.start(sys.executable, "-c", busy + CLOCK, "200", "0.005")
+    status = job.finish()
+    late = sorted(lateness_ns(job))
+    print(f"lateness: median {late[len(late) // 2]} ns, p95 {late[len(late) * 95 // 100]} ns,"
+          f" waits {status['stamp_wait_ns']} ns, longest {status['longest_stamp_wait_ns']} ns")
+    assert status["stamp_wait_ns"] < 0.01 * (job.timeline()[-1][0] - job.timeline()[0][0])
