@@ -47,6 +47,9 @@ class TelemetrySample(Record):
     read_bytes: int | None = Field(None, description="from storage")
     write_bytes: int | None = Field(None, description="to storage")
 
+    # everything that the job started
+    tree_cpu_ns: int | None = Field(None, description="processor time, of what has ended too")
+
     # the board
     device_read_bytes: int | None = None
     device_write_bytes: int | None = None
@@ -59,6 +62,9 @@ class TelemetrySample(Record):
         default_factory=dict, description="`cpu_some`, `memory_full`, `io_full` ... -> stalled time"
     )
     cpu_busy_ns: int | None = Field(None, description="of all CPUs, idle and storage wait aside")
+    reclaim_cpu_ns: int | None = Field(
+        None, description="of the kernel's threads that free memory: kswapd, kcompactd"
+    )
     cpu_steal_ns: int | None = None
     temperatures_mc: Mapping[str, int] = Field(default_factory=dict, alias="temps_mc")
     cooling: Mapping[str, int] = Field(

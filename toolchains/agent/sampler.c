@@ -27,7 +27,7 @@ static void *sample(void *given)
     be_normal(); /* this thread: only who stamps has to hurry */
     setpriority(PRIO_PROCESS, 0, 0);
     do {
-        telemetry_sample(&sampler->telemetry);
+        telemetry_sample(&sampler->telemetry, false);
         now = monotonic_ns();
         if (now >= flush) {
             sink_flush(sampler->telemetry.sink);
@@ -72,6 +72,6 @@ void sampler_stop(struct sampler *sampler, bool last)
         sampler->running = false;
     }
     if (last && sampler->opened)
-        telemetry_sample(&sampler->telemetry);
+        telemetry_sample(&sampler->telemetry, true);
     sampler->opened = false;
 }

@@ -17,6 +17,8 @@
 /* The proportional set is asked for this seldom, and never for more than 1/1000 of the time. */
 #define PSS_EVERY_NS (10 * NS_PER_SECOND)
 #define PSS_SHARE 1000
+/* The times of the job's tree are looked for during 1/500 of the time at most. */
+#define TREE_SHARE 500
 #define THREADS_MAX 64
 #define SECTOR_BYTES 512 /* of the block layer's counters, whatever the device has */
 
@@ -93,6 +95,7 @@ void telemetry_open(struct telemetry *t, struct sink *sink, const struct output 
     t->sink = sink;
     t->output = output;
     t->job = job;
+    cputimes_open(&t->times);
     t->stat_fd = open_proc(job, "stat");
     t->statm_fd = open_proc(job, "statm");
     t->io_fd = open_proc(job, "io");
@@ -288,6 +291,18 @@ static void sample_cpus(const struct telemetry *t, struct json *json)
     json_member_int(json, "cpu_steal_ns", (int64_t)steal * tick_ns());
 }
 
+/* Right after the time of all CPUs, which it is held against. All processes are gone through. */
+static void sample_tree(struct telemetry *t, struct json *json)
+{
+    const int64_t began = monotonic_ns();
+    if (began < t->tree_due_ns || !cputimes_look(&t->times))
+        return;
+    const int64_t now = monotonic_ns();
+    t->tree_due_ns = now + (now - began) * TREE_SHARE;
+    json_member_int(json, "tree_cpu_ns", t->times.tree_ns);
+    write_known(json, "reclaim_cpu_ns", t->times.reclaim_ns);
+}
+
 static void write_output(const struct output *output, const char *name, struct json *json)
 {
     int64_t pieces = atomic_load(&output->pieces);
@@ -303,9 +318,11 @@ static void write_output(const struct output *output, const char *name, struct j
     json_close(json, '}');
 }
 
-void telemetry_sample(struct telemetry *t)
+void telemetry_sample(struct telemetry *t, bool last)
 {
     struct json json = { 0 };
+    if (last)
+        t->tree_due_ns = 0;
     json_open(&json, '{');
     json_member_int(&json, "mono_ns", monotonic_ns());
     write_output(&t->output[0], "stdout", &json);
@@ -318,6 +335,7 @@ void telemetry_sample(struct telemetry *t)
     sample_zram(t, &json);
     sample_pressure(t, &json);
     sample_cpus(t, &json);
+    sample_tree(t, &json);
     sensors_write(&t->zones, "temps_mc", &json);
     sensors_write(&t->cooling, "cooling", &json);
     sensors_write(&t->frequencies, "freq_khz", &json);

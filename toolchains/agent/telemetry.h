@@ -15,6 +15,9 @@
  *                           there are more threads than are looked at (64)
  *     read_bytes            what it made the storage layer read
  *     write_bytes           what it made the storage layer write
+ * Of the job's whole tree:
+ *     tree_cpu_ns           processor time of everything that the job started, living or ended;
+ *                           on boards of many processes in some samples only
  * Of its output, as the supervisor has it at that moment:
  *     stdout, stderr        pieces (reads from the pipe), lines and bytes of the stream so far, and
  *                           when the first and the last piece came (first_ns, last_ns)
@@ -27,6 +30,8 @@
  *                           what compressed swap holds, and the memory it takes for that
  *     pressure_ns           time in which tasks stalled: "cpu_some", "memory_full", "io_full" ...
  *     cpu_busy_ns           time of all CPUs that was not idle or waiting for storage
+ *     reclaim_cpu_ns        what of it the kernel's threads took that free memory (kswapd, kcompactd);
+ *                           left out where they are not to be seen
  *     cpu_steal_ns          time that a hypervisor took
  *     temps_mc              thermal zone -> thousandths of a degree Celsius
  *     cooling               cooling device -> its state, 0 when it does nothing
@@ -41,6 +46,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "cputimes.h"
 #include "sensors.h"
 #include "sink.h"
 
@@ -63,17 +69,19 @@ struct telemetry {
     struct sink *sink;
     const struct output *output; /* of stdout and stderr */
     pid_t job;
+    struct cputimes times; /* of the job's tree, and of page reclaim */
     DIR *tasks;                                         /* NULL: not offered */
     int stat_fd, statm_fd, io_fd;                       /* of the job; -1: not offered */
     int meminfo_fd, cpu_fd, device_fd, pressure_fds[3]; /* of the board */
     int zram_fds[4];                                    /* "mm_stat" of each; -1: no such */
     struct sensors zones, cooling, frequencies, limits;
-    int64_t pss_due_ns;
+    int64_t pss_due_ns, tree_due_ns;
 };
 
 /* dir: the job's directory. output: of its two streams. */
 void telemetry_open(struct telemetry *telemetry, struct sink *sink, const struct output *output,
                     pid_t job, int dir);
-void telemetry_sample(struct telemetry *telemetry);
+/* last: with what is otherwise in some samples only, for the differences over all the time. */
+void telemetry_sample(struct telemetry *telemetry, bool last);
 
 #endif
