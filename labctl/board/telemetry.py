@@ -57,8 +57,27 @@ def share(
 
 
 def others_share(samples: Sequence[TelemetrySample]) -> float | None:
-    """CPU time of the board that was not the job's, over the time of one CPU."""
-    known = [s for s in samples if None not in (s.cpu_busy_ns, s.user_ns, s.system_ns)]
-    busy = share(known, lambda s: s.cpu_busy_ns)
-    own = share(known, lambda s: (s.user_ns or 0) + (s.system_ns or 0))
-    return None if busy is None or own is None else max(0.0, busy - own)
+    """CPU time that was neither the job's nor spent on page reclaim, over the time of one CPU.
+
+    The job is all that it started; an earlier agent told the times of its first process alone.
+    """
+    for own in (_tree_ns, _process_ns):
+        known = [s for s in samples if None not in (s.cpu_busy_ns, own(s))]
+        busy, job = share(known, lambda s: s.cpu_busy_ns), share(known, own)
+        if busy is not None and job is not None:
+            return max(0.0, busy - job - (reclaim_share(known) or 0.0))
+    return None
+
+
+def reclaim_share(samples: Sequence[TelemetrySample]) -> float | None:
+    """CPU time of the kernel's threads that free memory, over the time of one CPU."""
+    return share([s for s in samples if s.reclaim_cpu_ns is not None], lambda s: s.reclaim_cpu_ns)
+
+
+def _tree_ns(sample: TelemetrySample) -> int | None:
+    return sample.tree_cpu_ns
+
+
+def _process_ns(sample: TelemetrySample) -> int | None:
+    user, system = sample.user_ns, sample.system_ns
+    return None if user is None or system is None else user + system

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from labctl.records.base import Record
 
+#: The agent's stamps are the board's monotonic clock; programs time themselves.
+TokenClock = Literal["agent", "program"]
 StopReason = Literal["limit", "end-of-generation", "context-full", "unknown"]
 
 
@@ -94,6 +96,10 @@ class TimingRecord(Record):
     )
     tests: tuple[BenchTest, ...] = Field((), description="of a benchmark, each with its samples")
     measures: tuple[Measure, ...] = Field((), description="what has no field of its own here")
+
+    token_clock: TokenClock | None = Field(
+        None, description="whose clock the times of tokens below are from"
+    )
 
     # what the board's clock saw
     generated_tokens: int | None = None

@@ -136,7 +136,14 @@ class TrialEvidence(Record):
     read_bytes_per_token: int | None = Field(None, description="while tokens were generated")
     least_available_bytes: int | None = None
     others_share: float | None = Field(
-        None, description="CPU time of everything else, over the time of one CPU"
+        None,
+        description="CPU time of everything else, over the time of one CPU: neither the program's,"
+        " with all that it started, nor page reclaim",
+    )
+    reclaim_share: float | None = Field(
+        None,
+        description="CPU time of the kernel's threads that free memory (kswapd, kcompactd), over"
+        " the time of one CPU",
     )
     steal_share: float | None = None
 

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from labctl.records import RunRecord, TrialRecord
 from labctl.runs.estimate import good_trials, wanted_precision
+from labctl.runs.evidence import RECLAIMING
 from labctl.runs.explain import NAMES
 from labctl.runs.outliers import outliers
 from labctl.runs.precision import ratio_verdict, trend_verdict, verdict
 from labctl.runs.summary import summarise
+from labctl.stats import median
 from labctl.units import duration
 
 
@@ -46,6 +48,12 @@ def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
     near = [told for trial in group if (told := _between_predictions(trial))]
     if near:
         yield f"{group[0].variant}: {near[0]}"
+    reclaimed = [t.evidence.reclaim_share for t in group if t.evidence and t.evidence.reclaim_share]
+    if reclaimed and (share := median(reclaimed)) >= RECLAIMING:
+        yield (
+            f"{group[0].variant}: the kernel used {share:.0%} of a CPU to free memory (kswapd),"
+            " as it does when more is read than stays in memory; it is not part of quiet"
+        )
 
 
 def _against_prediction(trial: TrialRecord) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from labctl.board.telemetry import grown, others_share, read_telemetry, share
+from labctl.board.telemetry import grown, others_share, read_telemetry, reclaim_share, share
 from labctl.records import (
     BoardFacts,
     Check,
@@ -19,6 +19,8 @@ from labctl.units import duration, size
 _SLOWED = 0.97
 #: CPU time of others, over that of one CPU, from which on a board is not quiet.
 LOUD = 0.2
+#: CPU time of the kernel's page reclaim, over that of one CPU, that is worth a word.
+RECLAIMING = 0.05
 #: CPU time that the host of a virtual machine kept for itself.
 STOLEN = 0.02
 #: Share of the memory below which a kernel takes pages away from whoever runs. What it can give
@@ -51,6 +53,7 @@ def evidence_of(
             default=None,
         ),
         others_share=others_share(samples),
+        reclaim_share=reclaim_share(samples),
         steal_share=share(samples, lambda sample: sample.cpu_steal_ns),
     )
 
@@ -78,6 +81,10 @@ def steadiness(evidence: TrialEvidence | None, facts: BoardFacts) -> tuple[Check
         found.append(Check(name="memory", ok=least >= _SHORT * total, detail=detail))
     if evidence.others_share is not None:
         detail = f"everything else used {evidence.others_share:.0%} of one CPU"
+        if evidence.reclaim_share is not None:
+            detail += (
+                f", and {evidence.reclaim_share:.0%} went on freeing memory (kswapd, kcompactd)"
+            )
         found.append(Check(name="quiet", ok=evidence.others_share <= LOUD, detail=detail))
     if evidence.steal_share is not None:
         detail = f"{evidence.steal_share:.1%} of one CPU stolen"

@@ -33,6 +33,7 @@ from labctl.runs.drift import drift
 from labctl.runs.evidence import awake, evidence_of, steadiness
 from labctl.runs.explain import explain
 from labctl.runs.journal import Attempt
+from labctl.runs.lateness import stamped, stamps_check
 from labctl.runs.limits import timed_out
 from labctl.runs.live import GETTING_READY, TrialProgress, trial_progress
 from labctl.runs.metering import Metering
@@ -109,7 +110,7 @@ class _Measurement:
             if isinstance(failure, ProgramTimeout):
                 failure = timed_out(failure, self.limit)
             raise failure
-        self.timing = engine.parse(raw, parameters)
+        self.timing = stamped(engine.parse(raw, parameters), job)
         self.evidence = evidence_of(folder / TELEMETRY, self.job, self.timing)
         ground = bench.ground(self.trial.variant.slug)
         built = engine.build_check(self.timing, bench.revision)
@@ -117,6 +118,7 @@ class _Measurement:
             *engine.checks(self.timing, parameters),
             *((built,) if built else ()),
             *drift(self.timing, bench.facts, ground.work if ground else None),
+            *stamps_check(self.timing, job),
             *steadiness(self.evidence, bench.facts),
             *awake(self.job),
         )

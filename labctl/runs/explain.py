@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from labctl.records import BoardFacts, Execution, TimingRecord, TrialBound, TrialEvidence
-from labctl.runs.evidence import LOUD, STOLEN
+from labctl.runs.evidence import LOUD, RECLAIMING, STOLEN
 from labctl.runs.predict import Work
 from labctl.runs.rates import NEAR, Rate, Rates
 from labctl.stats import UNSURE, surely_fits
@@ -219,6 +219,9 @@ def _reasons(ground: Ground, evidence: TrialEvidence | None) -> Iterator[str]:
     others = evidence.others_share if evidence else None
     if others is not None and others > LOUD:
         yield f"everything else used {others:.0%} of a CPU"
+    reclaim = evidence.reclaim_share if evidence else None
+    if reclaim is not None and reclaim >= RECLAIMING:
+        yield f"the kernel used {reclaim:.0%} of a CPU to free memory for what was read"
     stolen = evidence.steal_share if evidence else None
     if stolen is not None and stolen > STOLEN:
         yield f"a hypervisor took {stolen:.0%} of a CPU"

@@ -93,6 +93,9 @@ def _causes(own: TrialEvidence, others: Sequence[TrialEvidence], *, slow: bool) 
     load = pair(lambda e: e.others_share)
     if load and more(load, 1, _LOUDER):
         yield f"load: others used {load[0]:.0%} of a CPU, otherwise {load[1]:.0%}"
+    reclaim = pair(lambda e: e.reclaim_share)
+    if reclaim and more(reclaim, 1, _LOUDER):
+        yield f"memory: freeing it took {reclaim[0]:.0%} of a CPU, otherwise {reclaim[1]:.0%}"
     stolen = pair(lambda e: e.steal_share)
     if stolen and more(stolen, 1, _LOUDER / 2):
         yield f"load: {stolen[0]:.0%} of a CPU was stolen, otherwise {stolen[1]:.0%}"

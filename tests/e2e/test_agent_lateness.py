@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import agent_builds
@@ -64,7 +65,7 @@ def test_a_stopped_agent_says_how_late_a_stamp_can_be(job: Job) -> None:
     status = job.finish()
     assert (status["outcome"], status["exit_status"]) == ("exited", 0)
     stamps = [entry[0] for entry in job.timeline()]
-    gap = max(late - early for early, late in zip(stamps, stamps[1:], strict=False))
+    gap = max(late - early for early, late in pairwise(stamps))
     assert gap >= 900 * MS
     assert status["longest_pause_ns"] >= gap - 20 * MS
 
@@ -75,7 +76,7 @@ def test_who_stamps_has_real_time_priority_where_that_is_permitted(job: Job) -> 
         "import time; time.sleep(0.5)"
     )
     started = job.start(sys.executable, "-c", script)
-    threads = sorted(int(name) for name in os.listdir(f"/proc/{started['pid']}/task"))
+    threads = sorted(int(p.name) for p in Path(f"/proc/{started['pid']}/task").iterdir())
     policies = [os.sched_getscheduler(thread) & ~os.SCHED_RESET_ON_FORK for thread in threads]
     status = job.finish()
     # The job is as any other program, and so is who takes the samples.
@@ -131,6 +132,6 @@ def test_stamps_are_in_time_although_all_cores_are_busy(job: Job) -> None:
     job.start(sys.executable, "-c", busy + CLOCK, "200", "0.005")
     status = job.finish()
     late = sorted(lateness_ns(job))
-    print(f"lateness: median {late[len(late) // 2]} ns, p95 {late[len(late) * 95 // 100]} ns,"
-          f" waits {status['stamp_wait_ns']} ns, longest {status['longest_stamp_wait_ns']} ns")
+    assert late[0] >= 0
+    assert late[len(late) // 2] < MS
     assert status["stamp_wait_ns"] < 0.01 * (job.timeline()[-1][0] - job.timeline()[0][0])

@@ -3,7 +3,14 @@
 from records_made import model, run, timing, trial
 
 from labctl.errors import BoardRebooted
-from labctl.records import Check, ConditionRecord, Failure, TrialBound, TrialPrediction
+from labctl.records import (
+    Check,
+    ConditionRecord,
+    Failure,
+    TrialBound,
+    TrialEvidence,
+    TrialPrediction,
+)
 from labctl.report.reasons import reasons
 
 BOUND = TrialBound(
@@ -60,6 +67,17 @@ def test_a_check_that_failed_is_said_with_what_was_seen() -> None:
     assert reasons(run(), trials) == [
         "q2_k: frequency failed in 2 of 3 trials; trial 2: 816 to 1992 MHz, up to 95 °C"
     ]
+
+
+def test_what_the_kernel_used_to_free_memory_is_said() -> None:
+    trials = [trial(n, evidence=TrialEvidence(samples=9, reclaim_share=0.18)) for n in (1, 2)]
+    (line,) = reasons(run(), trials)
+    assert line == (
+        "q2_k: the kernel used 18% of a CPU to free memory (kswapd), as it does when more is read"
+        " than stays in memory; it is not part of quiet"
+    )
+    little = trial(1, evidence=TrialEvidence(samples=9, reclaim_share=0.01))
+    assert reasons(run(), [little]) == []
 
 
 def test_an_ordinary_run_needs_no_words() -> None:

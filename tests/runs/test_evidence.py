@@ -125,6 +125,46 @@ def test_a_fan_holds_nothing_back(tmp_path: Path, device: str, limited: bool | N
     assert found.limited is limited
 
 
+@pytest.mark.parametrize(
+    ("tree", "reclaim", "shares"),
+    [
+        pytest.param(1.25, 0, (0.0, 0.0), id="the program behind a shell"),
+        pytest.param(0.75, 0.2, (0.3, 0.2), id="page reclaim beside others"),
+        pytest.param(0.75, None, (0.5, None), id="no kernel thread to be seen"),
+        pytest.param(None, 0.2, (1.05, 0.2), id="an agent that told its first process alone"),
+    ],
+)
+def test_neither_the_jobs_own_tree_nor_page_reclaim_is_everything_else(
+    tmp_path: Path, tree: float | None, reclaim: float | None, shares: tuple[float, float | None]
+) -> None:
+    """1.25 CPUs are busy; the first process of the job is a shell that does nothing."""
+    samples = []
+    for n in range(3):
+        now = {"cpu_busy_ns": 1.25, "tree_cpu_ns": tree, "reclaim_cpu_ns": reclaim}
+        counted = {name: round(n * cpus * SECOND) for name, cpus in now.items() if cpus is not None}
+        samples.append({"mono_ns": n * SECOND, "utime_ns": 0, "stime_ns": 0, **counted})
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert (found.others_share, found.reclaim_share) == pytest.approx(shares)
+    quiet = {check.name: check for check in steadiness(found, facts())}["quiet"]
+    assert quiet.ok is (shares[0] <= 0.2)
+    if shares[1]:
+        assert "20% went on freeing memory (kswapd, kcompactd)" in quiet.detail
+
+
+def test_samples_without_the_tree_are_passed_over(tmp_path: Path) -> None:
+    """On boards of many processes only some samples have it."""
+    samples: list[dict[str, Any]] = [
+        {"mono_ns": n * SECOND, "cpu_busy_ns": n * SECOND, "utime_ns": 0, "stime_ns": 0}
+        for n in range(5)
+    ]
+    for n in (0, 3):
+        samples[n]["tree_cpu_ns"] = n * SECOND
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert found.others_share == 0
+
+
 def test_a_sample_after_the_end_does_not_make_the_job_somebody_else(tmp_path: Path) -> None:
     """The kernel forgets a process that ended; its CPU time is in the board's all the same."""
     samples: list[dict[str, Any]] = [

@@ -202,6 +202,8 @@ def test_what_nothing_measured_comes_near_to_is_bound_by_none_of_it() -> None:
         " board's 680 MB/s (the probe of 2026-11-20); everything else used 150% of a CPU;"
         " a hypervisor took 30% of a CPU"
     )
+    freed = told(2.0, ground(SMALL, rates), seen(reclaim_share=0.18))
+    assert freed.sentence.endswith("the kernel used 18% of a CPU to free memory for what was read")
     both = told(1.2, ground(SMALL), seen(100_000_000))
     assert both.sentence.startswith(
         "not bound by storage or DRAM alone: every token re-reads 100 MB of its 630 MB at 83.3 MB/s"

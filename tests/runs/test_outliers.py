@@ -15,6 +15,7 @@ USUAL: dict[str, Any] = {
     "lowest_khz": 1_992_000,
     "major_faults": 3,
     "others_share": 0.02,
+    "reclaim_share": 0.01,
     "steal_share": 0.0,
 }
 
@@ -36,6 +37,7 @@ def repeats(slow_ms: float, **unusual: Any) -> list[TrialRecord]:
         ({"limited": True}, "frequency: the board held its clock back"),
         ({"major_faults": 5000}, "major faults: 5000, otherwise 3"),
         ({"others_share": 0.9}, "load: others used 90% of a CPU, otherwise 2%"),
+        ({"reclaim_share": 0.4}, "memory: freeing it took 40% of a CPU, otherwise 1%"),
         ({"steal_share": 0.3}, "load: 30% of a CPU was stolen, otherwise 0%"),
         ({}, "nothing in its telemetry says why"),
     ],

@@ -1,0 +1,65 @@
+"""How late the stamps of a trial's tokens can be, and what of its timing that leaves."""
+
+from labctl.records import Check, JobStatus, TimingRecord
+from labctl.records.timing import TokenClock
+from labctl.units import duration
+
+#: Of the time from first to last token, or of the 99th percentile of its gaps.
+_LATE = 0.01
+_PRIORITY = {"fifo": "real-time priority", "other": "without real-time priority"}
+#: Of fewer gaps, the 99th percentile is one of the two longest, or drawn from them.
+_FEWEST_FOR_P99 = 100
+
+
+def latest_ns(job: JobStatus) -> int | None:
+    """By how much one stamp can be late; None where the agent does not tell.
+
+    It waited for a CPU, or did something else, or was stopped. What interrupts and a CPU that wakes
+    from a deep sleep take is not counted by the kernel.
+    """
+    waited, paused = job.longest_stamp_wait_ns, job.longest_pause_ns
+    if waited is None:
+        return None
+    return max(waited, paused or 0)
+
+
+def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
+    """Hold what the stamps can be late against the time that they measure.
+
+    Nothing where no gaps were seen, or the agent is one that did not tell.
+    """
+    span = sum(timing.token_ns)
+    waited, paused = job.stamp_wait_ns, job.longest_pause_ns
+    if not span or job.stamp_scheduler is None or paused is None:
+        return ()
+    if waited is None:
+        detail = "this kernel does not count how long a thread waits for a CPU"
+        return (Check(name="stamps", ok=None, detail=detail),)
+    ok = waited <= _LATE * span and paused <= _LATE * span
+    detail = (
+        f"waited {duration(waited)} for a CPU, {waited / span:.2%} of the time from first to last"
+        f" token; at most {duration(job.longest_stamp_wait_ns)} at once, and {duration(paused)} of"
+        f" other work; {_PRIORITY[job.stamp_scheduler]}"
+    )
+    return (Check(name="stamps", ok=ok, detail=detail),)
+
+
+def stamped(timing: TimingRecord, job: JobStatus) -> TimingRecord:
+    """Add whose clock the tokens were timed by, and withhold a 99th percentile that is none.
+
+    It needs gaps enough, and stamps that were not late by more than 1 % of it.
+    """
+    clock = _clock(timing)
+    p99 = timing.p99_ns
+    if p99 is not None:
+        late = latest_ns(job)
+        few = len(timing.token_ns) - len(timing.merged_chunks) < _FEWEST_FOR_P99
+        if few or (late is not None and late > _LATE * p99):
+            p99 = None
+    return timing.model_copy(update={"token_clock": clock, "p99_ns": p99})
+
+
+def _clock(timing: TimingRecord) -> TokenClock | None:
+    if timing.ttft_ns is not None or timing.token_ns:
+        return "agent"
+    return "program" if timing.tests or timing.tokens_per_second is not None else None
