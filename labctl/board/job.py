@@ -33,6 +33,7 @@ class JobSpec:
     ``lease_path`` is the lease that has to have no greater ``epoch``; None asks for none.
     ``cpus`` is a list such as ``0-3,5`` of the CPUs that the program may use (None: all), ``nice``
     is added to the priority of the agent. ``memlock``: it may lock as much memory as is permitted.
+    ``resident`` is a file of which the agent tells how much is in memory before the program starts.
     """
 
     directory: str
@@ -45,6 +46,7 @@ class JobSpec:
     max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
     cpus: str | None = None
     nice: int = 0
+    resident: str | None = None
     memlock: bool = False
 
     def agent_words(self, agent: str) -> tuple[str, ...]:
@@ -63,6 +65,7 @@ class JobSpec:
             *("--max-output-bytes", str(self.max_output_bytes)),
             *(() if self.cpus is None else ("--cpus", self.cpus)),
             *(("--nice", str(self.nice)) if self.nice else ()),
+            *(() if self.resident is None else ("--resident", self.resident)),
             *(("--memlock", "1") if self.memlock else ()),
             "--",
             *self.argv,

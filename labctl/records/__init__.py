@@ -13,6 +13,7 @@ from labctl.records.probe import (
     StorageRate,
 )
 from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
+from labctl.records.state import BoardState, ClockState, CoolingState, ResidentFile
 from labctl.records.telemetry import StreamSoFar, TelemetrySample
 from labctl.records.timing import BenchTest, Measure, SpanCheck, TimingRecord
 from labctl.records.trial import (
@@ -33,9 +34,12 @@ __all__ = [
     "BenchTest",
     "BoardFacts",
     "BoardProbe",
+    "BoardState",
     "Check",
+    "ClockState",
     "ComputeRate",
     "ConditionRecord",
+    "CoolingState",
     "CpuClock",
     "CpuFacts",
     "EnergyRecord",
@@ -49,6 +53,7 @@ __all__ = [
     "ModelIdentity",
     "PlanRecord",
     "PlannedRecord",
+    "ResidentFile",
     "RunEnd",
     "RunRecord",
     "Slowdown",

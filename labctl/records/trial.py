@@ -12,6 +12,7 @@ from labctl.records.base import Record
 from labctl.records.board import Execution
 from labctl.records.energy import EnergyRecord
 from labctl.records.model import ModelIdentity
+from labctl.records.state import BoardState
 from labctl.records.timing import TimingRecord
 
 
@@ -99,6 +100,7 @@ class JobStatus(Record):
     stderr_bytes: int
     boot_id: str
     epoch: int
+    state: BoardState | None = Field(None, description="of the board around the job")
 
 
 class Check(Record):
@@ -146,6 +148,15 @@ class TrialEvidence(Record):
         " the time of one CPU",
     )
     steal_share: float | None = None
+    runqueue_wait_ns: int | None = Field(
+        None,
+        description="how long threads of the first process were ready but had no CPU, the most that"
+        " a sample saw; children that it starts are not in it",
+    )
+    first_quarter_ns: int | None = Field(
+        None, description="median gap of the first quarter of the gaps between tokens"
+    )
+    last_quarter_ns: int | None = None
 
 
 class TrialLimit(Record):

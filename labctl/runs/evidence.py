@@ -13,6 +13,7 @@ from labctl.records import (
     TimingRecord,
     TrialEvidence,
 )
+from labctl.stats import median
 from labctl.units import duration, size
 
 #: CPUs that fell below this share of their highest frequency did not run at full speed.
@@ -44,7 +45,7 @@ def evidence_of(
         highest_temperature_mc=max(heats, default=None),
         lowest_khz=min(clocks, default=None),
         highest_khz=max(clocks, default=None),
-        limited=_limited(samples),
+        limited=_limited(samples, job),
         major_faults=job.major_faults if job else None,
         read_bytes=grown(samples, lambda sample: sample.read_bytes),
         read_bytes_per_token=_read_per_token(samples, job, timing),
@@ -55,6 +56,10 @@ def evidence_of(
         others_share=others_share(samples),
         reclaim_share=reclaim_share(samples),
         steal_share=share(samples, lambda sample: sample.cpu_steal_ns),
+        runqueue_wait_ns=max(
+            (s.runqueue_wait_ns for s in samples if s.runqueue_wait_ns is not None), default=None
+        ),
+        **_quarters(timing),
     )
 
 
@@ -100,6 +105,18 @@ def awake(job: JobStatus | None) -> tuple[Check, ...]:
     return (Check(name="awake", ok=False, detail=f"the board slept for {duration(slept)}"),)
 
 
+def _quarters(timing: TimingRecord | None) -> dict[str, int]:
+    """The median gap of the first quarter and of the last; those that hold several tokens aside."""
+    gaps = timing.token_ns if timing else ()
+    merged = set(timing.merged_chunks if timing else ())
+    single = [gap for index, gap in enumerate(gaps) if index not in merged]
+    quarter = len(single) // 4
+    if not quarter:
+        return {}
+    first, last = median(single[:quarter]), median(single[-quarter:])
+    return {"first_quarter_ns": round(first), "last_quarter_ns": round(last)}
+
+
 def _reached_less(evidence: TrialEvidence) -> bool:
     """Heat, not idleness, lowers a frequency for good: an idle CPU's is no sign."""
     low, high, heat = evidence.lowest_khz, evidence.highest_khz, evidence.highest_temperature_mc
@@ -107,10 +124,17 @@ def _reached_less(evidence: TrialEvidence) -> bool:
     return bool(low and high and hot and low < _SLOWED * high)
 
 
-def _limited(samples: Sequence[TelemetrySample]) -> bool | None:
-    """Whether the board held itself back; None where it does not tell."""
+def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool | None:
+    """Whether the board held itself back, between two samples too; None where it does not tell."""
     limits = [sample.freq_limit_khz for sample in samples if sample.freq_limit_khz]
     cooled = [cooling for s in samples if (cooling := _without_fans(s.cooling))]
+    counted = {
+        f"{one.device} {state}": int(state != "0" and time > 0)
+        for one in (job.state.cooling if job and job.state else ())
+        for state, time in one.time_in_state_ms.items()
+    }
+    if counted := _without_fans(counted):
+        cooled.append(counted)
     if not limits and not cooled:
         return None
     lowered = any(

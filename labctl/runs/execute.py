@@ -34,6 +34,7 @@ from labctl.runs.evidence import awake, evidence_of, steadiness
 from labctl.runs.explain import explain
 from labctl.runs.journal import Attempt
 from labctl.runs.lateness import stamped, stamps_check
+from labctl.runs.likeness import classes
 from labctl.runs.limits import timed_out
 from labctl.runs.live import GETTING_READY, TrialProgress, trial_progress
 from labctl.runs.metering import Metering
@@ -113,6 +114,7 @@ class _Measurement:
         self.timing = stamped(engine.parse(raw, parameters), job)
         self.evidence = evidence_of(folder / TELEMETRY, self.job, self.timing)
         ground = bench.ground(self.trial.variant.slug)
+        self.conditions |= classes(job.state, self.evidence)
         built = engine.build_check(self.timing, bench.revision)
         self.checks = (
             *engine.checks(self.timing, parameters),
@@ -148,6 +150,7 @@ class _Measurement:
             lease_path=bench.lease_path,
             cpus=bench.scheduling.cpus,
             nice=bench.scheduling.nice or 0,
+            resident=bench.models[self.trial.variant.model_key].remote,
             memlock=bench.engine.locks_memory(parameters),
         )
         self.metering = Metering(bench.meter, folder, lambda: agent.poll(spec.directory).mono_ns)

@@ -135,3 +135,21 @@ def test_gates_are_not_judged_on_an_emulated_board(lab: LabUnderTest) -> None:
     done = lab.run("run", recipe)
     assert done.exit_status == 0, said(done)
     assert "gate open: tiny tokens_per_second >= 1e+06: not judged: emulated" in done.text
+
+
+def test_two_runs_of_one_recipe_are_alike(lab: LabUnderTest) -> None:
+    """Every measured value differs; what makes records unlike does not."""
+    runs = [lab.run("run", lab.recipe(), "--json") for _ in range(2)]
+    assert [done.exit_status for done in runs] == [0, 0], [said(done) for done in runs]
+    first, second = (json.loads(done.stdout)["trials"][0] for done in runs)
+    assert first["conditions"] == second["conditions"]
+    assert first["conditions"]["model_cache"] == "warm"
+    resident = first["job"]["state"]["resident"]
+    assert resident["file_bytes"] == first["model"]["size_bytes"]
+    for trial in (first, second):
+        assert trial["job"]["stamp_wait_ns"] is not None
+        assert trial["timing"]["token_clock"] == "agent"
+        assert trial["evidence"]["runqueue_wait_ns"] is not None
+        assert trial["evidence"]["last_quarter_ns"] > 0
+        # A handful of gaps has no 99th percentile.
+        assert trial["timing"]["p99_ns"] is None

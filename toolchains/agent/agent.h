@@ -13,6 +13,7 @@ struct run_options {
     int64_t timeout_ns;
     uint64_t epoch;
     const char *lease;        /* NULL: not asked */
+    const char *resident;     /* a file whose share in memory is told; NULL: none */
     int64_t sample_ns;        /* 0: no telemetry */
     int64_t max_output_bytes; /* of both streams together */
     const cpu_set_t *cpus;    /* NULL: all that there are */

@@ -2,7 +2,7 @@
  *
  *     agent run --dir D --timeout S --epoch N [--lease FILE] [--sample-ms N]
  *               [--max-output-bytes N] [--cpus LIST] [--nice N] [--memlock 0|1]
- *               -- program argument...
+ *               [--resident FILE] -- program argument...
  *     agent wait --dir D [--seconds S]
  *     agent stop --dir D [--seconds S]
  *     agent facts
@@ -50,6 +50,7 @@ static int parse_run(char **words)
     static cpu_set_t cpus;
     const struct options known = { .dir = &run.dir,
                                    .lease = &run.lease,
+                                   .resident = &run.resident,
                                    .timeout_ns = &run.timeout_ns,
                                    .epoch = &epoch,
                                    .cpus = &cpus,

@@ -41,6 +41,8 @@ static bool take_option(const struct options *known, const char *name, const cha
         *known->dir = value;
     else if (known->lease && strcmp(name, "--lease") == 0)
         *known->lease = value;
+    else if (known->resident && strcmp(name, "--resident") == 0)
+        *known->resident = value;
     else if (known->timeout_ns && strcmp(name, "--timeout") == 0)
         *good = take_seconds(value, known->timeout_ns) && *known->timeout_ns > 0;
     else if (known->wait_ns && strcmp(name, "--seconds") == 0)

@@ -7,7 +7,7 @@
 
 /* The options of one command. An option is known to a command when its pointer is set. */
 struct options {
-    const char **dir, **lease, **file, **target;
+    const char **dir, **lease, **resident, **file, **target;
     cpu_set_t *cpus;
     int *nice;
     int64_t *timeout_ns, *wait_ns, *idle_ns;

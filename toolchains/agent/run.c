@@ -160,6 +160,7 @@ static int be_supervisor(int report)
     }
     if (!open_sinks(report))
         return EXIT_DIRECTORY;
+    state_begin(&supervisor.state, supervisor.options->resident);
     const struct job_call call = { .argv = supervisor.options->argv,
                                    .dir = supervisor.dir,
                                    .dir_path = supervisor.dir_path,
@@ -228,6 +229,7 @@ int command_run(const struct run_options *options)
 {
     uint64_t current;
     supervisor.options = options;
+    supervisor.lateness = (struct lateness){ .schedstat = -1, .wait_ns = -1, .longest_ns = -1 };
     if (options->lease) {
         enum lease lease = lease_check(options->lease, options->epoch, &current);
         if (lease == LEASE_STALE)

@@ -23,8 +23,7 @@ static void sensor_add(struct sensors *sensors, const char *path, const char *na
     sensors->count++;
 }
 
-/* The paths of /sys that match, on a virtual board those that it made up; false for none. */
-static bool sys_glob(const char *pattern, size_t *prefix_length, glob_t *found)
+bool sys_glob(const char *pattern, size_t *prefix_length, glob_t *found)
 {
     char path[PATH_MAX];
     if (!sys_prefix(path, sizeof path))

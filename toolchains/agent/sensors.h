@@ -2,6 +2,7 @@
 #ifndef LABCTL_SENSORS_H
 #define LABCTL_SENSORS_H
 
+#include <glob.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +21,10 @@ struct sensors {
     size_t count;
     struct sensor list[SENSORS_MAX];
 };
+
+/* The paths of /sys that match, on a virtual board those that it made up; false for none. What
+ * stands before "/sys" in them has *prefix_length bytes. */
+bool sys_glob(const char *pattern, size_t *prefix_length, glob_t *found);
 
 /* Thermal zones, named as the kernel numbers them: "thermal_zone0 soc-thermal". */
 void sensors_open_zones(struct sensors *sensors);

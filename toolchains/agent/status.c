@@ -11,7 +11,9 @@
 #include "json.h"
 #include "supervise.h"
 
-#define STATUS_RESERVED_BYTES 4096
+#define STATUS_RESERVED_BYTES (16 * 1024)
+/* Of the members that tell the board's state; a board that needs more of them is told without. */
+#define STATE_BYTES (12 * 1024)
 
 /* As it is, not as it was asked for. */
 static void write_circumstances(struct json *json, pid_t job)
@@ -108,6 +110,20 @@ static int64_t suspended_ns(const struct supervisor *s)
     return slept < 10 * NS_PER_MS ? 0 : slept;
 }
 
+static void write_state(struct json *json, const struct state *state)
+{
+    struct json members = { 0 };
+    json_open(&members, '{');
+    state_write(state, &members);
+    json_close(&members, '}');
+    json_key(json, "state");
+    if (members.failed || members.length > STATE_BYTES)
+        json_null(json);
+    else
+        json_raw(json, members.text, members.length);
+    json_free(&members);
+}
+
 bool status_write(struct supervisor *s)
 {
     struct json json = { 0 };
@@ -139,6 +155,7 @@ bool status_write(struct supervisor *s)
                       kills < 0 || s->oom_kills_before < 0 ? -1 : kills - s->oom_kills_before);
     json_member_string(&json, "boot_id", s->boot_id);
     json_member_int(&json, "epoch", (int64_t)s->options->epoch);
+    write_state(&json, &s->state);
     json_close(&json, '}');
     if (json.failed) {
         errno = ENOMEM;

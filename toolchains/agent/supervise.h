@@ -9,6 +9,7 @@
 #include "lateness.h"
 #include "sampler.h"
 #include "sink.h"
+#include "state.h"
 #include "util.h"
 
 enum phase {
@@ -49,6 +50,7 @@ struct supervisor {
     int64_t longest_pause_ns;
     int64_t listening_ns; /* when it last had nothing else to do */
     struct lateness lateness;
+    struct state state; /* of the board */
     int64_t asleep_before_ns; /* as of asleep_ns() at its start */
     int64_t oom_kills_before;
 };

@@ -44,7 +44,7 @@ static const char *const state_names[] = { "running", "finished", "lost", "reboo
 struct view {
     int dir;
     char boot_id[BOOT_ID_SIZE];
-    char status[16 * 1024];
+    char status[32 * 1024];
     pid_t supervisor, job;
     bool job_known; /* job names this job's process, or one that has ended */
 };

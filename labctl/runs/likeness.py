@@ -1,0 +1,50 @@
+"""Classes of a board's state: what makes two records unlike, without a measured number in it."""
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from labctl.records import BoardState, ClockState, TrialEvidence
+
+#: Shares of the model's file in memory before the start. A loader reads all of what is missing:
+#: below the one it is as if all were read, above the other as if nothing were.
+_COLD, _WARM = 0.05, 0.95
+
+
+def classes(state: BoardState | None, evidence: TrialEvidence | None) -> dict[str, JsonValue]:
+    """Governor, frequency limits, cooling active or not, model cold, partial or warm.
+
+    What the board did not tell is left out.
+    """
+    found: dict[str, JsonValue | None] = {}
+    if state:
+        found["governor"] = _by_cpus(state.cpufreq, [clock.governor for clock in state.cpufreq])
+        limits = [_limits(clock) for clock in state.cpufreq]
+        found["frequency_limits_khz"] = _by_cpus(state.cpufreq, limits)
+        found["model_cache"] = cache_class(state)
+    if evidence and evidence.limited is not None:
+        found["cooling"] = "active" if evidence.limited else "inactive"
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def cache_class(state: BoardState | None) -> str | None:
+    """How much of the model was in memory before the start: ``cold``, ``partial`` or ``warm``."""
+    if state is None or state.resident is None:
+        return None
+    share = state.resident.share
+    return "cold" if share < _COLD else "warm" if share > _WARM else "partial"
+
+
+def _limits(clock: ClockState) -> str | None:
+    if clock.min_khz is None or clock.max_khz is None:
+        return None
+    return f"{clock.min_khz}-{clock.max_khz}"
+
+
+def _by_cpus(clocks: Sequence[ClockState], values: Sequence[str | None]) -> str | None:
+    """One word where all CPUs have it, else each with its CPUs."""
+    known = [(c.cpus, value) for c, value in zip(clocks, values, strict=True) if value is not None]
+    words = {value for _, value in known}
+    if len(words) <= 1:
+        return next(iter(words), None)
+    return ", ".join(f"{cpus}: {value}" for cpus, value in known)
