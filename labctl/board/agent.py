@@ -283,7 +283,10 @@ class BoardAgent:
         if progress.state is JobState.ABSENT:
             return None
         words = remote_words("cat", f"{directory}/{STARTED}")
-        return self._answer(self._transport.run(words, timeout=_ANSWER_SECONDS), "run", what)
+        result = self._transport.run(words, timeout=_ANSWER_SECONDS)
+        if progress.state is JobState.LOST and result.exit_status != 0:
+            raise self._killed()  # before it could say anything
+        return self._answer(result, "run", what)
 
     def _look(self, command: str, directory: str, seconds: float) -> JobProgress:
         answer = self._ask(
@@ -360,13 +363,16 @@ class BoardAgent:
     def _restarted(self) -> BoardRebooted:
         return BoardRebooted(f"{self._transport.label}: the board restarted while a job was on it")
 
+    def _killed(self) -> BoardError:
+        return BoardError(
+            f"{self._transport.label}: the agent was killed on the board while it ran a job;"
+            " nothing is known of its end",
+            hint="the board may be short of memory",
+        )
+
     def _vanished(self, started: Started, state: JobState) -> BoardError:
         if state is JobState.LOST:
-            return BoardError(
-                f"{self._transport.label}: the agent was killed on the board while a job ran;"
-                " nothing is known of its end",
-                hint="the board may be short of memory",
-            )
+            return self._killed()
         return BoardError(
             f"{self._transport.label}: the directory {started.directory} of a running job is gone",
             hint="something on the board removed it",

@@ -146,6 +146,22 @@ def test_a_start_that_is_still_under_way_after_a_lost_link_is_waited_for() -> No
     assert sum("agent run" in command for command in link.commands) == 2
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param((look("lost"),), id="at the first look"),
+        pytest.param((look("absent"), USED, look("lost"), look("lost")), id="while it is awaited"),
+    ],
+)
+def test_a_supervisor_killed_before_the_start_is_told_as_such(answers: tuple[str | tuple[int, str], ...]) -> None:
+    """There is no started.json then, and nobody to wait for."""
+    missing = (1, "cat: /w/jobs/one/started.json: No such file or directory")
+    board, _ = agent(DeviceLost("cable"), *answers, missing)
+    with pytest.raises(BoardError, match="the agent was killed on the board") as caught:
+        board.start(SPEC)
+    assert type(caught.value) is BoardError
+
+
 def test_a_job_of_somebody_else_is_not_waited_for() -> None:
     board, link = agent(USED)
     with pytest.raises(BoardError, match="already holds a job") as caught:

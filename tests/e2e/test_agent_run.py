@@ -13,7 +13,7 @@ from pathlib import Path
 
 import agent_builds
 import pytest
-from jobs import Job, is_alive, soon
+from jobs import Job, is_alive, pid_in, soon
 
 from labctl import process
 
@@ -296,6 +296,19 @@ def test_an_empty_directory_holds_no_job(job: Job) -> None:
     assert job.look()["state"] == "absent"
 
 
+def test_a_supervisor_killed_before_it_could_say_anything_is_lost(job: Job) -> None:
+    """It makes the streams' files, and is killed before there is a started.json."""
+    job.directory.mkdir()
+    for name in ("stdout", "stderr", "timeline", "telemetry", "status.json.tmp"):
+        (job.directory / name).touch()
+    directory = os.open(job.directory, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_SH)  # as a supervisor that lives
+    assert job.look()["state"] == "absent"
+    os.close(directory)
+    assert job.look()["state"] == "lost"
+    assert (job.look("stop", 5)["state"], job.look("stop", 5)["killed"]) == ("lost", 0)
+
+
 def test_a_job_of_an_earlier_boot_is_told(tmp_path: Path) -> None:
     agent = agent_builds.native_agent()
     first = Job(agent, tmp_path / "job", {"LABCTL_SANDBOX": "one boot"})
@@ -308,7 +321,8 @@ def test_a_job_of_an_earlier_boot_is_told(tmp_path: Path) -> None:
 
 
 def test_a_killed_supervisor_takes_its_job_along(job: Job) -> None:
-    started = job.start("/bin/sh", "-c", "sleep 100 & setsid sleep 100 & wait")
+    started = job.start("/bin/sh", "-c", "sleep 100 & setsid sleep 100 & echo $! >last; wait")
+    pid_in(job.directory / "last")
     os.kill(started["pid"], 9)
     assert soon(lambda: not is_alive(started["job_pid"]))
     assert job.look()["state"] == "lost"

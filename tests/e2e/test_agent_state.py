@@ -82,10 +82,11 @@ def test_half_a_model_is_between(job: Job, model: Path) -> None:
     assert found["resident_bytes"] == pytest.approx(40 * MIB, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["missing", "folder", "empty"])
+@pytest.mark.parametrize("name", ["missing", "folder", "empty", "pipe"])
 def test_what_is_no_file_is_not_told(job: Job, tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").touch()
+    os.mkfifo(tmp_path / "pipe")
     assert resident(job, tmp_path / name) is None
 
 

@@ -159,7 +159,7 @@ void state_begin(struct state *state, const char *file)
     *state = (struct state){ .file_bytes = -1, .resident_bytes = -1 };
     open_clocks(&state->clocks);
     open_cooling(&state->cooling);
-    const int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+    const int fd = file ? open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
     if (fd < 0)
         return;
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 &&

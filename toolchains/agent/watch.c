@@ -3,7 +3,7 @@
  * One JSON object: state, and what is known of the job.
  *     running   the supervisor lives
  *     finished  there is a status.json; it is the member "status"
- *     lost      the supervisor is gone and left no status.json
+ *     lost      the supervisor is gone and left no status.json, perhaps no started.json either
  *     rebooted  the board has restarted since
  *     absent    no job was started here; `stop` waits while one is about to be
  */
@@ -69,6 +69,17 @@ static bool read_started(struct view *view, char boot_id[BOOT_ID_SIZE], uint64_t
     return good;
 }
 
+/* Whether a supervisor is here: it holds a lock of the directory from its first moment on. */
+static bool is_supervised(const struct view *view)
+{
+    if (view->dir < 0)
+        return false;
+    if (flock(view->dir, LOCK_EX | LOCK_NB) != 0)
+        return errno == EWOULDBLOCK;
+    flock(view->dir, LOCK_UN);
+    return false;
+}
+
 static enum state look(struct view *view)
 {
     char boot_id[BOOT_ID_SIZE];
@@ -77,8 +88,15 @@ static enum state look(struct view *view)
         return ABSENT;
     if (read_small(view->dir, "status.json", view->status, sizeof view->status) > 0)
         return FINISHED;
-    if (!read_started(view, boot_id, &ticks, &job_ticks))
-        return ABSENT;
+    if (!read_started(view, boot_id, &ticks, &job_ticks)) {
+        /* Its files are made, under the lock of the directory, before there is a started.json. */
+        if (faccessat(view->dir, "stdout", F_OK, 0) != 0 || is_supervised(view))
+            return ABSENT;
+        if (read_small(view->dir, "status.json", view->status, sizeof view->status) > 0)
+            return FINISHED; /* meanwhile */
+        if (!read_started(view, boot_id, &ticks, &job_ticks))
+            return LOST;
+    }
     if (strcmp(boot_id, view->boot_id) != 0)
         return REBOOTED;
     uint64_t now_ticks = process_start_ticks(view->job);
@@ -203,17 +221,6 @@ static int open_view(struct view *view, const char *dir)
     if (view->dir < 0 && errno != ENOENT)
         return fail(EXIT_DIRECTORY, "directory", "cannot open %s: %s", dir, strerror(errno));
     return 0;
-}
-
-/* Whether a supervisor is here: it holds a lock of the directory from its first moment on. */
-static bool is_supervised(const struct view *view)
-{
-    if (view->dir < 0)
-        return false;
-    if (flock(view->dir, LOCK_EX | LOCK_NB) != 0)
-        return errno == EWOULDBLOCK;
-    flock(view->dir, LOCK_UN);
-    return false;
 }
 
 /* As look(), and a job that is about to be started counts: whoever stops it wants it never to run. */
