@@ -89,6 +89,41 @@ Duration = Annotated[
     ),
 ]
 
+_NEVER = "none"
+#: What the agent on the board takes.
+_LEAST_INTERVAL, _MOST_INTERVAL = 0.01, 3600.0
+
+
+def parse_interval(text: object) -> float:
+    """Seconds between two samples; 0 for ``none``. Raises ValueError with a sentence for people."""
+    if text == _NEVER:
+        return 0.0
+    seconds = parse_duration(text)
+    if not _LEAST_INTERVAL <= seconds <= _MOST_INTERVAL:
+        raise ValueError("must be none, or from 10ms to 1h")
+    return seconds
+
+
+#: Seconds; 0: never.
+Interval = Annotated[
+    float,
+    BeforeValidator(parse_interval),
+    PlainSerializer(
+        lambda seconds: format_duration(seconds) if seconds else _NEVER,
+        return_type=str,
+        when_used="json",
+    ),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": _NEVER},
+                {"type": "string", "pattern": f"^(?=[0-9]){_DURATION.pattern}$"},
+            ],
+            "examples": ["1s", _NEVER],
+        }
+    ),
+]
+
 #: Bytes, 0 or more.
 Size = Annotated[
     int,

@@ -18,7 +18,7 @@ from labctl.config.conditions import Conditions
 from labctl.config.document import Document, StrictModel, read_text, refuse, refuse_all
 from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
-from labctl.config.quantities import Duration
+from labctl.config.quantities import Duration, Interval
 from labctl.config.scheduling import Scheduling
 from labctl.config.types import HostPath, Line, Name, Word
 from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
@@ -175,6 +175,9 @@ class Recipe(StrictModel):
     """The state that the board must be in."""
     scheduling: Scheduling = Scheduling()
     """Which CPUs the program gets, and with what priority."""
+    sampling_interval: Interval | None = None
+    """How often the agent samples temperatures, frequencies, CPU time, memory and storage; `none`:
+    never, which leaves out all that is told by them. Without it, 1s."""
     max_time: Duration
     """The longest that the run may take. Where a prediction exceeds it, warm-ups are left out
     first, then repeats, then tokens down to `min_tokens`; a run that does not fit is refused."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from labctl.board import LINK_LOSSES, BoardAgent, JobState
+from labctl.board.job import DEFAULT_SAMPLE_MS
 from labctl.board.power import Meter
 from labctl.config.scheduling import Scheduling
 from labctl.engines import Engine, Tool
@@ -53,6 +54,8 @@ class Bench:
     conditions: Mapping[str, JsonValue] = field(default_factory=dict)
     #: Which CPUs a job gets, and its priority.
     scheduling: Scheduling = field(default_factory=Scheduling)
+    #: How often the agent samples the board, in ms; 0: never.
+    sample_ms: int = DEFAULT_SAMPLE_MS
     #: The recipe's files by name: where they are on the board.
     files: Mapping[str, str] = field(default_factory=dict)
     #: Waits, so many seconds at most, until the board is in the state that the recipe asks for.

@@ -150,6 +150,7 @@ class _Measurement:
             lease_path=bench.lease_path,
             cpus=bench.scheduling.cpus,
             nice=bench.scheduling.nice or 0,
+            sample_ms=bench.sample_ms,
             resident=bench.models[self.trial.variant.model_key].remote,
             memlock=bench.engine.locks_memory(parameters),
         )
@@ -183,7 +184,7 @@ class _Measurement:
             leave_quiet(bench, self.attempt)
             raise wrong
         # As they are, whether asked for or not: they make records unlike.
-        self.conditions |= {"cpus": started.cpus, "nice": started.nice}
+        self.conditions |= {"cpus": started.cpus, "nice": started.nice, "sample_ms": spec.sample_ms}
         if spec.memlock:
             self.conditions["memlock_bytes"] = started.memlock_bytes
         return bench.agent.wait(

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from labctl.board import LINK_LOSSES, Lease, probe
+from labctl.board.job import DEFAULT_SAMPLE_MS
 from labctl.board.power import Meter, meter_of
+from labctl.config.recipe import Recipe
 from labctl.deploy import DeployOptions, Stopwatch, deploy
 from labctl.errors import BoardError
 from labctl.records import BoardFacts
@@ -73,6 +75,7 @@ class Stand:
                 **self.conditions.unlike,
             },
             scheduling=prepared.recipe.scheduling,
+            sample_ms=_sample_ms(prepared.recipe),
             ready=partial(self.conditions.ready, mine=partial(session.leases.check, lease)),
             files={name: self.paths[item.sha256] for name, item in prepared.files.items()},
             foresight=foresight,
@@ -142,6 +145,11 @@ def _program_sha256(prepared: Prepared, session: BoardSession) -> str | None:
     asked = remote_words(session.agent.path, "hash", prepared.tool.name)
     told = session.transport.run(asked, timeout=_HASH_SECONDS).text.partition(" ")[0].strip()
     return told if re.fullmatch("[0-9a-f]{64}", told) else None
+
+
+def _sample_ms(recipe: Recipe) -> int:
+    interval = recipe.sampling_interval
+    return DEFAULT_SAMPLE_MS if interval is None else round(interval * 1000)
 
 
 def differences(before: BoardFacts, now: BoardFacts) -> list[str]:

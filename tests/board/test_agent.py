@@ -153,7 +153,9 @@ def test_a_start_that_is_still_under_way_after_a_lost_link_is_waited_for() -> No
         pytest.param((look("absent"), USED, look("lost"), look("lost")), id="while it is awaited"),
     ],
 )
-def test_a_supervisor_killed_before_the_start_is_told_as_such(answers: tuple[str | tuple[int, str], ...]) -> None:
+def test_a_supervisor_killed_before_the_start_is_told_as_such(
+    answers: tuple[str | tuple[int, str], ...],
+) -> None:
     """There is no started.json then, and nobody to wait for."""
     missing = (1, "cat: /w/jobs/one/started.json: No such file or directory")
     board, _ = agent(DeviceLost("cable"), *answers, missing)

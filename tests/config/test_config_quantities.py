@@ -2,7 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labctl.config.quantities import format_duration, parse_duration, parse_size
+from labctl.config.quantities import (
+    format_duration,
+    parse_duration,
+    parse_interval,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +59,16 @@ def test_sizes(text: object, size: int) -> None:
 def test_what_is_no_size(text: object) -> None:
     with pytest.raises(ValueError, match="size"):
         parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("none", 0), ("10ms", 0.01), ("5s", 5), ("1h", 3600)]
+)
+def test_an_interval_may_be_none(text: str, seconds: float) -> None:
+    assert parse_interval(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["9ms", "61m", "0s", "never", 1, None])
+def test_texts_that_are_no_intervals(text: object) -> None:
+    with pytest.raises(ValueError, match=r"duration|10ms to 1h"):
+        parse_interval(text)

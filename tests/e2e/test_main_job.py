@@ -143,6 +143,7 @@ def test_two_runs_of_one_recipe_are_alike(lab: LabUnderTest) -> None:
     assert [done.exit_status for done in runs] == [0, 0], [said(done) for done in runs]
     first, second = (json.loads(done.stdout)["trials"][0] for done in runs)
     assert first["conditions"] == second["conditions"]
+    assert first["conditions"]["sample_ms"] == 1000
     assert first["conditions"]["model_cache"] == "warm"
     resident = first["job"]["state"]["resident"]
     assert resident["file_bytes"] == first["model"]["size_bytes"]
@@ -153,3 +154,12 @@ def test_two_runs_of_one_recipe_are_alike(lab: LabUnderTest) -> None:
         assert trial["evidence"]["last_quarter_ns"] > 0
         # A handful of gaps has no 99th percentile.
         assert trial["timing"]["p99_ns"] is None
+
+
+def test_without_samples_nothing_is_told_by_them(lab: LabUnderTest) -> None:
+    done = lab.run("run", lab.recipe(), "--set", "sampling_interval=none", "--json")
+    assert done.exit_status == 0, said(done)
+    (trial,) = json.loads(done.stdout)["trials"]
+    assert (trial["state"], trial["evidence"]) == ("ok", None)
+    assert trial["conditions"]["sample_ms"] == 0
+    assert trial["timing"]["ttft_ns"] > 0
