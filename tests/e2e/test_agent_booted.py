@@ -52,6 +52,16 @@ int main(void)
     }
 }
 """
+#: Uses so many seconds of processor time.
+WORK = r"""
+#include <stdlib.h>
+#include <time.h>
+int main(int count, char **words)
+{
+    while (clock() < atof(words[count - 1]) * CLOCKS_PER_SEC)
+        ;
+}
+"""
 #: Orphans in sessions of their own that ignore SIGTERM, called as nobody would be.
 DISGUISED = r"""
 #include <signal.h>
@@ -136,11 +146,16 @@ finish overtaken
 run oom -- /hog
 finish oom
 
+run tree --sample-ms 200 -- sh -c '/work 2; /work 2 & wait; true'
+finish tree
+
 dd if=/dev/urandom of=/data/file bs=1M count={READ_BYTES >> 20} 2>/dev/null
 sync
 echo 3 >/proc/sys/vm/drop_caches
-run reading --sample-ms 50 -- cat /data/file
+run reading --sample-ms 50 --resident /data/file -- cat /data/file
 finish reading
+run warm --sample-ms 0 --resident /data/file -- true
+finish warm
 rm /data/file $R/reading/stdout
 
 /agent bench-memory --threads 2 --bytes 16777216 --seconds 0.5 >$R/bench-memory
@@ -156,6 +171,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "agent": agent_builds.agent("aarch64"),
         "truth": agent_builds.arm64_program(TRUTH),
         "hog": agent_builds.arm64_program(HOG),
+        "work": agent_builds.arm64_program(WORK),
         "disguised": agent_builds.arm64_program(DISGUISED),
     }
     folder = tmp_path_factory.mktemp("booted")
@@ -268,6 +284,32 @@ def test_telemetry_tells_what_the_kernel_offers_and_nothing_else(results: Path) 
     # No frequencies, no zones, no swap on this machine.
     assert (sample.freq_khz, sample.temperatures_mc, sample.cooling) == ({}, {}, {})
     assert (sample.swap_used_bytes, sample.zram_memory_bytes) == (None, None)
+
+
+def test_how_late_stamps_can_be_is_told(results: Path) -> None:
+    statuses = [_status(results, name) for name in TRUTHS]
+    assert {status["stamp_scheduler"] for status in statuses} == {"fifo"}
+    counted = (results / "truth/telemetry").read_text().count("runqueue_wait_ns") > 0
+    for status in statuses:
+        assert (status["stamp_wait_ns"] is not None) == counted
+        if counted:
+            assert 0 <= status["longest_stamp_wait_ns"] <= status["wall_ns"]
+
+
+def test_what_a_shell_runs_is_the_job_and_page_reclaim_is_apart(results: Path) -> None:
+    samples = read_telemetry(results / "tree/telemetry").samples
+    status = _status(results, "tree")
+    used = status["user_ns"] + status["system_ns"]
+    assert samples[-1].tree_cpu_ns == pytest.approx(used, rel=0.1)
+    assert used > 3_500_000_000
+    assert (samples[-1].user_ns or 0) + (samples[-1].system_ns or 0) < used / 4
+    assert samples[-1].reclaim_cpu_ns is not None  # kswapd is to be seen here
+
+
+def test_how_much_of_a_file_was_in_memory_is_told(results: Path) -> None:
+    cold, warm = (_status(results, name)["state"]["resident"] for name in ("reading", "warm"))
+    assert cold == {"file_bytes": READ_BYTES, "resident_bytes": 0}
+    assert warm["resident_bytes"] > 0.9 * READ_BYTES
 
 
 def test_bytes_from_storage_are_counted(results: Path) -> None:
