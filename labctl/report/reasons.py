@@ -6,6 +6,7 @@ from labctl.records import RunRecord, TrialRecord
 from labctl.runs.estimate import good_trials, wanted_precision
 from labctl.runs.evidence import RECLAIMING
 from labctl.runs.explain import NAMES
+from labctl.runs.likeness import cache_class
 from labctl.runs.outliers import outliers
 from labctl.runs.precision import ratio_verdict, trend_verdict, verdict
 from labctl.runs.summary import summarise
@@ -53,6 +54,16 @@ def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
         yield (
             f"{group[0].variant}: the kernel used {share:.0%} of a CPU to free memory (kswapd),"
             " as it does when more is read than stays in memory; it is not part of quiet"
+        )
+    starts: dict[str, list[str]] = {}
+    for trial in group:
+        if found := cache_class(trial.job.state if trial.job else None):
+            starts.setdefault(found, []).append(str(trial.number))
+    if len(starts) > 1:
+        told = ", ".join(f"{name} in {', '.join(of)}" for name, of in starts.items())
+        yield (
+            f"{group[0].variant}: the model was not equally in memory when trials began ({told}):"
+            " their TTFTs are not alike"
         )
 
 

@@ -4,12 +4,16 @@ from records_made import model, run, timing, trial
 
 from labctl.errors import BoardRebooted
 from labctl.records import (
+    BoardState,
     Check,
     ConditionRecord,
     Failure,
+    JobStatus,
+    ResidentFile,
     TrialBound,
     TrialEvidence,
     TrialPrediction,
+    TrialRecord,
 )
 from labctl.report.reasons import reasons
 
@@ -78,6 +82,25 @@ def test_what_the_kernel_used_to_free_memory_is_said() -> None:
     )
     little = trial(1, evidence=TrialEvidence(samples=9, reclaim_share=0.01))
     assert reasons(run(), [little]) == []
+
+
+def _begun_with(number: int, resident_bytes: int) -> TrialRecord:
+    resident = ResidentFile(file_bytes=1000, resident_bytes=resident_bytes)
+    status = JobStatus(
+        outcome="exited", start_mono_ns=0, end_mono_ns=1, wall_ns=1, stdout_bytes=0,
+        stderr_bytes=0, boot_id="b", epoch=1, state=BoardState(resident=resident),
+    )  # fmt: skip
+    return trial(number, job=status)
+
+
+def test_a_cold_start_among_warm_ones_is_said() -> None:
+    """A TTFT of 372 ms cold, and 214 warm."""
+    (line,) = reasons(run(), [_begun_with(1, 0), _begun_with(2, 1000), _begun_with(3, 1000)])
+    assert line == (
+        "q2_k: the model was not equally in memory when trials began (cold in 1, warm in 2, 3):"
+        " their TTFTs are not alike"
+    )
+    assert reasons(run(), [_begun_with(1, 1000), _begun_with(2, 990)]) == []
 
 
 def test_an_ordinary_run_needs_no_words() -> None:
