@@ -165,7 +165,7 @@ def test_real_time_priority_does_not_slow_a_job_on_all_cores(tmp_path: Path) -> 
             for name, prefix in (ways if number % 2 else reversed(ways))
         }
         ratios.append(taken["fifo"] / taken["other"])
-    _tell("time of a job on all cores, stamps with real-time priority / without", ratios)
+    low, _ = _tell("time of a job on all cores, stamps with real-time priority / without", ratios)
     for name, found in late.items():
         found.sort()
         over = sum(ns > 1_000_000 for ns in found)
@@ -174,7 +174,8 @@ def test_real_time_priority_does_not_slow_a_job_on_all_cores(tmp_path: Path) -> 
             f" p99 {found[len(found) * 99 // 100] / 1e3:.0f} us, longest {found[-1] / 1e6:.2f} ms,"
             f" more than 1 ms: {over} of {len(found)}"
         )
-    assert statistics.median(ratios) <= 1.005
+    assert low <= 1.005
+    assert sum(ns > 1_000_000 for ns in late["fifo"]) <= sum(ns > 1_000_000 for ns in late["other"])
 
 
 def test_a_sample_a_second_costs_less_than_half_a_per_cent(tmp_path: Path) -> None:
@@ -190,8 +191,8 @@ def test_a_sample_a_second_costs_less_than_half_a_per_cent(tmp_path: Path) -> No
             assert job.finish(300)["exit_status"] == 0
             taken[interval] = int(job.read("stderr"))
         ratios.append(taken["1000"] / taken["0"])
-    _tell("time with a sample a second / without any", ratios)
-    assert statistics.median(ratios) <= 1.005
+    low, _ = _tell("time with a sample a second / without any", ratios)
+    assert low <= 1.005  # more than half a per cent is not what was seen
 
 
 #: Fifty processes that mostly sleep, and one that works.

@@ -64,7 +64,10 @@ def test_a_program_behind_a_shell_is_the_job(job: Job, tmp_path: Path) -> None:
     "way",
     [
         pytest.param("sh -c '{program}; true'", id="ended and waited for"),
-        pytest.param("(setsid sh -c '{program}' &) ; sleep 2.5", id="orphan in another session"),
+        pytest.param(
+            "(setsid sh -c '{program}; touch done' &); until [ -e done ]; do sleep 0.1; done",
+            id="orphan in another session",
+        ),
         pytest.param("{program} & {program} & wait; true", id="two at once"),
     ],
 )
