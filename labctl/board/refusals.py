@@ -44,7 +44,7 @@ _KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
     "usage": (
         ProtocolError,
         "the agent on the board is of another version: {}",
-        "`labctl deploy` brings the agent of this version to the board",
+        "`labctl build --target TARGET --product agent`, then `labctl deploy`",
     ),
 }
 
