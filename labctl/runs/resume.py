@@ -34,7 +34,7 @@ from labctl.runs.prepare import Prepared, prepare
 from labctl.runs.rates import known_rates
 from labctl.runs.runner import Outcome, Runner
 from labctl.runs.session import BoardSession, bring_agent, meet_board
-from labctl.runs.stand import bring, differences, differences_in_kind
+from labctl.runs.stand import Stand, bring, differences, differences_in_kind
 from labctl.transport import Transport
 
 
@@ -109,7 +109,7 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
         def bench_under(lease: Lease) -> Bench:
             return stand.bench(run.id, lease, foresight, resumed=journal.resumptions)
 
-        bench, anew, still_ours = _take_over(request, session, bench_under, journal, undone)
+        bench, anew, still_ours = _take_over(request, stand, bench_under, journal, undone)
         leave_nothing_else(bench, journal.attempt(undone.number) if undone else None)
         directory.reopen()
         runner = Runner(
@@ -216,35 +216,36 @@ def _done(directory: RunDirectory) -> dict[int, TrialRecord]:
 
 def _take_over(
     request: ResumeRequest,
-    session: BoardSession,
+    stand: Stand,
     bench_under: Callable[[Lease], Bench],
     journal: Journal,
     undone: PlannedTrial | None,
-) -> tuple[Bench, Callable[[], Bench] | None, bool]:
-    """A bench to go on with, what gives the one after the trial that is under way, and whether
-    nobody else had the board meanwhile.
+) -> tuple[Bench, Callable[[Bench], Bench] | None, bool]:
+    """A bench to go on with, what makes the one after the trial that is under way of it, and
+    whether nobody else had the board meanwhile.
 
     A new lease ends jobs of the one before. So a job that may be on the board is waited for under
     the lease that it was started with, if that is on the board still; the controller that took it
     is dead, because its lock on this host is ours now.
     """
+    session = stand.session
 
-    def anew() -> Bench:
+    def taken() -> Lease:
         lease = session.take_lease(request.lab_name)
         journal.leased(lease)
-        return bench_under(lease)
+        return lease
 
     held = session.leases.read()
     still_ours = journal.holds(held)
     attempt = journal.attempt(undone.number) if undone else None
     if undone is None or attempt is None or not attempt.open:
-        return anew(), None, still_ours
+        return bench_under(taken()), None, still_ours
     if held is not None and still_ours and held.host == platform.node():
         session.keep_lease(held)
-        return bench_under(held), anew, True
+        return bench_under(held), lambda bench: stand.under(taken(), bench), True
     lost = LeaseLost("the board had another controller before the run went on")
     journal.cut(undone.number, attempt, lost)
     request.directory.set_aside(undone.number, undone.slug, attempt.number)
-    bench = anew()
+    bench = bench_under(taken())
     leave_quiet(bench, attempt)
     return bench, None, False

@@ -67,7 +67,8 @@ class Runner:
     raises; ``infra_retries``: how often a trial that the board cut is repeated; what cuts a trial
     that an earlier controller began counts as that one's.
     ``precision``: how well results must be known for optional trials to be left out.
-    ``take_anew`` gives the bench after the first trial, one that an earlier controller began.
+    ``take_anew`` makes the bench after the first trial, one that an earlier controller began, of
+    the bench as that trial left it: its board may have restarted.
     ``held`` keeps the board in the state that is asked for, and puts it back.
     """
 
@@ -79,7 +80,7 @@ class Runner:
     renew: Callable[[Bench], Bench]
     infra_retries: int = 0
     precision: Precision | None = None
-    take_anew: Callable[[], Bench] | None = None
+    take_anew: Callable[[Bench], Bench] | None = None
     held: Held = lambda _mine: nullcontext()
     _failed: dict[str, int] = field(default_factory=dict)
     #: Before another trial was to begin.
@@ -105,7 +106,7 @@ class Runner:
                     if trial.number not in records and not self._needless(trial, records.values()):
                         records[trial.number] = self._one(trial, len(trials))
                         if self.take_anew:
-                            self.bench, self.take_anew = self.take_anew(), None
+                            self.bench, self.take_anew = self.take_anew(self.bench), None
         except KeyboardInterrupt:
             self._break_off("interrupted")
             raise

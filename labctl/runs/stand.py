@@ -113,8 +113,17 @@ class Stand:
         self.met.lock_boot(facts.boot_id)
         lease = again(lambda: self.session.take_lease(lab_name))
         leased(lease)
-        stand = replace(self, session=replace(self.session, facts=facts))
-        return stand.bench(bench.run_id, lease, bench.foresight, resumed=bench.resumed)
+        return self.under(lease, replace(bench, facts=facts))
+
+    def under(self, lease: Lease, bench: Bench) -> Bench:
+        """The same bench, as its board is by now, under another lease."""
+        check = partial(self.session.leases.check, lease)
+        return replace(
+            bench,
+            epoch=lease.epoch,
+            check_lease=check,
+            ready=partial(self.conditions.ready, mine=check),
+        )
 
 
 def bring(

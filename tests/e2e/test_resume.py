@@ -111,6 +111,27 @@ def test_a_board_that_restarts_in_mid_trial_costs_that_trial_once(lab: LabUnderT
     assert after["epoch"] > before["epoch"]
 
 
+def test_a_board_that_restarts_under_a_resumed_run_costs_that_trial_once(
+    lab: LabUnderTest,
+) -> None:
+    """What takes the board anew after the first trial knows the boot that it is in by then."""
+    few = (*TRIALS, "--set", "repeats=2")
+    running = lab.start("run", lab.recipe(), *few)
+    running.waiting_for(lambda: lab.is_under_way(1))
+    running.process.send_signal(signal.SIGINT)
+    assert running.finish().exit_status == 130
+    resumed = lab.start("resume")
+    resumed.waiting_for(lambda: lab.is_under_way(1))
+    Control(lab.board.directory).add(f.Reboot(on="now"))
+    done = resumed.finish()
+    assert done.exit_status == 0, said(done)
+    one_line_a_trial(lab, 2)
+    first, second = trials_of(lab)
+    assert [cut["kind"] for cut in first["earlier_failures"]] == ["BoardRebooted"]
+    assert second["earlier_failures"] == []  # nothing befell it
+    assert second["job"]["boot_id"] == first["job"]["boot_id"]
+
+
 def test_another_program_is_another_run(lab: LabUnderTest) -> None:
     running = lab.start("run", lab.recipe(), *TRIALS).after_a_trial()
     kill(running)
