@@ -6,6 +6,7 @@ The ``gguf`` package's own reader makes numpy objects of every string of the voc
 so its tables of types are used, but not its reader.
 """
 
+import io
 import stat
 import struct
 from dataclasses import dataclass
@@ -105,6 +106,26 @@ def read_header(path: Path) -> Header:
         raise ConfigError(f"the model {path} is a directory; a .gguf file is wanted") from None
     except OSError as error:
         raise ConfigError(f"cannot read the model {path}: {error.strerror}") from error
+
+
+class GoesOn(Exception):
+    """A header goes on behind the beginning of the file that was given."""
+
+
+class _Beginning(io.BytesIO):
+    def read(self, count: int | None = -1, /) -> bytes:
+        found = super().read(count)
+        if count is not None and len(found) < count:
+            raise GoesOn
+        return found
+
+
+def read_beginning(name: str, beginning: bytes, size_bytes: int) -> Header:
+    """Read the header of a file of which only the beginning is here; ``size_bytes``: of all of it.
+
+    Raises GoesOn when more of the file is needed, ConfigError as :func:`read_header` does.
+    """
+    return _Reader(Path(name), _Beginning(beginning), size_bytes).header()
 
 
 class _Reader:

@@ -9,7 +9,7 @@ from gguf.constants import LlamaFileType
 
 from labctl.errors import ConfigError, printable
 from labctl.gguf.hashes import file_sha256
-from labctl.gguf.header import Header, Skipped, Tensor, Value, read_header
+from labctl.gguf.header import Header, Skipped, Tensor, Value, read_beginning, read_header
 from labctl.records import ModelIdentity, TensorMix
 
 _EMBEDDING = "token_embd.weight"
@@ -64,6 +64,11 @@ def inspect(path: Path) -> GgufInfo:
     header = read_header(path)
     parts = _parts(path, header)
     header = replace(header, tensors=_joined(path, header, [read_header(p) for p in parts[1:]]))
+    return _info(path, header, sum(part.stat().st_size for part in parts), parts)
+
+
+def _info(path: Path, header: Header, size_bytes: int, parts: tuple[Path, ...]) -> GgufInfo:
+    """What a header says of a model. Raises ConfigError: it is no complete language model."""
     architecture = header.values.get("general.architecture")
     if not isinstance(architecture, str) or not re.fullmatch(r"[\w.-]{1,64}", architecture):
         raise ConfigError(f"{path}: the header names no general.architecture")
@@ -84,7 +89,7 @@ def inspect(path: Path) -> GgufInfo:
     tokens = header.values.get("tokenizer.ggml.tokens")
     return GgufInfo(
         path=path,
-        size_bytes=sum(part.stat().st_size for part in parts),
+        size_bytes=size_bytes,
         version=header.version,
         architecture=architecture,
         name=_shown(name),
@@ -122,10 +127,27 @@ def identify(
             f"{path}: one of {len(info.parts)} parts of a model; a run needs one file",
             hint=f"join them: llama-gguf-split --merge {info.parts[0]} WHOLE.gguf",
         )
+    return _identity(key, info, file_sha256(path, progress), requantized_from)
+
+
+def identify_beginning(
+    key: str, name: str, beginning: bytes, *, size_bytes: int, sha256: str
+) -> ModelIdentity:
+    """The record of a model file of which only the beginning is here.
+
+    Raises :class:`labctl.gguf.header.GoesOn` when that does not hold the whole header, ConfigError
+    as :func:`inspect` does.
+    """
+    path = Path(name)
+    header = read_beginning(name, beginning, size_bytes)
+    return _identity(key, _info(path, header, size_bytes, (path,)), sha256, None)
+
+
+def _identity(key: str, info: GgufInfo, sha256: str, requantized_from: str | None) -> ModelIdentity:
     return ModelIdentity(
         key=key,
-        file=path.name,
-        sha256=file_sha256(path, progress),
+        file=info.path.name,
+        sha256=sha256,
         size_bytes=info.size_bytes,
         architecture=info.architecture,
         name=info.name,

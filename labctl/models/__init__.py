@@ -1,6 +1,7 @@
 """From what a recipe or the lab says of its models to checked GGUF files on this host."""
 
 from labctl.models.catalogue import add_model, parse_entry
+from labctl.models.expected import are_here, check_files, expect
 from labctl.models.file import ModelFile
 from labctl.models.lock import LockedModel, ModelsLock
 from labctl.models.progress import Progress
@@ -18,6 +19,9 @@ __all__ = [
     "Progress",
     "Quantizer",
     "add_model",
+    "are_here",
+    "check_files",
+    "expect",
     "find_quantizer",
     "parse_entry",
     "parse_reference",

@@ -79,21 +79,14 @@ def derive(
     HostError (disk), ProgramFailed (llama-quantize refuses or makes something else).
     """
     origin = base.identity
-    if origin.quantization is None:
-        raise ConfigError(f"the model {origin.key!r} is not GGUF: nothing can be made from it")
-    if origin.quantization not in _FULL_PRECISION and not source.requantize:
-        raise ConfigError(
-            f"the model {key!r} would be made from {source.source!r}, which is quantized already"
-            f" ({origin.quantization}), and would lose quality twice",
-            hint="derive from a model in F16 or F32, or say `requantize: true` if that is wanted",
-        )
+    refuse_requantizing(key, source, origin)
     derivation = Derivation.of(source, origin.sha256, root)
     quantizer = find_quantizer()
     folder = derivation.made_by(quantizer.sha256)
     with locked(folder.with_name(f".{folder.name}.lock"), timeout=_QUANTIZE_SECONDS):
         if present := derivation.present(quantizer.sha256):
             return present, quantizer.sha256
-        target = folder / f"{_stem(origin)}.{source.quantization}.gguf"
+        target = folder / derived_name(origin, source)
         with scratch(folder, ".quantize-") as made_in:
             made = made_in / target.name
             options: list[str | PathLike[str]] = []
@@ -107,10 +100,23 @@ def derive(
     return target, quantizer.sha256
 
 
-def _stem(base: ModelIdentity) -> str:
-    """``SmolLM2-135M`` of ``SmolLM2-135M.Q4_1.gguf``."""
+def refuse_requantizing(key: str, source: DerivedModel, base: ModelIdentity) -> None:
+    """Raise ConfigError when a model may not be made from another."""
+    if base.quantization is None:
+        raise ConfigError(f"the model {base.key!r} is not GGUF: nothing can be made from it")
+    if base.quantization not in _FULL_PRECISION and not source.requantize:
+        raise ConfigError(
+            f"the model {key!r} would be made from {source.source!r}, which is quantized already"
+            f" ({base.quantization}), and would lose quality twice",
+            hint="derive from a model in F16 or F32, or say `requantize: true` if that is wanted",
+        )
+
+
+def derived_name(base: ModelIdentity, source: DerivedModel) -> str:
+    """``SmolLM2-135M.Q8_0.gguf`` of ``SmolLM2-135M.Q4_1.gguf``."""
     stem = base.file.removesuffix(".gguf")
-    return stem.removesuffix(base.quantization or "").rstrip(".-_") or stem
+    stem = stem.removesuffix(base.quantization or "").rstrip(".-_") or stem
+    return f"{stem}.{source.quantization}.gguf"
 
 
 def _quantize(

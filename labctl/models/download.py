@@ -52,7 +52,7 @@ def fetch_file(
     A download that broke off, or whose labctl was killed, goes on where it ended.
     Raises ConfigError (no such file, no access), IntegrityError (other bytes), HostError.
     """
-    name = _file_name(address)
+    name = file_name(address)
     folder = cache_dir() / "models" / sha256
     with locked(folder.with_name(f".{sha256}.lock"), timeout=_WHOLE_SECONDS):
         if present := cached(sha256):
@@ -74,7 +74,29 @@ def fetch_file(
     return folder / name
 
 
-def _file_name(address: str) -> str:
+def beginning(
+    key: str, address: str, headers: Mapping[str, str], count: int
+) -> tuple[bytes, int | None]:
+    """The first ``count`` bytes at an address and the size of all, None where that is not told.
+
+    Raises ConfigError (no such file, no access), HostError.
+    """
+    asking = {**headers, "Accept-Encoding": "identity", "Range": f"bytes=0-{count - 1}"}
+    with asked("GET", address, asking) as answer:
+        refuse(answer, key, address)
+        found = b""
+        # A server that knows no ranges sends all of it: the line is closed then.
+        for block in _blocks(answer, address):
+            found += block
+            if len(found) >= count:
+                break
+        whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
+        if answer.status_code != _PARTIAL:
+            whole = answer.headers.get("Content-Length", "")
+    return found[:count], int(whole) if whole.isdigit() else None
+
+
+def file_name(address: str) -> str:
     """What a file is called at an address, fit for a name in a folder and on a terminal."""
     name = PurePosixPath(unquote(urlsplit(address).path)).name
     name = re.sub(r"[^\w.+=@,()-]+", "_", name).lstrip(".")[-_LONGEST_NAME:]

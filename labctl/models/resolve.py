@@ -46,6 +46,20 @@ def resolve(
     return {key: work.get(key) for key in keys}
 
 
+def lab_models(key: str, name: str, root: Path) -> Mapping[str, ModelSource]:
+    """The lab's models, of which ``key`` means the one called ``name``.
+
+    Raises ConfigError when there is none of that name.
+    """
+    catalogue = load_catalogue(root).models
+    if name not in catalogue:
+        raise ConfigError(
+            f"the model {key!r}: {unknown('model in models.yaml', name, catalogue)}",
+            hint=f"labctl models add {name} SOURCE",
+        )
+    return catalogue
+
+
 class _Resolving:
     """One call of :func:`resolve`."""
 
@@ -105,12 +119,7 @@ class _Resolving:
         return model
 
     def _of_the_lab(self, key: str, name: str) -> ModelFile:
-        catalogue = load_catalogue(self._root).models
-        if name not in catalogue:
-            raise ConfigError(
-                f"the model {key!r}: {unknown('model in models.yaml', name, catalogue)}",
-                hint=f"labctl models add {name} SOURCE",
-            )
+        catalogue = lab_models(key, name, self._root)
         inner = _Resolving(
             self._root, catalogue, self._find_quantizer, self._progress, self._gguf_only
         )

@@ -1,14 +1,11 @@
 """Models of hubs and addresses, from servers on loopback that answer as the real ones do."""
 
-import hashlib
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from model_hub import COMMIT, Hub, model_hub
 from tiny_gguf import write_tiny_gguf
 
 from labctl.config.models import ModelSource
@@ -16,107 +13,20 @@ from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.models import ModelFile, ModelsLock, Quantizer, download, hub, parse_reference, resolve
 from labctl.models.progress import silent
 
-COMMIT = "c" * 40
-
-
-class Hub(ThreadingHTTPServer):
-    """Serves one file as Hugging Face, as ModelScope and at a plain address."""
-
-    daemon_threads = True
-
-    def __init__(self, content: bytes):
-        super().__init__(("127.0.0.1", 0), Answers)
-        self.content = content
-        self.cut_after: int | None = None
-        self.ranges = True
-        self.renamed = False
-        self.begins: int | None = None
-        self.status = 200
-        self.requests: list[tuple[str, str, str | None]] = []
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
-
-
-class Answers(BaseHTTPRequestHandler):
-    server: Hub
-
-    def log_message(self, *args: object) -> None:
-        """Keep quiet."""
-
-    def do_HEAD(self) -> None:
-        self.note()
-        if self.server.renamed and "/old/" in self.path:
-            self.send_response(307)
-            self.send_header("Location", self.path.replace("/old/", "/new/"))
-            self.end_headers()
-            return
-        self.send_response(302 if self.server.status == 200 else self.server.status)
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("X-Linked-Etag", f'"{self.server.sha256}"')
-        self.send_header("X-Linked-Size", str(len(self.server.content)))
-        self.send_header("Location", "/cdn/file")
-        self.end_headers()
-
-    def do_GET(self) -> None:
-        self.note()
-        if self.server.status != 200:
-            self.send_response(self.server.status)
-            self.end_headers()
-        elif "/repo/files?" in self.path:
-            entry = {"Path": "tiny-F32.gguf", "Sha256": self.server.sha256}
-            entry |= {"Size": len(self.server.content)}  # type: ignore[dict-item]
-            self.answer(json.dumps({"Code": 200, "Data": {"Files": [entry]}}).encode(), 200)
-        else:
-            self.file()
-
-    def file(self) -> None:
-        begin, status = 0, 200
-        wanted = self.headers.get("Range")
-        if wanted and self.server.ranges:
-            begin, status = int(wanted.removeprefix("bytes=").removesuffix("-")), 206
-            if begin >= len(self.server.content):
-                self.answer(b"", 416)
-                return
-            begin = begin if self.server.begins is None else self.server.begins
-        self.answer(self.server.content[begin:], status, begin)
-
-    def answer(self, body: bytes, status: int, begin: int = 0) -> None:
-        self.send_response(status)
-        if status == 206:
-            self.send_header("Content-Range", f"bytes {begin}-{begin + len(body) - 1}/*")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        cut, self.server.cut_after = self.server.cut_after, None
-        self.wfile.write(body if cut is None else body[:cut])
-
-    def note(self) -> None:
-        self.server.requests.append((self.command, self.path, self.headers.get("Range")))
-
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    server = Hub(write_tiny_gguf(tmp_path / "made.gguf").read_bytes())
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("HF_ENDPOINT", server.address)
-    monkeypatch.setenv("MODELSCOPE_DOMAIN", server.address)
     monkeypatch.setattr(download, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(hub, "_LOOK_UP_SECONDS", 0.2)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "MODELSCOPE_API_TOKEN", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with model_hub(write_tiny_gguf(tmp_path / "made.gguf").read_bytes()) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        monkeypatch.setenv("MODELSCOPE_DOMAIN", server.address)
+        yield server
 
 
 def no_quantizer() -> Quantizer:

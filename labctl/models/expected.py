@@ -1,0 +1,203 @@
+"""What models will be that are not on this host yet, as far as that is known before they are.
+
+Sizes come from the lock file or from the server, headers from the beginning of a file. What is to
+be made with llama-quantize is estimated from the model that it is made from.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from labctl.config.models import ModelSource
+from labctl.gguf import GoesOn, identify_beginning, inspect, is_gguf
+from labctl.models import hub
+from labctl.models.derive import (
+    Derivation,
+    derived_name,
+    refuse_requantizing,
+    requantized_from,
+)
+from labctl.models.download import Unreachable, beginning, file_name
+from labctl.models.file import ModelFile
+from labctl.models.lock import LockedModel, ModelsLock
+from labctl.models.progress import Progress
+from labctl.models.quantizer import FindQuantizer
+from labctl.models.references import reference
+from labctl.models.resolve import lab_models, resolve
+from labctl.models.state import state_of
+from labctl.records import ModelIdentity, TensorMix
+from labctl.retry import retry_infra
+
+#: How much of a file is asked for until its header is whole: vocabularies are up to 10 MB.
+_BEGINNINGS = (1 << 20, 1 << 23, 1 << 26)
+#: How long a server is asked again that does not answer.
+_BEGINNING_SECONDS = 10.0
+#: Quantisations that are not called as the type that most of their tensors have, or the smaller of
+#: two such types. Source: ``llama_model_quantize_impl`` in llama.cpp's src/llama-quant.cpp.
+_MAIN_TYPES = {
+    "IQ2_S": "IQ2_XS",
+    "IQ2_M": "IQ2_S",
+    "IQ3_XS": "IQ3_XXS",
+    "IQ3_M": "IQ3_S",
+    "MXFP4_MOE": "MXFP4",
+}
+
+
+def check_files(
+    sources: Mapping[str, ModelSource], keys: Iterable[str], *, root: Path, gguf_only: bool
+) -> None:
+    """Look at the model files of this host that ``keys`` need, without hashing them.
+
+    Raises ConfigError: no such file, or no such model in the lab; not GGUF.
+    """
+    for key in keys:
+        for source in _origins(sources, key, root):
+            if source.file is not None:
+                path = root / source.file
+                if gguf_only or is_gguf(path):
+                    inspect(path)
+
+
+def _origins(sources: Mapping[str, ModelSource], key: str, root: Path) -> Iterator[ModelSource]:
+    """A model's source, and the sources of what it is made from."""
+    source = sources[key]
+    yield source
+    if source.lab is not None:
+        yield from _origins(lab_models(key, source.lab, root), source.lab, root)
+    elif source.derive is not None:
+        yield from _origins(sources, source.derive.source, root)
+
+
+def are_here(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path) -> bool:
+    """Whether nothing has to be fetched or made. Raises ConfigError."""
+    return all(state_of(key, sources, root).path is not None for key in keys)
+
+
+def expect(
+    sources: Mapping[str, ModelSource],
+    keys: Iterable[str],
+    *,
+    root: Path,
+    find_quantizer: FindQuantizer,
+    progress: Progress,
+    gguf_only: bool = True,
+) -> dict[str, ModelFile]:
+    """The models ``keys`` as they will be; without those of which not even the size is known.
+
+    Nothing is made, and of a file that is not here its beginning is read at most. Of a model whose
+    header nobody can read yet the identity has no architecture. Raises what
+    :func:`labctl.models.resolve` raises of models that are here, ConfigError (no such file, no
+    access, a model that may not be derived), HostError (offline).
+    """
+
+    def one(key: str, sources: Mapping[str, ModelSource]) -> ModelFile | None:
+        source = sources[key]
+        if state_of(key, sources, root).path is not None:
+            return resolve(
+                sources,
+                [key],
+                root=root,
+                find_quantizer=find_quantizer,
+                progress=progress,
+                gguf_only=gguf_only,
+            )[key]
+        if source.lab is not None:
+            inner = one(source.lab, lab_models(key, source.lab, root))
+            return inner and ModelFile(
+                inner.path, inner.identity.model_copy(update={"key": key}), inner.estimated
+            )
+        if source.derive is not None:
+            base = one(source.derive.source, sources)
+            return base and _derived(key, source, base.identity, root, lock)
+        return _fetched(key, source, lock.get(reference(source)))
+
+    lock = ModelsLock(root)
+    found = {key: one(key, sources) for key in keys}
+    return {key: model for key, model in found.items() if model is not None}
+
+
+def _fetched(key: str, source: ModelSource, known: LockedModel | None) -> ModelFile | None:
+    """A file of a hub, an address or a package."""
+    if source.pypi is not None:  # comes through pip, which gives a package as a whole
+        if known is None:
+            return None
+        name = f"{source.pypi.package}-{source.pypi.version}.gguf"
+        return _unread(key, name, source.pypi.sha256, known.size_bytes)
+    if source.hub is not None:
+        told = hub.look_up(key, source.hub, known.commit if known else None)
+        address, digest, headers = told.address, told.sha256, told.headers
+        size: int | None = told.size_bytes
+    else:
+        assert source.url is not None
+        address, digest, headers = source.url.address, source.url.sha256, {}
+        size = known.size_bytes if known and known.sha256 == digest else None
+    name = file_name(address)
+    for count in _BEGINNINGS:
+        begun, whole = retry_infra(
+            partial(beginning, key, address, headers, count),
+            on=(Unreachable,),
+            timeout=_BEGINNING_SECONDS,
+        )
+        size = whole if size is None else size
+        if size is None or begun[:4] != b"GGUF":
+            break
+        with suppress(GoesOn):
+            identity = identify_beginning(key, name, begun, size_bytes=size, sha256=digest)
+            return ModelFile(Path(name), identity)
+    return None if size is None else _unread(key, name, digest, size)
+
+
+def _unread(key: str, name: str, digest: str, size_bytes: int) -> ModelFile:
+    """A file of which nothing is known but its bytes."""
+    identity = ModelIdentity(key=key, file=name, sha256=digest, size_bytes=size_bytes)
+    return ModelFile(Path(name), identity)
+
+
+def _derived(
+    key: str, source: ModelSource, base: ModelIdentity, root: Path, lock: ModelsLock
+) -> ModelFile | None:
+    """What llama-quantize will make of a model; None where that one's weights are not known.
+
+    Exact where the lock knows what came of it. Else the least: every weight in the smallest type
+    that the quantisation is made of. Mixtures keep some tensors finer, so that files are larger.
+    """
+    wanted = source.derive
+    assert wanted is not None
+    if base.parameters is None or base.tensor_bytes is None or base.bytes_per_token is None:
+        return None
+    refuse_requantizing(key, wanted, base)
+    kind = _main_type(wanted.quantization)
+    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    weights = base.parameters * block_bytes // block
+    derivation = Derivation.of(wanted, base.sha256, root)
+    known = lock.get(derivation.reference)
+    made = base.model_copy(
+        update={
+            "key": key,
+            "file": derived_name(base, wanted),
+            # A name that nothing has, so that no board seems to have the file.
+            "sha256": known.sha256 if known else sha256(derivation.reference.encode()).hexdigest(),
+            "size_bytes": known.size_bytes
+            if known
+            else base.size_bytes - base.tensor_bytes + weights,
+            "quantization": wanted.quantization,
+            "bits_per_weight": 8 * block_bytes / block,
+            "tensor_bytes": weights,
+            "bytes_per_token": base.bytes_per_token * weights // base.tensor_bytes,
+            "tensors": (
+                TensorMix(type=kind, count=sum(mix.count for mix in base.tensors), bytes=weights),
+            ),
+            "requantized_from": requantized_from(base),
+        }
+    )
+    return ModelFile(Path(made.file), made, estimated=known is None)
+
+
+def _main_type(quantization: str) -> str:
+    """The type of most tensors: ``Q4_K`` of ``Q4_K_M``."""
+    name = _MAIN_TYPES.get(quantization, quantization)
+    return name if name in GGMLQuantizationType.__members__ else name.rpartition("_")[0]

@@ -1,0 +1,154 @@
+"""What is known of models before they are here."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_hub import Hub, model_hub
+from tiny_gguf import write_tiny_gguf
+
+from labctl.config.models import QUANTIZATIONS, ModelSource
+from labctl.errors import ConfigError
+from labctl.gguf import identify
+from labctl.models import LockedModel, ModelFile, ModelsLock, Quantizer, expect
+from labctl.models.progress import silent
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    content = write_tiny_gguf(tmp_path / "tiny-F32.gguf").read_bytes()
+    with model_hub(content + bytes(4 * MEBIBYTE)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        yield server
+
+
+def no_quantizer() -> Quantizer:
+    raise AssertionError("nothing is made")
+
+
+def expected(root: Path, sources: dict[str, dict[str, Any]], key: str) -> ModelFile | None:
+    read = {name: ModelSource.model_validate(source) for name, source in sources.items()}
+    found = expect(read, [key], root=root, find_quantizer=no_quantizer, progress=silent)
+    return found.get(key)
+
+
+def by_address(site: Hub) -> dict[str, Any]:
+    return {"url": {"address": f"{site.address}/tiny-F32.gguf", "sha256": site.sha256}}
+
+
+@pytest.mark.parametrize("hub", [False, True])
+@pytest.mark.parametrize("ranges", [False, True])
+def test_a_file_is_known_by_its_header_as_if_it_were_here(
+    site: Hub, tmp_path: Path, hub: bool, ranges: bool
+) -> None:
+    site.ranges = ranges
+    named = {"hub": {"repository": "someone/tiny-GGUF", "file": "tiny-F32.gguf"}}
+    found = expected(tmp_path, {"t": named if hub else by_address(site)}, "t")
+    whole = tmp_path / "whole" / "tiny-F32.gguf"
+    whole.parent.mkdir()
+    whole.write_bytes(site.content)
+    assert found is not None
+    assert found.identity == identify("t", whole)
+    assert not found.estimated
+    assert not (tmp_path / "cache" / "models").exists()
+    if ranges:
+        assert site.sent_bytes == MEBIBYTE
+
+
+def test_more_is_asked_for_where_the_header_goes_on(
+    site: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labctl.models.expected._BEGINNINGS", (100, 1000, 1 << 20))
+    found = expected(tmp_path, {"t": by_address(site)}, "t")
+    assert found is not None
+    assert found.identity.architecture == "llama"
+    assert [wanted for _, _, wanted in site.requests] == [
+        "bytes=0-99",
+        "bytes=0-999",
+        f"bytes=0-{MEBIBYTE - 1}",
+    ]
+
+
+def test_of_what_is_no_gguf_the_size_is_known(site: Hub, tmp_path: Path) -> None:
+    site.content = b"other" * 1000
+    found = expected(tmp_path, {"t": by_address(site)}, "t")
+    assert found is not None
+    assert (found.identity.size_bytes, found.identity.architecture) == (5000, None)
+
+
+def test_a_server_that_has_no_such_file_is_told(site: Hub, tmp_path: Path) -> None:
+    site.status = 404
+    with pytest.raises(ConfigError, match="there is no http"):
+        expected(tmp_path, {"t": by_address(site)}, "t")
+
+
+def test_of_a_package_the_size_is_known_once_it_was_had(site: Hub, tmp_path: Path) -> None:
+    source = {"pypi": {"package": "tiny", "version": "1", "sha256": "a" * 64}}
+    assert expected(tmp_path, {"t": source}, "t") is None
+    entry = LockedModel(sha256="a" * 64, size_bytes=123)
+    ModelsLock(tmp_path).require("t", "pypi:tiny==1/*.gguf", entry)
+    found = expected(tmp_path, {"t": source}, "t")
+    assert found is not None
+    assert found.identity.size_bytes == 123
+
+
+@pytest.mark.parametrize(
+    ("quantization", "kind", "bits"),
+    [
+        ("Q8_0", "Q8_0", 8.5),
+        ("Q4_K_M", "Q4_K", 4.5),
+        ("IQ2_M", "IQ2_S", 2.5625),
+        ("F16", "F16", 16),
+    ],
+)
+def test_what_is_to_be_made_is_estimated_from_its_bases_weights(
+    site: Hub, tmp_path: Path, quantization: str, kind: str, bits: float
+) -> None:
+    sources = {
+        "base": by_address(site),
+        "made": {"derive": {"from": "base", "quantization": quantization}},
+    }
+    base, made = expected(tmp_path, sources, "base"), expected(tmp_path, sources, "made")
+    assert base is not None
+    assert made is not None
+    assert made.estimated
+    assert made.path.name == f"tiny.{quantization}.gguf"
+    assert base.identity.parameters is not None
+    weights = int(base.identity.parameters * bits / 8)
+    assert made.identity.tensor_bytes == weights
+    assert base.identity.tensor_bytes is not None
+    assert (
+        made.identity.size_bytes == base.identity.size_bytes - base.identity.tensor_bytes + weights
+    )
+    assert [mix.type for mix in made.identity.tensors] == [kind]
+    assert made.identity.kv_bytes_per_position == base.identity.kv_bytes_per_position
+    assert made.identity.sha256 != base.identity.sha256
+
+
+def test_every_quantization_that_can_be_asked_for_is_estimated(site: Hub, tmp_path: Path) -> None:
+    sources: dict[str, dict[str, Any]] = {"base": by_address(site)}
+    sizes = {}
+    for name in QUANTIZATIONS:
+        sources[name] = {"derive": {"from": "base", "quantization": name}}
+        found = expected(tmp_path, sources, name)
+        assert found is not None
+        sizes[name] = found.identity.tensor_bytes
+    assert sizes["IQ1_S"] < sizes["Q4_0"] < sizes["Q8_0"] < sizes["F16"] < sizes["F32"]
+
+
+def test_a_model_that_may_not_be_made_is_refused_before_its_base_is_fetched(
+    site: Hub, tmp_path: Path
+) -> None:
+    sources = {
+        "base": by_address(site),
+        "half": {"derive": {"from": "base", "quantization": "Q8_0"}},
+        "made": {"derive": {"from": "half", "quantization": "Q4_0"}},
+    }
+    with pytest.raises(ConfigError, match="would lose quality twice"):
+        expected(tmp_path, sources, "made")

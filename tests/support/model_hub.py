@@ -1,0 +1,122 @@
+"""A server on loopback that gives one file as Hugging Face, ModelScope and plain servers do."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+COMMIT = "c" * 40
+
+
+class Hub(ThreadingHTTPServer):
+    """Serves one file as Hugging Face, as ModelScope and at a plain address."""
+
+    daemon_threads = True
+
+    def __init__(self, content: bytes):
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.content = content
+        self.cut_after: int | None = None
+        self.ranges = True
+        self.renamed = False
+        self.begins: int | None = None
+        self.status = 200
+        self.requests: list[tuple[str, str, str | None]] = []
+        #: Of the file, in answers to whatever requests.
+        self.sent_bytes = 0
+        #: What holds back whatever is asked for up to the file's end.
+        self.gate = threading.Event()
+        self.gate.set()
+
+    @property
+    def is_asked_for_all(self) -> bool:
+        """Whether somebody wants the file, and not just its beginning."""
+        return any(m == "GET" and (r is None or r.endswith("-")) for m, _, r in self.requests)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+class Answers(BaseHTTPRequestHandler):
+    server: Hub
+
+    def log_message(self, *args: object) -> None:
+        """Keep quiet."""
+
+    def do_HEAD(self) -> None:
+        self.note()
+        if self.server.renamed and "/old/" in self.path:
+            self.send_response(307)
+            self.send_header("Location", self.path.replace("/old/", "/new/"))
+            self.end_headers()
+            return
+        self.send_response(302 if self.server.status == 200 else self.server.status)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-Linked-Etag", f'"{self.server.sha256}"')
+        self.send_header("X-Linked-Size", str(len(self.server.content)))
+        self.send_header("Location", "/cdn/file")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.note()
+        if self.server.status != 200:
+            self.send_response(self.server.status)
+            self.end_headers()
+        elif "/repo/files?" in self.path:
+            entry = {"Path": "tiny-F32.gguf", "Sha256": self.server.sha256}
+            entry |= {"Size": len(self.server.content)}  # type: ignore[dict-item]
+            self.answer(json.dumps({"Code": 200, "Data": {"Files": [entry]}}).encode(), 200)
+        else:
+            self.file()
+
+    def file(self) -> None:
+        begin, end, status = 0, len(self.server.content), 200
+        wanted = self.headers.get("Range")
+        if wanted and self.server.ranges:
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            begin, end, status = int(first), int(last or end) + 1, 206
+            if begin >= len(self.server.content):
+                self.answer(b"", 416)
+                return
+            begin = begin if self.server.begins is None else self.server.begins
+        if end >= len(self.server.content) and (not wanted or wanted.endswith("-")):
+            self.server.gate.wait()
+        self.answer(self.server.content[begin:end], status, begin)
+
+    def answer(self, body: bytes, status: int, begin: int = 0) -> None:
+        self.send_response(status)
+        if status == 206:
+            whole = len(self.server.content)
+            self.send_header("Content-Range", f"bytes {begin}-{begin + len(body) - 1}/{whole}")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        cut, self.server.cut_after = self.server.cut_after, None
+        sent = body if cut is None else body[:cut]
+        self.server.sent_bytes += len(sent)
+        with suppress(ConnectionError):  # who asked may have seen enough
+            self.wfile.write(sent)
+
+    def note(self) -> None:
+        self.server.requests.append((self.command, self.path, self.headers.get("Range")))
+
+
+@contextmanager
+def model_hub(content: bytes) -> Iterator[Hub]:
+    """Serve ``content``; it is stopped at the end."""
+    server = Hub(content)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.gate.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
