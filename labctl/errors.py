@@ -14,6 +14,7 @@
     │   │   ├── CommandTimeout      no answer within the step's time-out
     │   │   └── ProtocolError       the peer does not speak as documented
     │   ├── BoardError              the board itself
+    │   │   ├── BoardBusy           somebody else uses it
     │   │   ├── BoardNoSpace
     │   │   ├── BoardPermission
     │   │   ├── BoardRebooted
@@ -166,6 +167,12 @@ class BoardError(InfraError):
     """The board itself cannot go on."""
 
     usual_hint = "look at the board: `labctl hdc shell`"
+
+
+class BoardBusy(BoardError):
+    """Somebody else uses the board."""
+
+    usual_hint = "wait for its end"
 
 
 class BoardNoSpace(BoardError):

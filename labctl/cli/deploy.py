@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 
 import click
 
@@ -14,13 +13,12 @@ from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.parameters import DURATION, RATE, SIZE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
-from labctl.cli.run import RunView
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
 from labctl.deploy import Pace
 from labctl.errors import ConfigError, ExitStatus
-from labctl.runs import Fleet, Prepared, Visit, prepare, read_recipe
-from labctl.transport import Transport
+from labctl.runs import Fleet, Visit, Wanted, find_files, read_recipe
+from labctl.runs.wanted import nothing_to_deploy
 from labctl.units import counted, size
 
 #: Above this many bytes the user is asked.
@@ -52,6 +50,7 @@ ASK_BYTES = 1_000_000_000
 @click.option("--pin", "pins", multiple=True, metavar="NAME", help="Never prune this file.")
 @click.option("--unpin", "unpins", multiple=True, metavar="NAME", help="Undo --pin.")
 @click.option("--limit-rate", type=RATE, help="For all boards together, e.g. 5MB/s.")
+@click.option("--no-wait", is_flag=True, help="Refuse a board that somebody uses; end with 3.")
 @click.option("--yes", is_flag=True, help="Do not ask, however much is sent or does not fit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.argument("recipes", nargs=-1)
@@ -73,16 +72,18 @@ def deploy(
     pins: tuple[str, ...],
     unpins: tuple[str, ...],
     limit_rate: int | None,
+    no_wait: bool,
     yes: bool,
     as_json: bool,
 ) -> int:
     """Bring tools and models to boards.
 
-    For the RECIPES named; without any, for all of the lab's recipes for the board's target. First
-    says what is missing, what would not fit, and everything that stands in the way, then asks above
-    1 GB or where a model does not fit in memory. Sends what the boards do not have, and proves
-    each chunk by its hash on the board. Nothing is built, nothing is sent twice; a deploy that was
-    interrupted goes on where it was.
+    For the RECIPES named; without any, for all of the lab's recipes for the board's target. Looks
+    at the boards first, then downloads and quantises. First says what is missing, what would not
+    fit, and everything that stands in the way, then asks above 1 GB or where a model does not fit
+    in memory. Sends what the boards do not have, and proves each chunk by its hash on the board.
+    Nothing is built, nothing is sent twice; a deploy that was interrupted goes on where it was.
+    While a run, a probe or another deploy uses a board, it waits and sends nothing.
     """
     prune = prune or bool(pins or unpins)
     _refuse_nonsense(
@@ -105,12 +106,18 @@ def deploy(
         if verify:
             return verify_boards(lab, chosen, view, as_json=as_json)
         pace = None if limit_rate is None else Pace(limit_rate, len(chosen))
-        prepared = _prepared(lab, chosen, recipes, set_values, RunView(view))
+        shown = BoardsView(view, len(chosen))
+        wanted = _wanted(lab, chosen, recipes, set_values, shown)
         # The plan is what `--plan` is asked for; else it is news on the way to the result.
         tell = click.echo if only_plan and not as_json else view.say
-        visits = _deliver(
-            lab, chosen, prepared, view, pace, tell=tell, only_plan=only_plan, yes=yes
-        )
+        visits = [
+            Visit(board, found)
+            if isinstance(found := wanted[board.target], Wanted)
+            else Visit(board, Wanted(board.target, {}), error=found)
+            for board in chosen
+        ]
+        fleet = Fleet(visits, lab, connect_board, shown, pace, wait=not no_wait)
+        _serve(fleet, view, shown, tell=tell, only_plan=only_plan, yes=yes)
     if as_json:
         click.echo(json.dumps([offer_json(visit) for visit in visits], indent=2))
     elif not only_plan:
@@ -119,48 +126,43 @@ def deploy(
     return max((visit.error.exit_status for visit in visits if visit.error), default=ExitStatus.OK)
 
 
-def _deliver(
-    lab: LabFile,
-    boards: Sequence[Board],
-    prepared: Mapping[str, list[Prepared] | ConfigError],
+def _serve(
+    fleet: Fleet,
     view: ProgressView,
-    pace: Pace | None,
+    shown: BoardsView,
     *,
     tell: Callable[[str], None],
     only_plan: bool,
     yes: bool,
-) -> list[Visit]:
-    """See what the boards lack, ask, and bring it. Raises what befell the only board."""
-    with ExitStack() as links:
-        visits = [
-            _visit(board, links.enter_context(connect_board(board)), prepared[board.target])
-            for board in boards
-        ]
-        shown = BoardsView(view, len(visits))
-        for visit in visits:
-            if visit.error is not None:
-                shown.ended(visit)
-        with Fleet(visits, lab.root, shown, pace) as fleet:
-            fleet.meet()
-            if only_plan:
-                view.bars.stop()
-            for visit in fleet.alive:
-                if visit.offer is not None:
-                    tell(offer_text(visit.offer))
-            fleet.refuse_impossible()
-            if not only_plan:
-                _agree(fleet, view, yes=yes)
-                fleet.deliver()
+) -> None:
+    """See what the boards lack, ask, fetch, and bring it. Raises what befell the only board."""
+    for visit in fleet.visits:
+        if visit.error is not None:
+            shown.ended(visit)
+    fleet.look()
+    if not fleet.is_whole:
+        # All that is known before gigabytes come to this host.
+        for visit in fleet.alive:
+            if visit.offer is not None and visit.offer.problems:
+                tell(offer_text(visit.offer))
+        fleet.refuse_impossible()
+        if not only_plan:
+            yes = _agree(fleet, view, yes=yes)
+        fleet.fetch()
+        fleet.look()
+    shown.end_step()
+    if only_plan:
+        view.bars.stop()
+    for visit in fleet.alive:
+        if visit.offer is not None:
+            tell(offer_text(visit.offer))
+    fleet.refuse_impossible()
+    if not only_plan:
+        _agree(fleet, view, yes=yes)
+        fleet.deliver()
     shown.end()
-    if len(visits) == 1 and visits[0].error is not None:
-        raise visits[0].error
-    return visits
-
-
-def _visit(board: Board, link: Transport, prepared: list[Prepared] | ConfigError) -> Visit:
-    if isinstance(prepared, ConfigError):
-        return Visit(board, link, (), error=prepared)
-    return Visit(board, link, prepared)
+    if len(fleet.visits) == 1 and fleet.visits[0].error is not None:
+        raise fleet.visits[0].error
 
 
 def _refuse_nonsense(wrong: Mapping[str, object]) -> None:
@@ -186,76 +188,78 @@ def choose_boards(
     return list(found.values()) or [lab.board(None)]
 
 
-def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> None:
-    """Ask where it is much, or where something will not fit. Raises ConfigError: nobody to ask."""
+def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> bool:
+    """Ask where it is much, or where something will not fit; whether it needs no more asking.
+
+    Raises ConfigError: nobody to ask.
+    """
     offers = [visit.offer for visit in fleet.alive if visit.offer and visit.offer.plan.missing]
     total = sum(offer.plan.bytes for offer in offers)
-    unfit = sum(len(offer.warnings) for offer in offers)
-    if yes or not (unfit or total > ASK_BYTES):
-        return
+    warnings = [warning for offer in offers for warning in offer.warnings]
+    if yes or not (warnings or total > ASK_BYTES):
+        return yes
     what = f"{size(total)} have to be sent"
-    if unfit:
-        what = f"{counted(unfit, 'variant')} may not fit in memory, {what}"
+    if warnings:
+        what = f"{counted(len(warnings), 'variant')} may not fit in memory, {what}"
     if not sys.stdin.isatty():
-        raise ConfigError(f"{what}, and there is no terminal to ask at", hint="say --yes to go on")
+        raise ConfigError(
+            f"{what}, and there is no terminal to ask at",
+            hint="say --yes to go on",
+            details="\n".join(warnings) or None,
+        )
     view.bars.stop()
-    click.confirm(f"{what}; go on?", abort=True, err=True)
+    click.confirm("\n".join([*warnings, f"{what}; go on?"]), abort=True, err=True)
     view.bars.start()
+    return True
 
 
-def _prepared(
+def _wanted(
     lab: LabFile,
     boards: Sequence[Board],
     recipes: Sequence[str],
     set_values: tuple[str, ...],
-    shown: RunView,
-) -> dict[str, list[Prepared] | ConfigError]:
-    """What each target's boards need, found once for all of them; or why that cannot be had.
+    shown: BoardsView,
+) -> dict[str, Wanted | ConfigError]:
+    """What each target's boards need, once for all of them; or why that cannot be had.
 
     Raises ConfigError where that is the only target.
     """
     firsts = {board.target: board for board in reversed(boards)}
-    read: Callable[[Board], list[Prepared]]
-    if recipes:
-        wanted = [
-            read_recipe(find_recipe(name, lab.root), set_values, lab_root=lab.root)
-            for name in recipes
-        ]
-
-        def read(board: Board) -> list[Prepared]:
-            return [prepare(recipe, board, lab.root, shown.step) for recipe in wanted]
-    else:
-
-        def read(board: Board) -> list[Prepared]:
-            return _all(lab, board, shown)
-
-    found: dict[str, list[Prepared] | ConfigError] = {}
-    try:
-        for target, board in firsts.items():
-            try:
-                found[target] = read(board)
-            except ConfigError as error:
-                if len(firsts) == 1:
-                    raise
-                found[target] = error
-    finally:
-        shown.end_step()
+    named = {
+        name: read_recipe(find_recipe(name, lab.root), set_values, lab_root=lab.root)
+        for name in recipes
+    }
+    found: dict[str, Wanted | ConfigError] = {}
+    for target, board in firsts.items():
+        try:
+            if named:
+                files = {
+                    name: find_files(recipe, board, lab.root) for name, recipe in named.items()
+                }
+                found[target] = Wanted(target, files)
+            else:
+                found[target] = _all(lab, board, shown)
+        except ConfigError as error:
+            if len(firsts) == 1:
+                raise
+            found[target] = error
     return found
 
 
-def _all(lab: LabFile, board: Board, shown: RunView) -> list[Prepared]:
+def _all(lab: LabFile, board: Board, shown: BoardsView) -> Wanted:
     """The lab's recipes for a target; what cannot be had is told and left out."""
-    prepared = []
+
+    def left_out(path: str, error: ConfigError) -> None:
+        shown.note(f"left out {path}: {error.message}")
+
+    files = {}
     for path in sorted((lab.root / "recipes").glob("*.yaml")):
         try:
             recipe = read_recipe(path, lab_root=lab.root)
             if recipe.target == board.target:
-                prepared.append(prepare(recipe, board, lab.root, shown.step))
+                files[str(path)] = find_files(recipe, board, lab.root)
         except ConfigError as error:
-            shown.note(f"left out {path}: {error.message}")
-    if not prepared:
-        raise ConfigError(
-            f"nothing to deploy: no usable recipe for target {board.target} in {lab.root}/recipes",
-            hint="name a recipe, or write one: `labctl init`",
-        )
-    return prepared
+            left_out(str(path), error)
+    if not files:
+        raise nothing_to_deploy(board.target)
+    return Wanted(board.target, files, left_out)

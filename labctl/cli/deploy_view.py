@@ -4,8 +4,9 @@ import threading
 import time
 
 from labctl.cli.progress import ProgressView, Step
+from labctl.cli.run import RunView
 from labctl.deploy import Object
-from labctl.errors import InfraError, printable_line
+from labctl.errors import BoardBusy, InfraError, printable_line
 from labctl.runs import Fit, FleetView, Offer, Visit
 from labctl.units import counted, duration, size
 
@@ -90,12 +91,30 @@ class BoardsView(FleetView):
 
     def __init__(self, view: ProgressView, boards: int):
         self._view = view
+        self._host = RunView(view)
         self._boards = boards
         self._lock = threading.Lock()
         self._steps: dict[str, Step] = {}
         self._done: dict[str, dict[str, int]] = {}
         self._began: dict[str, tuple[float, int]] = {}
         self._lost: set[str] = set()
+
+    def note(self, text: str) -> None:
+        """One line."""
+        self._view.say(text)
+
+    def step(self, step: str, done: int, total: int | None) -> None:
+        """A bar until another step of this host begins."""
+        with self._lock:
+            self._host.step(step, done, total)
+
+    def end_step(self) -> None:
+        """What was to be done on this host is done."""
+        self._host.end_step()
+
+    def waits(self, error: BoardBusy) -> None:
+        """One line that names who uses the board."""
+        self._view.say(f"{error.message}; waiting until it is free (--no-wait does not)")
 
     def moved(self, visit: Visit, item: Object, done_bytes: int) -> None:
         """Move the board's bar."""

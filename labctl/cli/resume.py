@@ -1,5 +1,7 @@
 """``labctl resume``."""
 
+from functools import partial
+
 import click
 
 from labctl.cli.lab import connect_board, lab_of
@@ -31,8 +33,10 @@ def resume(invocation: Invocation, run: str, board: str | None, as_json: bool) -
     lab = lab_of(invocation)
     directory = find_run(lab.root / "runs", run)
     on = lab.board(board or last_board(directory))
-    with ProgressView() as view, connect_board(on) as transport:
+    with ProgressView() as view:
         outcome = resume_run(
-            ResumeRequest(directory, on, lab.name, lab.root), transport, RunView(view)
+            ResumeRequest(directory, on, lab.name, lab.root),
+            partial(connect_board, on),
+            RunView(view),
         )
     return tell(invocation, outcome, as_json=as_json)

@@ -7,7 +7,7 @@ from labctl.runs.fleet import Fleet, FleetView, Visit, at_once
 from labctl.runs.live import TrialProgress
 from labctl.runs.observer import Observer
 from labctl.runs.plan import PlannedTrial
-from labctl.runs.prepare import Prepared, prepare, read_recipe
+from labctl.runs.prepare import find_files, read_recipe
 from labctl.runs.resume import ResumeRequest, resume
 from labctl.runs.runner import Outcome
 from labctl.runs.session import (
@@ -17,6 +17,7 @@ from labctl.runs.session import (
     pruner_of,
 )
 from labctl.runs.spares import conduct_with_spares
+from labctl.runs.wanted import Wanted
 
 __all__ = [
     "BoardSession",
@@ -27,17 +28,17 @@ __all__ = [
     "Offer",
     "Outcome",
     "PlannedTrial",
-    "Prepared",
     "ResumeRequest",
     "RunRequest",
     "TrialProgress",
     "Visit",
+    "Wanted",
     "at_once",
     "bring_agent",
     "conduct",
     "conduct_with_spares",
+    "find_files",
     "meet_board",
-    "prepare",
     "pruner_of",
     "read_recipe",
     "resume",

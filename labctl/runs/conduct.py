@@ -7,21 +7,19 @@ from pathlib import Path
 
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
-from labctl.deploy import refuse
 from labctl.runs.clock import RunClock
 from labctl.runs.conditions import held
-from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
 from labctl.runs.fit import settled_variants
 from labctl.runs.identities import plan_record, run_record
 from labctl.runs.journal import Journal
 from labctl.runs.limits import planned_limits
 from labctl.runs.observer import Observer
+from labctl.runs.opening import open_board
 from labctl.runs.planning import foresee, plan_trials
-from labctl.runs.prepare import prepare
+from labctl.runs.prepare import find_files
 from labctl.runs.rates import known_rates
 from labctl.runs.runner import Outcome, Runner
-from labctl.runs.session import bring_agent, meet_board
 from labctl.runs.stand import bring
 from labctl.transport import Transport
 
@@ -43,23 +41,20 @@ class RunRequest:
 
 def conduct(
     request: RunRequest,
-    transport: Transport,
+    connect: Callable[[], Transport],
     observer: Observer,
     begun: Callable[[RunDirectory], None] | None = None,
 ) -> Outcome:
-    """Prepare, plan, deploy, run, record. ``begun`` is told the run's directory.
+    """Look at the board, fetch, plan, deploy, run, record. ``begun`` is told the run's directory.
 
     Raises ConfigError before anything is run, InfraError when host, link or board broke (finished
     trials stay on disk), JobError when a model cannot be quantised. Programs that fail on the board
     are in the outcome.
     """
     recipe, board = request.recipe, request.board
-    prepared = prepare(recipe, board, request.lab_root, observer.step)
-    with meet_board(board, transport, lab_root=request.lab_root) as met:
-        offer = make_offer(met, [prepared], request.lab_root)
-        refuse(offer.problems, board.name)
-        session = bring_agent(met, request.lab_root, sending(observer))
-        session.refuse_if_taken()
+    files = find_files(recipe, board, request.lab_root)
+    with open_board(files, board, connect, observer, lab_root=request.lab_root) as opened:
+        prepared, session, offer = opened.prepared, opened.session, opened.offer
         # Planned before gigabytes are sent: what does not fit is refused at once.
         variants, notes = settled_variants(prepared, session.facts)
         max_seconds = request.max_seconds
@@ -74,7 +69,7 @@ def conduct(
         notes += [*plan_made.notes, *offer.warnings]
         for note in notes:
             observer.note(f"note: {note}")
-        stand = bring(met, session, offer, prepared, observer)
+        stand = bring(opened, observer, request.lab_name)
         lease = session.take_lease(request.lab_name)
         run = run_record(
             prepared,
@@ -87,7 +82,7 @@ def conduct(
         directory = RunDirectory.create(
             request.lab_root / "runs", run, plan_record(stand, plan_made, max_seconds, limits)
         )
-        met.ending.enter_context(directory.held())
+        opened.met.ending.enter_context(directory.held())
         observer.note(f"run directory: {directory.path}")
         if begun:
             begun(directory)

@@ -1,14 +1,17 @@
 """Bringing what recipes need to boards."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labctl.config.lab import Board
 from labctl.deploy import (
+    DeployOptions,
     DeployPlan,
     Object,
     OnProgress,
+    Stopwatch,
+    deploy,
     known_rate,
     plan,
     problems,
@@ -18,7 +21,7 @@ from labctl.runs.fit import Fit, fits_of
 from labctl.runs.observer import Observer
 from labctl.runs.prepare import Prepared
 from labctl.runs.rates import known_rates
-from labctl.runs.session import BoardMeeting
+from labctl.runs.session import BoardMeeting, BoardSession
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,43 @@ def make_offer(met: BoardMeeting, prepared: Sequence[Prepared], lab_root: Path) 
     wanted = plan(met.store, objects.values())
     found = problems(wanted, met.survey(), met.facts, limit_bytes=met.board.limits.storage)
     rates = known_rates(lab_root, met.board.name, met.target)
-    fits = [fit for one in prepared for fit in fits_of(one, met.facts, rates)]
+    fits = [fit for one in prepared if one.tells_memory for fit in fits_of(one, met.facts, rates)]
     return Offer(met.board, wanted, tuple(fits), tuple(found), known_rate(met.rate_file))
+
+
+def send(
+    session: BoardSession,
+    wanted: DeployPlan,
+    options: DeployOptions,
+    watch: Stopwatch,
+    lab_name: str,
+) -> dict[str, str]:
+    """Carry out a plan while other controllers are kept out; the paths by SHA-256.
+
+    ``watch`` is told of what is sent. Raises what :func:`labctl.deploy.deploy` and
+    :meth:`BoardSession.hold_to_send` raise.
+    """
+    if not wanted.missing:
+        return deploy(session.store, wanted)
+    sign = session.hold_to_send(lab_name)
+
+    def pace(count: int) -> None:
+        sign(count)
+        options.pace(count)
+        watch(count)
+
+    return deploy(session.store, wanted, replace(options, pace=pace))
 
 
 def wanted_objects(prepared: Prepared) -> list[Object]:
     """What a recipe needs on a board, the agent apart."""
     models = [
-        Object(file.identity.sha256, file.identity.size_bytes, file.path, file.path.name)
+        Object(
+            file.identity.sha256,
+            file.identity.size_bytes,
+            file.path,
+            f"{file.path.name} (estimated)" if file.estimated else file.path.name,
+        )
         for file in prepared.models.values()
     ]
     own = [] if prepared.program is None else [prepared.program]

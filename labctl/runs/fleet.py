@@ -1,20 +1,26 @@
 """Several boards served at once: what one of them does wrong is its own affair."""
 
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
-from labctl.config.lab import Board
-from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, deploy, refuse
-from labctl.errors import HostError, InfraError, LabctlError
-from labctl.runs.deploying import Offer, make_offer
-from labctl.runs.prepare import Prepared
+from labctl.config.lab import Board, LabFile
+from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, refuse
+from labctl.errors import BoardBusy, HostError, InfraError, LabctlError
+from labctl.retry import wait_until
+from labctl.runs.deploying import Offer, make_offer, send
 from labctl.runs.session import BoardMeeting, bring_agent, meet_board
+from labctl.runs.wanted import Wanted
 from labctl.transport import Transport
+
+#: Between two looks whether a board is free. While another labctl of this host has it, nothing
+#: reaches the board; while one of another host has it, a look is one command there, as often as
+#: the one that measures looks itself.
+TURN_SECONDS = 5.0
 
 T = TypeVar("T")
 
@@ -43,11 +49,9 @@ class Visit:
     """One board, what is for it, and how it went. ``error`` ends it."""
 
     board: Board
-    transport: Transport
-    prepared: Sequence[Prepared]
+    wanted: Wanted
     offer: Offer | None = None
     error: LabctlError | None = None
-    met: BoardMeeting | None = None
     watch: Stopwatch | None = None
     #: What was brought, once it is all there.
     sent: tuple[Object, ...] = ()
@@ -55,6 +59,12 @@ class Visit:
 
 class FleetView:
     """Told what happens to each board, from several threads. This one shows nothing."""
+
+    def step(self, step: str, done: int, total: int | None) -> None:
+        """So much of a step on this host is done."""
+
+    def waits(self, error: BoardBusy) -> None:
+        """Somebody else uses the board, who is waited for."""
 
     def moved(self, visit: Visit, item: Object, done_bytes: int) -> None:
         """So much of an object is on the board."""
@@ -68,29 +78,27 @@ class FleetView:
 
 @dataclass
 class Fleet:
-    """The boards of one deploy; they are held until the context ends."""
+    """The boards of one deploy. Each is held only while it is looked at, or served.
+
+    ``wait``: for who uses a board; otherwise such a board is refused.
+    """
 
     visits: Sequence[Visit]
-    lab_root: Path
+    lab: LabFile
+    connect: Callable[[Board], Transport]
     view: FleetView
     pace: Callable[[int], None] | None = None
-    _held: ExitStack = field(default_factory=ExitStack)
+    wait: bool = True
     _stopped: threading.Event = field(default_factory=threading.Event)
-
-    def __enter__(self) -> "Fleet":
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._held.close()
 
     @property
     def alive(self) -> list[Visit]:
         """Those that nothing has happened to yet."""
         return [visit for visit in self.visits if visit.error is None]
 
-    def meet(self) -> None:
-        """Lock every board and see what it lacks; nothing is sent."""
-        self._each(self._meet)
+    def look(self) -> None:
+        """Meet every board and see what it lacks; nothing is sent."""
+        self._each(self._look)
 
     def refuse_impossible(self) -> None:
         """End the visits that would break off in the middle."""
@@ -98,45 +106,65 @@ class Fleet:
             if visit.offer is not None:
                 self._guarded(visit, lambda v: refuse(_problems(v), v.board.name))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the boards were looked at for files that are all here: nothing is fetched."""
+        return all(visit.wanted.is_whole for visit in self.alive)
+
+    def fetch(self) -> None:
+        """Fetch and make what the boards need and is not on this host."""
+        for wanted in {visit.wanted.target: visit.wanted for visit in self.alive}.values():
+            try:
+                wanted.fetch(self.view.step)
+            except LabctlError as error:
+                for visit in self.alive:
+                    if visit.wanted is wanted:
+                        self._end(visit, error)
+
     def deliver(self) -> None:
-        """Bring every board what its offer says; files are read once for all."""
+        """Bring every board what it lacks; files are read once for all."""
         sources = Sources()
         self._each(lambda visit: self._deliver(visit, sources))
 
-    def _meet(self, visit: Visit) -> None:
-        meeting = meet_board(visit.board, visit.transport, lab_root=self.lab_root)
-        visit.met = self._held.enter_context(meeting)
-        visit.offer = make_offer(visit.met, visit.prepared, self.lab_root)
+    @contextmanager
+    def _meeting(self, visit: Visit) -> Iterator[BoardMeeting]:
+        with (
+            self.connect(visit.board) as transport,
+            meet_board(visit.board, transport, lab_root=self.lab.root) as met,
+        ):
+            met.refuse_if_taken(orphans=True)
+            visit.offer = make_offer(met, visit.wanted.look(self.view.step), self.lab.root)
+            yield met
+
+    def _look(self, visit: Visit) -> None:
+        with self._meeting(visit):
+            pass
 
     def _deliver(self, visit: Visit, sources: Sources) -> None:
-        met, offer = visit.met, visit.offer
-        if met is None or offer is None:
-            raise ValueError("a board has to be met before it is served")
+        with self._meeting(visit) as met:
+            assert visit.offer is not None
+            refuse(visit.offer.problems, visit.board.name)
+            self._send(visit, visit.offer, met, sources)
 
+    def _send(self, visit: Visit, offer: Offer, met: BoardMeeting, sources: Sources) -> None:
         def moved(item: Object, done_bytes: int) -> None:
             self._go_on()
             self.view.moved(visit, item, done_bytes)
 
-        session = bring_agent(met, self.lab_root, moved)
+        session = bring_agent(met, self.lab.root, moved)
         watch = visit.watch = Stopwatch()
 
         def pace(count: int) -> None:
             self._go_on()
             if self.pace:
                 self.pace(count)
-            watch(count)
 
         def lost(error: InfraError) -> None:
             self._go_on()
             self.view.lost(visit, error)
 
-        options = DeployOptions(
-            progress=moved,
-            pace=pace,
-            on_loss=lost,
-            sources=sources,
-        )
-        deploy(session.store, offer.plan, options)
+        options = DeployOptions(progress=moved, pace=pace, on_loss=lost, sources=sources)
+        send(session, offer.plan, options, watch, self.lab.name)
         visit.sent = offer.plan.missing
         if self.pace is None:  # a speed that was wanted says nothing about the link
             watch.note(met.rate_file)
@@ -146,15 +174,41 @@ class Fleet:
         if self._stopped.is_set():
             raise HostError("interrupted")
 
+    def _in_turn(self, visit: Visit, work: Callable[[Visit], None]) -> None:
+        """Do some work as soon as nobody else uses the board."""
+        told = False
+
+        def is_done() -> bool:
+            nonlocal told
+            self._go_on()
+            try:
+                work(visit)
+            except BoardBusy as error:
+                if not self.wait:
+                    raise
+                if not told:
+                    told = True
+                    self.view.waits(error)
+                return False
+            return True
+
+        wait_until(is_done, timeout=math.inf, interval=TURN_SECONDS)
+
     def _guarded(self, visit: Visit, work: Callable[[Visit], None]) -> None:
         try:
             work(visit)
         except LabctlError as error:
-            visit.error = error
-            self.view.ended(visit)
+            self._end(visit, error)
+
+    def _end(self, visit: Visit, error: LabctlError) -> None:
+        visit.error = error
+        self.view.ended(visit)
 
     def _each(self, work: Callable[[Visit], None]) -> None:
-        at_once(self.alive, lambda visit: self._guarded(visit, work), self._stopped.set)
+        def one(visit: Visit) -> None:
+            self._guarded(visit, lambda visit: self._in_turn(visit, work))
+
+        at_once(self.alive, one, self._stopped.set)
 
 
 def _problems(visit: Visit) -> Sequence[LabctlError]:

@@ -1,8 +1,8 @@
 """What a recipe needs on this host before a board is touched: programs, models, prompt."""
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,23 @@ from labctl.config.yamltext import Path as DocumentPath
 from labctl.deploy import Object, describe
 from labctl.engines import Engine, Tool, engine_names, engine_tools, make_engine
 from labctl.errors import ConfigError
-from labctl.models import ModelFile, Progress, find_quantizer, resolve
+from labctl.models import (
+    ModelFile,
+    Progress,
+    are_here,
+    check_files,
+    expect,
+    find_quantizer,
+    resolve,
+)
 from labctl.runs.gates import metric_problems
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A recipe with everything of it that lies on this host."""
+class RecipeFiles:
+    """A recipe with what it needs of this host but its models, which may have to be fetched."""
 
+    lab_root: Path
     recipe: Recipe
     engine: Engine[Any]
     #: None: the program is none that labctl has built.
@@ -33,7 +42,6 @@ class Prepared:
     tool: Tool
     #: None: it is on the board already, at the path that is the tool's name.
     program: Object | None
-    models: dict[str, ModelFile]
     prompt: str | None
     files: dict[str, Object]
 
@@ -60,6 +68,52 @@ class Prepared:
             "prompt_sha256": self.prompt_sha256,
             "files_sha256": {name: item.sha256 for name, item in self.files.items()},
         }
+
+    @property
+    def models_are_here(self) -> bool:
+        """Whether nothing has to be fetched or quantised. Raises ConfigError."""
+        return are_here(self.recipe.models, self.recipe.measured_models(), self.lab_root)
+
+    def with_models(self, progress: Progress) -> "Prepared":
+        """Fetch or derive the models. Raises what :func:`labctl.models.resolve` raises."""
+        return self._with(resolve, progress)
+
+    def expected(self, progress: Progress) -> "Prepared":
+        """The same as it will be, before anything large is fetched or made.
+
+        Raises what :func:`labctl.models.expect` raises.
+        """
+        return self._with(expect, progress)
+
+    def _with(
+        self, models_of: Callable[..., dict[str, ModelFile]], progress: Progress
+    ) -> "Prepared":
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        models = models_of(
+            self.recipe.models,
+            self.recipe.measured_models(),
+            root=self.lab_root,
+            find_quantizer=lambda: find_quantizer(self.recipe.target, self.lab_root),
+            progress=progress,
+            gguf_only=self.engine.reads_gguf,
+        )
+        return Prepared(**known, models=models)
+
+
+@dataclass(frozen=True)
+class Prepared(RecipeFiles):
+    """A recipe with everything of it that lies on this host."""
+
+    models: dict[str, ModelFile]
+
+    @property
+    def tells_memory(self) -> bool:
+        """Whether enough is known of every model to say what memory it needs."""
+        return all(
+            key in self.models
+            and (self.models[key].identity.architecture or not self.engine.reads_gguf)
+            for key in self.recipe.measured_models()
+        )
 
 
 def read_recipe(
@@ -121,10 +175,18 @@ def _offered(artifact: Artifact, lab_root: Path) -> tuple[str, ...]:
 
 
 def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) -> Prepared:
-    """Find the programs, fetch or derive the models. Nothing is built.
+    """Find the programs, fetch or derive the models.
 
-    Raises ConfigError when the recipe is for other boards, a program is not built yet or a model
-    cannot be, and what :func:`labctl.models.resolve` raises.
+    Raises what :func:`find_files` and :func:`labctl.models.resolve` raise.
+    """
+    return find_files(recipe, board, lab_root).with_models(progress)
+
+
+def find_files(recipe: Recipe, board: Board, lab_root: Path) -> RecipeFiles:
+    """Find what a recipe needs of this host; nothing is built, fetched or made.
+
+    Raises ConfigError when the recipe is for other boards, a program is not built yet, a file is
+    not there or a model cannot be.
     """
     if recipe.target != board.target:
         raise ConfigError(
@@ -134,27 +196,11 @@ def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) ->
         )
     engine = make_engine(recipe.engine)
     artifact, tool, program = _program(engine, recipe, lab_root)
-    # Small things first: a model may take hours to come.
     prompt = recipe.prompt_text(lab_root)
     files = {name: describe(lab_root / path) for name, path in recipe.files.items()}
-    models = resolve(
-        recipe.models,
-        recipe.measured_models(),
-        root=lab_root,
-        find_quantizer=lambda: find_quantizer(recipe.target, lab_root),
-        progress=progress,
-        gguf_only=engine.reads_gguf,
-    )
-    return Prepared(
-        recipe,
-        engine,
-        artifact,
-        tool,
-        program,
-        models,
-        prompt,
-        files,
-    )
+    wanted = recipe.measured_models()
+    check_files(recipe.models, wanted, root=lab_root, gguf_only=engine.reads_gguf)
+    return RecipeFiles(lab_root, recipe, engine, artifact, tool, program, prompt, files)
 
 
 def _program(

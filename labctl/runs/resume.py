@@ -16,24 +16,23 @@ from pydantic import ValidationError
 from labctl.board import Lease
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
-from labctl.deploy import refuse
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import PlanRecord, RunRecord, TrialRecord
 from labctl.runs.bench import Bench, leave_nothing_else, leave_quiet
 from labctl.runs.clock import RunClock
 from labctl.runs.conditions import held
-from labctl.runs.deploying import make_offer, sending
 from labctl.runs.directory import RunDirectory, note_in_index
 from labctl.runs.identities import artifact_identities
 from labctl.runs.journal import Journal
 from labctl.runs.moving import leave_board, unlike_in_speed
 from labctl.runs.observer import Observer
+from labctl.runs.opening import open_board
 from labctl.runs.plan import PlannedTrial
 from labctl.runs.planning import foresee
-from labctl.runs.prepare import Prepared, prepare
+from labctl.runs.prepare import Prepared, RecipeFiles, find_files
 from labctl.runs.rates import known_rates
 from labctl.runs.runner import Outcome, Runner
-from labctl.runs.session import BoardSession, bring_agent, meet_board
+from labctl.runs.session import BoardSession
 from labctl.runs.stand import Stand, bring, differences, differences_in_kind
 from labctl.transport import Transport
 
@@ -54,7 +53,7 @@ def last_board(directory: RunDirectory) -> str:
     return Journal(directory.path, run.id).board or run.board
 
 
-def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> Outcome:
+def resume(request: ResumeRequest, connect: Callable[[], Transport], observer: Observer) -> Outcome:
     """Finish a run that did not come to its end.
 
     Raises ConfigError when it did, or when programs, models, prompt or board are not what they
@@ -68,22 +67,28 @@ def resume(request: ResumeRequest, transport: Transport, observer: Observer) -> 
             f"run {run.id} came to its end; there is nothing to go on with",
             hint=f"`labctl report {run.id}` shows it, `labctl run` makes a new one",
         )
-    prepared = prepare(_recipe(run), request.board, request.lab_root, observer.step)
-    _refuse(run, [*_other_texts(plan, prepared), *_other_models(run, prepared)])
+    files = find_files(_recipe(run), request.board, request.lab_root)
+    _refuse(run, [*_other_texts(plan, files)])
+
+    def journal_now() -> Journal:  # another controller may go on with it while this one fetches
+        return Journal(directory.path, run.id)
+
     with (
-        meet_board(request.board, transport, lab_root=request.lab_root) as met,
+        open_board(
+            files,
+            request.board,
+            connect,
+            observer,
+            lab_root=request.lab_root,
+            ours=lambda lease: journal_now().holds(lease),
+        ) as opened,
         directory.held(),
     ):
-        offer = make_offer(met, [prepared], request.lab_root)
-        refuse(offer.problems, request.board.name)
-        session = bring_agent(met, request.lab_root, sending(observer))
-        journal = Journal(directory.path, run.id)
-        if not journal.holds(session.leases.read()):
-            session.refuse_if_taken()
-        changed = [*_other_board(run, request, session)]
+        prepared, session, journal = opened.prepared, opened.session, journal_now()
+        changed = [*_other_models(run, prepared), *_other_board(run, request, session)]
         changed += _other_programs(run, prepared, session, request.lab_root)
         _refuse(run, changed)
-        stand = bring(met, session, offer, prepared, observer)
+        stand = bring(opened, observer, request.lab_name)
         if stand.program_sha256 != plan.program_sha256:
             _refuse(run, [f"the program {prepared.tool.name} is another one now"])
         # From here on nothing but host, link and board can stand in the way.
@@ -155,15 +160,15 @@ def _refuse(run: RunRecord, changed: Sequence[str]) -> None:
         )
 
 
-def _other_texts(plan: PlanRecord, prepared: Prepared) -> Iterator[str]:
-    if prepared.prompt_sha256 != plan.prompt_sha256:
+def _other_texts(plan: PlanRecord, files: RecipeFiles) -> Iterator[str]:
+    if files.prompt_sha256 != plan.prompt_sha256:
         yield "the text of its prompt_file changed"
-    for name, item in prepared.files.items():
+    for name, item in files.files.items():
         if plan.files_sha256.get(name) != item.sha256:
             yield f"its file {name} ({item.local}) changed"
-    program = prepared.program
+    program = files.program
     # Of what labctl built, more is known.
-    if prepared.artifact is None and program and program.sha256 != plan.program_sha256:
+    if files.artifact is None and program and program.sha256 != plan.program_sha256:
         yield f"its program {program.name} changed"
 
 

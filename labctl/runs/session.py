@@ -2,34 +2,36 @@
 
 import hashlib
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.board import (
-    ALIVE_SECONDS,
     BoardAgent,
     BoardLease,
     BoardStore,
     Lease,
     Pruner,
-    Standing,
+    StoredObject,
     Survey,
     probe,
-    running_jobs,
     survey,
 )
 from labctl.config.lab import Board
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object, deploy, plan
 from labctl.deploy.agents import AGENT_PRODUCT, agent_artifact, is_machine
-from labctl.errors import BoardError, BoardNoSpace, ConfigError, HostTimeout, InfraError
+from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, HostTimeout, InfraError, LinkError
 from labctl.files import append_line, locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution
+from labctl.runs.holders import is_own, own_leases, respect
 from labctl.transport import BoardHash, HdcTransport, Transport
 
 PROBE_SECONDS = 20.0
+#: Between two signs of life while something is sent; silence of ALIVE_SECONDS is a death.
+SIGN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,35 @@ class BoardMeeting:
         """Keep others of this host out of the board in this boot, whatever way they come.
 
         One board can have two addresses: localhost and 127.0.0.1, Ethernet and Wi-Fi. Raises
-        BoardError.
+        BoardBusy.
         """
         lock = _state_of(boot_id, self.board).with_suffix(".lock")
         self.ending.enter_context(_exclusive(self.board, lock))
+
+    def refuse_if_taken(
+        self, *, ours: Callable[[Lease], bool] | None = None, orphans: bool = False
+    ) -> None:
+        """Raise BoardBusy while another controller measures there; nothing is sent to find out.
+
+        A lease that is ``ours`` is none of another's. With ``orphans`` a job of this host's whose
+        controller died keeps the board as well: a resumed run takes it over.
+        """
+        before = BoardLease(self.transport, self.board.workdir).standing()
+        if before is not None and not (ours and ours(before.lease)):
+            respect(self.board, self.transport, before, self._any_agent, orphans=orphans)
+
+    def _any_agent(self) -> BoardAgent | None:
+        """An agent that is on the board, of whatever version; without one, no job can run there."""
+        found = self.agents()
+        if not found:
+            return None
+        return BoardAgent(self.transport, self.store.path(found[0].sha256), self.board.workdir)
+
+    def agents(self) -> list[StoredObject]:
+        """The agents of all versions that are whole on the board. Raises LinkError, BoardError."""
+        named = [item for item in self.store.contents() if item.name == AGENT_PRODUCT]
+        absent = self.store.missing(named)
+        return [item for item in named if item not in absent]
 
     def survey(self) -> Survey:
         """What its workdir can take. Raises what :func:`labctl.board.survey` raises."""
@@ -86,45 +113,49 @@ class BoardSession:
     def take_lease(self, lab_name: str) -> Lease:
         """Take the board to measure on it, until the meeting ends.
 
-        The epoch is above every one that this host has ever had of the board. Raises BoardError
+        The epoch is above every one that this host has ever had of the board. Raises BoardBusy
         while another controller measures there, and what :meth:`BoardLease.acquire` raises.
         """
         token = secrets.token_hex(8)
-        append_line(_own_leases(), token)  # before: this process may die when the board has it
+        append_line(own_leases(), token)  # before: this process may die when the board has it
         taken = self.leases.acquire(
-            lab_name, minimum_epoch=self._last_epoch or 0, token=token, respect=self._respect
+            lab_name,
+            minimum_epoch=self._last_epoch or 0,
+            token=token,
+            respect=lambda before: respect(self.board, self.transport, before, lambda: self.agent),
         )
         self.keep_lease(taken)
         write_atomic(self.known_epoch, f"{taken.epoch}\n")
         return taken
 
+    def hold_to_send(self, lab_name: str) -> Callable[[int], None]:
+        """Keep other controllers out while something is sent, until the meeting ends.
+
+        What is returned is told of bytes before they are sent, and gives signs of life; it raises
+        LeaseLost. A lease of this host's that is there is kept, not replaced: a run that is resumed
+        knows its trial by it. Raises as :meth:`take_lease` does.
+        """
+        before = self.leases.read()
+        if before is not None and is_own(before):
+            lease = before
+            self.keep_lease(lease)
+            self.leases.check(lease)
+        else:
+            lease = self.take_lease(lab_name)
+        due = time.monotonic() + SIGN_SECONDS
+
+        def sign(_count: int) -> None:
+            nonlocal due
+            if time.monotonic() >= due:
+                due = time.monotonic() + SIGN_SECONDS
+                with suppress(LinkError):  # who sends notices that, too, and takes it up again
+                    self.leases.check(lease)
+
+        return sign
+
     def keep_lease(self, lease: Lease) -> None:
         """Leave the board when the meeting ends, under a lease that an earlier controller took."""
         self.ending.callback(self._release, lease)
-
-    def refuse_if_taken(self) -> None:
-        """Raise BoardError while another controller measures there, before it is disturbed."""
-        before = self.leases.standing()
-        if before is not None:
-            self._respect(before)
-
-    def _respect(self, before: Standing) -> None:
-        """Refuse to drive out another controller that lives, or whose job runs."""
-        lease = before.lease
-        if _is_own(lease):
-            return  # whoever had it is dead: its lock is ours
-        if before.lively:
-            why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
-        elif running_jobs(self.transport, self.board.workdir, self.agent).jobs:
-            why = "a job runs there"
-        else:
-            return
-        raise BoardError(
-            f"board {self.board.name} is in use by {lease.lab} on {lease.host}"
-            f" since {lease.utc}: {why}",
-            hint="wait for its end; a controller that died holds a board for"
-            f" {ALIVE_SECONDS / 60:.0f} minutes, and as long as its job runs",
-        )
 
     def _release(self, taken: Lease) -> None:
         with suppress(InfraError):  # a board that is gone frees itself in time
@@ -142,7 +173,7 @@ class BoardSession:
 def meet_board(board: Board, transport: Transport, *, lab_root: Path) -> Iterator[BoardMeeting]:
     """Lock a board and ask for its facts. Other hosts are kept out by its lease alone.
 
-    Raises BoardError (another labctl of this host has it), ConfigError (target and board do not
+    Raises BoardBusy (another labctl of this host has it), ConfigError (target and board do not
     fit), and what probing raises.
     """
     target = load_target(board.target, lab_root)
@@ -154,6 +185,8 @@ def meet_board(board: Board, transport: Transport, *, lab_root: Path) -> Iterato
         met = BoardMeeting(board, target, facts, store, transport, state, held)
         met.lock_boot(facts.boot_id)
         check_machine(target, facts)
+        if facts.machine == target.machine:  # to a 32-bit shell the kernel tells other features
+            _check_features(target, facts)
         yield met
 
 
@@ -195,14 +228,12 @@ def pruner_of(met: BoardMeeting, lab_root: Path) -> tuple[Pruner, str]:
     try:
         path = bring_agent(met, lab_root, lambda _item, _done: None).agent.path
     except BoardNoSpace:
-        agents = [item for item in met.store.contents() if item.name == AGENT_PRODUCT]
-        absent = met.store.missing(agents)
-        there = [item for item in agents if item not in absent]
+        there = met.agents()
         if not there:
             raise
         path = met.store.path(there[0].sha256)
     agent = BoardAgent(transport, path, workdir)
-    pruner = Pruner(transport, workdir, agent, BoardLease(transport, workdir), _is_own)
+    pruner = Pruner(transport, workdir, agent, BoardLease(transport, workdir), is_own)
     return pruner, path.rpartition("/")[2]
 
 
@@ -212,22 +243,12 @@ def hold_board(
 ) -> Iterator[BoardSession]:
     """Hold a board with the agent on it.
 
-    Raises what :func:`meet_board` and :func:`bring_agent` raise.
+    Raises BoardBusy while another controller measures there, and what :func:`meet_board` and
+    :func:`bring_agent` raise.
     """
     with meet_board(board, transport, lab_root=lab_root) as met:
+        met.refuse_if_taken()
         yield bring_agent(met, lab_root, on_sent)
-
-
-def _own_leases() -> Path:
-    """The tokens of all leases that this host took, of whatever board and by whatever way."""
-    return state_dir() / "leases"
-
-
-def _is_own(lease: Lease) -> bool:
-    try:
-        return bool(lease.token) and lease.token in _own_leases().read_text().split()
-    except FileNotFoundError:
-        return False
 
 
 def _state_of(way: str, board: Board) -> Path:
@@ -246,7 +267,7 @@ def _exclusive(board: Board, lock: Path) -> Iterator[None]:
     except HostTimeout as error:
         if held:
             raise
-        raise BoardError(
+        raise BoardBusy(
             f"board {board.name} is in use: {error.message}", hint=error.hint
         ) from error
 
@@ -261,7 +282,7 @@ def check_machine(target: Target, facts: BoardFacts) -> None:
 
 
 def _check_features(target: Target, facts: BoardFacts) -> None:
-    """Refuse a target whose instructions the board's CPUs lack, as the agent sees them."""
+    """Refuse a target whose instructions the board's CPUs lack, as shell or agent see them."""
     if facts.execution is Execution.EMULATED:
         return
     for cpu in facts.cpus:

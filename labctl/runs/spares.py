@@ -1,6 +1,7 @@
 """A run that goes on on another equal board when its own breaks, if the user allows it."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from labctl.config.lab import Board
 from labctl.errors import BoardError, ConfigError, LinkError
@@ -32,8 +33,7 @@ def conduct_with_spares(
             )
     begun: list[RunDirectory] = []
     try:
-        with connect(request.board) as transport:
-            return conduct(request, transport, observer, begun.append)
+        return conduct(request, partial(connect, request.board), observer, begun.append)
     except (LinkError, BoardError) as error:
         if not begun:
             raise
@@ -42,8 +42,7 @@ def conduct_with_spares(
         observer.note(f"{broken.message}; the run goes on on board {spare.name}")
         again = ResumeRequest(begun[0], spare, request.lab_name, request.lab_root)
         try:
-            with connect(spare) as transport:
-                return resume(again, transport, observer)
+            return resume(again, partial(connect, spare), observer)
         except (LinkError, BoardError) as error:
             broken = error
         except ConfigError as error:

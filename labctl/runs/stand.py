@@ -9,15 +9,16 @@ from labctl.board import LINK_LOSSES, Lease, probe
 from labctl.board.job import DEFAULT_SAMPLE_MS
 from labctl.board.power import Meter, meter_of
 from labctl.config.recipe import Recipe
-from labctl.deploy import DeployOptions, Stopwatch, deploy
+from labctl.deploy import DeployOptions, Stopwatch
 from labctl.errors import BoardError
 from labctl.records import BoardFacts
 from labctl.retry import retry_infra
 from labctl.runs.bench import Bench, DeployedModel
 from labctl.runs.conditions import BoardConditions
-from labctl.runs.deploying import Offer, program_path, sending
+from labctl.runs.deploying import program_path, send, sending
 from labctl.runs.metering import trouble
 from labctl.runs.observer import Observer
+from labctl.runs.opening import OpenedBoard
 from labctl.runs.planning import Foresight
 from labctl.runs.prepare import Prepared
 from labctl.runs.session import PROBE_SECONDS, BoardMeeting, BoardSession
@@ -126,15 +127,18 @@ class Stand:
         )
 
 
-def bring(
-    met: BoardMeeting, session: BoardSession, offer: Offer, prepared: Prepared, observer: Observer
-) -> Stand:
-    """Send what the board lacks. Raises what :func:`labctl.deploy.deploy` raises."""
-    watch = Stopwatch()
-    paths = deploy(
-        session.store,
-        offer.plan,
-        DeployOptions(progress=sending(observer), pace=watch, on_loss=observer.link_lost),
+def bring(opened: OpenedBoard, observer: Observer, lab_name: str) -> Stand:
+    """Send what the board lacks, and keep others out meanwhile.
+
+    Raises what :func:`labctl.deploy.deploy` and :meth:`BoardSession.hold_to_send` raise.
+    """
+    met, session, prepared = opened.met, opened.session, opened.prepared
+    paths = send(
+        session,
+        opened.offer.plan,
+        DeployOptions(progress=sending(observer), on_loss=observer.link_lost),
+        watch := Stopwatch(),
+        lab_name,
     )
     watch.note(met.rate_file)
     conditions = BoardConditions(

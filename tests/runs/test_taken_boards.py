@@ -11,9 +11,11 @@ import pytest
 from labctl.board import BoardAgent, BoardLease, BoardStore, Lease
 from labctl.config.lab import Board
 from labctl.config.target import load_target
-from labctl.errors import BoardError, DeviceLost
+from labctl.deploy import deploy, describe, plan
+from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.runs import BoardSession
+from labctl.runs.session import BoardMeeting
 from labctl.transport import connect
 
 AGENT = """#!/bin/sh
@@ -31,22 +33,43 @@ def workdir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def session(tmp_path: Path, private_state: Path, workdir: Path) -> Iterator[BoardSession]:
+def met(tmp_path: Path, private_state: Path, workdir: Path) -> Iterator[BoardMeeting]:
     board = Board.model_validate(
         {"target": "host-x86_64", "workdir": str(workdir), "transport": {"kind": "local"}}
     )
+    facts = BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b")
     with connect("local") as link, ExitStack() as ending:
-        yield BoardSession(
-            board,
-            load_target("host-x86_64"),
-            BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b"),
-            BoardStore(link, str(workdir)),
-            BoardAgent(link, str(workdir / "agent"), str(workdir)),
-            BoardLease(link, str(workdir)),
-            link,
-            tmp_path / "state" / "board.epoch",
-            ending,
-        )
+        store, state = BoardStore(link, str(workdir)), tmp_path / "state" / "board"
+        yield BoardMeeting(board, load_target("host-x86_64"), facts, store, link, state, ending)
+
+
+@pytest.fixture
+def session(met: BoardMeeting, workdir: Path) -> BoardSession:
+    return BoardSession(
+        met.board,
+        met.target,
+        met.facts,
+        met.store,
+        BoardAgent(met.transport, str(workdir / "agent"), str(workdir)),
+        BoardLease(met.transport, str(workdir)),
+        met.transport,
+        met.state.with_suffix(".epoch"),
+        met.ending,
+    )
+
+
+def a_job_runs(workdir: Path) -> Path:
+    """Leave a job that runs as long as a file is there, which is returned."""
+    job = workdir / "jobs" / "1"
+    job.mkdir(parents=True)
+    (job / "started.json").write_text("{}")
+    (job / "runs").write_text("")
+    return job / "runs"
+
+
+def agent_in_store(met: BoardMeeting, workdir: Path) -> None:
+    agent = describe(workdir / "agent", name="agent", executable=True)
+    deploy(met.store, plan(met.store, [agent]))
 
 
 def silent_for(workdir: Path, seconds: float) -> None:
@@ -55,11 +78,13 @@ def silent_for(workdir: Path, seconds: float) -> None:
     alive.write_text(f"{int(now) - int(seconds)} {boot}\n")
 
 
-def test_a_free_board_is_taken_and_left(session: BoardSession, workdir: Path) -> None:
-    session.refuse_if_taken()
+def test_a_free_board_is_taken_and_left(
+    met: BoardMeeting, session: BoardSession, workdir: Path
+) -> None:
+    met.refuse_if_taken()
     taken = session.take_lease("lab")
     assert (workdir / "lease.alive").exists()
-    session.refuse_if_taken()  # it is ours
+    met.refuse_if_taken()  # it is ours
     session.ending.close()
     assert not (workdir / "lease.alive").exists()
     assert json.loads((workdir / "lease").read_text())["epoch"] == taken.epoch
@@ -71,10 +96,10 @@ def test_a_lease_that_was_taken_over_is_left_as_well(session: BoardSession, work
     assert not (workdir / "lease.alive").exists()
 
 
-def test_another_controller_is_not_driven_out(session: BoardSession, workdir: Path) -> None:
+def test_another_controller_is_not_driven_out(met: BoardMeeting, session: BoardSession) -> None:
     theirs = session.leases.acquire("nightly")
-    for take in (session.refuse_if_taken, lambda: session.take_lease("lab")):
-        with pytest.raises(BoardError, match=r"is in use by nightly .*: it gave a sign of life"):
+    for take in (met.refuse_if_taken, lambda: session.take_lease("lab")):
+        with pytest.raises(BoardBusy, match=r"is in use by nightly .*: it gave a sign of life"):
             take()
     session.ending.close()
     session.leases.check(theirs)
@@ -89,17 +114,65 @@ def test_a_dead_one_is_not_waited_for_for_ever(
     assert session.take_lease("lab").epoch == theirs.epoch + 1
 
 
-def test_a_silent_one_whose_job_runs_is_alive(session: BoardSession, workdir: Path) -> None:
+def test_a_silent_one_whose_job_runs_is_alive(
+    met: BoardMeeting, session: BoardSession, workdir: Path
+) -> None:
     session.leases.acquire("nightly")
     (workdir / "lease.alive").unlink()
-    job = workdir / "jobs" / "1"
-    job.mkdir(parents=True)
-    (job / "started.json").write_text("{}")
-    (job / "runs").write_text("")
-    with pytest.raises(BoardError, match="a job runs there"):
+    runs = a_job_runs(workdir)
+    with pytest.raises(BoardBusy, match="a job runs there"):
         session.take_lease("lab")
-    (job / "runs").unlink()
+    met.refuse_if_taken()  # without an agent in the store nobody has started a job
+    agent_in_store(met, workdir)
+    with pytest.raises(BoardBusy, match="a job runs there"):
+        met.refuse_if_taken()
+    runs.unlink()
+    met.refuse_if_taken()
     session.take_lease("lab")
+
+
+def test_a_job_of_a_dead_controller_of_this_host_is_measured_undisturbed(
+    met: BoardMeeting, session: BoardSession, workdir: Path
+) -> None:
+    """A deploy waits for it; a run takes its place, as ever."""
+    agent_in_store(met, workdir)
+    session.take_lease("lab")
+    runs = a_job_runs(workdir)
+    met.refuse_if_taken()
+    with pytest.raises(BoardBusy, match="a job runs there"):
+        met.refuse_if_taken(orphans=True)
+    runs.unlink()
+    met.refuse_if_taken(orphans=True)
+
+
+def test_who_sends_under_a_lease_of_this_host_leaves_it_to_the_run_that_had_it(
+    session: BoardSession, workdir: Path
+) -> None:
+    had = session.take_lease("lab")
+    (workdir / "lease.alive").unlink()
+    session.hold_to_send("lab")
+    assert session.leases.read() == had
+    assert (workdir / "lease.alive").exists()
+    session.ending.close()
+    assert not (workdir / "lease.alive").exists()
+
+
+def test_who_sends_gives_signs_of_life_until_he_loses_the_board(
+    session: BoardSession, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive = workdir / "lease.alive"
+    sign = session.hold_to_send("lab")
+    alive.unlink()
+    sign(1)
+    assert not alive.exists()  # not for every piece
+    monkeypatch.setattr("labctl.runs.session.SIGN_SECONDS", 0.0)
+    sign = session.hold_to_send("lab")
+    alive.unlink()
+    sign(1)
+    assert alive.exists()
+    session.leases.acquire("nightly")
+    with pytest.raises(LeaseLost, match="nightly"):
+        sign(1)
 
 
 def test_a_lease_is_our_own_before_its_answer_has_come(

@@ -1,0 +1,103 @@
+"""A board is looked at before anything is downloaded for it, and let go while that comes."""
+
+import hashlib
+import shutil
+import signal
+from collections.abc import Iterator
+
+import pytest
+from labs import RECIPE, LabUnderTest, blamed, said
+from model_hub import Hub, model_hub
+
+from labctl.files import cache_dir
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+SHORT = ("--set", "repeats=2", "--set", "tokens=60")
+#: What a header is looked for in.
+BEGINNING_BYTES = 1 << 20
+
+
+@pytest.fixture
+def hub(lab: LabUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A server with a model that is in no cache."""
+    content = (lab.root / "models" / "tiny.gguf").read_bytes()
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with model_hub(content + hashlib.sha256(str(lab.root).encode()).digest()) as server:
+        server.content += bytes(4 * BEGINNING_BYTES)
+        lab.recipe(
+            RECIPE.replace(
+                "{file: models/tiny.gguf}",
+                f'{{url: {{address: "{server.address}/tiny.gguf", sha256: {server.sha256}}}}}',
+            )
+        )
+        yield server
+        forget(server)
+
+
+def forget(hub: Hub) -> None:
+    """Remove the model from this user's cache."""
+    shutil.rmtree(cache_dir() / "models" / hub.sha256, ignore_errors=True)
+
+
+def switch_off(lab: LabUnderTest) -> None:
+    lab.board.process.kill()
+    lab.board.process.wait()
+
+
+@pytest.mark.parametrize("command", ["run", "deploy"])
+def test_nothing_is_fetched_for_a_board_that_is_off(
+    lab: LabUnderTest, hub: Hub, command: str
+) -> None:
+    switch_off(lab)
+    blamed(lab.run(command, "tiny"), 3, "infra", "Connection refused")
+    assert (hub.requests, hub.sent_bytes) == ([], 0)
+
+
+def test_nothing_is_fetched_for_a_run_whose_board_is_off_when_it_goes_on(
+    lab: LabUnderTest, hub: Hub
+) -> None:
+    running = lab.start("run", "tiny", *SHORT)
+    running.waiting_for(lambda: lab.is_under_way(1))
+    running.process.send_signal(signal.SIGINT)
+    assert running.finish().exit_status == 130
+    switch_off(lab)
+    forget(hub)
+    hub.requests.clear()
+    blamed(lab.run("resume"), 3, "infra", "Connection refused")
+    assert hub.requests == []
+
+
+def test_what_a_board_has_no_room_for_is_refused_by_its_header_and_size(
+    lab: LabUnderTest, hub: Hub
+) -> None:
+    hub.sent_bytes = 0
+    devices = lab.root / "devices.yaml"
+    devices.write_text(devices.read_text() + "    limits: {storage: 10MB}\n")
+    refused = lab.run("run", "tiny")
+    blamed(refused, 2, "config", "limits.storage is 10.0 MB")
+    assert hub.sent_bytes <= BEGINNING_BYTES
+    assert not hub.is_asked_for_all
+
+
+def test_it_is_asked_before_a_model_is_fetched_that_does_not_fit_in_memory(
+    lab: LabUnderTest, hub: Hub
+) -> None:
+    more = ("context=16777216", "parameters.batch=4096", "parameters.ubatch=4096")
+    words = [word for value in more for word in ("--set", value)]
+    refused = lab.run("deploy", "tiny", *words)
+    blamed(refused, 2, "config", "not fit in memory", "say --yes to go on")
+    assert not hub.is_asked_for_all
+
+
+def test_the_board_is_everybodys_while_the_model_comes(lab: LabUnderTest, hub: Hub) -> None:
+    lab.recipe(name="local")
+    hub.gate.clear()
+    running = lab.start("run", "tiny", "--set", "repeats=1", "--set", "tokens=8")
+    running.waiting_for(lambda: hub.is_asked_for_all)
+    other = lab.run("deploy", "--no-wait", "local")
+    assert other.exit_status == 0, said(other)
+    assert not running.ended
+    hub.gate.set()
+    done = running.finish()
+    assert done.exit_status == 0, said(done)

@@ -1,0 +1,131 @@
+"""`labctl deploy` on a board that somebody else uses: it waits, and sends nothing meanwhile."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from labs import RECIPE, LabUnderTest, RunningLabctl, blamed, said
+
+from labctl import process
+from labctl.board import BoardLease
+from labctl.config.lab import find_lab
+from labctl.runs import meet_board
+from labctl.transport import Transport, connect
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(autouse=True)
+def a_recipe(lab: LabUnderTest) -> None:
+    lab.recipe()
+
+
+def the_board(lab: LabUnderTest) -> Transport:
+    return connect("hdc", link="tcp", address=lab.board.address)
+
+
+@contextmanager
+def held(lab: LabUnderTest) -> Iterator[None]:
+    """What keeps other labctls of this host out while a run, a probe or a deploy has the board."""
+    board = find_lab(lab.root).board(None)
+    with the_board(lab) as transport, meet_board(board, transport, lab_root=lab.root):
+        yield
+
+
+@contextmanager
+def waiting(
+    lab: LabUnderTest, *because: str, recipe: str = "tiny", quiet: bool = True
+) -> Iterator[RunningLabctl]:
+    """A deploy that says that it waits; on a board that is ``quiet``, nothing comes meanwhile."""
+    said_so = lab.root / "said"
+    before = stored(lab)
+    argv = [sys.executable, "-m", "labctl", "deploy", recipe]
+    with said_so.open("wb") as file:
+        running = RunningLabctl(
+            lab, process.start(argv, cwd=lab.root, env=os.environ, stderr=file.fileno())
+        )
+    running.waiting_for(lambda: b"waiting" in said_so.read_bytes())
+    (line,) = [line for line in said_so.read_text().splitlines() if "waiting" in line]
+    for reason in because:
+        assert reason in line
+    assert "board vb is in use" in line
+    assert not quiet or stored(lab) == before
+    yield running
+
+
+def stored(lab: LabUnderTest) -> list[str]:
+    """The names of what is in the board's store."""
+    return sorted(path.name for path in Path(lab.board.workdir).glob("store/*"))
+
+
+def sent(lab: LabUnderTest, running: RunningLabctl) -> None:
+    done = running.finish()
+    assert done.exit_status == 0, (lab.root / "said").read_text()
+    assert "has all 2 files; 2 were sent" in done.text
+    text = (lab.root / "said").read_text()
+    assert text.count("waiting") == 1, text
+
+
+def test_it_waits_for_another_labctl_of_this_host(lab: LabUnderTest) -> None:
+    with held(lab):
+        blamed(lab.run("deploy", "--no-wait"), 3, "infra", "board vb is in use")
+        with waiting(lab, f"process {os.getpid()}") as running:
+            pass
+    sent(lab, running)
+
+
+def test_it_is_interrupted_while_it_waits(lab: LabUnderTest) -> None:
+    with held(lab), waiting(lab) as running:
+        running.process.send_signal(signal.SIGINT)
+        assert running.finish().exit_status == 130
+    assert stored(lab) == []
+
+
+def test_it_waits_for_another_deploy_and_no_longer_when_that_one_dies(lab: LabUnderTest) -> None:
+    first = lab.start("deploy", "tiny", "--limit-rate", "100kB/s")
+    first.waiting_for(lambda: any(Path(lab.board.workdir).glob("store/*.part*")))
+    with waiting(lab, f"process {first.process.pid}", quiet=False) as running:
+        first.process.kill()
+        first.finish()
+    sent(lab, running)
+
+
+def test_it_waits_for_the_job_of_a_run_that_was_killed_and_leaves_it_to_a_resumed_one(
+    lab: LabUnderTest,
+) -> None:
+    shutil.copy(lab.root / "models" / "tiny.gguf", lab.root / "models" / "other.gguf")
+    with (lab.root / "models" / "other.gguf").open("ab") as file:
+        file.write(b"other")
+    lab.recipe(RECIPE.replace("models/tiny.gguf", "models/other.gguf"), "other")
+    long = ("--set", "repeats=1", "--set", "tokens=250", "--set", "context=300")
+    killed = lab.start("run", "tiny", *long)
+    killed.waiting_for(lambda: lab.is_under_way(1))
+    killed.process.kill()
+    killed.finish()
+    with waiting(lab, "a job runs there", recipe="other") as running:
+        pass
+    done = running.finish()
+    assert done.exit_status == 0, (lab.root / "said").read_text()
+    assert "1 was sent" in done.text
+    # The job that the killed run left was measured to its end, and is a result.
+    resumed = lab.run("resume")
+    assert resumed.exit_status == 0, said(resumed)
+    (only,) = json.loads(lab.run("report", "latest", "--json").text)["trials"]
+    assert (only["state"], only["attempt"], only["resumed"]) == ("ok", 1, 1)
+
+
+def test_it_waits_for_a_controller_of_another_host(lab: LabUnderTest) -> None:
+    with the_board(lab) as transport:
+        leases = BoardLease(transport, lab.board.workdir)
+        theirs = leases.acquire("nightly")
+        blamed(lab.run("deploy", "--no-wait"), 3, "infra", "in use by nightly on")
+        with waiting(lab, "by nightly on") as running:
+            leases.check(theirs)  # nobody took it
+            leases.release(theirs)
+        sent(lab, running)
