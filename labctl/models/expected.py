@@ -91,7 +91,7 @@ def expect(
     Nothing is made, and of a file that is not here its beginning is read at most. Of a model whose
     header nobody can read yet the identity has no architecture. Raises what
     :func:`labctl.models.resolve` raises of models that are here, ConfigError (no such file, no
-    access, a model that may not be derived), HostError (offline).
+    access, no llama-quantize, a model that may not be derived), HostError (offline).
     """
 
     def one(key: str, sources: Mapping[str, ModelSource]) -> ModelFile | None:
@@ -111,6 +111,7 @@ def expect(
                 inner.path, inner.identity.model_copy(update={"key": key}), inner.estimated
             )
         if source.derive is not None:
+            find_quantizer()  # before gigabytes are fetched for one that is not there
             base = one(source.derive.source, sources)
             return base and _derived(key, source, base.identity, root, lock)
         return _fetched(key, source, lock.get(reference(source)))
@@ -160,25 +161,25 @@ def _unread(key: str, name: str, digest: str, size_bytes: int) -> ModelFile:
 def _derived(
     key: str, source: ModelSource, base: ModelIdentity, root: Path, lock: ModelsLock
 ) -> ModelFile | None:
-    """What llama-quantize will make of a model; None where that one's weights are not known.
+    """What llama-quantize will make of a model; None where not even the size is known.
 
     Exact where the lock knows what came of it. Else the least: every weight in the smallest type
     that the quantisation is made of. Mixtures keep some tensors finer, so that files are larger.
     """
     wanted = source.derive
     assert wanted is not None
+    derivation = Derivation.of(wanted, base.sha256, root)
+    known, name = lock.get(derivation.reference), derived_name(base, wanted)
     if base.parameters is None or base.tensor_bytes is None or base.bytes_per_token is None:
-        return None
+        return _unread(key, name, known.sha256, known.size_bytes) if known else None
     refuse_requantizing(key, wanted, base)
     kind = _main_type(wanted.quantization)
     block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
     weights = base.parameters * block_bytes // block
-    derivation = Derivation.of(wanted, base.sha256, root)
-    known = lock.get(derivation.reference)
     made = base.model_copy(
         update={
             "key": key,
-            "file": derived_name(base, wanted),
+            "file": name,
             # A name that nothing has, so that no board seems to have the file.
             "sha256": known.sha256 if known else sha256(derivation.reference.encode()).hexdigest(),
             "size_bytes": known.size_bytes
@@ -194,7 +195,7 @@ def _derived(
             "requantized_from": requantized_from(base),
         }
     )
-    return ModelFile(Path(made.file), made, estimated=known is None)
+    return ModelFile(Path(name), made, estimated=known is None)
 
 
 def _main_type(quantization: str) -> str:

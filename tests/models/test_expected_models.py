@@ -11,7 +11,15 @@ from tiny_gguf import write_tiny_gguf
 from labctl.config.models import QUANTIZATIONS, ModelSource
 from labctl.errors import ConfigError
 from labctl.gguf import identify
-from labctl.models import LockedModel, ModelFile, ModelsLock, Quantizer, expect
+from labctl.models import (
+    FindQuantizer,
+    LockedModel,
+    ModelFile,
+    ModelsLock,
+    Quantizer,
+    expect,
+)
+from labctl.models.derive import Derivation
 from labctl.models.progress import silent
 
 MEBIBYTE = 1 << 20
@@ -28,13 +36,22 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield server
 
 
+def quantizer() -> Quantizer:
+    return Quantizer(("/bin/false",), "1" * 64)  # nothing is made
+
+
 def no_quantizer() -> Quantizer:
-    raise AssertionError("nothing is made")
+    raise ConfigError("no llama-quantize")
 
 
-def expected(root: Path, sources: dict[str, dict[str, Any]], key: str) -> ModelFile | None:
+def expected(
+    root: Path,
+    sources: dict[str, dict[str, Any]],
+    key: str,
+    find_quantizer: FindQuantizer = quantizer,
+) -> ModelFile | None:
     read = {name: ModelSource.model_validate(source) for name, source in sources.items()}
-    found = expect(read, [key], root=root, find_quantizer=no_quantizer, progress=silent)
+    found = expect(read, [key], root=root, find_quantizer=find_quantizer, progress=silent)
     return found.get(key)
 
 
@@ -152,3 +169,27 @@ def test_a_model_that_may_not_be_made_is_refused_before_its_base_is_fetched(
     }
     with pytest.raises(ConfigError, match="would lose quality twice"):
         expected(tmp_path, sources, "made")
+
+
+def test_nothing_is_fetched_for_a_quantizer_that_is_not_there(site: Hub, tmp_path: Path) -> None:
+    sources = {
+        "base": by_address(site),
+        "made": {"derive": {"from": "base", "quantization": "Q8_0"}},
+    }
+    with pytest.raises(ConfigError, match="no llama-quantize"):
+        expected(tmp_path, sources, "made", no_quantizer)
+    assert site.requests == []
+
+
+def test_what_was_made_once_has_the_size_that_is_locked(site: Hub, tmp_path: Path) -> None:
+    package = {"pypi": {"package": "tiny", "version": "1", "sha256": "a" * 64}}
+    sources = {"base": package, "made": {"derive": {"from": "base", "quantization": "Q8_0"}}}
+    lock = ModelsLock(tmp_path)
+    lock.require("base", "pypi:tiny==1/*.gguf", LockedModel(sha256="a" * 64, size_bytes=123))
+    made = Derivation("a" * 64, "Q8_0", None)
+    entry = LockedModel(sha256="b" * 64, size_bytes=45, quantizer="1" * 64)
+    lock.require("made", made.reference, entry)
+    found = expected(tmp_path, sources, "made")
+    assert found is not None
+    assert (found.identity.sha256, found.identity.size_bytes) == ("b" * 64, 45)
+    assert not found.estimated
