@@ -174,6 +174,7 @@ def _derived(
         return _unread(key, name, known.sha256, known.size_bytes) if known else None
     refuse_requantizing(key, wanted, base)
     kind = _main_type(wanted.quantization)
+    whole = base.tensor_bytes
     block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
     weights = base.parameters * block_bytes // block
     made = base.model_copy(
@@ -182,13 +183,15 @@ def _derived(
             "file": name,
             # A name that nothing has, so that no board seems to have the file.
             "sha256": known.sha256 if known else sha256(derivation.reference.encode()).hexdigest(),
-            "size_bytes": known.size_bytes
-            if known
-            else base.size_bytes - base.tensor_bytes + weights,
+            "size_bytes": known.size_bytes if known else base.size_bytes - whole + weights,
             "quantization": wanted.quantization,
             "bits_per_weight": 8 * block_bytes / block,
             "tensor_bytes": weights,
-            "bytes_per_token": base.bytes_per_token * weights // base.tensor_bytes,
+            "bytes_per_token": base.bytes_per_token * weights // whole,
+            "cold_tensors": tuple(
+                mix.model_copy(update={"type": kind, "bytes": mix.bytes * weights // whole})
+                for mix in base.cold_tensors
+            ),
             "tensors": (
                 TensorMix(type=kind, count=sum(mix.count for mix in base.tensors), bytes=weights),
             ),

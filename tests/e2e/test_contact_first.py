@@ -83,9 +83,8 @@ def test_what_a_board_has_no_room_for_is_refused_by_its_header_and_size(
 def test_it_is_asked_before_a_model_is_fetched_that_does_not_fit_in_memory(
     lab: LabUnderTest, hub: Hub
 ) -> None:
-    more = ("context=16777216", "parameters.batch=4096", "parameters.ubatch=4096")
-    words = [word for value in more for word in ("--set", value)]
-    refused = lab.run("deploy", "tiny", *words)
+    (lab.board.directory / ".labctl-fakes" / "memory_kb").write_text("684\n")
+    refused = lab.run("deploy", "tiny")
     blamed(refused, 2, "config", "not fit in memory", "say --yes to go on")
     assert not hub.is_asked_for_all
 

@@ -144,6 +144,9 @@ def test_what_is_to_be_made_is_estimated_from_its_bases_weights(
         made.identity.size_bytes == base.identity.size_bytes - base.identity.tensor_bytes + weights
     )
     assert [mix.type for mix in made.identity.tensors] == [kind]
+    assert base.identity.reused_bytes is not None
+    reused = base.identity.reused_bytes * weights / base.identity.tensor_bytes
+    assert made.identity.reused_bytes == pytest.approx(reused, abs=8)
     assert made.identity.kv_bytes_per_position == base.identity.kv_bytes_per_position
     assert made.identity.sha256 != base.identity.sha256
 
