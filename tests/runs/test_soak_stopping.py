@@ -61,7 +61,7 @@ def test_a_trend_is_found_and_seldom_imagined() -> None:
 
 @pytest.mark.parametrize("correlation", [0.3, 0.5, 0.7])
 def test_repeats_that_resemble_the_one_before_are_beyond_any_interval(correlation: float) -> None:
-    """No promise: the figures of docs/measuring.md."""
+    """No promise: the figures of docs/measuring-reference.md."""
     chance = random.Random(13)
     wanted = Precision.model_validate(ASKED)
     for sigma in (0.01, 0.02, 0.03):
