@@ -125,7 +125,11 @@ static bool hash_by_parts(struct team *team, struct parts *parts, int fd, char h
     }
     const uint64_t bytes = (uint64_t)status.st_size;
     const uint64_t count = bytes / parts->part_bytes + (bytes % parts->part_bytes != 0);
-    unsigned char *digests = calloc(count ? count : 1, DIGEST_BYTES);
+    if (count > SIZE_MAX / DIGEST_BYTES) { /* a size_t of 32 bits would lose some of it */
+        errno = ENOMEM;
+        return false;
+    }
+    unsigned char *digests = calloc(count ? (size_t)count : 1, DIGEST_BYTES);
     if (!digests)
         return false;
     parts->fd = fd;

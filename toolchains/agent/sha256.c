@@ -100,9 +100,13 @@ void sha256_start(struct sha256 *sha)
 
 void sha256_add(struct sha256 *sha, const void *data, size_t length)
 {
-    static blocks_function blocks;
-    if (!blocks)
+    static blocks_function best;
+    /* Threads may be here at once; all of them find the same. */
+    blocks_function blocks = __atomic_load_n(&best, __ATOMIC_RELAXED);
+    if (!blocks) {
         blocks = best_blocks();
+        __atomic_store_n(&best, blocks, __ATOMIC_RELAXED);
+    }
     const unsigned char *next = data;
     size_t held = sha->length % 64;
     sha->length += length;
