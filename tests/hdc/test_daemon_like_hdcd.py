@@ -1,8 +1,10 @@
 """What an official hdcd 3.2.0c was seen to do in file transfers, asked of a virtual board's."""
 
 import os
+import select
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from small_disk import small_disk
 from labctl.hdc.compression import decompress_chunk
 from labctl.hdc.messages import FileMode, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command
+from labctl.retry import wait_until
 
 
 @pytest.fixture
@@ -203,6 +206,37 @@ def test_a_pipe_is_waited_for_and_left_out_of_a_directory(host: RawPeer, tmp_pat
         assert host.receive()[1] == Command.FILE_CHECK
         host.send(3, Command.FILE_BEGIN, b"\5" + bytes(7))
         assert refused(host) == "Transfer Stop at:0/0(Bytes), Reason: invalid seek"
+
+
+def test_a_pipe_that_nobody_waits_for_any_more_is_closed(host: RawPeer, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ask(host, "pipe x")
+    writer = wait_for_reader(tmp_path / "pipe")
+    try:
+        host.send(3, Command.CHANNEL_CLOSE, b"\x00")
+        assert wait_until(lambda: not has_reader(writer), timeout=5, interval=0.01)
+    finally:
+        os.close(writer)
+
+
+def wait_for_reader(pipe: Path) -> int:
+    """The writing end of a pipe, once somebody has opened it for reading."""
+    opened: list[int] = []
+
+    def is_open() -> bool:
+        with suppress(OSError):  # ENXIO: nobody reads yet
+            opened.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(opened)
+
+    assert wait_until(is_open, timeout=5, interval=0.01)
+    return opened[0]
+
+
+def has_reader(writer: int) -> bool:
+    """Whether the other end of a pipe is open."""
+    poll = select.poll()
+    poll.register(writer, 0)
+    return not any(seen & select.POLLERR for _, seen in poll.poll(0))
 
 
 def test_a_full_disk_is_always_said(tmp_path: Path) -> None:

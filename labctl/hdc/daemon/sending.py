@@ -79,7 +79,11 @@ class FileSender(Dialogue):
     async def _open(self, entry: Entry) -> DiskFile:
         file = await DiskFile.open(self._storage, entry.path, READ)
         if stat.S_ISFIFO(file.stat().st_mode):
-            await readable(file.fileno())  # hdcd waits for the other end
+            try:
+                await readable(file.fileno())  # hdcd waits for the other end
+            except BaseException:  # the host has gone
+                file.close()
+                raise
         return file
 
     def _cannot_open(self, error: OSError | ValueError, path: str) -> None:
