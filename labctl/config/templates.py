@@ -75,14 +75,18 @@ def devices_yaml(
         workdir=VIRTUAL_BOARD_FOLDER + WORKDIR,
     )
     for name, keys in boards.items():
-        # What JSON quotes, YAML understands.
-        rest = ", ".join(f"{k}: {json.dumps(v)}" for k, v in keys.items() if k in _OF_TRANSPORT)
+        rest = ", ".join(f"{k}: {_quoted(v)}" for k, v in keys.items() if k in _OF_TRANSPORT)
         text += _FOUND.format(name=name, target=target, link=keys["link"], rest=rest)
         if "workdir" in keys:
-            text += _OWN_WORKDIR.format(workdir=json.dumps(keys["workdir"]))
+            text += _OWN_WORKDIR.format(workdir=_quoted(keys["workdir"]))
     text += "" if boards else _EXAMPLE
     parse(text, Lab, FILE_NAME, context={LAB_ROOT: "/lab"})
     return text
+
+
+def _quoted(text: str) -> str:
+    """Quote a text: YAML understands JSON, but no character that is written as two escapes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def recipe_yaml(target: str) -> str:

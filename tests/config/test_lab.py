@@ -361,6 +361,14 @@ def test_the_first_devices_yaml_is_valid_with_and_without_boards_found() -> None
     ]
 
 
+@pytest.mark.parametrize(
+    "workdir", ["/tmp/ü b/labctl", '/tmp/"a\\b/labctl', "/tmp/\U0001f600/labctl"]
+)
+def test_a_workdir_that_was_found_is_written_as_it_is(workdir: str) -> None:
+    board = {"link": "tcp", "address": "127.0.0.1:5556", "workdir": workdir}
+    assert lab(devices_yaml({"vb": board})).board("vb").workdir == workdir
+
+
 def test_the_virtual_board_keeps_its_files_where_the_first_devices_yaml_says() -> None:
     workdir = Path("/lab", VIRTUAL_BOARD_FOLDER) / sandbox.WORKDIR
     assert lab(devices_yaml()).board("virtual").workdir == str(workdir)
