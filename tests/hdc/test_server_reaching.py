@@ -78,6 +78,14 @@ def test_a_sign_of_life_without_an_end_is_one(
         assert reach(server, address)
 
 
+def test_the_end_of_a_sign_of_life_is_not_waited_for_beyond_the_time(address: str) -> None:
+    with connected(address) as (server, board):
+        board.loses_ends = board.was_left = True
+        began = time.monotonic()
+        assert reach(server, address, timeout=1)
+        assert time.monotonic() - began < 4
+
+
 def test_a_dead_connection_is_replaced(address: str) -> None:
     with connected(address) as (server, board):
         board.is_dead = True

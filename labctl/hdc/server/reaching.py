@@ -87,7 +87,7 @@ class _Reaching:
         """
         with self._probing() as probe:
             if probe.answered(min(_PROBE_SECONDS, self._left() / 2)):
-                probe.wait_for_end(_END_SECONDS)
+                probe.wait_for_end(min(_END_SECONDS, self._left()))
                 return target
             now = self._look()
             if now is None or now.state != "Connected":
