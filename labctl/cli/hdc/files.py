@@ -98,7 +98,7 @@ def recv(
 
     LOCAL is this directory when left out; where it is a directory, REMOTE goes into it. Nothing
     appears until all of it is proven. Links in a directory are left out. Files of /proc and /sys
-    cannot be proven: they are read to their end.
+    cannot be proven: each is read to its end, within --timeout in all.
     """
     with choice.connected() as transport, _shown(f"receiving {remote}") as step:
         done = receive(
