@@ -136,6 +136,8 @@ bool cputimes_look(struct cputimes *t)
     if (!t->proc)
         return false;
     size_t count, kept = 0;
+    /* Before the living: who ends meanwhile is missed once, and never counted twice for good. */
+    int64_t tree_ns = waited_for_ns(), reclaim_ns = -1;
     struct cputimes_process *list = list_processes(t, &count);
     if (!list)
         return false;
@@ -144,7 +146,6 @@ bool cputimes_look(struct cputimes *t)
             list[kept++] = list[i];
     tell_apart(list, kept);
     const int64_t tick_ns = NS_PER_SECOND / sysconf(_SC_CLK_TCK);
-    int64_t tree_ns = waited_for_ns(), reclaim_ns = -1;
     for (size_t i = 0; i < kept; i++)
         if (list[i].kind == BELOW)
             tree_ns += list[i].ticks * tick_ns;
