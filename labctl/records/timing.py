@@ -9,7 +9,7 @@ from pydantic import Field
 from labctl.records.base import Record
 
 #: The agent's stamps are the board's monotonic clock; programs time themselves.
-TokenClock = Literal["agent", "program"]
+TokenClock = Literal["agent", "program", "both"]
 StopReason = Literal["limit", "end-of-generation", "context-full", "unknown"]
 
 
@@ -98,7 +98,9 @@ class TimingRecord(Record):
     measures: tuple[Measure, ...] = Field((), description="what has no field of its own here")
 
     token_clock: TokenClock | None = Field(
-        None, description="whose clock the times of tokens below are from"
+        None,
+        description="whose clock the times of tokens below are from; both: the program's own word"
+        " stands for what the agent's stamps do not show",
     )
 
     # what the board's clock saw

@@ -60,6 +60,8 @@ def stamped(timing: TimingRecord, job: JobStatus) -> TimingRecord:
 
 
 def _clock(timing: TimingRecord) -> TokenClock | None:
+    if timing.token_clock is not None:
+        return timing.token_clock
     if timing.ttft_ns is not None or timing.token_ns:
         return "agent"
     return "program" if timing.tests or timing.tokens_per_second is not None else None

@@ -17,6 +17,7 @@ from labctl.engines.command.numbers import in_base_unit
 from labctl.errors import ConfigError, OutputNotUnderstood, ProgramFailed
 from labctl.records import BoardFacts, Check, Execution, JobStatus, TimingRecord
 
+MS = 1_000_000
 TOOL = Tool("/bin/p", "run")
 LOAD = {"pattern": "load (?P<l>[0-9.]+)", "values": {"l": {"metric": "load", "unit": "ms"}}}
 
@@ -486,3 +487,25 @@ def test_a_tool_of_a_product() -> None:
         made.tool((), offered=("llama-cli",))
     with pytest.raises(ConfigError, match=r"llama\.cpp has no tool llama-cli"):
         made.tool((), offered=("llama-bench",))
+
+
+def test_each_figure_is_told_by_whose_clock_it_is() -> None:
+    """The board's stamps come first; the program's own times only where there are none."""
+    ttft = reader("^first (?P<x>[0-9]+)$", "ttft", "ms", stream="stderr")
+    rate = reader("^rate (?P<x>[0-9.]+)$", "tokens_per_second", "tokens_per_s", stream="stderr")
+
+    def timed(count: int | None, pieces: int) -> TimingRecord:
+        session = Session()
+        for n in range(pieces):
+            session.out(100 * (n + 1), b"a")
+        session.err(100 * pieces + 1, b"first 7\nrate 99\n")
+        tokens = {"count": "n"} if count else None
+        made = engine(tokens=tokens, output=[ttft, rate], arguments=[])
+        return made.parse(session.raw(), made.parameters({"n": count} if count else {}))
+
+    found = timed(None, 4)
+    assert (found.token_clock, found.ttft_ns, found.tokens_per_second) == ("program", 7 * MS, 99)
+    found = timed(4, 4)
+    assert (found.token_clock, found.ttft_ns, found.tokens_per_second) == ("agent", 100 * MS, 10)
+    found = timed(5, 4)  # the first piece may hold two, and so may any other
+    assert (found.token_clock, found.ttft_ns, found.tokens_per_second) == ("both", 7 * MS, 99)

@@ -17,6 +17,7 @@ from labctl.engines.timeline import STDERR, STDOUT, Chunk, parse_timeline
 from labctl.engines.tokens import MOST_UNSEEN, TokenTimes
 from labctl.errors import OutputNotUnderstood
 from labctl.records import Measure, TimingRecord
+from labctl.records.timing import TokenClock
 
 #: What one match, or one line, says: text by group or path.
 Found = Mapping[str, str | None]
@@ -49,9 +50,21 @@ def read(
         fields["counted_by"] = "program"
     elif expected is not None:
         fields |= {"generated_tokens": expected, "counted_by": "recipe"}
+    seen: dict[str, object] = {}
     if tokens is not None:
-        fields = {**_token_fields(raw, tokens, fields.get("generated_tokens")), **fields}
+        found = _token_fields(raw, tokens, fields.get("generated_tokens"))
+        seen = {name: value for name, value in found.items() if value is not None}
+    fields["token_clock"] = _clock(fields, seen)
+    fields |= seen  # a program's own times are used where the board's clock saw none
     return TimingRecord.model_validate({"perf_format": form, "measures": tuple(measures), **fields})
+
+
+def _clock(said: Mapping[str, object], seen: Mapping[str, object]) -> TokenClock | None:
+    """Whose clock the times of tokens are from: those that the program said, those that were seen."""
+    is_said = any(name in said and name not in seen for name in ("ttft_ns", "tokens_per_second"))
+    if "ttft_ns" in seen or seen.get("token_ns"):
+        return "both" if is_said else "agent"
+    return "program" if is_said else None
 
 
 def stream_of(raw: RawOutput, name: str) -> bytes:
