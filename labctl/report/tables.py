@@ -12,12 +12,11 @@ from labctl.records import (
     RunRecord,
     TimingRecord,
     TrialRecord,
-    TrialState,
 )
 from labctl.report.details import print_details
 from labctl.report.reasons import reasons
 from labctl.report.whole import plain, print_whole
-from labctl.runs.estimate import LEVEL, wanted_precision
+from labctl.runs.estimate import LEVEL, good_trials, wanted_precision
 from labctl.runs.summary import VariantSummary, summarise
 from labctl.units import digits, duration, ranges, size
 
@@ -65,28 +64,27 @@ def _moves(trials: Sequence[TrialRecord]) -> Iterator[str]:
 
 
 def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
-    """The form of a hand-kept log: every token's time, the mean, the ratio of the means."""
+    """The form of a hand-kept log: every token's time, and the table's figures of them."""
     console.print(_headline(run), highlight=False, soft_wrap=True)
-    base: float | None = None
     lines: list[str] = []
-    good = [t for t in trials if t.state is TrialState.OK and t.repeat > 0]
-    for variant in dict.fromkeys([*run.variants, *(trial.variant for trial in good)]):
-        group = [t for t in good if t.variant == variant and t.timing]
-        gaps = [gap for t in group if t.timing for gap in t.timing.token_ns]
+    good = good_trials(trials)
+    for row in summarise(trials, run.variants, wanted_precision(run)):
+        timings = [t.timing for t in good if t.variant == row.variant and t.timing]
+        gaps = [gap for timing in timings for gap in timing.token_ns]
         if not gaps:
             continue
-        lines.append(f"\n{variant}, seconds of each token after the first:")
+        lines.append(f"\n{row.variant}, seconds of each token after the first:")
         seconds = [f"{gap / 1e9:8.3f}" for gap in gaps]
         starts = range(0, len(seconds), _TOKENS_A_LINE)
         lines += ["".join(seconds[start : start + _TOKENS_A_LINE]) for start in starts]
-        timed = [t.timing for t in group if t.timing and t.timing.mean_ns]
-        tokens = sum(map(_tokens_in_gaps, timed))
-        if not tokens:
+        timed = [timing for timing in timings if timing.mean_ns]
+        if row.token_ns is None:
             lines.append("no mean: it is not known how many tokens these are")
             continue
-        mean = sum(sum(timing.token_ns) for timing in timed) / tokens
-        base = base or mean
-        lines.append(f"mean {mean / 1e9:.3f} s a token over {tokens}, ratio {mean / base:.2f}")
+        figure = "mean" if len(timed) == 1 else f"median of {len(timed)} trials' means"
+        ratio = "" if row.ratio is None else f", ratio {row.ratio:.2f}"
+        tokens = sum(map(_tokens_in_gaps, timed))
+        lines.append(f"{figure} {row.token_ns / 1e9:.3f} s a token over {tokens}{ratio}")
     console.print(
         plain("\n".join(lines)) if lines else "no token was timed", highlight=False, soft_wrap=True
     )

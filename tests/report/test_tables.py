@@ -279,8 +279,26 @@ def test_the_experiment_form_lists_every_token_with_mean_and_ratio() -> None:
     assert "mean 0.300 s a token over 3, ratio 2.73" in text
 
 
+def test_the_experiment_form_has_the_tables_figures_of_several_trials() -> None:
+    """All tokens put together were a third figure: 0.150 s, and 1.87 times as long."""
+    trials = [
+        trial(n, repeat=n, timing=timing([ms] * 4)) for n, ms in ((1, 100), (2, 110), (3, 240))
+    ]
+    slow = ((1, 150), (2, 330), (3, 360))
+    trials += [trial(3 + n, repeat=n, **Q8, timing=timing([ms] * 4)) for n, ms in slow]
+    asked = run(variants=("q2_k", "q8_0"))
+    text = drawn(print_experiment, asked, trials)
+    assert "median of 3 trials' means 0.110 s a token over 12, ratio 1.00" in text
+    assert "median of 3 trials' means 0.330 s a token over 12, ratio 1.89" in text
+    table = drawn(print_timing_table, asked, trials)
+    assert row_of(table, "q8_0")["per token"] == "330 ms"
+    assert row_of(table, "q8_0")["ratio"].startswith("1.89 (")
+
+
 def test_tokens_that_came_together_are_in_the_mean_but_are_no_single_token() -> None:
-    merged = timing([100, 200, 100, 100], generated_tokens=6, merged_chunks=(1,))
+    merged = timing(
+        [100, 200, 100, 100], generated_tokens=6, merged_chunks=(1,), mean_ns=100_000_000
+    )
     (row,) = summarise([trial(1, timing=merged)])
     assert (row.token_p50_ns, row.token_p90_ns) == (100_000_000, 100_000_000)
     text = drawn(print_experiment, run(), [trial(1, timing=merged)])

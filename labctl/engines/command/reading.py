@@ -60,7 +60,7 @@ def read(
 
 
 def _clock(said: Mapping[str, object], seen: Mapping[str, object]) -> TokenClock | None:
-    """Whose clock the times of tokens are from: those that the program said, those that were seen."""
+    """Whose clock the times of tokens are from, by what the program said and what was seen."""
     is_said = any(name in said and name not in seen for name in ("ttft_ns", "tokens_per_second"))
     if "ttft_ns" in seen or seen.get("token_ns"):
         return "both" if is_said else "agent"
