@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.hdc.host.directories import TransferSummary, receive_directory, send_directory
     from labctl.hdc.host.handshake import Consent
-    from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, HostLink
+    from labctl.hdc.host.link import Forwarding, HostLink
     from labctl.hdc.host.operations import (
         InteractiveShell,
         RebootTarget,
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
         remount,
         shell,
     )
-    from labctl.hdc.host.receiving import ReceivedFile, receive_file
+    from labctl.hdc.host.receiving import receive_file
     from labctl.hdc.host.sending import Sending, send_file
     from labctl.hdc.host.session import Session
     from labctl.hdc.server.server import HdcServer, Target
@@ -26,12 +25,11 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "host.directories": "TransferSummary receive_directory send_directory",
             "host.handshake": "Consent",
-            "host.link": "PLAIN_FILES FileOptions Forwarding HostLink",
+            "host.link": "Forwarding HostLink",
             "host.operations": "InteractiveShell RebootTarget hilog interactive_shell"
             " reboot remount shell",
-            "host.receiving": "ReceivedFile receive_file",
+            "host.receiving": "receive_file",
             "host.sending": "Sending send_file",
             "host.session": "Session",
             "server.server": "HdcServer Target",
@@ -40,27 +38,21 @@ else:
     )
 
 __all__ = [
-    "PLAIN_FILES",
     "Consent",
-    "FileOptions",
     "Forwarding",
     "HdcServer",
     "HostLink",
     "InteractiveShell",
     "RebootTarget",
-    "ReceivedFile",
     "Sending",
     "ServerSession",
     "Session",
     "Target",
-    "TransferSummary",
     "hilog",
     "interactive_shell",
     "reboot",
-    "receive_directory",
     "receive_file",
     "remount",
-    "send_directory",
     "send_file",
     "shell",
 ]

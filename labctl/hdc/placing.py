@@ -1,6 +1,6 @@
-"""Where the receiver of a transfer puts what comes: the board in a send, the host in a receive.
+"""Where a board puts the files that a host sends.
 
-The rules are those of the reference, for both roles. Paths are texts, not :class:`pathlib.Path`: a
+The rules are those of the reference. Paths are texts, not :class:`pathlib.Path`: a
 final slash means something here. Bytes that are no UTF-8 stand in them as surrogates.
 """
 

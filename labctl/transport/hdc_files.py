@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.errors import BoardError, DeviceLost, IntegrityError, LinkError
-from labctl.hdc import FileOptions, HostLink, Sending, receive_file, send_file
+from labctl.hdc import HostLink, Sending, receive_file, send_file
 from labctl.retry import retry_infra
 from labctl.transport.base import Copied, Progress, Transport
 from labctl.transport.digests import BoardHash, Digest, running_total
@@ -69,7 +69,7 @@ class HdcCopier:
                 remote,
                 timeout=self.timeout,
                 on_chunk=sent,
-                options=FileOptions(compress=self.compress),
+                compress=self.compress,
             )
         return digest
 
@@ -79,14 +79,13 @@ class HdcCopier:
         """Send files of a directory over one channel into the directory ``folder`` on the board."""
         parent, slash, top = folder.rpartition("/")
         parent += slash  # hdcd follows a link to a directory only with a slash behind it
-        options = FileOptions(compress=self.compress)
         link = self.connected()
         digests: dict[str, Digest] = {}
         with (
             _named(f"sending {local} to {folder}"),
-            link.open_send(parent, timeout=self.timeout, options=options) as channel,
+            link.open_send(parent, timeout=self.timeout) as channel,
         ):
-            sending = Sending(channel, parent, options, can_compress=link.can_compress)
+            sending = Sending(channel, parent, compress=self.compress and link.can_compress)
             for name in names:
                 digests[name] = self.board_hash.digest()
                 with open_source(local / name) as source:
@@ -119,7 +118,7 @@ class HdcCopier:
                 remote,
                 timeout=self.timeout,
                 write=came,
-                options=FileOptions(compress=self.compress),
+                compress=self.compress,
             )
         return digest
 

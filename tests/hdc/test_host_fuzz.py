@@ -14,16 +14,13 @@ from raw_hdc import RawPeer
 
 from labctl.errors import CommandTimeout, LabctlError, LinkError
 from labctl.hdc import (
-    FileOptions,
     Forwarding,
     Session,
     hilog,
     interactive_shell,
     reboot,
-    receive_directory,
     receive_file,
     remount,
-    send_directory,
     send_file,
     shell,
 )
@@ -167,7 +164,7 @@ class ScriptedLink:
         yield self._script
 
     @contextmanager
-    def open_send(self, remote: str, *, timeout: float, options: FileOptions):
+    def open_send(self, remote: str, *, timeout: float, compress: bool = False):
         yield self._script
 
     open_receive = open_send
@@ -191,11 +188,9 @@ def type_something(link: ScriptedLink) -> None:
 @pytest.fixture(scope="module")
 def source() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
-        top = Path(name) / "top"
-        (top / "sub").mkdir(parents=True)
-        (top / "a").write_bytes(bytes(1000))
-        (top / "sub" / "b").write_bytes(b"xyz")
-        yield top
+        path = Path(name) / "a"
+        path.write_bytes(bytes(1000))
+        yield path
 
 
 def is_value_or_typed_error(work: Callable[[], object]) -> None:
@@ -216,51 +211,30 @@ def test_tasks(packets: list[tuple[int, bytes]]) -> None:
         is_value_or_typed_error(lambda ask=ask: ask(ScriptedLink(packets)))
 
 
-OPTIONS = st.builds(FileOptions, st.booleans(), st.booleans(), st.booleans())
-
-
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(PACKETS, OPTIONS)
-def test_sending(source: Path, packets: list[tuple[int, bytes]], options: FileOptions) -> None:
+@given(PACKETS, st.booleans())
+def test_sending(source: Path, packets: list[tuple[int, bytes]], compress: bool) -> None:
     def one() -> None:
-        with (source / "a").open("rb") as file:
+        with source.open("rb") as file:
             sent = send_file(
-                ScriptedLink(packets), file, "/x", timeout=1, on_chunk=len, options=options
+                ScriptedLink(packets), file, "/x", timeout=1, on_chunk=len, compress=compress
             )
             assert sent == 1000
 
     is_value_or_typed_error(one)
-    is_value_or_typed_error(
-        lambda: send_directory(ScriptedLink(packets), source, "/x", timeout=1, options=options)
-    )
 
 
 @settings(max_examples=300, deadline=None)
-@given(PACKETS, OPTIONS)
-def test_receiving(packets: list[tuple[int, bytes]], options: FileOptions) -> None:
+@given(PACKETS, st.booleans())
+def test_receiving(packets: list[tuple[int, bytes]], compress: bool) -> None:
     got = bytearray()
     with suppress(LabctlError):
-        came = receive_file(
-            ScriptedLink(packets), "/x", timeout=1, write=got.extend, options=options
+        size = receive_file(
+            ScriptedLink(packets), "/x", timeout=1, write=got.extend, compress=compress
         )
-        assert len(got) == came.size_bytes
-    with tempfile.TemporaryDirectory() as name:
-        top = Path(name) / "in" / "here"
-        with suppress(LabctlError):
-            summary = receive_directory(
-                ScriptedLink(packets), "/x", top, timeout=1, options=options
-            )
-            assert summary.bytes == sum(
-                p.stat().st_size for p in top.rglob("*") if p.is_file()
-            ) or (
-                summary.files > len([p for p in top.rglob("*") if p.is_file()])  # one twice
-            )
-        assert {entry.name for entry in Path(name).iterdir()} <= {"in"}
-        assert {entry.name for entry in Path(name).glob("in/*")} <= {"here"}
-        # Nothing half-written is left, under whatever name.
-        assert not [p for p in Path(name).rglob(".*") if p.is_file() and p.stat().st_size > 1000]
+        assert len(got) == size
 
 
 @contextmanager

@@ -29,28 +29,6 @@ _REFUSED = ("permission denied", "operation not permitted", "read-only file syst
 
 
 @dataclass(frozen=True)
-class FileOptions:
-    """How files travel. ``compress``: LZ4 where it helps and the board is known to do it well.
-
-    ``keep_mode`` takes mode and owner along as ``hdc file send -m`` does (set-id bits are lost),
-    ``keep_times`` the times of access and change.
-    """
-
-    compress: bool = False
-    keep_mode: bool = False
-    keep_times: bool = False
-
-    def words(self) -> str:
-        """The options as hdc's command lines have them, each with a blank behind it."""
-        chosen = (("-z ", self.compress), ("-m ", self.keep_mode), ("-a ", self.keep_times))
-        return "".join(word for word, wanted in chosen if wanted)
-
-
-#: Content alone: uncompressed, made 0644, as of now.
-PLAIN_FILES = FileOptions()
-
-
-@dataclass(frozen=True)
 class Forwarding:
     """Connections to ``listen`` at one end go to ``connect`` at the other.
 
@@ -118,15 +96,16 @@ class HostLink(Protocol):
         ECHO_RAW packets with its output follow. What is sent as SHELL_DATA is its input.
         """
 
-    def open_send(
-        self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
-    ) -> AbstractContextManager[HostChannel]:
-        """The board waits for the FILE_MODE or FILE_CHECK of files for ``remote``."""
+    def open_send(self, remote: str, *, timeout: float) -> AbstractContextManager[HostChannel]:
+        """The board waits for the FILE_CHECK of files for ``remote``."""
 
     def open_receive(
-        self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
+        self, remote: str, *, timeout: float, compress: bool = False
     ) -> AbstractContextManager[HostChannel]:
-        """What is at ``remote`` has been asked for; its FILE_MODE or FILE_CHECK follows."""
+        """What is at ``remote`` has been asked for; its FILE_CHECK follows.
+
+        ``compress`` lets the board send LZ4 blocks: only where :attr:`can_compress`.
+        """
 
     def forward(
         self, listen: str, connect: str, *, timeout: float

@@ -2,14 +2,12 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import BinaryIO
 
 from labctl.errors import HostError, IntegrityError
 from labctl.hdc.compression import LZ4, STORED, compress_chunk
 from labctl.hdc.host.link import (
-    PLAIN_FILES,
-    FileOptions,
     HostChannel,
     HostLink,
     check_path,
@@ -20,7 +18,6 @@ from labctl.hdc.host.link import (
 from labctl.hdc.messages import (
     LARGE_CHUNK_BYTES,
     SMALL_CHUNK_BYTES,
-    FileMode,
     TransferConfig,
     TransferPayload,
 )
@@ -43,18 +40,20 @@ def send_file(
     timeout: float,
     on_chunk: OnChunk,
     name: str | None = None,
-    options: FileOptions = PLAIN_FILES,
+    compress: bool = False,
 ) -> int:
     """Send an open file to the path ``remote`` (truncated first, made 0644); its size in bytes.
 
     Where ``remote`` is a directory, the file gets ``name`` there (default: the last part of
     ``remote``). ``timeout`` (s) bounds each wait for progress. ``on_chunk`` sees the bytes, in
-    order, as they are sent. The board checks nothing but the count: prove the content afterwards.
+    order, as they are sent. ``compress`` lets LZ4 blocks be sent, where they are smaller and the
+    board is known to take them well. The board checks nothing but the count: prove the content
+    afterwards.
     Raises LinkError, BoardError, HostError, IntegrityError.
     """
     called = remote.rpartition("/")[2] if name is None else name
-    with link.open_send(remote, timeout=timeout, options=options) as channel:
-        sending = Sending(channel, remote, options, can_compress=link.can_compress)
+    with link.open_send(remote, timeout=timeout) as channel:
+        sending = Sending(channel, remote, compress=compress and link.can_compress)
         sending.send(source, called, on_chunk)
         sending.finish()
     return sending.sent_bytes
@@ -63,45 +62,28 @@ def send_file(
 class Sending:
     """One transfer: files, one after another over one channel, and its end."""
 
-    def __init__(
-        self, channel: HostChannel, remote: str, options: FileOptions, *, can_compress: bool
-    ):
-        self.files = 0
+    def __init__(self, channel: HostChannel, remote: str, *, compress: bool = False):
         self.sent_bytes = 0
+        self._files = 0
         self._channel = channel
         self._remote = check_path(remote)  # hdcd takes it for a format of printf
-        self._options = options
-        self._compresses = options.compress and can_compress
+        self._compress = compress
         self._counter = b""
 
-    def send(
-        self,
-        source: BinaryIO,
-        name: str,
-        on_chunk: OnChunk,
-        *,
-        modes_of: Iterable[tuple[str, os.stat_result]] = (),
-    ) -> None:
-        """Send one file under ``name``; in front of the first one go directories' modes."""
+    def send(self, source: BinaryIO, name: str, on_chunk: OnChunk) -> None:
+        """Send one file under ``name``."""
         if self._counter > b"\x01":  # 3.1.0e counts down from 7 when it could not take a file
             self._stopped(self._counter)
         status = os.fstat(source.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise HostError(f"not a file: {name}")
-        if self._options.keep_mode:
-            self._send_mode(Command.FILE_MODE, status)
-            for directory, its_status in modes_of:
-                self._send_mode(Command.DIR_MODE, its_status, directory)
         size = status.st_size
-        compresses = self._compresses and _is_worthwhile(source, size)
+        compresses = self._compress and _is_worthwhile(source, size)
         config = TransferConfig(
             file_size=size,
-            atime_ns=status.st_atime_ns if self._options.keep_times else 0,
-            mtime_ns=status.st_mtime_ns if self._options.keep_times else 0,
             path=self._remote,
             optional_name=check_path(name),
             compress_type=LZ4 if compresses else STORED,
-            hold_timestamp=int(self._options.keep_times),
         )
         self._channel.send(Command.FILE_CHECK, config.encode())
         features = expect(self._channel, Command.FILE_BEGIN)
@@ -109,7 +91,7 @@ class Sending:
         chunk_bytes = LARGE_CHUNK_BYTES if large else SMALL_CHUNK_BYTES
         self._send_chunks(source, size, chunk_bytes, on_chunk, compresses=compresses)
         self._counter = expect(self._channel, Command.FILE_FINISH)
-        self.files += 1
+        self._files += 1
         self.sent_bytes += size
 
     def finish(self) -> None:
@@ -119,20 +101,12 @@ class Sending:
         raise_echo(data)
         expect(self._channel, Command.CHANNEL_CLOSE)
         text = data[1:].decode(errors="replace")
-        due = f"FileTransfer finish, Size:{self.sent_bytes}, File count = {self.files}"
+        due = f"FileTransfer finish, Size:{self.sent_bytes}, File count = {self._files}"
         if not f"{text},".startswith(f"{due},"):
             raise IntegrityError(
-                f"sent {self.sent_bytes} bytes in {self.files} files, but the board reports: {text}"
+                f"sent {self.sent_bytes} bytes in {self._files} files,"
+                f" but the board reports: {text}"
             )
-
-    def _send_mode(self, kind: Command, status: os.stat_result, name: str = "") -> None:
-        """FILE_MODE or DIR_MODE: mode and owner of what comes; the board acknowledges each.
-
-        The security context is this host's own affair.
-        """
-        mode = FileMode(status.st_mode, status.st_uid, status.st_gid, full_name=name)
-        self._channel.send(kind, mode.encode())
-        expect(self._channel, Command.FILE_MODE)
 
     def _send_chunks(
         self, source: BinaryIO, size: int, chunk_bytes: int, on_chunk: OnChunk, *, compresses: bool

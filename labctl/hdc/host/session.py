@@ -20,7 +20,7 @@ from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError
 from labctl.hdc.dialling import dial
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.host.handshake import Consent, FindKey, Greeting, Handshake
-from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, expect, quoted
+from labctl.hdc.host.link import Forwarding, expect, quoted
 from labctl.hdc.messages import Heartbeat
 from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
@@ -151,19 +151,19 @@ class Session:
         remote: str,  # noqa: ARG002
         *,
         timeout: float,
-        options: FileOptions = PLAIN_FILES,  # noqa: ARG002
     ) -> Iterator[Channel]:
-        """See :class:`HostLink`: path and options follow in FILE_MODE and FILE_CHECK."""
+        """See :class:`HostLink`: the path follows in FILE_CHECK."""
         with self.channel(timeout=timeout) as channel:
             channel.send(Command.WAKEUP_SLAVETASK)
             yield channel
 
     @contextmanager
     def open_receive(
-        self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
+        self, remote: str, *, timeout: float, compress: bool = False
     ) -> Iterator[Channel]:
         """See :class:`HostLink`."""
-        request = f"{options.words()}{quoted(remote)} file".encode(errors="surrogateescape")
+        option = "-z " if compress else ""
+        request = f"{option}{quoted(remote)} file".encode(errors="surrogateescape")
         with self.channel(timeout=timeout) as channel:
             channel.send(Command.FILE_INIT, request)
             expect(channel, Command.WAKEUP_SLAVETASK)

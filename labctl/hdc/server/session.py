@@ -3,11 +3,10 @@
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Self
 
 from labctl.errors import ConfigError, DeviceLost, LinkError
-from labctl.hdc.host.link import PLAIN_FILES, FileOptions, Forwarding, expect, quoted
+from labctl.hdc.host.link import Forwarding, expect, quoted
 from labctl.hdc.server.channel import Carries, ServerChannel
 from labctl.hdc.server.keys import check_key
 from labctl.hdc.server.reaching import reach
@@ -68,12 +67,10 @@ class ServerSession:
             yield channel
 
     @contextmanager
-    def open_send(
-        self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
-    ) -> Iterator[ServerChannel]:
+    def open_send(self, remote: str, *, timeout: float) -> Iterator[ServerChannel]:
         """See :class:`HostLink`."""
         name = quoted(remote.rpartition("/")[2])
-        request = f'file send remote -cwd "/" {_words(options)}{name} {quoted(remote)}'
+        request = f'file send remote -cwd "/" {name} {quoted(remote)}'
         with self._open(request, timeout, Carries.FILES) as channel:
             expect(channel, Command.FILE_INIT)  # the server's sign to begin
             channel.send(Command.WAKEUP_SLAVETASK)
@@ -81,10 +78,14 @@ class ServerSession:
 
     @contextmanager
     def open_receive(
-        self, remote: str, *, timeout: float, options: FileOptions = PLAIN_FILES
+        self,
+        remote: str,
+        *,
+        timeout: float,
+        compress: bool = False,  # noqa: ARG002
     ) -> Iterator[ServerChannel]:
         """See :class:`HostLink`."""
-        request = f'file recv remote -cwd "/" {_words(options)}{quoted(remote)} file'
+        request = f'file recv remote -cwd "/" {quoted(remote)} file'
         with self._open(request, timeout, Carries.FILES) as channel:
             yield channel
 
@@ -153,8 +154,3 @@ def _without_options(text: str) -> str:
     """A shell command that the server does not take for its own options: the board unquotes it."""
     command = text.removeprefix("shell ")
     return f'shell "{command}"' if command.startswith("-") else text
-
-
-def _words(options: FileOptions) -> str:
-    """Options for a server; never of compression, see ``can_compress``."""
-    return replace(options, compress=False).words()
