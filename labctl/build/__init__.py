@@ -12,7 +12,7 @@ from labctl.build.builder import build
 from labctl.build.explain import Explanation, explain_build
 from labctl.build.plan import BuildRequest
 from labctl.build.progress import OnProgress, Progress, Step
-from labctl.build.spec import BuildSpec, find_spec, product_names
+from labctl.build.spec import BuildSpec, find_spec
 from labctl.build.spec_source import GitSource
 from labctl.build.toolchain import BuilderKind, CompilerKind
 
@@ -35,5 +35,4 @@ __all__ = [
     "find_artifact",
     "find_spec",
     "list_artifacts",
-    "product_names",
 ]

@@ -240,11 +240,6 @@ def find_spec(target: str, product: str, lab_root: Path | None) -> tuple[BuildSp
     return spec, path
 
 
-def product_names(target: str, lab_root: Path | None) -> list[str]:
-    """All products that can be built for a target, sorted."""
-    return sorted(_spec_paths(target, lab_root))
-
-
 def _spec_paths(target: str, lab_root: Path | None) -> dict[str, Path]:
     """Product -> file; of several files the nearest to the lab and the target."""
     found: dict[str, Path] = {}

@@ -132,11 +132,6 @@ class BoardProbe(Record):
         """Where the measured instructions ran."""
         return self.facts.execution
 
-    @property
-    def bounds_boards(self) -> bool:
-        """Whether the rates are a board's own, and not those of a host that stands in for one."""
-        return self.execution is Execution.BOARD
-
     def memory_bytes_per_second(self, threads: int | None = None) -> int | None:
         """The DRAM rate with so many threads (None: the best); None when it was not measured."""
         rates = [

@@ -77,13 +77,6 @@ class Prediction:
         return self.load_seconds + read + tokens * self.seconds_per_token
 
 
-def bandwidth_from(bytes_per_token: int, seconds_per_token: float) -> float:
-    """Bytes per second that a measured time of a token shows."""
-    if bytes_per_token <= 0 or seconds_per_token <= 0:
-        raise ValueError("bytes and seconds per token must be above 0")
-    return bytes_per_token / seconds_per_token
-
-
 def experts_read(experts: int, per_token: int, tokens: int) -> float:
     """The share of a mixture's experts that so many tokens read together, if all are alike.
 

@@ -70,7 +70,6 @@ def test_a_real_board_is_never_bound_by_its_stand_in(tmp_path: Path) -> None:
     save_probe(tmp_path, _probe())
     emulated = _probe(WHEN + timedelta(days=1), Execution.EMULATED)
     save_probe(tmp_path, emulated)
-    assert not emulated.bounds_boards
     found = latest_probe(tmp_path, "one", Execution.BOARD)
     assert found is not None
     assert found.taken == WHEN

@@ -2,16 +2,17 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build.spec import ElfKind, find_spec, product_names
+from labctl.build.spec import SHARED, ElfKind, find_spec
 from labctl.build.spec_source import PackageSource
-from labctl.config.target import target_names
+from labctl.config.target import target_names, toolchain_folders
 from labctl.errors import ConfigError
 
 
 def test_every_shipped_spec_loads_for_every_target() -> None:
     for target in target_names(None):
-        names = product_names(target, None)
-        assert {"agent", "llama.cpp"} <= set(names)
+        folders = [folder / name for folder in toolchain_folders(None) for name in (target, SHARED)]
+        names = {path.stem for folder in folders for path in folder.glob("*.yaml")} - {"target"}
+        assert {"agent", "llama.cpp"} <= names
         for name in names:
             assert find_spec(target, name, None)[0].product == name
 
@@ -38,7 +39,8 @@ def test_the_agent_is_made_of_all_its_sources() -> None:
 def test_the_shim_is_a_shared_object_of_the_host() -> None:
     spec, _ = find_spec("host-x86_64", "sandbox-shim", None)
     assert spec.tools["exec_shim.so"].elf is ElfKind.SHARED_OBJECT
-    assert "sandbox-shim" not in product_names("rk3568", None)
+    with pytest.raises(ConfigError, match="sandbox-shim"):
+        find_spec("rk3568", "sandbox-shim", None)
 
 
 SPEC = """\

@@ -18,7 +18,6 @@ def test_a_board_is_probed_kept_and_compared(native_lab: LabUnderTest) -> None:
     assert done.exit_status == 0, done.tail()
     first = BoardProbe.model_validate_json(done.stdout)
     assert first.execution is Execution.NATIVE_HOST
-    assert not first.bounds_boards
     assert first.memory[0].threads == 1
     assert first.memory_bytes_per_second()
     assert {rate.pattern for rate in first.storage} == {"sequential", "random", "mapping"}

@@ -17,7 +17,6 @@ from labctl.records import BoardFacts, Execution, ModelIdentity
 from labctl.runs.explain import Ground, explain
 from labctl.runs.predict import Work, predictions
 from labctl.runs.rates import Rate, Rates, rates_of
-from labctl.stats import bandwidth_from
 
 Q2_K_SECONDS, Q8_0_SECONDS = 18.18, 49.73
 PROMPT = "I believe the meaning of life is"
@@ -67,7 +66,7 @@ def test_the_headers_are_those_of_the_files(tmp_path: Path) -> None:
 
 def test_what_the_small_model_shows_of_the_storage_foretells_the_large_one(tmp_path: Path) -> None:
     small, large = work(tmp_path, "Q2_K"), work(tmp_path, "Q8_0")
-    storage = bandwidth_from(small.bytes_per_token, Q2_K_SECONDS)
+    storage = small.bytes_per_token / Q2_K_SECONDS
     assert storage == pytest.approx(165e6, rel=0.01)  # what an eMMC reads
     rates = Rates(Rate(storage, "Q2_K alone"))
     found = predictions({"q8": large}, BOARD, rates)["q8"]
@@ -84,7 +83,7 @@ def test_what_the_target_promises_foretells_both_models(tmp_path: Path) -> None:
     assert found["Q8_0"].seconds_per_token == pytest.approx(Q8_0_SECONDS, rel=0.015)
     # It is the mean of what both show.
     shown = [
-        bandwidth_from(works[kind].bytes_per_token, seconds)
+        works[kind].bytes_per_token / seconds
         for kind, seconds in (("Q2_K", Q2_K_SECONDS), ("Q8_0", Q8_0_SECONDS))
     ]
     assert shown == [pytest.approx(165e6, rel=0.005), pytest.approx(160e6, rel=0.005)]

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from labctl.stats import Prediction, bandwidth_from, experts_read, predict
+from labctl.stats import Prediction, experts_read, predict
 
 GB = 10**9
 DRAM = 5.5 * GB
@@ -14,7 +14,7 @@ def test_original_experiment_is_explained_by_the_storages_bandwidth() -> None:
     One DAYU200 (RK3568, 2 GB), Meta-Llama-3.1-8B-Instruct: Q2_K with 3.00 GB a token took 18.18 s,
     Q8_0 with 7.97 GB took 49.73 s. The files are larger: the embedding is not read again.
     """
-    storage = bandwidth_from(round(3.0 * GB), 18.18)
+    storage = 3.0 * GB / 18.18
     large = predict(
         bytes_per_token=round(7.97 * GB),
         resident_bytes=round(7.97 * GB),
