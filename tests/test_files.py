@@ -1,3 +1,4 @@
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -70,8 +71,9 @@ def test_cache_and_state_can_be_placed(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_a_full_disk_takes_no_lock_away() -> None:
-    with locked(Path("/dev/full"), timeout=1):
-        pass
+    full = Path("/dev/full")
+    with locked(full, timeout=1), full.open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_torn_lock_file_locks_as_well(tmp_path: Path) -> None:

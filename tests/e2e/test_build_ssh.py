@@ -102,8 +102,13 @@ def test_a_compile_error_is_the_sources(lab: SshLab, x86: SshHost) -> None:
     with pytest.raises(CompileError) as caught:
         lab.build()
     assert "'wrong' undeclared" in (caught.value.details or "")
-    assert [path.name for path in x86.workdir.iterdir()] == ["sources"]
-    assert x86.working() == []
+    # The build host clears up when the connection has ended.
+    assert wait_until(
+        lambda: [path.name for path in x86.workdir.iterdir()] == ["sources"],
+        timeout=20,
+        interval=0.05,
+    )
+    assert wait_until(lambda: x86.working() == [], timeout=20, interval=0.05)
 
 
 def test_two_builds_of_the_same_take_turns(

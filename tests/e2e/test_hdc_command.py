@@ -395,10 +395,13 @@ def test_a_shell_to_work_in(keyboard: Keyboard) -> None:
     assert keyboard.finish() == 0
 
 
-def test_ctrl_c_reaches_the_board_and_not_us(keyboard: Keyboard) -> None:
+def test_ctrl_c_reaches_the_board_and_not_us(keyboard: Keyboard, person: Person) -> None:
     keyboard.type(b"sleep 300\n")
-    keyboard.wait_for(rb"sleep 300\r*\n")
+    # Its echo comes before the program: Ctrl-C must not meet a shell that has not started it.
+    assert wait_until(lambda: "sleep 300" in processes(person), timeout=20, interval=0.05)
     keyboard.type(b"\x03")
+    keyboard.wait_for(rb"sleep 300\r*\n[^#$]*[#$] ")  # what is typed before it may be lost
+    assert "sleep 300" not in processes(person)
     keyboard.type(b"echo st''ill here\n")
     keyboard.wait_for(rb"\nstill here")
     keyboard.type(b"exit\n")

@@ -16,8 +16,13 @@ def call(host: str, port: int, timeout: float = 2) -> socket.socket:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_addresses_and_names(host: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, call(host, server.getsockname()[1]):
-        server.accept()[0].close()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with call(host, server.getsockname()[1]) as sock:
+            accepted, caller = server.accept()
+            assert caller == sock.getsockname()
+            sock.sendall(b"x")
+            assert accepted.recv(1) == b"x"
+        accepted.close()
 
 
 def test_a_slow_resolver_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,8 +56,11 @@ def test_all_addresses_of_a_name_are_tried_in_the_time(monkeypatch: pytest.Monke
             return real("127.0.0.2", full.getsockname()[1]) + real("127.0.0.1", port)
 
         monkeypatch.setattr(socket, "getaddrinfo", two)
-        with call("board.lab", port):
-            server.accept()[0].close()
+        with call("board.lab", port) as sock:
+            assert sock.getpeername() == ("127.0.0.1", port)
+            accepted, caller = server.accept()
+            assert caller == sock.getsockname()
+            accepted.close()
 
 
 def test_nothing_that_could_be_called() -> None:

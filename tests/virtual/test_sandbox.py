@@ -31,6 +31,15 @@ def sh(box: Sandbox, command: str) -> process.Completed:
     return process.run([*box.shell, command], env=box.environment, timeout=10)
 
 
+def start_marked(box: Sandbox, argv: list[str]) -> "subprocess.Popen[bytes]":
+    """Start a process that shows its mark: for a moment of its exec it has no environment."""
+    child = process.start(argv, env=box.environment)
+    mark = f"{MARK}={box.boot_id}".encode()
+    environ = Path(f"/proc/{child.pid}/environ")
+    assert wait_until(lambda: mark in environ.read_bytes().split(b"\0"), timeout=20, interval=0.001)
+    return child
+
+
 def test_nothing_of_the_hosts_environment_gets_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,11 +120,17 @@ def test_a_copy_of_a_running_boards_folder_kills_nothing(
     assert children[0].wait(5) == -9
 
 
-def test_a_mark_that_cannot_be_read_is_no_mark(tmp_path: Path) -> None:
-    boot(tmp_path)
+def test_a_mark_that_cannot_be_read_is_no_mark(
+    tmp_path: Path, children: list["subprocess.Popen[bytes]"]
+) -> None:
+    mark = tmp_path / ".labctl-boot-id"
+    box = boot(tmp_path)
+    children.append(start_marked(box, ["sleep", "60"]))
     for content in (b"", b"\xff\xfe", b"a b c"):
-        (tmp_path / ".labctl-boot-id").write_bytes(content)
-        boot(tmp_path)
+        mark.write_bytes(content)
+        again = boot(tmp_path)
+        assert mark.read_text().split()[0] == again.boot_id != box.boot_id
+        assert children[0].poll() is None, content  # no mark names it
 
 
 @pytest.mark.parametrize("linked", ["", "system", "system/bin"])
@@ -168,7 +183,7 @@ def test_a_process_is_counted_before_it_is_killed(
     """Whoever sees its end reads the count next."""
     box = boot(tmp_path)
     assert most_wasteful(box.boot_id) is None
-    child = process.start(["sleep", "60"], env=box.environment)
+    child = start_marked(box, ["sleep", "60"])
     children.append(child)
     assert most_wasteful(box.boot_id) == child.pid
     seen: list[int | None] = []
