@@ -15,7 +15,7 @@ from labctl.records.probe import (
 from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
 from labctl.records.state import BoardState, ClockState, CoolingState, ResidentFile
 from labctl.records.telemetry import StreamSoFar, TelemetrySample
-from labctl.records.timing import BenchTest, Measure, SpanCheck, TimingRecord
+from labctl.records.timing import BenchTest, ClockCheck, Measure, SpanCheck, TimingRecord
 from labctl.records.trial import (
     Check,
     ConditionRecord,
@@ -36,6 +36,7 @@ __all__ = [
     "BoardProbe",
     "BoardState",
     "Check",
+    "ClockCheck",
     "ClockState",
     "ComputeRate",
     "ConditionRecord",

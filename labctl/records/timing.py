@@ -28,6 +28,22 @@ class SpanCheck(Record):
     applies: bool = Field(description="False below 5 ms a token, where chunks merge")
 
 
+class ClockCheck(Record):
+    """The stamps that a program gives its tokens, beside the agent's of the same tokens.
+
+    A gap by the agent's clock is that of the program and the lateness of its end less that of its
+    begin.
+    """
+
+    program_ns: tuple[int, ...] = Field(
+        description="gaps between successive tokens by the program's stamps"
+    )
+    late_ns: tuple[int, ...] = Field(
+        description="of each token: the agent's stamp after the program's, counted from the token"
+        " for which that is the least"
+    )
+
+
 class BenchTest(Record):
     """One test of a benchmark, repeated in one process that had loaded the model before."""
 
@@ -149,3 +165,6 @@ class TimingRecord(Record):
         " that of its generation test",
     )
     span: SpanCheck | None = None
+    clocks: ClockCheck | None = Field(
+        None, description="None where the program did not stamp its tokens"
+    )

@@ -1,6 +1,7 @@
 """What llama.cpp prints, made from numbers, for tests of what is read from it."""
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from labctl.engines import RawOutput
@@ -155,3 +156,57 @@ def completion(
     )
     made.err(end + 1, (b"" if ready_line else READY) + perf.encode())
     return made
+
+
+def completion_jsonl(
+    made_ms: Sequence[float],
+    *,
+    late_ms: Mapping[int, float] | None = None,
+    together: Collection[int] = (),
+    silent: Collection[int] = (),
+    end_of_text: bool = False,
+    step_ms: float = 0,
+    before: Sequence[tuple[str, str]] = (),
+) -> Session:
+    """A completion with ``--log-jsonl``, whose program stamps each token as it is made.
+
+    The agent reads a token later by ``late_ms``, one of ``together`` with the next one. The wall
+    clock, from which the program's stamps are, is set forward by ``step_ms`` before the last token.
+    ``before`` are entries of the log (level, message) before the prompt.
+    """
+    late = late_ms or {}
+    made = Session()
+    prompt_ms = 500.0
+    began = made_ms[0] - prompt_ms - 0.3
+    for level, message in (*before, ("info", READY.decode()[:-1]), ("info", "\n")):
+        made.out(began, entry(began, level, message))
+    held = b""
+    for number, at in enumerate(made_ms):
+        last = number == len(made_ms) - 1
+        stamp = at + (step_ms if last else 0)
+        held += entry(stamp, "none", "" if number in silent or (last and end_of_text) else " word")
+        if last and end_of_text:
+            held += entry(stamp, "none", " [end of text]\n")
+        if number not in together:
+            made.out(at + late.get(number, 0), held)
+            held = b""
+    end = made_ms[-1] + late.get(len(made_ms) - 1, 0) + 0.05
+    made.out(end, held + entry(end + step_ms, "none", "\n\n"))
+    eval_ms = made_ms[-1] - made_ms[0]
+    perf = perf_new(
+        prompt_ms=prompt_ms,
+        prompt_tokens=7,
+        eval_ms=eval_ms * 0.995,
+        runs=max(1, len(made_ms) - 1),
+        total_ms=prompt_ms + eval_ms + 1,
+    )
+    for line in perf.splitlines(keepends=True):
+        made.out(end + 0.1, entry(end + step_ms, "info", line.partition(" I ")[2]))
+    made.out(end + 0.2, b'{"type":"fit_memory_breakdown","data":{"unit":"MiB","rows":[]}}\n')
+    return made
+
+
+def entry(at_ms: float, level: str, message: str) -> bytes:
+    """A line of ``--log-jsonl``."""
+    words = {"type": "log", "time": round(at_ms * 1000), "level": level, "msg": message}
+    return json.dumps(words, separators=(",", ":")).encode() + b"\n"

@@ -19,7 +19,8 @@ from labctl.errors import OutputNotUnderstood
 
 #: Ends the text of a completion.
 TAIL = b"\n\n"
-_END_OF_TEXT = b" [end of text]\n"
+END_OF_TEXT = b" [end of text]\n"
+NO_TAIL = "stdout does not end with the two newlines that llama.cpp prints after the last token"
 #: The last line before the prompt is read, in all versions.
 READY = "generate: n_ctx = "
 #: Waits, in times of a token, that are none for a token, and those that are for one.
@@ -32,7 +33,8 @@ class Arrivals:
 
     ``ready_ns`` is that of the line before the prompt, None where it was not read by itself;
     ``end_ns`` that of the newlines after the last token. ``joined``: the last arrival is the end of
-    the text together with the word before it.
+    the text together with the word before it. ``counts`` are the tokens of each arrival, where the
+    output tells them.
     """
 
     start_ns: int
@@ -41,15 +43,18 @@ class Arrivals:
     joined: bool
     ready_ns: int | None
     end_ns: int
+    counts: tuple[int, ...] | None = None
 
     @property
     def tokens(self) -> int:
         """The fewest tokens that they stand for."""
-        return len(self.times_ns) + self.joined
+        return sum(self.counts) if self.counts else len(self.times_ns) + self.joined
 
     @property
     def held(self) -> dict[int, int]:
-        """Tokens of the gap that is known to hold two."""
+        """Tokens of the gaps that are known to hold several."""
+        if self.counts:
+            return {n: held for n, held in enumerate(self.counts[1:]) if held > 1}
         return {len(self.times_ns) - 2: 2} if self.joined and len(self.times_ns) > 1 else {}
 
     @property
@@ -64,12 +69,14 @@ class Arrivals:
         return self.times_ns[0] - self.ready_ns - prompt_ns
 
     def unseen_first(self, perf: Perf) -> int | None:
-        """Tokens before the first arrival: none or one; None where it is not known."""
+        """Tokens before the first arrival or with it, one aside; None where it is not known."""
+        if self.counts:
+            return self.counts[0] - 1
         return self._tokens_in(self.before_ns(perf.prompt_eval_ns), perf)
 
     def unseen_last(self, perf: Perf) -> int | None:
         """Tokens after the last arrival: none or one; None where it is not known."""
-        return 0 if self.ended_text else self._tokens_in(self.after_ns, perf)
+        return 0 if self.ended_text or self.counts else self._tokens_in(self.after_ns, perf)
 
     def _tokens_in(self, wait_ns: int | None, perf: Perf) -> int | None:
         if wait_ns is None or len(self.times_ns) < 2:
@@ -95,18 +102,15 @@ def find_arrivals(stdout: bytes, stderr: bytes, timeline: Timeline) -> Arrivals:
             f"the timeline covers {timed} bytes of stdout, which has {len(stdout)}"
         )
     if not stdout.endswith(TAIL):
-        raise OutputNotUnderstood(
-            "stdout does not end with the two newlines that llama.cpp prints after the last token",
-            details=stdout[-200:].decode(errors="replace") or None,
-        )
+        raise OutputNotUnderstood(NO_TAIL, details=stdout[-200:].decode(errors="replace") or None)
     text_end = len(stdout) - len(TAIL)
-    ended_text = stdout.endswith(_END_OF_TEXT, 0, text_end)
+    ended_text = stdout.endswith(END_OF_TEXT, 0, text_end)
     times = [chunk.mono_ns for chunk in chunks if chunk.offset < text_end]
     joined = False
     if ended_text:
         # The marker is one arrival, also where a reader split it; joined to the last word it is
         # none of its own.
-        marker = text_end - len(_END_OF_TEXT)
+        marker = text_end - len(END_OF_TEXT)
         words = [chunk for chunk in chunks if chunk.offset < marker]
         shown = next(chunk for chunk in chunks if chunk.end > marker)
         joined = shown in words

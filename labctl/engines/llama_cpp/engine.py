@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 
+from pydantic import JsonValue
+
 from labctl.engines.base import (
     TEXT_BYTES_PER_TOKEN,
     Engine,
@@ -15,11 +17,15 @@ from labctl.engines.base import (
 from labctl.engines.headway import LOADING, PROMPT, Headway, Seen, generated
 from labctl.engines.llama_cpp import failures, programs, timing
 from labctl.engines.llama_cpp.arrivals import READY
+from labctl.engines.llama_cpp.jsonl import as_text
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
 from labctl.engines.llama_cpp.settling import settle
 from labctl.errors import LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
+
+#: Lines of the log before the first token (2026-10), with warm-up and without.
+_LINES_BEFORE = 11
 
 
 class LlamaCpp(Engine[LlamaCppParameters]):
@@ -78,8 +84,24 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         """The prompt's bytes arrive as they are: no escapes, no chat template, no echo."""
         return programs.complete(tool, parameters, inputs)
 
+    def conditions(self, tool: Tool, parameters: LlamaCppParameters) -> dict[str, JsonValue]:
+        """Without ``log_jsonl`` where it is not asked for: records from before it compare."""
+        conditions = super().conditions(tool, parameters)
+        if not parameters.log_jsonl:
+            del conditions["log_jsonl"]
+        return conditions
+
     def headway(self, seen: Seen, parameters: LlamaCppParameters) -> Headway:
-        """Each piece of stdout is a token; it says `generate:` when model and context are ready."""
+        """Each piece of stdout is a token; it says `generate:` when model and context are ready.
+
+        With ``log_jsonl`` each line is, after those of the log before the prompt; warnings among
+        those count as tokens. There is no rate, since the first line is none of a token.
+        """
+        if parameters.log_jsonl:
+            done = max(0, seen.stdout.lines - _LINES_BEFORE)
+            before = PROMPT if seen.stdout.lines == _LINES_BEFORE else LOADING
+            counted = seen.stdout.model_copy(update={"first_ns": None})
+            return generated(counted, done, parameters.tokens, before)
         before = PROMPT if READY in seen.stderr_end else LOADING
         return generated(seen.stdout, seen.stdout.pieces, parameters.tokens, before)
 
@@ -92,6 +114,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
 
         IntegrityError, after which a trial is begun again, where its last words were lost.
         """
+        raw = as_text(raw)
         failure = failures.diagnose(job, raw)
         if failure is None and timing.is_cut(raw):
             return failures.lost(raw, "all of its output")

@@ -76,6 +76,11 @@ class LlamaCppParameters(TimedParameters):
         description="lock the weights in memory (--mlock, -lm mmap+mlock) as far as the board"
         " permits; the check `mlock` tells whether they were",
     )
+    log_jsonl: bool = Field(
+        default=False,
+        description="print JSON in which llama.cpp stamps each token itself (--log-jsonl, newer"
+        " versions only); the check `clocks` compares these stamps with the agent's",
+    )
 
     @model_validator(mode="after")
     def _room_for_the_tokens(self) -> Self:

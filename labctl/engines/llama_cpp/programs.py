@@ -32,11 +32,15 @@ class Dialect:
     flags: tuple[str, ...]
     #: Locks the weights in memory.
     lock: tuple[str, ...]
+    #: Prints JSON with the program's own stamps.
+    jsonl: tuple[str, ...] = ()
 
 
 #: Best first. ``-fit off``: newer versions shrink the context by themselves otherwise.
 COMPLETIONS = (
-    Dialect("completion", "llama-completion", ("-fit", "off"), ("-lm", "mmap+mlock")),
+    Dialect(
+        "completion", "llama-completion", ("-fit", "off"), ("-lm", "mmap+mlock"), ("--log-jsonl",)
+    ),
     Dialect("classic", "llama-cli", (), ("--mlock",)),
 )
 
@@ -112,6 +116,13 @@ def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list
         argv.append("--no-repack")
     if parameters.mlock:
         argv += dialect.lock
+    if parameters.log_jsonl:
+        if not dialect.jsonl:
+            raise ConfigError(
+                "parameters: log_jsonl: this version of llama.cpp has no --log-jsonl",
+                hint="leave it out, or use a version that has llama-completion",
+            )
+        argv += dialect.jsonl
     return [*argv, "-p", inputs.prompt]
 
 

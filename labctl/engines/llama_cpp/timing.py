@@ -4,6 +4,7 @@ import re
 
 from labctl.engines.base import RawOutput
 from labctl.engines.llama_cpp.arrivals import TAIL, Arrivals, find_arrivals
+from labctl.engines.llama_cpp.jsonl import as_text, clocks_check, find_tokens
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
 from labctl.engines.llama_cpp.perf import Perf, has_performance, has_total, parse_perf
 from labctl.engines.timeline import parse_timeline
@@ -37,8 +38,14 @@ def is_cut(raw: RawOutput) -> bool:
 
 def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
     """See :meth:`labctl.engines.base.Engine.parse`."""
+    timeline = parse_timeline(raw.timeline)
+    clocks = None
+    if parameters.log_jsonl:
+        arrivals, clocks = find_tokens(raw.stdout, timeline)
+        raw = as_text(raw)
+    else:
+        arrivals = find_arrivals(raw.stdout, raw.stderr, timeline)
     perf = parse_perf(raw.stderr, limit=parameters.tokens)
-    arrivals = find_arrivals(raw.stdout, raw.stderr, parse_timeline(raw.timeline))
     generated = perf.generated_tokens
     if generated < arrivals.tokens:
         raise OutputNotUnderstood(
@@ -80,6 +87,7 @@ def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
         mean_ns=times.mean_ns,
         tokens_per_second=times.per_second,
         span=_span_check(perf, all_steps_ns, warmup=parameters.warmup is not False),
+        clocks=clocks,
         memory_locked=_NOT_LOCKED.search(raw.stderr) is None if parameters.mlock else None,
     )
 
@@ -92,7 +100,8 @@ def checks(timing: TimingRecord, parameters: LlamaCppParameters) -> tuple[Check,
         detail=f"{timing.generated_tokens} of {parameters.tokens} generated,"
         f" stopped by {timing.stop_reason}",
     )
-    return count, arrivals_check(timing), _span(timing), *_locked(timing)
+    clocks = (clocks_check(timing.clocks),) if timing.clocks else ()
+    return count, arrivals_check(timing), _span(timing), *clocks, *_locked(timing)
 
 
 def _span(timing: TimingRecord) -> Check:
