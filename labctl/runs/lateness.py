@@ -53,6 +53,8 @@ def stamped(timing: TimingRecord, job: JobStatus) -> TimingRecord:
     p99 = timing.p99_ns
     if p99 is not None:
         late = latest_ns(job)
+        if timing.clocks is not None:
+            late = max(late or 0, *timing.clocks.late_ns)
         few = len(timing.token_ns) - len(timing.merged_chunks) < _FEWEST_FOR_P99
         if few or (late is not None and late > _LATE * p99):
             p99 = None

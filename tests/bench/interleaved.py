@@ -1,5 +1,6 @@
 """Ratios of interleaved runs: on a shared machine, absolute times say little."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -21,3 +22,13 @@ def show(what: str, found: Mapping[str, float], base: str) -> None:
     print(f"\n{what} (medians of interleaved runs)")
     for name, seconds in found.items():
         print(f"  {name:32} {seconds * 1e3:10.2f} ms   {seconds / found[base]:6.2f} x {base}")
+
+
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """At least 95 % confidence for the median, free of any distribution (binomial)."""
+    ordered, n = sorted(values), len(values)
+    below, outside = 0.0, -1
+    while below + math.comb(n, outside + 1) / 2**n <= 0.025:
+        outside += 1
+        below += math.comb(n, outside) / 2**n
+    return ordered[outside], ordered[-outside - 1]

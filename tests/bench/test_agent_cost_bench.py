@@ -2,7 +2,6 @@
 any, with fifty processes, and with real-time priority for who stamps."""
 
 import itertools
-import math
 import os
 import resource
 import statistics
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import agent_builds
 import pytest
+from interleaved import median_interval
 from jobs import Job
 
 pytestmark = pytest.mark.bench
@@ -89,18 +89,8 @@ def test_the_agent_costs_next_to_nothing(tmp_path: Path) -> None:
     assert statistics.median(shares) <= 0.005
 
 
-def _interval(ratios: list[float]) -> tuple[float, float]:
-    """At least 95 % confidence for the median, free of any distribution (binomial)."""
-    ordered, n = sorted(ratios), len(ratios)
-    below, outside = 0.0, -1
-    while below + math.comb(n, outside + 1) / 2**n <= 0.025:
-        outside += 1
-        below += math.comb(n, outside) / 2**n
-    return ordered[outside], ordered[-outside - 1]
-
-
 def _tell(what: str, ratios: list[float]) -> tuple[float, float]:
-    low, high = _interval(ratios)
+    low, high = median_interval(ratios)
     print(
         f"\n{what}, {len(ratios)} pairs: median {statistics.median(ratios):.4f},"
         f" 95 % interval {low:.4f} to {high:.4f}"

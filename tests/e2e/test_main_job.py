@@ -43,6 +43,23 @@ def test_weights_are_locked_as_far_as_the_board_permits(lab: LabUnderTest, versi
     assert checks["mlock"] is trial["timing"]["memory_locked"] is not None
 
 
+def test_the_program_stamps_its_tokens_too(lab: LabUnderTest) -> None:
+    """How late the agent's stamps are is this machine's matter; that both are compared is not."""
+    settings = ("--set", "parameters.log_jsonl=true")
+    done = lab.run("run", lab.recipe(), *settings, "--json")
+    assert done.exit_status == 0, said(done)
+    (trial,) = json.loads(done.stdout)["trials"]
+    assert trial["conditions"]["log_jsonl"] is True
+    timing = trial["timing"]
+    assert timing["token_clock"] == "agent"
+    assert len(timing["clocks"]["late_ns"]) == timing["generated_tokens"]
+    assert {"clocks", "span", "arrivals"} <= {check["name"] for check in trial["checks"]}
+    settings += ("--set", "engine.version=classic")
+    refused = lab.run("run", lab.recipe(), *settings)
+    assert refused.exit_status == 2, said(refused)
+    assert "has no --log-jsonl" in said(refused)
+
+
 def test_two_quantisations_of_a_real_model(lab: LabUnderTest) -> None:
     done = lab.run("run", lab.recipe(SMOLLM, "smollm"), "--json", timeout=900)
     assert done.exit_status == 0, said(done)

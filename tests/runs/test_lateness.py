@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from records_made import timing
 
-from labctl.records import BenchTest, JobStatus, TimingRecord
+from labctl.records import BenchTest, ClockCheck, JobStatus, TimingRecord
 from labctl.runs.lateness import stamped, stamps_check
 
 MS = 1_000_000
@@ -82,3 +82,10 @@ def test_a_record_says_whose_clock_its_tokens_are_from() -> None:
     bench = BenchTest.of(prompt_tokens=0, generated_tokens=8, depth=0, samples_ns=[8 * MS])
     assert stamped(TimingRecord(tests=(bench,)), job()).token_clock == "program"
     assert stamped(TimingRecord(), job()).token_clock is None
+
+
+@pytest.mark.parametrize(("late_ms", "kept"), [(1, True), (3, False)])
+def test_what_the_programs_own_stamps_show_to_be_late_counts_too(late_ms: int, kept: bool) -> None:
+    clocks = ClockCheck(program_ns=(100 * MS,) * 100, late_ns=(*[0] * 50, late_ms * MS, *[0] * 50))
+    seen = timing([100] * 100).model_copy(update={"clocks": clocks, "p99_ns": 100 * MS})
+    assert (stamped(seen, job()).p99_ns is not None) is kept

@@ -4,7 +4,7 @@ Format (``common/log.cpp``, 2026-10): one JSON object a line on stdout,
 ``{"type":"log","time":US,"level":LEVEL,"msg":TEXT}``. Tokens have the level ``none``, also those
 without text; ``time`` is in microseconds from the program's start. Objects of other types have no
 stamp. The program takes a stamp when it hands the entry to the thread that prints it, from the
-**wall clock**: setting the clock moves it. Slewing it does by 0.05 % at most.
+**wall clock**: setting that moves it. Slewing it (NTP) moves the agent's monotonic clock alike.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from labctl.units import duration
 
 #: How far the agent's span may be from the program's: what a rate may be wrong by.
 _SPAN_TOLERANCE = 0.01
-#: How late a stamp may be: 1 % of a typical token, from which on a percentile of single tokens is
-#: withheld too; for fast tokens what waking both readers takes on a board that is not busy.
+#: How late a stamp may be: 1 % of a typical token, which no single gap is then wrong by; of fast
+#: tokens 1 ms, since waking the program's printing thread and the agent takes a part of that.
 _LATE_SHARE, _LATE_NS = 0.01, 1_000_000
 _TEXT = "none"
 _BEGIN = b'{"type":"log",'
