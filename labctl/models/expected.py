@@ -36,11 +36,12 @@ from labctl.retry import retry_infra
 _BEGINNINGS = (1 << 20, 1 << 23, 1 << 26)
 #: How long a server is asked again that does not answer.
 _BEGINNING_SECONDS = 10.0
-#: Quantisations that are not called as the type that most of their tensors have, or the smaller of
-#: two such types. Source: ``llama_model_quantize_impl`` in llama.cpp's src/llama-quant.cpp.
+#: Quantisations that are not called as the smallest type that their tensors have. Source:
+#: ``llama_tensor_get_type_impl`` in llama.cpp's src/llama-quant.cpp.
 _MAIN_TYPES = {
     "IQ2_S": "IQ2_XS",
     "IQ2_M": "IQ2_S",
+    "IQ3_XXS": "IQ2_S",
     "IQ3_XS": "IQ3_XXS",
     "IQ3_M": "IQ3_S",
     "MXFP4_MOE": "MXFP4",
@@ -138,11 +139,14 @@ def _fetched(key: str, source: ModelSource, known: LockedModel | None) -> ModelF
         size = known.size_bytes if known and known.sha256 == digest else None
     name = file_name(address)
     for count in _BEGINNINGS:
-        begun, whole = retry_infra(
-            partial(beginning, key, address, headers, count),
-            on=(Unreachable,),
-            timeout=_BEGINNING_SECONDS,
-        )
+        try:
+            begun, whole = retry_infra(
+                partial(beginning, key, address, headers, count),
+                on=(Unreachable,),
+                timeout=_BEGINNING_SECONDS,
+            )
+        except Unreachable:
+            break  # who fetches waits longer
         size = whole if size is None else size
         if size is None or begun[:4] != b"GGUF":
             break
@@ -202,6 +206,6 @@ def _derived(
 
 
 def _main_type(quantization: str) -> str:
-    """The type of most tensors: ``Q4_K`` of ``Q4_K_M``."""
+    """The smallest type of a mixture: ``Q4_K`` of ``Q4_K_M``."""
     name = _MAIN_TYPES.get(quantization, quantization)
     return name if name in GGMLQuantizationType.__members__ else name.rpartition("_")[0]

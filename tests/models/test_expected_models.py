@@ -105,6 +105,19 @@ def test_a_server_that_has_no_such_file_is_told(site: Hub, tmp_path: Path) -> No
         expected(tmp_path, {"t": by_address(site)}, "t")
 
 
+def test_a_server_in_trouble_is_left_to_the_fetch_which_waits_longer(
+    site: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labctl.models.expected._BEGINNING_SECONDS", 0.0)
+    site.status = 503
+    assert expected(tmp_path, {"t": by_address(site)}, "t") is None
+    known = LockedModel(sha256=site.sha256, size_bytes=123)
+    ModelsLock(tmp_path).require("t", f"{site.address}/tiny-F32.gguf", known)
+    found = expected(tmp_path, {"t": by_address(site)}, "t")
+    assert found is not None
+    assert found.identity.size_bytes == 123
+
+
 def test_of_a_package_the_size_is_known_once_it_was_had(site: Hub, tmp_path: Path) -> None:
     source = {"pypi": {"package": "tiny", "version": "1", "sha256": "a" * 64}}
     assert expected(tmp_path, {"t": source}, "t") is None
@@ -121,6 +134,7 @@ def test_of_a_package_the_size_is_known_once_it_was_had(site: Hub, tmp_path: Pat
         ("Q8_0", "Q8_0", 8.5),
         ("Q4_K_M", "Q4_K", 4.5),
         ("IQ2_M", "IQ2_S", 2.5625),
+        ("IQ3_XXS", "IQ2_S", 2.5625),  # its queries and keys
         ("F16", "F16", 16),
     ],
 )
