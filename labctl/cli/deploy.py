@@ -139,7 +139,23 @@ def _serve(
     for visit in fleet.visits:
         if visit.error is not None:
             shown.ended(visit)
-    fleet.look()
+    while fleet.find_free():
+        yes = _serve_free(fleet, view, shown, tell=tell, only_plan=only_plan, yes=yes)
+    shown.end()
+    if len(fleet.visits) == 1 and fleet.visits[0].error is not None:
+        raise fleet.visits[0].error
+
+
+def _serve_free(
+    fleet: Fleet,
+    view: ProgressView,
+    shown: BoardsView,
+    *,
+    tell: Callable[[str], None],
+    only_plan: bool,
+    yes: bool,
+) -> bool:
+    """Serve the boards that nobody uses; whether those after them need no asking."""
     if not fleet.is_whole:
         # All that is known before gigabytes come to this host.
         for visit in fleet.alive:
@@ -149,7 +165,7 @@ def _serve(
         if not only_plan:
             yes = _agree(fleet, view, yes=yes)
         fleet.fetch()
-        fleet.look()
+        fleet.look_again()
     shown.end_step()
     if only_plan:
         view.bars.stop()
@@ -157,12 +173,12 @@ def _serve(
         if visit.offer is not None:
             tell(offer_text(visit.offer))
     fleet.refuse_impossible()
-    if not only_plan:
-        _agree(fleet, view, yes=yes)
+    if only_plan:
+        fleet.leave()
+    else:
+        yes = _agree(fleet, view, yes=yes)
         fleet.deliver()
-    shown.end()
-    if len(fleet.visits) == 1 and fleet.visits[0].error is not None:
-        raise fleet.visits[0].error
+    return yes
 
 
 def _refuse_nonsense(wrong: Mapping[str, object]) -> None:

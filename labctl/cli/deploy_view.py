@@ -114,7 +114,8 @@ class BoardsView(FleetView):
 
     def waits(self, error: BoardBusy) -> None:
         """One line that names who uses the board."""
-        self._view.say(f"{error.message}; waiting until it is free (--no-wait does not)")
+        with self._lock:
+            self._host.note(f"{error.message}; waiting until it is free (--no-wait does not)")
 
     def moved(self, visit: Visit, item: Object, done_bytes: int) -> None:
         """Move the board's bar."""

@@ -18,8 +18,7 @@ from labctl.runs.wanted import Wanted
 from labctl.transport import Transport
 
 #: Between two looks whether a board is free. While another labctl of this host has it, nothing
-#: reaches the board; while one of another host has it, a look is one command there, as often as
-#: the one that measures looks itself.
+#: reaches the board; while one of another host has it, a look asks for the board's facts and lease.
 TURN_SECONDS = 5.0
 
 T = TypeVar("T")
@@ -50,8 +49,10 @@ class Visit:
 
     board: Board
     wanted: Wanted
+    #: None while somebody else uses the board.
     offer: Offer | None = None
     error: LabctlError | None = None
+    is_done: bool = False
     watch: Stopwatch | None = None
     #: What was brought, once it is all there.
     sent: tuple[Object, ...] = ()
@@ -80,7 +81,7 @@ class FleetView:
 class Fleet:
     """The boards of one deploy. Each is held only while it is looked at, or served.
 
-    ``wait``: for who uses a board; otherwise such a board is refused.
+    ``wait``: for who uses a board, while the others are served; otherwise it is refused.
     """
 
     visits: Sequence[Visit]
@@ -90,15 +91,32 @@ class Fleet:
     pace: Callable[[int], None] | None = None
     wait: bool = True
     _stopped: threading.Event = field(default_factory=threading.Event)
+    #: Those whose users were named.
+    _told: set[str] = field(default_factory=set)
+
+    @property
+    def waiting(self) -> list[Visit]:
+        """Those that were in use when they were looked at last, or were not looked at."""
+        return [visit for visit in self.visits if visit.error is None and visit.offer is None]
 
     @property
     def alive(self) -> list[Visit]:
-        """Those that nothing has happened to yet."""
-        return [visit for visit in self.visits if visit.error is None]
+        """Those that were free, and are to be served now."""
+        return [v for v in self.visits if v.error is None and v.offer and not v.is_done]
 
-    def look(self) -> None:
-        """Meet every board and see what it lacks; nothing is sent."""
-        self._each(self._look)
+    def find_free(self) -> bool:
+        """See what boards lack that are free, as soon as one is; nothing is sent. Else False."""
+
+        def is_one_free() -> bool:
+            self._each(self.waiting, self._look)
+            return bool(self.alive) or not self.waiting
+
+        wait_until(is_one_free, timeout=math.inf, interval=TURN_SECONDS)
+        return bool(self.alive)
+
+    def look_again(self) -> None:
+        """See what the free boards lack of files that are all here now."""
+        self._each(self.alive, self._look)
 
     def refuse_impossible(self) -> None:
         """End the visits that would break off in the middle."""
@@ -121,10 +139,15 @@ class Fleet:
                     if visit.wanted is wanted:
                         self._end(visit, error)
 
+    def leave(self) -> None:
+        """Send nothing to the free boards."""
+        for visit in self.alive:
+            visit.is_done = True
+
     def deliver(self) -> None:
         """Bring every board what it lacks; files are read once for all."""
         sources = Sources()
-        self._each(lambda visit: self._deliver(visit, sources))
+        self._each(self.alive, lambda visit: self._deliver(visit, sources))
 
     @contextmanager
     def _meeting(self, visit: Visit) -> Iterator[BoardMeeting]:
@@ -145,6 +168,7 @@ class Fleet:
             assert visit.offer is not None
             refuse(visit.offer.problems, visit.board.name)
             self._send(visit, visit.offer, met, sources)
+            visit.is_done = True
 
     def _send(self, visit: Visit, offer: Offer, met: BoardMeeting, sources: Sources) -> None:
         def moved(item: Object, done_bytes: int) -> None:
@@ -174,29 +198,17 @@ class Fleet:
         if self._stopped.is_set():
             raise HostError("interrupted")
 
-    def _in_turn(self, visit: Visit, work: Callable[[Visit], None]) -> None:
-        """Do some work as soon as nobody else uses the board."""
-        told = False
-
-        def is_done() -> bool:
-            nonlocal told
-            self._go_on()
-            try:
-                work(visit)
-            except BoardBusy as error:
-                if not self.wait:
-                    raise
-                if not told:
-                    told = True
-                    self.view.waits(error)
-                return False
-            return True
-
-        wait_until(is_done, timeout=math.inf, interval=TURN_SECONDS)
-
     def _guarded(self, visit: Visit, work: Callable[[Visit], None]) -> None:
         try:
             work(visit)
+        except BoardBusy as error:
+            if not self.wait:
+                self._end(visit, error)
+                return
+            visit.offer = None
+            if visit.board.name not in self._told:
+                self._told.add(visit.board.name)
+                self.view.waits(error)
         except LabctlError as error:
             self._end(visit, error)
 
@@ -204,11 +216,8 @@ class Fleet:
         visit.error = error
         self.view.ended(visit)
 
-    def _each(self, work: Callable[[Visit], None]) -> None:
-        def one(visit: Visit) -> None:
-            self._guarded(visit, lambda visit: self._in_turn(visit, work))
-
-        at_once(self.alive, one, self._stopped.set)
+    def _each(self, visits: Sequence[Visit], work: Callable[[Visit], None]) -> None:
+        at_once(visits, lambda visit: self._guarded(visit, work), self._stopped.set)
 
 
 def _problems(visit: Visit) -> Sequence[LabctlError]:

@@ -50,7 +50,8 @@ class Wanted:
     def fetch(self, progress: Progress) -> None:
         """Fetch and make what is not here. Raises what :func:`labctl.models.resolve` raises."""
         with self._lock:
-            self._fetch(progress)
+            if not self.is_whole:
+                self._fetch(progress)
 
     def _fetch(self, progress: Progress) -> None:
         self._found = self._each(lambda files: files.with_models(progress))

@@ -19,8 +19,10 @@ from small_disk import fill, small_disk
 from tiny_gguf import write_tiny_gguf
 
 from labctl import process
+from labctl.config.lab import find_lab
 from labctl.config.target import load_target
 from labctl.retry import wait_until
+from labctl.runs import meet_board
 from labctl.transport import connect, remote_words
 from labctl.virtual import Served, VirtualBoard, serving
 
@@ -102,6 +104,26 @@ def test_one_boards_failure_does_not_stop_the_others(lab: Lab) -> None:
     assert [told["sent"] for told in second] == [[], []]
 
 
+def test_a_board_in_use_keeps_nobody_waiting_for_the_others(lab: Lab, tmp_path: Path) -> None:
+    used, said_so = find_lab(lab.root).board("vb1"), tmp_path / "said"
+    argv = [sys.executable, "-m", "labctl", "deploy", "--tag", "desk"]
+    with (
+        said_so.open("wb") as errors,
+        connect("hdc", link="tcp", address=lab.boards[1].address) as transport,
+    ):
+        with meet_board(used, transport, lab_root=lab.root):
+            running = process.start(argv, cwd=lab.root, env=os.environ, stderr=errors.fileno())
+            served = wait_until(
+                lambda: len(list(lab.store().glob("*.name"))) == 3, timeout=30, interval=0.1
+            )
+            assert running.poll() is None
+            assert not lab.store(1).exists()
+        told = running.communicate(timeout=60)[0].decode()
+    assert served, said_so.read_text()
+    assert (running.returncode, told.count("has all 2 files; 2 were sent")) == (0, 2)
+    assert said_so.read_text().count("waiting until it is free") == 1
+
+
 def test_a_plan_moves_nothing(lab: Lab) -> None:
     done = lab.run("--plan")
     assert "vb0 lacks 2 files" in done.text
@@ -111,6 +133,7 @@ def test_a_plan_moves_nothing(lab: Lab) -> None:
 
 
 def test_what_will_not_fit_is_refused_without_a_terminal_unless_allowed(lab: Lab) -> None:
+    (lab.boards[0].directory / ".labctl-fakes" / "memory_kb").write_text("800000\n")
     lab.recipe(RECIPE.replace("context: 128", "context: 16777216, batch: 4096, ubatch: 4096"))
     refused = lab.run(status=2)
     assert "say --yes to go on" in said(refused)
