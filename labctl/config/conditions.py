@@ -8,6 +8,8 @@ from labctl.config.document import StrictModel
 from labctl.config.quantities import Duration, Size
 from labctl.config.types import Word
 
+#: How long each trial waits for a board to be ready, where the recipe does not say.
+DEFAULT_MAX_WAIT_SECONDS = 600.0
 #: Without them nothing would put the board back.
 _NEEDED = ("hdcd", "init")
 

@@ -1,6 +1,8 @@
 """How to call inference programs and read their output."""
 
 from labctl.engines.base import (
+    TOKENS,
+    WARM_UP_PASS,
     Engine,
     EngineParameters,
     Inputs,
@@ -14,6 +16,8 @@ from labctl.engines.headway import Headway, Seen
 from labctl.engines.registry import engine_names, engine_tools, make_engine
 
 __all__ = [
+    "TOKENS",
+    "WARM_UP_PASS",
     "Engine",
     "EngineParameters",
     "Headway",

@@ -23,6 +23,8 @@ from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRe
 
 #: What a program calls itself when its build was told nothing.
 _UNTOLD = "unknown"
+#: The parameters that hold the number of tokens to generate and the program's own warm-up pass.
+TOKENS, WARM_UP_PASS = "tokens", "warmup"
 
 
 #: Bytes of text that a token stands for, about: words of English, two letters of Chinese.

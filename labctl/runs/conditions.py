@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from labctl.board import LINK_LOSSES
 from labctl.board.sections import SECTION, sections
-from labctl.config.conditions import Conditions
+from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS, Conditions
 from labctl.errors import BoardNotReady, ConfigError, InfraError, LeaseLost
 from labctl.records import ConditionRecord
 from labctl.retry import retry_infra, wait_until
@@ -17,8 +17,6 @@ from labctl.runs.changes import ROOT, TIMEOUT_SECONDS, BoardChanges
 from labctl.transport import Transport, require
 from labctl.units import duration
 
-#: How long each trial waits for a board to cool, where the recipe does not say.
-WAIT_SECONDS = 600.0
 #: How long a lost link is taken up again, to put back what was changed.
 _RESTORE_SECONDS = 30.0
 #: Between two looks at a board that has to cool: as seldom as a job is looked at.
@@ -109,7 +107,7 @@ class BoardConditions:
         board does not become what was asked for.
         """
         self.hold()
-        limit = max(0.0, min(self.wanted.max_wait or WAIT_SECONDS, longest_s))
+        limit = max(0.0, min(self.wanted.max_wait or DEFAULT_MAX_WAIT_SECONDS, longest_s))
         seen: list[ConditionRecord] = []
         told = False
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from labctl.config.variants import Scalar, Variant
+from labctl.engines import TOKENS, WARM_UP_PASS
 from labctl.errors import ConfigError
 from labctl.records import PlannedRecord
 
@@ -20,8 +21,6 @@ from labctl.records import PlannedRecord
 PredictTrial = Callable[[Variant, int | None, bool], float | None]
 #: See :attr:`labctl.config.recipe.Recipe.order`.
 Order: TypeAlias = Literal["interleaved", "grouped", "randomised"]
-#: What engines call the number of tokens, and the program's own warm-up.
-TOKENS, WARM_UP_PASS = "tokens", "warmup"
 #: A share of max_time is kept for moving files and for predictions that are too good.
 RESERVE = 0.1
 

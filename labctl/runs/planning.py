@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
-from labctl.engines import Passes
+from labctl.engines import TOKENS, Passes
 from labctl.records import BoardFacts, TrialPrediction
-from labctl.runs.conditions import WAIT_SECONDS
 from labctl.runs.explain import Ground
 from labctl.runs.fit import passes_of, works_of
-from labctl.runs.plan import TOKENS, Amount, Plan, PlannedTrial, changed_parameters, make_plan
+from labctl.runs.plan import Amount, Plan, PlannedTrial, changed_parameters, make_plan
 from labctl.runs.precision import fewest_repeats
 from labctl.runs.predict import Work, predictions, source_of, tells_reading
 from labctl.runs.prepare import Prepared
@@ -140,7 +140,7 @@ def plan_trials(
     )
     if not recipe.conditions.waits:
         return plan
-    longest = duration((recipe.conditions.max_wait or WAIT_SECONDS) * 1e9)
+    longest = duration((recipe.conditions.max_wait or DEFAULT_MAX_WAIT_SECONDS) * 1e9)
     note = (
         f"each trial waits up to {longest} for the board to be ready, which counts against max_time"
     )

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labctl.config.variants import Variant
-from labctl.engines import MemoryNeed, Passes
+from labctl.engines import TOKENS, MemoryNeed, Passes
 from labctl.records import BoardFacts, Execution, ModelIdentity
-from labctl.runs.plan import TOKENS
 from labctl.runs.rates import Rate, Rates
 from labctl.stats import Prediction, experts_read, predict
 
