@@ -1,15 +1,15 @@
 """One board: its facts, its store of files, its agent, its lease."""
 
 from labctl.board.agent import LINK_LOSSES, BoardAgent
-from labctl.board.chunks import ChunkedFile
-from labctl.board.delivery import DeliveryOptions
 from labctl.board.facts import probe
 from labctl.board.job import JobProgress, JobSpec, JobState, Started
 from labctl.board.lease import ALIVE_SECONDS, BoardLease, Lease, Standing
 from labctl.board.prune import Holder, Inventory, Kept, PrunePolicy, Pruner, choose, find
-from labctl.board.running import running_jobs
+from labctl.board.running_jobs import running_jobs
 from labctl.board.store import BoardStore, StoredObject
-from labctl.board.survey import Survey, survey
+from labctl.board.upload.source import ChunkedFile
+from labctl.board.upload.transfer import DeliveryOptions
+from labctl.board.workdir_check import Survey, survey
 
 __all__ = [
     "ALIVE_SECONDS",

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from labctl.board.agent_errors import DirectoryUsed, refusal
 from labctl.board.job import (
     JOB_FILES,
     OUTPUT_LOST,
@@ -22,7 +23,6 @@ from labctl.board.job import (
     JobState,
     Started,
 )
-from labctl.board.refusals import DirectoryUsed, refusal
 from labctl.errors import (
     BoardError,
     BoardRebooted,

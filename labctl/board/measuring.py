@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from labctl.board.agent import BoardAgent
 from labctl.board.job import STDOUT, TELEMETRY, JobSpec
 from labctl.board.sections import NEAREST, SECTION, sections
-from labctl.board.telemetry import others_share, read_telemetry
 from labctl.errors import OutputNotUnderstood, ProgramFailed, printable
 from labctl.records import CpuClock, JobStatus, MemoryRate, StorageRate
 from labctl.records.base import Record
+from labctl.results.telemetry import others_share, read_telemetry
 from labctl.transport import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 20.0

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from labctl.board.agent import BoardAgent
-from labctl.board.delivery import PARTIAL
 from labctl.board.lease import BoardLease, Lease
-from labctl.board.running import running_jobs
+from labctl.board.running_jobs import running_jobs
 from labctl.board.sections import SECTION, sections
+from labctl.board.upload.transfer import PARTIAL
 from labctl.errors import ConfigError, printable
 from labctl.transport import Transport, remote_words, require
 

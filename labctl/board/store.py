@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 
 from labctl.board.agent import LINK_LOSSES
-from labctl.board.chunks import ChunkedFile
-from labctl.board.delivery import CHUNKED_BYTES, PARTIAL, DeliveryOptions, Place, deliver
-from labctl.board.pushes import PREFIX, abandoned, pushing
+from labctl.board.upload.in_flight import PREFIX, abandoned, pushing
+from labctl.board.upload.source import ChunkedFile
+from labctl.board.upload.transfer import CHUNKED_BYTES, PARTIAL, DeliveryOptions, Place, deliver
 from labctl.errors import (
     BoardError,
     ConfigError,

@@ -9,7 +9,7 @@ from labctl.build.artifact import (
     list_artifacts,
 )
 from labctl.build.builder import build
-from labctl.build.explain import Explanation, explain_build
+from labctl.build.dry_run import Explanation, explain_build
 from labctl.build.plan import BuildRequest
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.spec import BuildSpec, find_spec

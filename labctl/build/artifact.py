@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from labctl.build.bill_of_materials import Material
 from labctl.build.elf import ElfFacts
 from labctl.build.isa import IsaFacts
-from labctl.build.materials import Material
 from labctl.build.source import SourceIdentity
 from labctl.build.spec import Definition, find_spec
 from labctl.build.toolchain import ToolchainIdentity

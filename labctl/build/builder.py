@@ -13,8 +13,8 @@ from labctl.build.artifact import (
     publish,
     read_artifact,
 )
+from labctl.build.bill_of_materials import materials
 from labctl.build.job import Job, missing_sources
-from labctl.build.materials import materials
 from labctl.build.plan import KEY_DIGITS, BuildRequest, Plan, make_plan
 from labctl.build.progress import OnProgress, Progress, Step, ignore
 from labctl.build.proof import examine, is_proven

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from labctl.build.diagnose import ErrorLines, disk_is_full, explain
 from labctl.build.parameters import check
-from labctl.build.place import Place
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.script import Command, Order, Output, Script, make_script
+from labctl.build.workspace import Place
 from labctl.errors import CompileError, ConfigError, HostError, printable
 from labctl.files import host_writes
 from labctl.process import Completed

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from labctl import process
 from labctl.build.gcc import find_gcc
-from labctl.build.place import Builder, Folders, Place, Site
 from labctl.build.progress import OnProgress
 from labctl.build.toolchain import (
     BuilderKind,
@@ -19,6 +18,7 @@ from labctl.build.toolchain import (
     Toolchain,
     kit_toolchain,
 )
+from labctl.build.workspace import Builder, Folders, Place, Site
 from labctl.build.zig import locate, offer_zig
 from labctl.config.target import Target
 from labctl.errors import HostError, HostTimeout, ToolMissing

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from labctl.build.place import Place
 from labctl.build.spec import BuildSpec, Parameter
 from labctl.build.toolchain import BuilderKind
+from labctl.build.workspace import Place
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from labctl.build.artifact import artifacts_dir
 from labctl.build.builders import Choice, choose
 from labctl.build.parameters import resolve
-from labctl.build.place import Site
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.script import Order
 from labctl.build.source import Folder, Kit, Source
@@ -22,6 +21,7 @@ from labctl.build.source_patched import Patched, find_patches
 from labctl.build.spec import BuildSpec, Definition, Version, find_spec
 from labctl.build.spec_source import ArchiveSource, FolderSource, GitSource, KitSource
 from labctl.build.toolchain import BuilderKind, CompilerKind, Needs
+from labctl.build.workspace import Site
 from labctl.config.names import unknown
 from labctl.config.target import Target, load_target
 from labctl.errors import ConfigError

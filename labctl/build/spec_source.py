@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from labctl.config.document import StrictModel
 from labctl.config.types import HostPath, Line, Sha256, Word
+from labctl.config.yaml.document import StrictModel
 
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 

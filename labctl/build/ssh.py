@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from labctl.build.place import Builder
+from labctl.build.workspace import Builder
 from labctl.config.lab import FILE_NAME, find_lab
 from labctl.config.names import listed, unknown
 from labctl.errors import ConfigError, ToolMissing

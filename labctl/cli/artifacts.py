@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from labctl.build import shelf
+from labctl.build import artifact_store as shelf
 from labctl.build.artifact import Artifact, list_artifacts
 from labctl.config.quantities import parse_duration
 from labctl.errors import ConfigError, IntegrityError

@@ -13,7 +13,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run import RunView
 from labctl.errors import printable
 from labctl.records import BoardProbe, StorageRate
-from labctl.runs.probing import probe_board
+from labctl.runs.probe.probe import probe_board
 from labctl.units import size
 
 

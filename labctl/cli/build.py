@@ -26,8 +26,8 @@ from labctl.build import build as build_artifact
 from labctl.cli import progress
 from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
-from labctl.config.wording import explain as explain_problems
-from labctl.config.wording import path_text
+from labctl.config.yaml.messages import explain as explain_problems
+from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError
 from labctl.report.whole import print_whole
 from labctl.units import size

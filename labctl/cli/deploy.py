@@ -18,7 +18,7 @@ from labctl.config.recipe import find_recipe
 from labctl.deploy import Pace
 from labctl.errors import ConfigError, ExitStatus
 from labctl.runs import Fleet, Visit, Wanted, find_files, read_recipe
-from labctl.runs.wanted import nothing_to_deploy
+from labctl.runs.inputs.deploy_inputs import nothing_to_deploy
 from labctl.units import counted, size
 
 #: Above this many bytes the user is asked.

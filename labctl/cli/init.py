@@ -5,16 +5,16 @@ from pathlib import Path
 
 import click
 
+from labctl.config.init_files import devices_yaml, recipe_yaml
 from labctl.config.lab import FILE_NAME, HDC_SERVER
 from labctl.config.names import NAME_RULE, is_name
 from labctl.config.target import load_target
-from labctl.config.templates import devices_yaml, recipe_yaml
 from labctl.config.types import is_on_loopback, split_endpoint
 from labctl.errors import ConfigError, InfraError
 from labctl.files import host_reads, write_atomic
 from labctl.hdc import Target
 from labctl.transport import connect
-from labctl.transport.serving import attached_boards
+from labctl.transport.hdc_server.shared import attached_boards
 
 _FIRST_RECIPE = Path("recipes") / "first.yaml"
 _SERVER_SECONDS = 10.0

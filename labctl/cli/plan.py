@@ -15,7 +15,7 @@ from labctl.cli.run import RunView
 from labctl.config.recipe import find_recipe
 from labctl.report.whole import print_whole
 from labctl.runs import RunRequest, read_recipe
-from labctl.runs.outlook import Outlook, outlook
+from labctl.runs.preview.preview import Outlook, outlook
 from labctl.units import duration
 
 

@@ -13,9 +13,9 @@ from labctl.cli.root import Invocation
 from labctl.errors import ConfigError
 from labctl.records import RunRecord, TrialRecord
 from labctl.report import print_experiment, print_timing_table
-from labctl.runs.directory import find_run, list_runs
-from labctl.runs.estimate import wanted_precision
-from labctl.runs.summary import summarise
+from labctl.results.estimate import wanted_precision
+from labctl.results.summary import summarise
+from labctl.runs.record.directory import find_run, list_runs
 
 
 @click.command(epilog="Example: labctl report latest --form experiment")

@@ -10,7 +10,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run import RunView, tell
 from labctl.runs import ResumeRequest
 from labctl.runs import resume as resume_run
-from labctl.runs.directory import find_run
+from labctl.runs.record.directory import find_run
 from labctl.runs.resume import last_board
 
 

@@ -13,6 +13,7 @@ from labctl.config.recipe import find_recipe
 from labctl.errors import Blame, InfraError
 from labctl.records import TrialRecord, TrialState
 from labctl.report import print_timing_table
+from labctl.results.estimate import token_time
 from labctl.runs import (
     Observer,
     Outcome,
@@ -22,7 +23,6 @@ from labctl.runs import (
     conduct_with_spares,
     read_recipe,
 )
-from labctl.runs.estimate import token_time
 from labctl.units import digits, duration
 
 

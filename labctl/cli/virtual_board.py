@@ -15,10 +15,10 @@ from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.virtual_faults import allow, inject
 from labctl.cli.virtual_faults import faults as faults_command
-from labctl.config.document import read_text
+from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.target import load_target
-from labctl.config.templates import VIRTUAL_BOARD_ADDRESS
+from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError, ToolMissing
 from labctl.hdc.daemon import Authorisation, Version
 from labctl.hdc.daemon.authorisation import Mode

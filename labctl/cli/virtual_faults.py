@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from labctl.config.document import Document
 from labctl.config.names import did_you_mean
-from labctl.config.yamlwords import plain_value
+from labctl.config.yaml.document import Document
+from labctl.config.yaml.words import plain_value
 from labctl.errors import ConfigError
 from labctl.virtual import FAULTS, Control, Fault
 from labctl.virtual.faults import OneFault

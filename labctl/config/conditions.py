@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from labctl.config.document import StrictModel
 from labctl.config.quantities import Duration, Size
 from labctl.config.types import Word
+from labctl.config.yaml.document import StrictModel
 
 #: How long each trial waits for a board to be ready, where the recipe does not say.
 DEFAULT_MAX_WAIT_SECONDS = 600.0

@@ -18,7 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.config.document import LAB_ROOT, StrictModel, load, refuse, refuse_all
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.power import Meter
 from labctl.config.quantities import Duration, Size
@@ -34,6 +33,7 @@ from labctl.config.types import (
     Word,
     split_endpoint,
 )
+from labctl.config.yaml.document import LAB_ROOT, StrictModel, load, refuse, refuse_all
 from labctl.errors import ConfigError
 
 FILE_NAME = "devices.yaml"

@@ -8,11 +8,11 @@ needs no quotes; nothing after ``=`` unsets the key.
 
 from collections.abc import Collection, Iterable
 
-from labctl.config.document import Document
 from labctl.config.names import did_you_mean
-from labctl.config.wording import shown
-from labctl.config.yamltext import NotYaml, Path, read_yaml
-from labctl.config.yamlwords import Value, is_unicode, plain_value
+from labctl.config.yaml.document import Document
+from labctl.config.yaml.loader import NotYaml, Path, read_yaml
+from labctl.config.yaml.messages import shown
+from labctl.config.yaml.words import Value, is_unicode, plain_value
 from labctl.errors import ConfigError
 
 _HINT = "for example --set tokens=8, --set parameters.threads=4 or --set 'matrix.threads=[1, 2]'"

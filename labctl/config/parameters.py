@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pydantic import BaseModel, ValidationError
 
 from labctl.config.recipe import Recipe
-from labctl.config.wording import explain
-from labctl.config.yamltext import Path
+from labctl.config.yaml.loader import Path
+from labctl.config.yaml.messages import explain
 
 
 def parameter_problems(recipe: Recipe, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:

@@ -15,10 +15,10 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.config.command import Argument
-from labctl.config.document import LAB_ROOT, StrictModel
+from labctl.config.program_schema import Argument
 from labctl.config.quantities import Duration
 from labctl.config.types import Line
+from labctl.config.yaml.document import LAB_ROOT, StrictModel
 
 #: Units of a meter: watts or joules, and how many of those one is.
 WATTS = {"W": 1.0, "mW": 0.001}

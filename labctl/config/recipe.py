@@ -13,17 +13,17 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from labctl import shipped
 from labctl.config import overrides
-from labctl.config.command import Argument, ProgramSource, Reader, Success, TokenStream
 from labctl.config.conditions import Conditions
-from labctl.config.document import Document, StrictModel, read_text, refuse, refuse_all
 from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
+from labctl.config.program_schema import Argument, ProgramSource, Reader, Success, TokenStream
 from labctl.config.quantities import Duration, Interval
 from labctl.config.scheduling import Scheduling
 from labctl.config.types import HostPath, Line, Name, Word
 from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
-from labctl.config.wording import path_text
-from labctl.config.yamltext import Path as DocumentPath
+from labctl.config.yaml.document import Document, StrictModel, read_text, refuse, refuse_all
+from labctl.config.yaml.loader import Path as DocumentPath
+from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError
 from labctl.files import host_reads
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from labctl.config.document import StrictModel
+from labctl.config.yaml.document import StrictModel
 from labctl.units import ranges
 
 _PART = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")

@@ -10,9 +10,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from labctl import shipped
-from labctl.config.document import StrictModel, load
 from labctl.config.names import unknown
 from labctl.config.types import Line, Name, Word
+from labctl.config.yaml.document import StrictModel, load
 from labctl.errors import ConfigError
 
 FILE_NAME = "target.yaml"

@@ -12,7 +12,7 @@ from labctl.engines.base import (
     Settled,
     Tool,
 )
-from labctl.engines.headway import Headway, Seen
+from labctl.engines.progress import Headway, Seen
 from labctl.engines.registry import engine_names, engine_tools, make_engine
 
 __all__ = [

@@ -13,11 +13,11 @@ from typing import ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from labctl.config.command import ProgramSource
+from labctl.config.program_schema import ProgramSource
 from labctl.config.recipe import EngineChoice
-from labctl.config.wording import explain, path_text
-from labctl.config.yamlwords import Value
-from labctl.engines.headway import Headway, Seen, printed
+from labctl.config.yaml.messages import explain, path_text
+from labctl.config.yaml.words import Value
+from labctl.engines.progress import Headway, Seen, printed
 from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 

@@ -7,7 +7,10 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.hdc.host.handshake import Consent
     from labctl.hdc.host.link import Forwarding, HostLink
-    from labctl.hdc.host.operations import (
+    from labctl.hdc.host.receiving import receive_file
+    from labctl.hdc.host.sending import Sending, send_file
+    from labctl.hdc.host.session import Session
+    from labctl.hdc.host.tasks import (
         InteractiveShell,
         RebootTarget,
         hilog,
@@ -16,24 +19,21 @@ if TYPE_CHECKING:
         remount,
         shell,
     )
-    from labctl.hdc.host.receiving import receive_file
-    from labctl.hdc.host.sending import Sending, send_file
-    from labctl.hdc.host.session import Session
-    from labctl.hdc.server.server import HdcServer, Target
-    from labctl.hdc.server.session import ServerSession
+    from labctl.hdc.server_client.server import HdcServer, Target
+    from labctl.hdc.server_client.session import ServerSession
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "host.handshake": "Consent",
             "host.link": "Forwarding HostLink",
-            "host.operations": "InteractiveShell RebootTarget hilog interactive_shell"
+            "host.tasks": "InteractiveShell RebootTarget hilog interactive_shell"
             " reboot remount shell",
             "host.receiving": "receive_file",
             "host.sending": "Sending send_file",
             "host.session": "Session",
-            "server.server": "HdcServer Target",
-            "server.session": "ServerSession",
+            "server_client.server": "HdcServer Target",
+            "server_client.session": "ServerSession",
         },
     )
 

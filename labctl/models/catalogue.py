@@ -4,9 +4,9 @@ from pathlib import Path
 
 import yaml
 
-from labctl.config.document import parse, read_text
 from labctl.config.models import CATALOGUE_FILE, Catalogue, ModelSource, load_catalogue
 from labctl.config.names import NAME_RULE, is_name
+from labctl.config.yaml.document import parse, read_text
 from labctl.errors import ConfigError
 from labctl.files import locked, state_dir, write_atomic
 

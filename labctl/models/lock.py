@@ -12,8 +12,8 @@ from pathlib import Path
 import yaml
 from pydantic import Field
 
-from labctl.config.document import StrictModel, load
 from labctl.config.types import Line, Sha256
+from labctl.config.yaml.document import StrictModel, load
 from labctl.errors import ConfigError
 from labctl.files import locked, state_dir, write_atomic
 

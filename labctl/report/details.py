@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from labctl.report.whole import plain, print_whole
-from labctl.runs.summary import EnergySummary, MeasureSummary, VariantSummary
+from labctl.results.summary import EnergySummary, MeasureSummary, VariantSummary
 from labctl.units import counted, digits, duration, size
 
 _SHOWN: dict[str, Callable[[float], str]] = {"ns": duration, "bytes": size}

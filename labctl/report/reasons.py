@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+from labctl.performance.bottleneck import NAMES
 from labctl.records import RunRecord, TrialRecord
-from labctl.runs.estimate import good_trials, wanted_precision
-from labctl.runs.evidence import RECLAIMING
-from labctl.runs.explain import NAMES
-from labctl.runs.likeness import cache_class
-from labctl.runs.outliers import outliers
-from labctl.runs.precision import ratio_verdict, trend_verdict, verdict
-from labctl.runs.summary import summarise
+from labctl.results.comparability import cache_class
+from labctl.results.estimate import good_trials, wanted_precision
+from labctl.results.outliers import outliers
+from labctl.results.stopping_rule import ratio_verdict, trend_verdict, verdict
+from labctl.results.summary import summarise
+from labctl.results.telemetry_summary import RECLAIMING
 from labctl.stats import median
 from labctl.units import duration
 

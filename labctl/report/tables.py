@@ -16,8 +16,8 @@ from labctl.records import (
 from labctl.report.details import print_details
 from labctl.report.reasons import reasons
 from labctl.report.whole import plain, print_whole
-from labctl.runs.estimate import LEVEL, good_trials, wanted_precision
-from labctl.runs.summary import VariantSummary, summarise
+from labctl.results.estimate import LEVEL, good_trials, wanted_precision
+from labctl.results.summary import VariantSummary, summarise
 from labctl.units import digits, duration, ranges, size
 
 _NOT_A_BOARD = {

@@ -1,23 +1,23 @@
 """From a recipe and a board to records that stay."""
 
-from labctl.runs.conduct import RunRequest, conduct
-from labctl.runs.deploying import Offer
-from labctl.runs.fit import Fit
-from labctl.runs.fleet import Fleet, FleetView, Visit, at_once
-from labctl.runs.live import TrialProgress
-from labctl.runs.observer import Observer
-from labctl.runs.plan import PlannedTrial
-from labctl.runs.prepare import find_files, read_recipe
-from labctl.runs.resume import ResumeRequest, resume
-from labctl.runs.runner import Outcome
-from labctl.runs.session import (
+from labctl.runs.board.deploy_preview import Offer
+from labctl.runs.board.fleet import Fleet, FleetView, Visit, at_once
+from labctl.runs.board.held_board import (
     BoardSession,
     bring_agent,
     meet_board,
     pruner_of,
 )
-from labctl.runs.spares import conduct_with_spares
-from labctl.runs.wanted import Wanted
+from labctl.runs.failover import conduct_with_spares
+from labctl.runs.inputs.deploy_inputs import Wanted
+from labctl.runs.inputs.prepare import find_files, read_recipe
+from labctl.runs.observer import Observer
+from labctl.runs.plan.memory_fit import Fit
+from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.progress import TrialProgress
+from labctl.runs.resume import ResumeRequest, resume
+from labctl.runs.run import RunRequest, conduct
+from labctl.runs.runner import Outcome
 
 __all__ = [
     "BoardSession",

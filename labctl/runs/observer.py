@@ -2,8 +2,8 @@
 
 from labctl.errors import InfraError
 from labctl.records import TrialRecord
-from labctl.runs.live import TrialProgress
-from labctl.runs.plan import PlannedTrial
+from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.progress import TrialProgress
 
 
 class Observer:

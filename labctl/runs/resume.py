@@ -17,23 +17,23 @@ from labctl.board import Lease
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, ConfigError, LeaseLost
+from labctl.performance.rates import known_rates
 from labctl.records import PlanRecord, RunRecord, TrialRecord
-from labctl.runs.bench import Bench, leave_nothing_else, leave_quiet
-from labctl.runs.clock import RunClock
-from labctl.runs.conditions import held
-from labctl.runs.directory import RunDirectory, note_in_index
-from labctl.runs.identities import artifact_identities
-from labctl.runs.journal import Journal
-from labctl.runs.moving import leave_board, unlike_in_speed
+from labctl.runs.board.conditions import held
+from labctl.runs.board.held_board import BoardSession
+from labctl.runs.board.opening import open_board
+from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
+from labctl.runs.migration import leave_board, unlike_in_speed
 from labctl.runs.observer import Observer
-from labctl.runs.opening import open_board
-from labctl.runs.plan import PlannedTrial
-from labctl.runs.planning import foresee
-from labctl.runs.prepare import Prepared, RecipeFiles, find_files
-from labctl.runs.rates import known_rates
+from labctl.runs.plan.forecast import foresee
+from labctl.runs.plan.time_budget import RunClock
+from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.provenance import artifact_identities
+from labctl.runs.record.directory import RunDirectory, note_in_index
+from labctl.runs.record.journal import Journal
 from labctl.runs.runner import Outcome, Runner
-from labctl.runs.session import BoardSession
-from labctl.runs.stand import Stand, bring, differences, differences_in_kind
+from labctl.runs.trial.context import Bench, leave_nothing_else, leave_quiet
+from labctl.runs.trial.preparation import Stand, bring, differences, differences_in_kind
 from labctl.transport import Transport
 
 
@@ -57,7 +57,7 @@ def resume(request: ResumeRequest, connect: Callable[[], Transport], observer: O
     """Finish a run that did not come to its end.
 
     Raises ConfigError when it did, or when programs, models, prompt or board are not what they
-    were; otherwise as :func:`labctl.runs.conduct`. The recipe is the run's own: a change of the
+    were; otherwise as :func:`labctl.runs.run`. The recipe is the run's own: a change of the
     file it came from is a matter of the next run.
     """
     directory = request.directory

@@ -21,16 +21,16 @@ from labctl.errors import (
     ProgramTimeout,
 )
 from labctl.records import Failure, GateRecord, RunEnd, RunRecord, TrialRecord, TrialState
-from labctl.runs.bench import Bench, is_begun, leave_nothing, leave_quiet
-from labctl.runs.clock import RunClock
-from labctl.runs.directory import RunDirectory
-from labctl.runs.execute import run_trial, skipped_trial
-from labctl.runs.gates import judge
-from labctl.runs.journal import Attempt, Journal, stays_open
+from labctl.results.gates import judge
+from labctl.results.stopping_rule import is_enough
+from labctl.results.summary import summarise
 from labctl.runs.observer import Observer
-from labctl.runs.plan import PlannedTrial
-from labctl.runs.precision import is_enough
-from labctl.runs.summary import summarise
+from labctl.runs.plan.time_budget import RunClock
+from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.journal import Attempt, Journal, stays_open
+from labctl.runs.trial.context import Bench, is_begun, leave_nothing, leave_quiet
+from labctl.runs.trial.trial import run_trial, skipped_trial
 
 #: What cuts a trial and may be over: it restarted, its agent was killed, bytes came wrong.
 _REPEATED = (BoardError, IntegrityError)

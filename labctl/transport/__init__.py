@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.transport.answers import board_error, require
     from labctl.transport.base import (
         Carried,
         CommandResult,
@@ -17,9 +16,10 @@ if TYPE_CHECKING:
         Write,
         remote_words,
     )
-    from labctl.transport.connecting import connect, find_server
+    from labctl.transport.board_errors import board_error, require
+    from labctl.transport.copy import Delivered, receive, send
     from labctl.transport.digests import BoardHash
-    from labctl.transport.exchange import Delivered, receive, send
+    from labctl.transport.factory import connect, find_server
     from labctl.transport.hdc import HdcTransport
     from labctl.transport.local import LocalTransport
     from labctl.transport.readiness import boot_id, reboot, wait_until_ready
@@ -27,12 +27,12 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "answers": "board_error require",
+            "board_errors": "board_error require",
             "base": "Carried CommandResult Copied Progress Reboot Terminal Transport Write"
             " remote_words",
-            "connecting": "connect find_server",
+            "factory": "connect find_server",
             "digests": "BoardHash",
-            "exchange": "Delivered receive send",
+            "copy": "Delivered receive send",
             "hdc": "HdcTransport",
             "local": "LocalTransport",
             "readiness": "boot_id reboot wait_until_ready",

@@ -33,7 +33,7 @@ from labctl.transport.base import (
     check_command,
     remote_words,
 )
-from labctl.transport.commands import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, execute
+from labctl.transport.hdc_exec import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, execute
 from labctl.transport.paths import check_remote_path
 from labctl.transport.sentinel import Framed
 

@@ -11,9 +11,9 @@ from labctl.hdc import HostLink, Sending, receive_file, send_file
 from labctl.retry import retry_infra
 from labctl.transport.base import Copied, Progress, Transport
 from labctl.transport.digests import BoardHash, Digest, running_total
+from labctl.transport.directories import Seen, pull_tree, push_tree
 from labctl.transport.local_files import appearing, new_file, open_source
 from labctl.transport.paths import check_remote_path
-from labctl.transport.trees import Seen, pull_tree, push_tree
 
 _LOG = logging.getLogger("labctl.transport")
 

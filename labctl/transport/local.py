@@ -26,9 +26,9 @@ from labctl.transport.base import (
     remote_words,
 )
 from labctl.transport.digests import BoardHash, Digest, running_total
+from labctl.transport.directories import Seen, pull_tree, push_tree
 from labctl.transport.local_files import appearing, new_file, open_source, set_aside
 from labctl.transport.paths import check_remote_path
-from labctl.transport.trees import Seen, pull_tree, push_tree
 
 _BLOCK_BYTES = 1 << 20
 #: Linux takes words of 131,071 bytes (MAX_ARG_STRLEN); what is around the command needs some.

@@ -9,8 +9,8 @@ import os
 import re
 from collections.abc import Mapping
 
-from labctl.transport.answers import board_error
 from labctl.transport.base import Transport, Write, remote_words
+from labctl.transport.board_errors import board_error
 
 #: By the numbers in Linux's ``magic.h``: toybox has no names for most.
 _KINDS = {

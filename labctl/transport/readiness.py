@@ -6,8 +6,8 @@ import time
 
 from labctl.errors import BoardError, InfraError, LinkError
 from labctl.retry import retry_infra, wait_until
-from labctl.transport.answers import require
 from labctl.transport.base import Reboot, Transport
+from labctl.transport.board_errors import require
 
 _LOG = logging.getLogger("labctl.transport")
 #: A virtual board has the kernel of its host; each of its boots has an id of its own.

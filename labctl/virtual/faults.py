@@ -17,9 +17,9 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
-from labctl.config.document import StrictModel, load, refuse
 from labctl.config.names import listed
 from labctl.config.quantities import Duration, Size
+from labctl.config.yaml.document import StrictModel, load, refuse
 
 Kind = Literal[
     "handshake", "shell", "interactive", "send", "receive", "forward", "reverse", "reboot"

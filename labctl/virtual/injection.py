@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from labctl.errors import ConfigError
-from labctl.hdc.daemon.interference import Interference, Line
+from labctl.hdc.daemon.hooks import Interference, Line
 from labctl.virtual.faults import (
     ClockJump,
     Drop,

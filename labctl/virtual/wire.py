@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from labctl.errors import ProtocolError
-from labctl.hdc.daemon.interference import Line, Storage, Wire
+from labctl.hdc.daemon.hooks import Line, Storage, Wire
 from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, encode_packet
 from labctl.virtual.faults import (

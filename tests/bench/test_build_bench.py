@@ -10,9 +10,9 @@ import pytest
 
 from labctl import process
 from labctl.build import BuildRequest, CompilerKind, build
-from labctl.build.explain import explain_build
-from labctl.build.place import Folders
+from labctl.build.dry_run import explain_build
 from labctl.build.script import make_script
+from labctl.build.workspace import Folders
 from labctl.errors import ToolMissing
 from labctl.files import cache_dir
 

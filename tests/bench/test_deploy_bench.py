@@ -20,7 +20,7 @@ from slow_link import slow_link
 from virtual_process import virtual_board_process
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
-from labctl.board.chunks import CHUNK_BYTES
+from labctl.board.upload.source import CHUNK_BYTES
 from labctl.deploy import Object, deploy, plan
 from labctl.files import cache_dir
 from labctl.hdc import Session, send_file

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board.chunks import ChunkedFile
+from labctl.board.upload.source import ChunkedFile
 
 CHUNK = 100
 

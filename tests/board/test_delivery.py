@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from answering import Answer, AnsweringTransport
 
-from labctl.board import delivery
-from labctl.board.chunks import ChunkedFile
-from labctl.board.delivery import DeliveryOptions, Place, deliver
-from labctl.board.receiver import Receiver, Tally
+from labctl.board.upload import transfer as delivery
+from labctl.board.upload.client import Receiver, Tally
+from labctl.board.upload.source import ChunkedFile
+from labctl.board.upload.transfer import DeliveryOptions, Place, deliver
 from labctl.errors import BoardError, BoardNoSpace, DeviceLost, InfraError
 
 CHUNK = 10

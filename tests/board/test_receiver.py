@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board.chunks import ChunkedFile
-from labctl.board.receiver import WINDOW, Busy, Receiver, Tally, send_chunks
+from labctl.board.upload.client import WINDOW, Busy, Receiver, Tally, send_chunks
+from labctl.board.upload.source import ChunkedFile
 from labctl.errors import (
     BoardError,
     BoardNoSpace,

@@ -6,8 +6,8 @@ import pytest
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
 from labctl.board import store as store_module
-from labctl.board.pushes import PREFIX, pushing
 from labctl.board.store import STAT
+from labctl.board.upload.in_flight import PREFIX, pushing
 from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError
 from labctl.transport import Transport, remote_words
 

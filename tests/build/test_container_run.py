@@ -9,7 +9,7 @@ from labctl.build.container.answers import Image
 from labctl.build.container.builder import SOURCE, TREE, ContainerPlace
 from labctl.build.container.engine import Engine, Mount
 from labctl.build.container.run import Containers
-from labctl.build.place import Folders
+from labctl.build.workspace import Folders
 from labctl.errors import HostError, HostTimeout, ToolMissing
 
 LOOPBACK = f"{'0' * 32} 00 {'0' * 32} 00 {'0' * 32} ffffffff 1 0 00200200 lo\n"

@@ -125,7 +125,7 @@ def test_only_old_ones_that_nothing_means_are_removed(
         def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
             return datetime.fromtimestamp(time.time(), UTC) + timedelta(days=31)
 
-    monkeypatch.setattr("labctl.build.shelf.datetime", Later)
+    monkeypatch.setattr("labctl.build.artifact_store.datetime", Later)
     capsys.readouterr()
     assert artifacts("prune", "--dry-run") == 0
     assert f"would remove  {old.path}" in capsys.readouterr().out

@@ -27,10 +27,10 @@ HEAVY = CONFIGURATION | {
     "hashlib",
     "labctl.process",
     "labctl.hdc.daemon",
-    "labctl.hdc.server",
+    "labctl.hdc.server_client",
     "labctl.hdc.host.receiving",
-    "labctl.hdc.host.relay",
-    "labctl.transport.exchange",
+    "labctl.hdc.host.mux",
+    "labctl.transport.copy",
     "labctl.transport.local",
 }
 RUN = (

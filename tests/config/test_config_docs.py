@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from labctl.config.command import ProgramSource
-from labctl.config.document import parse
 from labctl.config.lab import Lab
 from labctl.config.models import Catalogue
+from labctl.config.program_schema import ProgramSource
 from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.schema import Kind, json_schema
+from labctl.config.yaml.document import parse
 from labctl.engines import engine_tools, make_engine
-from labctl.runs.gates import METRICS
+from labctl.results.gates import METRICS
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILES: dict[Kind, Path] = {

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, model_validator
 
-from labctl.config.document import MOST_BYTES, Document, StrictModel, load, parse, refuse
 from labctl.config.quantities import Duration, Size
+from labctl.config.yaml.document import MOST_BYTES, Document, StrictModel, load, parse, refuse
 from labctl.errors import ConfigError
 
 

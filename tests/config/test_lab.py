@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from labctl.config import Lab, find_lab
-from labctl.config.document import LAB_ROOT, parse
+from labctl.config.init_files import VIRTUAL_BOARD_FOLDER, devices_yaml
 from labctl.config.lab import HdcServerTransport, HdcTcpTransport
 from labctl.config.power import CommandMeter, HttpMeter
-from labctl.config.templates import VIRTUAL_BOARD_FOLDER, devices_yaml
+from labctl.config.yaml.document import LAB_ROOT, parse
 from labctl.errors import ConfigError
 from labctl.virtual import sandbox
 

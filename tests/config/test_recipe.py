@@ -7,10 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from labctl import shipped
 from labctl.config import Recipe, find_recipe, load_recipe
-from labctl.config.document import parse
 from labctl.config.parameters import parameter_problems
 from labctl.config.recipe import Check
 from labctl.config.variants import expand
+from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError
 
 SHA256 = "0" * 64

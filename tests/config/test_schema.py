@@ -9,10 +9,10 @@ import pytest
 
 from labctl import shipped
 from labctl.cli.root import run_cli
+from labctl.config.init_files import devices_yaml
 from labctl.config.schema import KINDS, Kind, document_model, json_schema
-from labctl.config.templates import devices_yaml
-from labctl.config.yamltext import read_yaml
-from labctl.config.yamlwords import Value
+from labctl.config.yaml.loader import read_yaml
+from labctl.config.yaml.words import Value
 
 Schema = dict[str, Any]
 

@@ -6,12 +6,12 @@ import pytest
 
 from labctl import shipped
 from labctl.config import find_lab
-from labctl.config.document import read_text
+from labctl.config.init_files import devices_yaml, recipe_yaml
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
-from labctl.config.templates import devices_yaml, recipe_yaml
+from labctl.config.yaml.document import read_text
 from labctl.engines import engine_names, engine_tools
-from labctl.runs.prepare import read_recipe
+from labctl.runs.inputs.prepare import read_recipe
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(shipped.RECIPES.glob("*.yaml"))

@@ -10,7 +10,7 @@ import agent_builds
 import pytest
 from booted_arm64 import boot
 
-from labctl.board.telemetry import read_telemetry
+from labctl.results.telemetry import read_telemetry
 
 pytestmark = pytest.mark.e2e
 

@@ -10,7 +10,7 @@ import pytest
 from jobs import Job, is_alive, pid_in, soon
 
 from labctl import process
-from labctl.board.telemetry import read_telemetry
+from labctl.results.telemetry import read_telemetry
 
 pytestmark = pytest.mark.e2e
 

@@ -8,8 +8,8 @@ import agent_builds
 import pytest
 from jobs import Job
 
-from labctl.board.telemetry import read_telemetry
 from labctl.records import TelemetrySample
+from labctl.results.telemetry import read_telemetry
 
 pytestmark = pytest.mark.e2e
 

@@ -16,7 +16,8 @@ from sshd_host import SshHost, ssh_host
 from sshd_lab import TARGET, SshLab, run_in
 
 from labctl.build import BuildRequest, Step, build
-from labctl.build.remote import keeper, link
+from labctl.build.remote import link
+from labctl.build.remote import watchdog as keeper
 from labctl.build.toolchain import BuilderKind
 from labctl.errors import CompileError, HostError, HostTimeout
 from labctl.files import cache_dir

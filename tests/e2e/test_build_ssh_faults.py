@@ -214,7 +214,7 @@ def test_a_workdir_that_is_a_link_is_refused(lab: SshLab, tmp_path: Path) -> Non
 
 
 def test_a_log_without_end_is_cut_off(lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labctl.build.remote.place.LOG_BYTES", 1 << 20)
+    monkeypatch.setattr("labctl.build.remote.workspace.LOG_BYTES", 1 << 20)
     with host_of(lab) as host:
         with lab.place() as place, pytest.raises(HostError, match="prints without end"):
             run_in(place, ["yes"])

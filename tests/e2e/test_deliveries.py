@@ -23,10 +23,10 @@ from small_disk import fill, small_disk
 
 from labctl import process
 from labctl.board import BoardStore, StoredObject
-from labctl.board.chunks import CHUNK_BYTES, ChunkedFile
-from labctl.board.delivery import DeliveryOptions
-from labctl.board.receiver import WINDOW
 from labctl.board.store import STAT
+from labctl.board.upload.client import WINDOW
+from labctl.board.upload.source import CHUNK_BYTES, ChunkedFile
+from labctl.board.upload.transfer import DeliveryOptions
 from labctl.deploy import Pace
 from labctl.errors import BoardNoSpace, ConfigError, InfraError
 from labctl.files import cache_dir

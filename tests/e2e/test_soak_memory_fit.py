@@ -16,16 +16,16 @@ import agent_builds
 import pytest
 from booted_arm64 import boot
 
-from labctl.board.telemetry import read_telemetry
 from labctl.build import BuildRequest, build
 from labctl.config.lab import Board
 from labctl.engines import Inputs, RawOutput
+from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution, ModelIdentity, TimingRecord, TrialPrediction
-from labctl.runs.fit import settled_variants
-from labctl.runs.plan import PlannedTrial
-from labctl.runs.planning import foresee
-from labctl.runs.prepare import Prepared, prepare, read_recipe
-from labctl.runs.rates import Rate, Rates
+from labctl.results.telemetry import read_telemetry
+from labctl.runs.inputs.prepare import Prepared, prepare, read_recipe
+from labctl.runs.plan.forecast import foresee
+from labctl.runs.plan.memory_fit import settled_variants
+from labctl.runs.plan.trials import PlannedTrial
 from labctl.shipped import RECIPES
 from labctl.stats import near_border
 

@@ -11,7 +11,7 @@ from daemons import board, daemon, daemons
 from raw_hdc import RawPeer, raw_host
 
 from labctl.hdc.daemon import Authorisation
-from labctl.hdc.daemon.greeting import Greeting
+from labctl.hdc.daemon.handshake import Greeting
 from labctl.hdc.keys import HostKey, Scheme
 from labctl.hdc.messages import AuthType, SessionHandShake, decode_tlv, encode_tlv
 from labctl.hdc.wire import Command

@@ -16,7 +16,7 @@ from labctl.errors import HostError
 from labctl.hdc.daemon import Daemon, allow_boards
 from labctl.hdc.daemon import connection as connection_module
 from labctl.hdc.daemon import daemon as daemon_module
-from labctl.hdc.daemon.interference import Interference, Line, Storage, Wire
+from labctl.hdc.daemon.hooks import Interference, Line, Storage, Wire
 from labctl.hdc.messages import SessionHandShake, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
 from labctl.retry import wait_until

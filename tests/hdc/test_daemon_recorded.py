@@ -15,7 +15,7 @@ from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
 from labctl.hdc.daemon import Authorisation, Version
 from labctl.hdc.daemon import connection as connection_module
-from labctl.hdc.daemon import greeting as greeting_module
+from labctl.hdc.daemon import handshake as greeting_module
 from labctl.hdc.messages import AuthType, FileMode, SessionHandShake, TransferConfig
 from labctl.hdc.wire import Command
 

@@ -21,7 +21,8 @@ from labctl.errors import (
     LabctlError,
 )
 from labctl.hdc import Session
-from labctl.hdc.host import forwarded, relay
+from labctl.hdc.host import forwarded
+from labctl.hdc.host import mux as relay
 from labctl.hdc.host.nodes import Listener, check_node, dial_node
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until

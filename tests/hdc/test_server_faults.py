@@ -27,8 +27,8 @@ from labctl.errors import (
 )
 from labctl.hdc import HdcServer, ServerSession, receive_file, send_file, shell
 from labctl.hdc.messages import FILE_FEATURES, TransferConfig, TransferPayload
-from labctl.hdc.server.channel import Carries, ServerChannel, refusal
-from labctl.hdc.server.frames import Frames
+from labctl.hdc.server_client.channel import Carries, ServerChannel, refusal
+from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.wire import Command
 
 HELLO = BANNER + bytes(32)

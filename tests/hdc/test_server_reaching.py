@@ -12,8 +12,8 @@ from hdc_server import Board, StandInServer, stand_in_server
 
 from labctl.errors import CommandTimeout, ConfigError, LinkRefused, NotAuthorised
 from labctl.hdc import HdcServer, ServerSession, shell
-from labctl.hdc.server import reaching
-from labctl.hdc.server.keys import address_of, check_key
+from labctl.hdc.server_client import reaching
+from labctl.hdc.server_client.keys import address_of, check_key
 from labctl.transport import connect
 from labctl.virtual import VirtualBoard, serving
 

@@ -14,8 +14,8 @@ from raw_hdc import FIXTURES, RawPeer, scripted_board
 
 from labctl.errors import LinkError, LinkRefused
 from labctl.hdc import HdcServer
-from labctl.hdc.server.channel import Carries, ServerChannel
-from labctl.hdc.server.server import Rule
+from labctl.hdc.server_client.channel import Carries, ServerChannel
+from labctl.hdc.server_client.server import Rule
 from labctl.hdc.wire import Command
 
 RECORDINGS = sorted(FIXTURES.glob("channel-*.jsonl"))

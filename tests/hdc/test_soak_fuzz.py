@@ -26,7 +26,7 @@ from labctl.hdc.messages import (
     TransferPayload,
     decode_tlv,
 )
-from labctl.hdc.server.frames import Frames
+from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]

@@ -12,8 +12,8 @@ from rich.console import Console
 from labctl.board.probes import last_probes
 from labctl.records import Execution, JournalEntry, PlanRecord, RunEnd, RunRecord, TrialRecord
 from labctl.report import print_experiment, print_timing_table
-from labctl.runs.directory import find_run, list_runs
-from labctl.runs.summary import summarise
+from labctl.results.summary import summarise
+from labctl.runs.record.directory import find_run, list_runs
 
 LAB = Path(__file__).parent.parent / "fixtures" / "records_v1"
 FILES = sorted(path for path in LAB.glob("runs/**/*.json*"))

@@ -22,7 +22,7 @@ from labctl.records import (
     TrialState,
 )
 from labctl.report import print_experiment, print_timing_table
-from labctl.runs.summary import summarise
+from labctl.results.summary import summarise
 from labctl.units import digits, duration, size
 
 Q8 = {"variant": "q8_0", "model": model("q8_0", "Q8_0", size_bytes=145_000_000)}

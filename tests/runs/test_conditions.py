@@ -12,7 +12,7 @@ from labctl.config.conditions import Conditions
 from labctl.errors import BoardError, BoardNotReady, ConfigError, DeviceLost, LeaseLost
 from labctl.records import ConditionRecord
 from labctl.retry import wait_until
-from labctl.runs.conditions import BoardConditions, held
+from labctl.runs.board.conditions import BoardConditions, held
 from labctl.transport import LocalTransport
 
 
@@ -62,7 +62,7 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
     board = Board(tmp_path)
     monkeypatch.setenv("LABCTL_SANDBOX_FAKES", str(board.fakes))
     monkeypatch.setenv("LABCTL_SANDBOX", "this-test")
-    monkeypatch.setattr("labctl.runs.conditions._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("labctl.runs.board.conditions._LOOK_SECONDS", 0.05)
     return board
 
 

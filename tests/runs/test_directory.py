@@ -5,7 +5,7 @@ from records_made import BEGAN, plan, run, trial
 
 from labctl.errors import Blame, ConfigError, DeviceLost, HostTimeout
 from labctl.records import Failure, RunEnd, TrialState
-from labctl.runs.directory import RunDirectory, find_run, index_of, list_runs, rebuild_index
+from labctl.runs.record.directory import RunDirectory, find_run, index_of, list_runs, rebuild_index
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 

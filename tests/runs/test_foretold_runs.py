@@ -9,10 +9,10 @@ from played_runs import Setting
 from records_made import model
 
 from labctl.engines import MemoryNeed
+from labctl.performance.prediction import Work
+from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution
-from labctl.runs.bench import Bench
-from labctl.runs.predict import Work
-from labctl.runs.rates import Rate, Rates
+from labctl.runs.trial.context import Bench
 
 #: The played board has 100 ms a token; of the model's 60 MB from DRAM at this rate it is 80.
 RATES = Rates(memory={None: Rate(0.75e9, "a test")})

@@ -10,7 +10,7 @@ from played_runs import Setting, fail
 
 from labctl.board import Lease
 from labctl.errors import BoardError, BoardRebooted, ConfigError, DeviceLost
-from labctl.runs.journal import Journal
+from labctl.runs.record.journal import Journal
 
 LEASE = Lease("lab", 3, "host", "2026-11-21T00:00:00+00:00", "0123")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import ConfigError
-from labctl.runs.prepare import read_recipe
+from labctl.runs.inputs.prepare import read_recipe
 
 COMPLETION = """\
 name: r

@@ -15,7 +15,7 @@ from labctl.deploy import deploy, describe, plan
 from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.runs import BoardSession
-from labctl.runs.session import BoardMeeting
+from labctl.runs.board.held_board import BoardMeeting
 from labctl.transport import connect
 
 AGENT = """#!/bin/sh
@@ -165,7 +165,7 @@ def test_who_sends_gives_signs_of_life_until_he_loses_the_board(
     alive.unlink()
     sign(1)
     assert not alive.exists()  # not for every piece
-    monkeypatch.setattr("labctl.runs.session.SIGN_SECONDS", 0.0)
+    monkeypatch.setattr("labctl.runs.board.held_board.SIGN_SECONDS", 0.0)
     sign = session.hold_to_send("lab")
     alive.unlink()
     sign(1)

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from labctl.config.variants import Variant
 from labctl.engines import Passes
 from labctl.engines.llama_cpp import LlamaCpp
+from labctl.performance.prediction import Work, predictions
+from labctl.performance.rates import Rates
 from labctl.records import BoardFacts
-from labctl.runs.plan import changed_parameters
-from labctl.runs.planning import Foresight
-from labctl.runs.predict import Work, predictions
-from labctl.runs.rates import Rates
+from labctl.runs.plan.forecast import Foresight
+from labctl.runs.plan.trials import changed_parameters
 
 
 def completion_passes(variant: Variant, tokens: int | None, warm_up_pass: bool) -> Passes:

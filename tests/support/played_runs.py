@@ -23,14 +23,14 @@ from labctl.records import (
     TrialLimit,
     TrialRecord,
 )
-from labctl.runs.bench import Bench, DeployedModel
-from labctl.runs.clock import RunClock
-from labctl.runs.directory import RunDirectory
-from labctl.runs.journal import Journal
-from labctl.runs.limits import MAX_TIME, RECIPE
 from labctl.runs.observer import Observer
-from labctl.runs.plan import Amount, PlannedTrial, make_plan
+from labctl.runs.plan.time_budget import RunClock
+from labctl.runs.plan.timeouts import MAX_TIME, RECIPE
+from labctl.runs.plan.trials import Amount, PlannedTrial, make_plan
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.journal import Journal
 from labctl.runs.runner import Held, Outcome, Runner
+from labctl.runs.trial.context import Bench, DeployedModel
 
 
 def planned(repeats: int = 4) -> tuple[PlannedTrial, ...]:

@@ -13,9 +13,9 @@ from sshd_host import SshHost
 
 from labctl import process
 from labctl.build import Artifact, BuildRequest, Progress, Step, build
-from labctl.build.place import Place, Site
 from labctl.build.remote import SshBuilder
 from labctl.build.toolchain import BuilderKind
+from labctl.build.workspace import Place, Site
 from labctl.config.lab import find_lab
 from labctl.shipped import TOOLCHAINS
 

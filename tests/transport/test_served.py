@@ -20,7 +20,7 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.transport import Transport, connect
-from labctl.transport.serving import running_server
+from labctl.transport.hdc_server.shared import running_server
 from labctl.virtual import VirtualBoard, serving
 
 KEY = "7001005458323933328a01ce1"

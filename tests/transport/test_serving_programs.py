@@ -19,9 +19,11 @@ from labctl.errors import HostError, InfraError, LinkError, LinkRefused
 from labctl.hdc import HdcServer, ServerSession, Target, shell
 from labctl.hdc.keys import HostKey
 from labctl.retry import wait_until
-from labctl.transport import hdc_program, private_servers, serving
-from labctl.transport.private_servers import ServerPool
-from labctl.transport.serving import attached_boards, running_server
+from labctl.transport.hdc_server import private as private_servers
+from labctl.transport.hdc_server import process as hdc_program
+from labctl.transport.hdc_server import shared as serving
+from labctl.transport.hdc_server.private import ServerPool
+from labctl.transport.hdc_server.shared import attached_boards, running_server
 from labctl.virtual import VirtualBoard
 from labctl.virtual import serving as serving_boards
 
@@ -136,7 +138,7 @@ def test_several_that_start_at_once_start_one(hdc: FakeHdc, free_port: int) -> N
 def test_several_processes_start_one(hdc: FakeHdc, free_port: int, tmp_path: Path) -> None:
     """And it outlives them: others may use it."""
     code = (
-        "from labctl.transport.serving import running_server\n"
+        "from labctl.transport.hdc_server.shared import running_server\n"
         f"print(running_server('127.0.0.1', {free_port}, timeout=5).version(timeout=5))\n"
     )
     starters = [
@@ -350,7 +352,7 @@ def test_what_a_killed_labctl_left_is_ended(
 ) -> None:
     code = (
         "import os, signal\n"
-        "from labctl.transport.serving import private_server\n"
+        "from labctl.transport.hdc_server.shared import private_server\n"
         f"private_server({address!r}, timeout=5)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

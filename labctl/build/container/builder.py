@@ -13,7 +13,6 @@ from labctl.build.container.image import ensure_image, find_containerfile
 from labctl.build.container.run import Containers
 from labctl.build.gcc import find_gcc
 from labctl.build.local import LocalPlace
-from labctl.build.place import Builder, Folders, Place, Site
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.toolchain import (
     BuilderKind,
@@ -23,6 +22,7 @@ from labctl.build.toolchain import (
     Toolchain,
     kit_toolchain,
 )
+from labctl.build.workspace import Builder, Folders, Place, Site
 from labctl.config.target import Target
 from labctl.errors import HostError, ToolMissing
 from labctl.files import cache_dir, host_writes

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from labctl.build.gcc import find_gcc
-from labctl.build.place import Builder, Folders, Place, Site
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.remote.archive import known_digest, make_archive
 from labctl.build.remote.command import PIECE_BYTES, call, refused
 from labctl.build.remote.connection import connected
-from labctl.build.remote.keeper import kept
 from labctl.build.remote.link import Link
-from labctl.build.remote.place import RemotePlace
+from labctl.build.remote.watchdog import kept
+from labctl.build.remote.workspace import RemotePlace
 from labctl.build.toolchain import BuilderKind, CompilerKind, Machine, Needs, Toolchain
+from labctl.build.workspace import Builder, Folders, Place, Site
 from labctl.config.lab import BuildHost
 from labctl.config.target import Target
 from labctl.errors import HostError, IntegrityError, ToolMissing

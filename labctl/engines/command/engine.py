@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, Field, JsonValue, StrictBool, create_model
 from typing_extensions import override
 
-from labctl.config.command import ProgramSource, Reader, Success, TokenStream
 from labctl.config.names import listed
+from labctl.config.program_schema import ProgramSource, Reader, Success, TokenStream
 from labctl.config.recipe import EngineChoice
 from labctl.engines.base import (
     Engine,
@@ -29,8 +29,8 @@ from labctl.engines.command.arguments import (
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import FIELDS, UNITS
 from labctl.engines.command.reading import read
-from labctl.engines.headway import RUNNING, Headway, Seen, generated
 from labctl.engines.outcome import diagnose_outcome
+from labctl.engines.progress import RUNNING, Headway, Seen, generated
 from labctl.engines.tokens import arrivals_check
 from labctl.errors import ConfigError, LabctlError, ProgramFailed
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord

@@ -8,8 +8,8 @@ from statistics import median
 
 from pydantic import JsonValue
 
-from labctl.config.command import Reader, ReadValue, TokenStream
 from labctl.config.printed import text_at
+from labctl.config.program_schema import Reader, ReadValue, TokenStream
 from labctl.engines.base import RawOutput
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import FIELDS, UNITS, in_base_unit

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from labctl.config.wording import path_text
+from labctl.config.yaml.messages import path_text
 from labctl.engines.base import (
     Engine,
     Inputs,
@@ -20,11 +20,11 @@ from labctl.engines.base import (
     Settled,
     Tool,
 )
-from labctl.engines.headway import RUNNING, Headway, Seen
 from labctl.engines.llama_cpp import failures, programs
+from labctl.engines.llama_cpp.defaults import settle
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaBenchParameters
-from labctl.engines.llama_cpp.settling import settle
+from labctl.engines.progress import RUNNING, Headway, Seen
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
 from labctl.records import BenchTest, BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 

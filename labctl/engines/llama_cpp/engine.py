@@ -14,13 +14,13 @@ from labctl.engines.base import (
     Settled,
     Tool,
 )
-from labctl.engines.headway import LOADING, PROMPT, Headway, Seen, generated
 from labctl.engines.llama_cpp import failures, programs, timing
 from labctl.engines.llama_cpp.arrivals import READY
+from labctl.engines.llama_cpp.defaults import settle
 from labctl.engines.llama_cpp.jsonl import as_text
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
-from labctl.engines.llama_cpp.settling import settle
+from labctl.engines.progress import LOADING, PROMPT, Headway, Seen, generated
 from labctl.errors import LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 from pydantic import Field
 from typing_extensions import override
 
-from labctl.config.command import ProgramSource, Reader
+from labctl.config.program_schema import ProgramSource, Reader
 from labctl.config.recipe import EngineChoice
 from labctl.engines.base import RawOutput, Settled
 from labctl.engines.command import Command, CommandParameters

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labctl.hdc.daemon.authorisation import Authorisation
-from labctl.hdc.daemon.dialect import DIALECTS, Dialect, Version
-from labctl.hdc.daemon.interference import Interference
+from labctl.hdc.daemon.hooks import Interference
 from labctl.hdc.daemon.parameters import Parameters
+from labctl.hdc.daemon.version_profile import DIALECTS, Dialect, Version
 
 
 @dataclass(frozen=True)

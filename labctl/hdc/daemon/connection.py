@@ -9,8 +9,8 @@ from labctl.hdc.daemon.answers import answer
 from labctl.hdc.daemon.app import InstallTask, JpidTracker, UninstallTask
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.forward import ForwardTask, ReverseTask
-from labctl.hdc.daemon.greeting import Greeting
-from labctl.hdc.daemon.interference import Line, Storage, Wire
+from labctl.hdc.daemon.handshake import Greeting
+from labctl.hdc.daemon.hooks import Line, Storage, Wire
 from labctl.hdc.daemon.receiving import FileReceiver
 from labctl.hdc.daemon.sending import FileSender
 from labctl.hdc.daemon.shell import BugreportTask, HilogTask, ShellTask

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from labctl.errors import ProtocolError
 from labctl.hdc.compression import decompress_chunk
+from labctl.hdc.daemon.async_files import WRITE, DiskFile, cannot_open, in_thread, reason
 from labctl.hdc.daemon.board import Board
-from labctl.hdc.daemon.disk import WRITE, DiskFile, cannot_open, in_thread, reason
 from labctl.hdc.daemon.paths import as_typed, on_disk
 from labctl.hdc.daemon.task import Dialogue, Link
+from labctl.hdc.destination import Placing, make_parents
 from labctl.hdc.messages import (
     FILE_FEATURES,
     EchoLevel,
@@ -21,7 +22,6 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
-from labctl.hdc.placing import Placing, make_parents
 from labctl.hdc.wire import Command
 
 #: More directories than anybody sends; their modes are kept in memory.

@@ -5,13 +5,13 @@ import stat
 from functools import partial
 
 from labctl.hdc.compression import LZ4, STORED, compress_chunk
+from labctl.hdc.daemon.async_files import READ, DiskFile, cannot_open, in_thread, reason
 from labctl.hdc.daemon.board import Board
-from labctl.hdc.daemon.disk import READ, DiskFile, cannot_open, in_thread, reason
 from labctl.hdc.daemon.paths import as_typed, on_disk
 from labctl.hdc.daemon.request import Request
 from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link
-from labctl.hdc.daemon.tree import Entry, Tree, walk
+from labctl.hdc.daemon.walk import Entry, Tree, walk
 from labctl.hdc.messages import (
     LARGE_CHUNK_BYTES,
     SMALL_CHUNK_BYTES,

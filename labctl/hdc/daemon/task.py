@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 
 from labctl.errors import ProtocolError
 from labctl.hdc.daemon.board import Board
-from labctl.hdc.daemon.interference import Storage
+from labctl.hdc.daemon.hooks import Storage
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.wire import Command
 

@@ -1,8 +1,8 @@
 """What the host's operations need of a link to a board, whichever way it goes.
 
 :class:`~labctl.hdc.host.session.Session` goes straight to the board's hdcd,
-:class:`~labctl.hdc.server.session.ServerSession` through an hdc server. Both speak the same task
-packets; how a conversation is opened differs, so a link opens it.
+:class:`~labctl.hdc.server_client.session.ServerSession` through an hdc server. Both speak the same
+task packets; how a conversation is opened differs, so a link opens it.
 """
 
 import time

@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError
-from labctl.hdc.dialling import dial
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.host.handshake import Consent, FindKey, Greeting, Handshake
 from labctl.hdc.host.link import Forwarding, expect, quoted
 from labctl.hdc.messages import Heartbeat
 from labctl.hdc.protobuf import Buffer
+from labctl.hdc.tcp import dial
 from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
 
 if TYPE_CHECKING:

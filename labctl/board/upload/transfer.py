@@ -1,0 +1,210 @@
+"""A large file to a board, whatever happens on the way: each byte once, its name at the end.
+
+The agent on the board writes ``.part-<sha256>`` and its journal; both stay when the link, labctl,
+the host or the board go down, and whoever wants the same content next goes on with them.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from labctl.board.agent import LINK_LOSSES
+from labctl.board.upload.client import Busy, Receiver, Tally, send_chunks
+from labctl.board.upload.source import ChunkedFile
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    InfraError,
+    ProtocolError,
+)
+from labctl.retry import retry_infra, wait_until
+from labctl.transport import CommandResult, Transport, board_error, remote_words
+from labctl.units import size
+
+#: From this size on files come in chunks. Below, a transfer of hdc's own is quicker.
+CHUNKED_BYTES = 8 << 20
+#: On the board, a file that is not whole yet is this and its SHA-256.
+PARTIAL = ".part-"
+
+#: What the end of an ``agent receive`` means, see ``failure.h`` of the agent.
+_NO_SPACE, _BUSY, _PUBLISHED = 74, 76, 77
+#: The agent gives up a silent peer after this; then another attempt can take its place.
+IDLE_SECONDS = 30
+_START_SECONDS = 60.0
+#: How long another transfer is watched before it is tried whether it still goes on.
+_LOOK_SECONDS = 5.0
+#: A slow card still reads this much, and syncs it where it was written behind a large cache.
+_STORAGE_BYTES_PER_SECOND = 5_000_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a file comes to lie on the board: what it is called until it is whole, and then."""
+
+    partial: str
+    target: str
+    executable: bool
+
+
+def _ignore(_what: object) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True)
+class DeliveryOptions:
+    """How a file is brought.
+
+    ``stall_timeout`` (s) bounds each wait for the board; ``patience`` (s) how long the link may be
+    gone, or another transfer stand still, without one new byte. ``progress`` gets the bytes that
+    are proven on the board, ``on_loss`` why the link has to be taken up again, or another transfer
+    waited for; ``pace`` is told of bytes as they are sent, and waits where a rate is limited.
+    """
+
+    stall_timeout: float = 60.0
+    patience: float = 120.0
+    progress: Callable[[int], None] = _ignore
+    on_loss: Callable[[InfraError], None] = _ignore
+    pace: Callable[[int], None] = _ignore
+
+
+def deliver(
+    transport: Transport,
+    agent: str,
+    source: ChunkedFile,
+    place: Place,
+    options: DeliveryOptions,
+) -> bool:
+    """Bring a file until it has its name on the board; whether it was our hand that gave it.
+
+    Raises LinkError when the link stays away, BoardNoSpace, BoardPermission, BoardError,
+    IntegrityError, ConfigError (the local file changed, this link carries no ports).
+    """
+    return _Delivery(transport, agent, source, place, options).run()
+
+
+@dataclass
+class _Delivery:
+    """One file on its way to one board."""
+
+    transport: Transport
+    agent: str
+    source: ChunkedFile
+    place: Place
+    options: DeliveryOptions
+    tally: Tally = field(default_factory=Tally)
+    seen: str | None = None
+    seen_at: float = 0.0
+
+    def run(self) -> bool:
+        """Attempt after attempt, as long as they bring something."""
+        ours = None
+        while ours is None:
+            ours = retry_infra(
+                self._attempt,
+                on=LINK_LOSSES,
+                timeout=self.options.patience,
+                on_retry=self.options.on_loss,
+            )
+        return ours
+
+    def _attempt(self) -> bool | None:
+        """Whether it was our hand that brought the file; None when it is not whole yet.
+
+        A link that broke after it brought something is taken up again at once, with all patience.
+        """
+        best = self.tally.most_bytes
+        try:
+            return self._bring()
+        except Busy as error:
+            if self.seen is None:
+                self.options.on_loss(error)
+            self._await_the_other()
+        except LINK_LOSSES as error:
+            self.seen_at = time.monotonic()  # the other one was not watched meanwhile
+            if self.tally.most_bytes == best:
+                raise
+            self.options.on_loss(error)
+        return None
+
+    def _bring(self) -> bool:
+        receiver = self._start()
+        if receiver is None:
+            return False
+        with self.transport.forward(receiver.port) as port:
+            return send_chunks(
+                Receiver(receiver.label, port, receiver.token),
+                self.source,
+                self.tally,
+                stall_timeout=self.options.stall_timeout,
+                finish_timeout=_START_SECONDS + self._storage_seconds,
+                progress=self.options.progress,
+                pace=self.options.pace,
+            )
+
+    def _start(self) -> Receiver | None:
+        """The agent, listening on the board; None when the file is there already."""
+        words = (
+            *(self.agent, "receive", "--file", self.place.partial, "--target", self.place.target),
+            *("--size", str(self.source.size_bytes), "--chunk", str(self.source.chunk_bytes)),
+            *("--executable", str(int(self.place.executable)), "--idle", str(IDLE_SECONDS)),
+        )
+        result = self.transport.run(remote_words(*words), timeout=_START_SECONDS)
+        if result.exit_status == _PUBLISHED:
+            return None
+        if result.exit_status == _BUSY:
+            raise Busy.of(self.transport.label, self.source)
+        if result.exit_status != 0:
+            raise self._refused(result)
+        try:
+            answer = json.loads(result.output)
+            return Receiver(self.transport.label, int(answer["port"]), str(answer["token"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProtocolError(
+                f"{self.transport.label}: the agent does not say where it listens",
+                details=result.text[-2000:] or None,
+            ) from error
+
+    def _refused(self, result: CommandResult) -> BoardError:
+        what = f"{self.transport.label}: the board cannot take {self.source.path.name}"
+        try:
+            answer = json.loads(result.output)
+            reason, missing = str(answer["message"]), answer.get("missing_bytes")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return board_error(result.text, what)  # not the agent's words: the shell's
+        if result.exit_status != _NO_SPACE:
+            return board_error(reason, what)
+        lacks = f": its storage lacks {size(missing)}" if isinstance(missing, int) else ""
+        return BoardNoSpace(
+            f"{what}, {size(self.source.size_bytes)}{lacks or f': {reason}'}",
+            hint="free space on the board: labctl deploy --prune",
+        )
+
+    def _await_the_other(self) -> None:
+        """Wait a while for who brings the same file; what they bring need not cross twice.
+
+        They may also have given up, which only another attempt can tell. Raises BoardError when
+        there is no progress for longer than anybody can be silent who reads again what is there.
+        """
+        patience = self.options.patience + IDLE_SECONDS + self._storage_seconds
+        standing = self._standing()
+        if standing != self.seen:
+            self.seen, self.seen_at = standing, time.monotonic()
+        elif time.monotonic() - self.seen_at > patience:
+            raise BoardError(
+                f"{self.transport.label}: another transfer of {self.source.path.name} holds the"
+                f" board and makes no progress",
+                hint="another controller may be stuck; stop it, or wait until it gives up",
+            )
+        wait_until(lambda: not self._standing(), timeout=_LOOK_SECONDS, interval=1.0)
+
+    @property
+    def _storage_seconds(self) -> float:
+        """What a slow card takes to read the whole file, or to sync it."""
+        return self.source.size_bytes / _STORAGE_BYTES_PER_SECOND
+
+    def _standing(self) -> str:
+        """How much the other's journal names, in the board's words; nothing once it is whole."""
+        journal = remote_words(f"{self.place.partial}.journal")
+        words = f"{{ wc -c <{journal}; }} 2>/dev/null; :"
+        return self.transport.run(words, timeout=_START_SECONDS).text.strip()

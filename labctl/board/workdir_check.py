@@ -1,0 +1,85 @@
+"""What a board's workdir can take, asked before the first byte is sent there."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from labctl.board.sections import NEAREST, SECTION, sections
+from labctl.board.upload.transfer import PARTIAL
+from labctl.errors import printable
+from labctl.transport import Transport, remote_words, require
+
+_TIMEOUT_SECONDS = 60.0
+#: ``%B`` is the unit of ``%b``: what is allocated, which a reserved file has before its bytes come.
+_SCRIPT = f"""\
+section used
+[ ! -d "$workdir" ] || du -s -k "$workdir" 2>/dev/null
+section partial
+for file in "$workdir/store/{PARTIAL}"*; do
+  case $file in *.journal) continue;; esac
+  [ ! -f "$file" ] || stat -c '%b %B %n' "$file"
+done
+section limits
+cat /proc/self/limits 2>/dev/null
+section written
+probe=$directory/.labctl-probe-$$
+printf '#!%s\\nexit 0\\n' "$(command -v sh)" >"$probe" && chmod 755 "$probe" && echo yes
+section executed
+"$probe" && echo yes
+rm -f "$probe" 2>/dev/null
+:
+"""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A workdir as it is now; sizes in bytes.
+
+    ``why_not_written`` and ``why_not_executed`` are the board's words, None where it could;
+    ``used_bytes`` is what labctl has there, ``reserved_bytes`` what of it belongs to files that are
+    not whole, by their SHA-256. ``largest_file_bytes`` is the shell's limit, None without one.
+    """
+
+    directory: str
+    why_not_written: str | None = None
+    why_not_executed: str | None = None
+    used_bytes: int = 0
+    reserved_bytes: Mapping[str, int] = field(default_factory=dict)
+    largest_file_bytes: int | None = None
+
+
+def survey(transport: Transport, workdir: str) -> Survey:
+    """Look at a workdir, or where it will be made; a small program is written and run there.
+
+    Raises LinkError, BoardError.
+    """
+    words = remote_words(workdir)
+    script = f"exec 2>&1\n{SECTION}workdir={words}\ndirectory={words}\n{NEAREST}{_SCRIPT}"
+    text = require(
+        transport.run(script, timeout=_TIMEOUT_SECONDS), f"cannot look into {workdir} on the board"
+    ).text
+    told = sections(text)
+    used = re.match(r"\s*(\d+)", told.get("used", ""))
+    limit = re.search(r"(?m)^Max file size +(\d+) ", told.get("limits", ""))
+    return Survey(
+        directory=workdir,
+        why_not_written=_reason(told.get("written", "")),
+        why_not_executed=_reason(told.get("executed", "")),
+        used_bytes=int(used[1]) * 1024 if used else 0,
+        reserved_bytes={
+            match[3]: int(match[1]) * int(match[2])
+            for match in re.finditer(
+                rf"(?m)^(\d+) (\d+) .*/{re.escape(PARTIAL)}([0-9a-f]{{64}})$",
+                told.get("partial", ""),
+            )
+        },
+        largest_file_bytes=int(limit[1]) if limit else None,
+    )
+
+
+def _reason(said: str) -> str | None:
+    """Why a step failed; None when it said yes."""
+    lines = said.strip().splitlines()
+    if lines and lines[-1] == "yes":
+        return None
+    return printable(lines[-1].strip()) if lines else "it does not say why"

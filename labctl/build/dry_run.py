@@ -1,0 +1,36 @@
+"""What a build would do, without doing any of it."""
+
+from dataclasses import dataclass
+
+from labctl.build.artifact import read_artifact
+from labctl.build.plan import BuildRequest, Plan, make_plan
+from labctl.build.proof import is_proven
+from labctl.build.script import Script, make_script
+from labctl.build.workspace import Folders
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The machine, the folders and the commands of a build."""
+
+    plan: Plan
+    folders: Folders
+    script: Script
+    built: bool
+    """Whether all tools are there already, so that nothing of this would run."""
+
+
+def explain_build(request: BuildRequest) -> Explanation:
+    """Every command that :func:`labctl.build.build` would run, on a machine that has nothing yet.
+
+    Raises ConfigError, ToolMissing, HostError.
+    """
+    plan = make_plan(request)
+    folders = plan.choice.builder.folders(plan.site)
+    artifact = read_artifact(plan.artifact)
+    return Explanation(
+        plan=plan,
+        folders=folders,
+        script=make_script(plan.order, folders, plan.tools),
+        built=artifact is not None and not plan.from_kit and is_proven(plan, artifact, plan.tools),
+    )

@@ -1,0 +1,218 @@
+"""The folders of one build on a host, and programs there."""
+
+import hashlib
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from posixpath import join
+
+from labctl.build.remote.command import PIECE_BYTES, SCRIPTS, Channel, call, refused
+from labctl.build.remote.link import Link
+from labctl.build.remote.watchdog import Keeper
+from labctl.build.workspace import Folders, Place
+from labctl.errors import HostError, HostTimeout, IntegrityError, ToolMissing, printable
+from labctl.files import host_writes, publish, scratch
+from labctl.process import TAIL_LINES, Completed
+
+FILE_SECONDS = 60.0
+FETCH_SECONDS = 1800.0
+#: The most that a build may print, and that a built file may have.
+LOG_BYTES = 1 << 28
+BUILT_BYTES = 4 << 30
+#: A longer line is taken as several.
+LINE_BYTES = 1 << 14
+
+_NOT_THERE = 44
+_READ = f'[ -e "$1" ] || exit {_NOT_THERE}; cat <"$1"'
+_WRITE = 'mkdir -p "${1%/*}" && cat >"$1.part" && mv -f "$1.part" "$1"'
+_CLEAR = 'rm -rf "$1" && mkdir "$1"'
+_EXISTS = f'[ -e "$1" ] || exit {_NOT_THERE}'
+_FETCH = 'sha256sum <"$1" && cat <"$1"'
+
+
+class RemotePlace(Place):
+    """A build's folders on a host, held by its keeper."""
+
+    def __init__(self, link: Link, keeper: Keeper, site: str, folders: Folders):
+        self.folders = folders
+        self._link = link
+        self._keeper = keeper
+        self._site = site
+        self._jobs = map(str, itertools.count(1))
+        self._job_script = (SCRIPTS / "job.sh").read_text()
+
+    def run(
+        self,
+        words: Sequence[str],
+        *,
+        timeout: float,
+        on_line: Callable[[str], None],
+        log: Path,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+    ) -> Completed:
+        """Run it there, in a session of its own."""
+        began = time.monotonic_ns()
+        job = next(self._jobs)
+        variables = [f"{name}={value}" for name, value in env.items()]
+        given = (self._site, job, cwd or self.folders.tree, str(len(variables)))
+        output = _Output(self._link.name, log, on_line)
+        with Channel(
+            self._link, self._job_script, *given, *variables, *words, timeout=timeout
+        ) as channel:
+            try:
+                while piece := channel.read():
+                    output.take(piece)
+                status = channel.finish()
+            except HostTimeout as error:
+                self._keeper.end(job)
+                raise HostTimeout(
+                    f"{words[0]} on build host {self._link.name!r} did not end within "
+                    f"{timeout:g} s and was stopped",
+                    details=output.tail or None,
+                ) from error
+        output.end()
+        if status != 0:
+            self._keeper.check()
+        if status == 127 and f"labctl: no program {words[0]}" in channel.errors:
+            raise ToolMissing(f"not installed on build host {self._link.name!r}: {words[0]}")
+        if status == 125 and channel.errors:
+            raise HostError(
+                f"build host {self._link.name!r} cannot start {words[0]}", details=channel.errors
+            )
+        return Completed(
+            tuple(words), status, output.tail.encode(), b"", time.monotonic_ns() - began
+        )
+
+    def read(self, name: str) -> str | None:
+        """The text of a file there."""
+        answer = call(self._link, _READ, self._path(name), timeout=FILE_SECONDS)
+        if answer.exit_status == _NOT_THERE:
+            return None
+        if answer.exit_status != 0:
+            raise refused(self._link, f"read {name}", answer)
+        try:
+            return answer.output.decode()
+        except UnicodeDecodeError as error:
+            raise HostError(f"{name} on build host {self._link.name!r} is no text") from error
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file there."""
+        self._do(_WRITE, name, "write", text.encode())
+
+    def clear(self) -> None:
+        """Empty the tree there."""
+        self._do(_CLEAR, self.folders.tree, "empty")
+
+    def exists(self, path: str) -> bool:
+        """Whether it exists there."""
+        answer = call(self._link, _EXISTS, self._path(path), timeout=FILE_SECONDS)
+        if answer.exit_status not in (0, _NOT_THERE):
+            raise refused(self._link, f"look for {path}", answer)
+        return answer.exit_status == 0
+
+    def fetch(self, path: str, to: Path) -> None:
+        """Copy it to this host; both sides have hashed it."""
+        with scratch(to.parent, "fetch-") as folder:
+            part = folder / to.name
+            with host_writes(part), part.open("wb") as file:
+                copy = _Copy(self._link.name, path, file.write)
+                answer = call(
+                    self._link, _FETCH, self._path(path), timeout=FETCH_SECONDS, take=copy.take
+                )
+            if answer.exit_status != 0:
+                raise refused(self._link, f"read {path}", answer)
+            copy.check()
+            publish(part, to)
+
+    def _path(self, name: str) -> str:
+        return join(self.folders.tree, name)
+
+    def _do(self, script: str, name: str, verb: str, content: bytes = b"") -> None:
+        path = self._path(name)
+        blocks = (content,) if content else ()
+        answer = call(self._link, script, path, timeout=FILE_SECONDS, input_blocks=blocks)
+        if answer.exit_status != 0:
+            raise refused(self._link, f"{verb} {path}", answer)
+
+
+class _Output:
+    """What a build program prints: made safe for terminals, into the log and on, line by line."""
+
+    def __init__(self, host: str, log: Path, on_line: Callable[[str], None]):
+        self._host = host
+        self._log = log
+        self._on_line = on_line
+        self._rest = b""
+        self._room = LOG_BYTES
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+
+    @property
+    def tail(self) -> str:
+        """The last lines."""
+        return "\n".join(self._tail)
+
+    def take(self, piece: bytes) -> None:
+        """Take a piece. Raises HostError when it is too much, or the log cannot be written."""
+        self._room -= len(piece)
+        if self._room < 0:
+            raise HostError(f"build host {self._host!r} prints without end")
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > LINE_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
+        self._note(lines)
+
+    def end(self) -> None:
+        """There is no more."""
+        if self._rest:
+            self._note([self._rest])
+            self._rest = b""
+
+    def _note(self, raw: list[bytes]) -> None:
+        lines = [printable(line.decode(errors="replace")) for line in raw]
+        with host_writes(self._log), self._log.open("a", encoding="utf-8") as log:
+            log.writelines(f"{line}\n" for line in lines)
+        for line in lines:
+            self._tail.append(line)
+            self._on_line(line)
+
+
+class _Copy:
+    """A file on its way here: first its hash there, as one line, then its bytes."""
+
+    def __init__(self, host: str, name: str, write: Callable[[bytes], object]):
+        self._host = host
+        self._name = name
+        self._write = write
+        self._head: bytes | None = b""
+        self._claimed = ""
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def take(self, piece: bytes) -> None:
+        """Take a piece. Raises HostError."""
+        if self._head is not None:
+            head, mark, piece = (self._head + piece).partition(b"\n")
+            if not mark:
+                self._head = head
+                if len(head) > PIECE_BYTES:
+                    raise HostError(f"build host {self._host!r} gives no hash of {self._name}")
+                return
+            self._head = None
+            self._claimed = head.decode(errors="replace").partition(" ")[0]
+        self._size += len(piece)
+        if self._size > BUILT_BYTES:
+            raise HostError(f"build host {self._host!r} sends {self._name} without end")
+        self._digest.update(piece)
+        self._write(piece)
+
+    def check(self) -> None:
+        """Raise IntegrityError unless what came is what the host has hashed."""
+        if self._claimed != self._digest.hexdigest():
+            raise IntegrityError(
+                f"{self._name} of build host {self._host!r} arrived damaged",
+                hint="build again; if it stays so, check memory and disk of that host",
+            )

@@ -1,0 +1,145 @@
+"""Programs that labctl does not know: where they are, what they are told, how they are read."""
+
+import re
+import warnings
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from labctl.config.names import listed
+from labctl.config.types import BoardPath, HostPath, Name, Word
+from labctl.config.yaml.document import StrictModel, refuse, refuse_all
+from labctl.config.yaml.loader import Path as DocumentPath
+
+_LONGEST_PATTERN = 2000
+_SOURCES = ("product", "file", "board")
+
+Stream = Literal["stdout", "stderr"]
+#: What a printed number counts.
+Unit = Literal[
+    "ns", "us", "ms", "s", "bytes", "kB", "MB", "GB", "KiB", "MiB", "GiB",
+    "tokens", "tokens_per_s", "number",
+]  # fmt: skip
+
+
+def compiled(pattern: str) -> "re.Pattern[str]":
+    """A recipe's pattern: ``^`` and ``$`` hold at every line. Raises ValueError for people."""
+    if len(pattern) > _LONGEST_PATTERN:
+        raise ValueError(f"longer than {_LONGEST_PATTERN} characters")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return re.compile(pattern, re.MULTILINE)
+        except (re.error, FutureWarning, DeprecationWarning, RecursionError, OverflowError) as bad:
+            raise ValueError(f"not a regular expression: {bad}") from None
+
+
+def _pattern(text: str) -> str:
+    compiled(text)
+    return text
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+
+
+def _argument(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("has a NUL character in it, which no program can be given")
+    return text
+
+
+Argument = Annotated[str, AfterValidator(_argument)]
+
+
+class ProgramSource(StrictModel):
+    """Where a program comes from: exactly one of product, file and board."""
+
+    product: Word | None = None
+    """A product that labctl builds; with `tool`."""
+    tool: Word | None = None
+    """Which of the product's tools."""
+    file: HostPath | None = None
+    """A program for the board, in a file of this host; a relative path begins at the lab's
+    folder."""
+    board: BoardPath | None = None
+    """A program that is on the board already."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [name for name in _SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            what = f"has {listed(given, joiner='and')}" if given else "has none"
+            raise refuse(f"a program comes from exactly one of {listed(_SOURCES)}; this one {what}")
+        if (self.product is None) != (self.tool is None):
+            raise refuse("product and tool are given together")
+        return self
+
+
+class ReadValue(StrictModel):
+    """What a printed number is."""
+
+    metric: Name
+    """`load`, `prompt_eval`, `eval`, `sampling`, `total`, `ttft` (times), `prompt_tokens`,
+    `generated_tokens` or `tokens_per_second` of the record; any other name is a measure of its
+    own."""
+    unit: Unit
+    """What it is printed in."""
+
+
+class Reader(StrictModel):
+    """How to find numbers in what a program prints."""
+
+    stream: Stream = "stdout"
+    """Where it prints them."""
+    pattern: Pattern | None = None
+    """A regular expression (Python's) with named groups, `(?P<load>[0-9.]+) ms` for instance; `^`
+    and `$` hold at every line."""
+    json_lines: bool = False
+    """Instead of a pattern: every line that begins with `{` is an object of JSON."""
+    occurs: Literal["once", "first", "last", "every"] = "once"
+    """Which of the matches count; with `once`, a second one is refused."""
+    optional: bool = False
+    """Whether a program may leave it out; what is left out is absent from the record."""
+    values: Annotated[dict[str, ReadValue], Field(min_length=1)]
+    """What each group is; of JSON lines, what is at each path (`timings.load`, `runs.0.ns`)."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.pattern is None) != self.json_lines:
+            raise refuse("a reader has either a pattern or json_lines: true")
+        if self.pattern is not None:
+            groups = compiled(self.pattern).groupindex
+            problems: list[tuple[DocumentPath, str]] = [
+                (("values", name), f"the pattern has no group (?P<{name}>…)")
+                for name in self.values
+                if name not in groups
+            ]
+            if problems:
+                raise refuse_all(problems)
+        return self
+
+
+class TokenStream(StrictModel):
+    """Where each generated token shows when it is made."""
+
+    stream: Stream = "stdout"
+    """The stream that it is printed on."""
+    each: Literal["chunk", "line"] = "chunk"
+    """`chunk`: the program flushes after each token and prints nothing else there; `line`: each
+    token ends a line."""
+    count: Name | None = None
+    """The parameter that says how many tokens are generated, where the output does not
+    (`generated_tokens`). Without either, there are no figures of tokens."""
+
+
+class Success(StrictModel):
+    """When a program has done its work."""
+
+    exit_status: Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], Field(min_length=1)] = (
+        0,
+    )
+    """The exit statuses that are good."""
+    require: Pattern | None = None
+    """A pattern that its output must have, on either stream."""
+    refuse: Pattern | None = None
+    """A pattern that its output must not have, on either stream."""

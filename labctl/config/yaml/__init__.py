@@ -1,0 +1,1 @@
+"""Read YAML files, and report each problem with its file and line."""

@@ -1,0 +1,201 @@
+"""Reads what the user writes: a YAML document into a pydantic model, or one clear error.
+
+All that is wrong with a document is told at once, a line for each problem::
+
+    devices.yaml:7:5: boards.rk1.taget: unknown key (did you mean 'target'?)
+
+Values are checked strictly (text is not a number, a number is not text), by the rules that
+pydantic has for strict JSON. Rules between several keys of a model are checked when its keys by
+themselves are right.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from labctl.config.names import listed
+from labctl.config.yaml import loader as yamltext
+from labctl.config.yaml import messages as wording
+from labctl.config.yaml.loader import Path
+from labctl.config.yaml.words import Value
+from labctl.errors import ConfigError
+
+#: The key of a validation's context that holds the lab's folder.
+LAB_ROOT = "lab_root"
+
+MOST_BYTES = 1_000_000
+MOST_PROBLEMS = 20
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class StrictModel(BaseModel):
+    """Base of all models of what the user writes: unknown keys are refused, values are final."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def load(path: FilePath, model: type[M], *, context: dict[str, Any] | None = None) -> M:
+    """The document in a file as a ``model``; ``context`` is handed to the model's validators.
+
+    Raises ConfigError when the file cannot be read, or with a line for each problem in it.
+    """
+    return Document.read(path).validated(model, context=context)
+
+
+def parse(text: str, model: type[M], name: str, *, context: dict[str, Any] | None = None) -> M:
+    """As ``load``, for a text that problems call ``name``."""
+    return Document.parse(text, name).validated(model, context=context)
+
+
+def refuse(message: str, *path: str | int) -> PydanticCustomError:
+    """What a validator raises to point at ``path`` inside its own value."""
+    return refuse_all([(path, message)])
+
+
+def refuse_all(problems: Iterable[tuple[Path, str]]) -> PydanticCustomError:
+    """As ``refuse``, for several problems at once."""
+    found = list(problems)
+    text = "; ".join(f"{wording.path_text(path)}: {message}" for path, message in found)
+    return PydanticCustomError(wording.REFUSED, "{text}", {"text": text, "problems": found})
+
+
+@dataclass
+class Document:
+    """The value of a YAML text, and where in it everything is.
+
+    Args:
+        name: what problems call the document, the path of its file for instance.
+        overridden: for paths that do not come from the document, who says so.
+    """
+
+    name: str
+    value: Value
+    marks: yamltext.Marked
+    overridden: dict[Path, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: FilePath) -> "Document":
+        """The document in a file. Raises ConfigError."""
+        return cls.parse(read_text(path), str(path))
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> "Document":
+        """The document in a text. Raises ConfigError."""
+        try:
+            marks = yamltext.read_yaml(text)
+        except yamltext.NotYaml as error:
+            place = f"{name}:{error.spot.line}:{error.spot.column}"
+            raise ConfigError(f"{place}: {error.message}") from None
+        document = cls(name, marks.value, marks)
+        if marks.problems:
+            raise document._refusal((p.path, p.message, p.spot) for p in marks.problems)
+        return document
+
+    def override(self, path: Path, value: Value, origin: str) -> None:
+        """Put ``value`` at ``path``, making mappings on the way; problems there are ``origin``'s.
+
+        ``None`` takes away what is there. Raises ConfigError when something on the way is not a
+        mapping.
+        """
+        if not isinstance(self.value, dict):
+            self._not_a_mapping(StrictModel)
+        inner: dict[str, Value] = self.value
+        for number, step in enumerate(path[:-1], 1):
+            if step not in inner:
+                self.overridden.setdefault(path[:number], origin)
+            below = inner.setdefault(str(step), {})
+            if not isinstance(below, dict):
+                place = wording.path_text(path[:number])
+                raise ConfigError(f"{origin}: {place} is not a mapping, it has no keys to set")
+            inner = below
+        inner[str(path[-1])] = value
+        if value is None:
+            del inner[str(path[-1])]
+        self.overridden[path] = origin
+
+    def validated(self, model: type[M], *, context: dict[str, Any] | None = None) -> M:
+        """The document as a ``model``. Raises ConfigError with a line for each problem."""
+        if not isinstance(self.value, dict):
+            self._not_a_mapping(model)
+        try:
+            return model.model_validate_json(json.dumps(self.value), strict=True, context=context)
+        except ValidationError as failure:
+            found = wording.explain(failure.errors(include_url=False), self.value, model)
+            placed = [(path, text, self._spot(path, key=key)) for path, text, key in found]
+        raise self._refusal(placed)
+
+    def refusal(self, problems: Iterable[tuple[Path, str]]) -> ConfigError:
+        """The error that tells problems which were found after reading, each at its place."""
+        return self._refusal((path, text, self._spot(path)) for path, text in problems)
+
+    def _not_a_mapping(self, model: type[BaseModel]) -> NoReturn:
+        required = [name for name, info in model.model_fields.items() if info.is_required()]
+        needs = (
+            f" with the key{'s' * (len(required) > 1)} {listed(required, joiner='and')}"
+            if required
+            else ""
+        )
+        spot = self._spot(())
+        what = "the file is empty" if self.value is None else f"found {wording.shown(self.value)}"
+        raise ConfigError(
+            f"{self.name}:{spot.line}:{spot.column}: {what}, expected a mapping{needs}"
+        )
+
+    def _spot(self, path: Path, *, key: bool = False) -> yamltext.Spot:
+        """Where ``path`` is, or the nearest thing around it."""
+        exact = self.marks.keys if key else self.marks.values
+        if path in exact:
+            return exact[path]
+        while path:
+            path = path[:-1]
+            if path in self.marks.keys:
+                return self.marks.keys[path]
+        return self.marks.values.get(path, yamltext.Spot(1, 1))
+
+    def _place(self, path: Path, spot: yamltext.Spot) -> str:
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.overridden:
+                return self.overridden[path[:length]]
+        place = f"{self.name}:{spot.line}:{spot.column}"
+        inside = [o for p, o in self.overridden.items() if p[: len(path)] == path]
+        return f"{place} (with {', '.join(inside)})" if inside else place
+
+    def _refusal(self, problems: Iterable[tuple[Path, str, yamltext.Spot]]) -> ConfigError:
+        ordered = sorted(problems, key=lambda p: (p[2].line, p[2].column))
+        lines = [
+            ": ".join(filter(None, (self._place(path, spot), wording.path_text(path), message)))
+            for path, message, spot in ordered
+        ]
+        if len(lines) > MOST_PROBLEMS:
+            lines[MOST_PROBLEMS:] = [f"{self.name}: and {len(lines) - MOST_PROBLEMS} more problems"]
+        return ConfigError("\n".join(lines))
+
+
+def read_text(path: FilePath) -> str:
+    """The UTF-8 text of a small file that the user wrote. Raises ConfigError."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: this is a directory, not a file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{str(path)!r}: not a path: {error}") from None
+    if len(raw) > MOST_BYTES:
+        raise ConfigError(f"{path}: larger than {MOST_BYTES // 1000} kB; is this the right file?")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{path}:{line}: not UTF-8 text (byte 0x{raw[error.start]:02x})"
+        ) from None

@@ -1,0 +1,230 @@
+"""YAML text to plain values, each with the place where it was written.
+
+PyYAML scans and composes; the values are made here, so that
+
+- only text, numbers, true, false, null, lists and mappings come out (no tag makes an object);
+- plain words mean what YAML 1.2 says (``yamlwords``);
+- a key is always text, and given twice it is a problem, as are the merge key ``<<`` and a list that
+  contains itself. Anchors and aliases work;
+- depth, number of values and size of numbers are bounded, whatever the file does.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import yaml
+from yaml.composer import ComposerError
+from yaml.error import Mark, MarkedYAMLError
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.reader import ReaderError
+
+from labctl.config.yaml.words import WORDS, Value, is_unicode, meaning
+
+MOST_DEPTH = 40
+MOST_VALUES = 50_000
+
+#: Keys and list indices from the root of the document to a value.
+Path: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place in a text; line and column count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong, where."""
+
+    spot: Spot
+    path: Path
+    message: str
+
+
+@dataclass(frozen=True)
+class Marked:
+    """What a text says: its value, and for every path in it the spot of its key and its value."""
+
+    value: Value
+    keys: Mapping[Path, Spot]
+    values: Mapping[Path, Spot]
+    problems: tuple[Problem, ...]
+
+
+class NotYaml(Exception):
+    """The text is not YAML, or more of it than any configuration needs."""
+
+    def __init__(self, message: str, spot: Spot):
+        super().__init__(message)
+        self.message = message
+        self.spot = spot
+
+
+def read_yaml(text: str) -> Marked:
+    """The value of a text with one YAML document; ``None`` when it is empty.
+
+    Raises NotYaml where the text cannot be understood at all; what is only forbidden (a key given
+    twice, a tag) is in ``problems``, so that all of it is told at once.
+    """
+    builder = _Builder()
+    node = _compose(text)
+    if node is None:
+        return Marked(None, {}, {(): Spot(1, 1)}, ())
+    value = builder.build(node, ())
+    return Marked(value, builder.keys, builder.values, tuple(builder.problems))
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's reader to composer, with the words of YAML 1.2 and a bound on depth."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+    depth = 0
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise ComposerError(
+                problem=_TOO_DEEP,
+                problem_mark=self.get_mark(),
+            )
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+_TOO_DEEP = f"lists and mappings are nested more than {MOST_DEPTH} deep"
+_TAG = "tag:yaml.org,2002:"
+for kind, pattern, first in WORDS:
+    _Loader.add_implicit_resolver(_TAG + kind, pattern, first)
+
+
+def _compose(text: str) -> Node | None:
+    try:
+        loader = _Loader(text)
+    except ReaderError as error:
+        raise NotYaml(*_unprintable(text, error.position)) from None
+    try:
+        return loader.get_single_node()
+    except MarkedYAMLError as error:
+        open_quote = error.context_mark if "end of stream" in (error.problem or "") else None
+        mark = open_quote or error.problem_mark or loader.get_mark()
+        raise NotYaml(_for_people(error), _spot(mark)) from None
+    except (ValueError, OverflowError):
+        # PyYAML's scanner hands escapes such as "\UFFFFFFFF" to chr() as they are.
+        raise NotYaml("this escape or number is out of range", _spot(loader.get_mark())) from None
+    finally:
+        loader.dispose()
+
+
+def _spot(mark: Mark) -> Spot:
+    return Spot(mark.line + 1, mark.column + 1)
+
+
+def _unprintable(text: str, position: int) -> tuple[str, Spot]:
+    before = text[:position]
+    spot = Spot(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+    code = f"U+{ord(text[position]):04X}" if position < len(text) else "unknown"
+    return f"a character that text files do not have ({code})", spot
+
+
+_PLAIN_WORDS = (
+    (r"found character '\\t'", "a tab is used for indentation; YAML wants spaces"),
+    (r"found character '(.)'", "text that begins with {0} must be in quotes"),
+    (
+        r"mapping values are not allowed",
+        "a ':' cannot stand here; check the indentation, or put the text in quotes",
+    ),
+    (r"could not find expected ':'", "a ':' is missing after this key"),
+    (r"expected <block end>", "the indentation does not fit the lines above"),
+    (r"expected ',' or '(.)'", "a ',' or '{0}' is missing"),
+    (r"found unexpected end of stream", "a quote is opened and never closed"),
+    (r"found undefined alias '(.*)'", "the anchor &{0} does not exist"),
+    (r"expected a single document", "a second document ('---') begins here; one file holds one"),
+    (r"but found another document", "a second document ('---') begins here; one file holds one"),
+    (r"found unknown escape character '(.*)'", "the escape \\{0} does not exist in double quotes"),
+)
+
+
+def _for_people(error: MarkedYAMLError) -> str:
+    problem = error.problem or "not valid YAML"
+    for pattern, words in _PLAIN_WORDS:
+        if match := re.match(pattern, problem):
+            return words.format(*match.groups())
+    return problem if problem == _TOO_DEEP else f"not valid YAML: {problem}"
+
+
+class _Builder:
+    """Makes values of nodes, and remembers where they were."""
+
+    def __init__(self) -> None:
+        self.keys: dict[Path, Spot] = {}
+        self.values: dict[Path, Spot] = {}
+        self.problems: list[Problem] = []
+        self._open: list[Node] = []
+
+    def build(self, node: Node, path: Path) -> Value:
+        """The value of a node, which is at ``path``."""
+        spot = _spot(node.start_mark)
+        if len(self.values) >= MOST_VALUES:
+            # An alias to a list of aliases to lists of aliases is small text and endless value.
+            raise NotYaml(f"more than {MOST_VALUES} values, aliases counted out", spot)
+        if len(self._open) > MOST_DEPTH:
+            raise NotYaml(_TOO_DEEP, spot)
+        self.values[path] = spot
+        if any(node is outer for outer in self._open):
+            self._problem(node, path, "an anchor contains itself")
+            return None
+        self._open.append(node)
+        try:
+            if isinstance(node, ScalarNode):
+                return self._scalar(node, path)
+            if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
+                return [self.build(child, (*path, i)) for i, child in enumerate(node.value)]
+            if isinstance(node, MappingNode) and node.tag == _TAG + "map":
+                return self._mapping(node, path)
+        finally:
+            self._open.pop()
+        self._tagged(node, path)
+        return None
+
+    def _problem(self, node: Node, path: Path, message: str) -> None:
+        self.problems.append(Problem(_spot(node.start_mark), path, message))
+
+    def _tagged(self, node: Node, path: Path) -> None:
+        self._problem(node, path, f"the tag {node.tag.replace(_TAG, '!!')} has no meaning here")
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode):
+                self._problem(key_node, path, "a key must be text, not a list or mapping")
+                continue
+            key = key_node.value
+            here = (*path, key)
+            if key in found:
+                first = self.keys[here].line
+                self._problem(key_node, here, f"this key is given twice (first on line {first})")
+                continue
+            if key == "<<" and key_node.style is None:
+                self._problem(key_node, here, "merge keys are not supported; write the keys out")
+                continue
+            if not is_unicode(key):
+                self._problem(key_node, path, "a key has half of a surrogate pair in it")
+                continue
+            self.keys[here] = _spot(key_node.start_mark)
+            found[key] = self.build(value_node, here)
+        return found
+
+    def _scalar(self, node: ScalarNode, path: Path) -> Value:
+        try:
+            return meaning(node.tag.removeprefix(_TAG), node.value)
+        except KeyError:
+            self._tagged(node, path)
+        except ValueError as error:
+            self._problem(node, path, str(error))
+        return None

@@ -1,0 +1,120 @@
+"""Files of transfers, opened, read and written in threads: a slow disk stops one transfer only."""
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from labctl.hdc.daemon.hooks import Storage
+
+T = TypeVar("T")
+
+#: Without O_NONBLOCK a named pipe that nobody has open at the other end would keep a thread.
+_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+READ = os.O_RDONLY | _FLAGS
+#: A file is truncated and written in place, as hdcd does.
+WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS
+_FILE_MODE = 0o644
+
+#: hdcd takes its words from libuv, which are not always those of the C library.
+_REASONS = {
+    errno.EISDIR: "illegal operation on a directory",
+    errno.ETXTBSY: "text file is busy",
+    errno.ENAMETOOLONG: "name too long",
+    errno.EMFILE: "too many open files",
+    errno.ESPIPE: "invalid seek",
+}
+
+
+def reason(error: OSError | ValueError) -> str:
+    """What hdcd calls an error. A ValueError is a path that no system call takes."""
+    number = (error.errno or 0) if isinstance(error, OSError) else errno.EINVAL
+    return _REASONS.get(number) or os.strerror(number).lower()
+
+
+def cannot_open(error: OSError | ValueError, path: str) -> str:
+    """What hdcd says about a file that cannot be opened."""
+    return f"Error opening file: {reason(error)}, path:{path}"
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call what may have to wait for a disk."""
+    return await asyncio.get_running_loop().run_in_executor(None, function)
+
+
+class DiskFile:
+    """An open file; one call at a time. :meth:`close` it, on the event loop."""
+
+    def __init__(self, storage: Storage, descriptor: int):
+        self._storage = storage
+        self._descriptor = descriptor
+        self._busy: asyncio.Future[Any] | None = None
+
+    @classmethod
+    async def open(cls, storage: Storage, path: str, flags: int) -> "DiskFile":
+        """Open a file with :data:`READ` or :data:`WRITE`. Raises OSError, ValueError."""
+        opening = asyncio.get_running_loop().run_in_executor(
+            None, storage.open, path, flags, _FILE_MODE
+        )
+        try:
+            return cls(storage, await asyncio.shield(opening))
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+
+    def fileno(self) -> int:
+        """Its descriptor, while it is open."""
+        return self._descriptor
+
+    def stat(self) -> os.stat_result:
+        """What the system knows about the file."""
+        return os.fstat(self._descriptor)
+
+    def size(self) -> int:
+        """Its bytes. Raises OSError."""
+        return self._storage.size(self._descriptor)
+
+    async def read(self, count: int, offset: int) -> bytes:
+        """Up to ``count`` bytes from ``offset`` on. Raises OSError."""
+        return await self._call(partial(self._storage.read, self._descriptor, count, offset))
+
+    async def write(self, data: bytes, offset: int) -> None:
+        """Write all of ``data``. Raises OSError."""
+        await self._call(partial(self._write, self._descriptor, data, offset))
+
+    async def change(self, change: Callable[[int], None]) -> None:
+        """Have something done to the descriptor."""
+        await self._call(partial(change, self._descriptor))
+
+    def close(self) -> None:
+        """Close the file, as soon as no thread uses it any more. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        if self._busy is None or self._busy.done():
+            os.close(descriptor)
+        else:  # whoever waited was cancelled, but a system call cannot be
+            self._busy.add_done_callback(partial(_close_later, descriptor))
+
+    def _write(self, descriptor: int, data: bytes, offset: int) -> None:
+        view = memoryview(data)
+        while view:
+            count = self._storage.write(descriptor, view, offset)
+            view, offset = view[count:], offset + count
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        busy = asyncio.get_running_loop().run_in_executor(None, function)
+        self._busy = busy
+        return await asyncio.shield(busy)
+
+
+def _close_later(descriptor: int, busy: "asyncio.Future[Any]") -> None:
+    os.close(descriptor)
+    busy.exception()  # nobody else asks any more
+
+
+def _close_unwanted(opening: "asyncio.Future[int]") -> None:
+    if opening.exception() is None:
+        os.close(opening.result())

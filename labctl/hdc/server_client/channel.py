@@ -1,0 +1,182 @@
+"""Conversations with an hdc server: the channel protocol, one TCP connection for each.
+
+The server greets first, the client answers with the key of the board it wants, then sends one
+command as text. What comes back is text, and in file transfers also tasks: a command (u16,
+little-endian) and its data as in the session protocol. The end of the connection is the end of the
+answer: there is no status.
+"""
+
+import re
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum, auto
+from types import TracebackType
+from typing import Self
+
+from labctl.errors import (
+    LinkError,
+    LinkRefused,
+    NotAuthorised,
+)
+from labctl.hdc.messages import EchoLevel
+from labctl.hdc.protobuf import Buffer
+from labctl.hdc.server_client.frames import Frames
+from labctl.hdc.wire import Command
+
+_TASK = struct.Struct("<H")
+#: Frames that are tasks, when a file was asked for; all others are text for people.
+_TASKS = frozenset(
+    {
+        Command.FILE_INIT,
+        Command.FILE_CHECK,
+        Command.FILE_BEGIN,
+        Command.FILE_DATA,
+        Command.FILE_FINISH,
+        Command.FILE_MODE,
+        Command.DIR_MODE,
+    }
+)
+_LEVELS = ((b"[Fail]", EchoLevel.FAIL), (b"[Info]", EchoLevel.INFO))
+_PLAIN = (b"", EchoLevel.OK)
+#: Longest wait for room to say that a transfer is over.
+_CLOSE_SECONDS = 5.0
+
+_CODE = re.compile(r"\[(E\d{6})\]")
+_UNAUTHORISED = frozenset({"E000002", "E000003", "E000010"})
+#: How a server says that it has no such board, or none that answers, by version.
+_NO_BOARD = (
+    "[E000004]",  # the board is being connected
+    "[E001003]",  # USB
+    "[E001005]",
+    "[E002106]",
+    "Device not found",  # also "founded" (3.1.0e)
+    "ExecuteCommand need connect-key",
+    "No target available",
+    "Not match target found",
+)
+
+
+class Carries(Enum):
+    """What the frames of a conversation are; they do not tell by themselves."""
+
+    #: Output of a command, and its input.
+    OUTPUT = auto()
+    #: What server and board say themselves.
+    WORDS = auto()
+    #: Tasks, both ways, and words.
+    FILES = auto()
+
+
+class ServerChannel:
+    """A conversation with a board behind an hdc server, as the packets that a session would give.
+
+    ``timeout`` (s) bounds each single wait. ``on_refusal`` is told when the server says that the
+    board is not there or does not want us. Frames are turned into ECHO_RAW (output), ECHO (words),
+    tasks and, at the end of the connection, CHANNEL_CLOSE.
+
+    The server refuses a command with a text that begins with ``[Fail]`` in place of output; output
+    that begins so itself is not told from it. Print something else first, as a sentinel does.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        *,
+        timeout: float,
+        carries: Carries,
+        large_buffers: bool,
+        on_refusal: Callable[[LinkError], None],
+    ):
+        self.timeout = timeout
+        self._frames = frames
+        self._carries = carries
+        self._large_buffers = large_buffers
+        self._on_refusal = on_refusal
+        self._has_spoken = False
+        self._ended = False
+
+    def send(self, command: Command, *data: Buffer) -> None:
+        """Send one task, or a shell's input, which goes as it is; several buffers are sent as one.
+
+        Raises LinkError.
+        """
+        head = (_TASK.pack(command),) if self._carries is Carries.FILES else ()
+        self._frames.send(*head, *data, timeout=self.timeout)
+
+    def pending(self) -> bool:
+        """Whether :meth:`receive` has something to read, or the end to tell."""
+        return self._ended or self._frames.has_more()
+
+    def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
+        """The next packet's command and data; CHANNEL_CLOSE at the end. Raises LinkError."""
+        frame = None if self._ended else self._frames.read(self._patience(timeout))
+        if frame is None:
+            self._ended = True
+            return Command.CHANNEL_CLOSE, b""
+        is_first, self._has_spoken = not self._has_spoken, True
+        if self._carries is Carries.OUTPUT and not (is_first and frame.startswith(b"[Fail]")):
+            return Command.ECHO_RAW, frame
+        if self._carries is Carries.FILES and len(frame) >= _TASK.size:
+            (command,) = _TASK.unpack_from(frame)
+            if command in _TASKS:
+                small = command == Command.FILE_BEGIN and not self._large_buffers
+                return command, b"" if small else frame[_TASK.size :]
+        return self._words(frame)
+
+    def _patience(self, timeout: float | None) -> float:
+        return self.timeout if timeout is None else max(timeout, 0)
+
+    def _words(self, frame: bytes) -> tuple[int, bytes]:
+        prefix, level = next((known for known in _LEVELS if frame.startswith(known[0])), _PLAIN)
+        words = frame.removeprefix(prefix)
+        if level is EchoLevel.FAIL and (error := refusal(words, self._frames.label)):
+            self._on_refusal(error)
+            raise error
+        return Command.ECHO, bytes([level]) + words.rstrip(b"\r\n")
+
+    def cut(self) -> None:
+        """End it under whoever waits for it."""
+        self._frames.cut()
+
+    def close(self) -> None:
+        """End the conversation; on the board, a running ``sh`` gets its TERM. Idempotent."""
+        if self._carries is Carries.FILES and not self._ended and self._frames.is_whole:
+            # A server that is gone has ended it already, and what arrived before stays true.
+            with suppress(LinkError):
+                self._frames.send(
+                    _TASK.pack(Command.CHANNEL_CLOSE),
+                    b"\x01",
+                    timeout=min(self.timeout, _CLOSE_SECONDS),
+                )
+        self._ended = True
+        self._frames.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def refusal(words: bytes, label: str) -> LinkError | None:
+    """What a server's ``[Fail]`` says of the way to a board; None when it is about other things."""
+    text = words.decode(errors="replace").strip()
+    code = _CODE.match(text)
+    if code and code[1] in _UNAUTHORISED:
+        return NotAuthorised(
+            f"{label} does not accept the hdc server's key",
+            hint="look at the board's screen and allow this host in its dialog, then try again",
+            details=text,
+        )
+    if text.startswith(_NO_BOARD):
+        return LinkRefused(
+            f"the hdc server does not reach {label}: {text}",
+            hint="is it on, and its cable in place? `labctl boards` shows its state",
+        )
+    return None

@@ -1,0 +1,249 @@
+"""Getting a board behind a server to where it can be used: connected, allowed, answering.
+
+What a server says of a board is no proof. It says ``Connect OK`` of a board that refuses it, and
+``Connected`` of one that was switched off minutes ago; it never connects again to a board on TCP
+that it has lost. So the state is looked up, and a board on TCP that the server believes to have is
+asked for a sign of life.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from labctl.errors import (
+    CommandTimeout,
+    DeviceLost,
+    LinkError,
+    LinkRefused,
+    NotAuthorised,
+)
+from labctl.hdc.server_client.frames import Frames
+from labctl.hdc.server_client.keys import address_of, is_tcp_key
+from labctl.hdc.server_client.server import HdcServer, Target
+from labctl.retry import wait_until
+
+#: The most boards that a server takes, in whatever state.
+MAX_TARGETS = 128
+
+#: States that do not change until somebody does something.
+_SETTLED = ("Connected", "Unauthorized")
+#: A server that makes its key first, for 2-3 s, says that a connection failed which then succeeds.
+_SETTLE_SECONDS = 5.0
+_INTERVAL_SECONDS = 0.1
+#: The least time for a small question.
+_QUESTION_SECONDS = 2.0
+#: How long a board may keep a sign of life back, and how much longer than one that came later.
+_PROBE_SECONDS = 4.0
+_GRACE_SECONDS = 1.0
+#: How long the end of a sign of life is waited for: usually 45 ms.
+_END_SECONDS = 5.0
+#: More than this is no echo of a word.
+_MAX_ECHO_BYTES = 4096
+
+
+def reach(server: HdcServer, key: str, *, timeout: float) -> None:
+    """Return once the server has the board ready for commands, within about ``timeout`` seconds.
+
+    A board on TCP that the server lost, never had, or holds by a dead connection is connected anew.
+    Raises LinkRefused (board unknown or offline), NotAuthorised, CommandTimeout (it is connected
+    but does not answer, or accepts connections and stays silent), another LinkError.
+    """
+    _Reaching(server, key, time.monotonic() + timeout).reach()
+
+
+class _Reaching:
+    def __init__(self, server: HdcServer, key: str, deadline: float):
+        self._server = server
+        self._key = key
+        self._deadline = deadline
+        self._said = ""  # by the server, when it connected to the board
+
+    def reach(self) -> None:
+        target = self._look()
+        if is_tcp_key(self._key):
+            target = self._on_tcp(target)
+        elif target is not None and target.state not in (*_SETTLED, "Offline"):
+            target = self._settled()
+        self._judge(target)
+
+    def _on_tcp(self, target: Target | None) -> Target | None:
+        if target is not None and target.state == "Connected":
+            target = self._alive(target)
+        if target is not None and target.state == "Unknown":
+            target = self._settled()  # somebody is connecting to it
+        if target is None or target.state == "Offline":
+            return self._dial()
+        if target.state == "Connected":
+            return target
+        # Half way for ever, or refused before somebody allowed us on the board: nothing runs there.
+        return self._dial_again()
+
+    def _alive(self, target: Target) -> Target | None:
+        """The board as it is after a sign of life was asked for; a dead connection is replaced.
+
+        To drop a connection ends what others do over it. So a silent board must have shown that it
+        is not merely slow: by a command that it answered on a link of its own, begun later.
+        """
+        with self._probing() as probe:
+            if probe.answered(min(_PROBE_SECONDS, self._left() / 2)):
+                probe.wait_for_end(min(_END_SECONDS, self._left()))
+                return target
+            now = self._look()
+            if now is None or now.state != "Connected":
+                return now  # it noticed, by our asking
+            if not self._answers_on_its_own() or probe.answered(_GRACE_SECONDS):
+                raise CommandTimeout(
+                    f"the board {self._key} is connected, says {self._server.label}, but it does"
+                    " not answer",
+                    hint="it may be frozen, overloaded or off; if it is well, let the server drop"
+                    f" its connection: `hdc tconn {self._key} -remove`",
+                )
+        import logging
+
+        logging.getLogger("labctl.hdc").warning(
+            "%s holds a dead connection to %s: replaced", self._server.label, self._key
+        )
+        return self._dial_again()
+
+    def _answers_on_its_own(self) -> bool:
+        from labctl.hdc.host.session import Session
+        from labctl.hdc.host.tasks import shell
+
+        host, port = address_of(self._key)
+        patience = min(_PROBE_SECONDS, self._left() / 2)
+        try:
+            with Session.connect(host, port, timeout=patience) as session:
+                return any(shell(session, "echo alive", timeout=patience))
+        except NotAuthorised:  # hdcd itself is well
+            return True
+        except LinkError:
+            return False
+
+    def _dial(self) -> Target | None:
+        try:
+            self._said = self._server.connect_target(self._key, timeout=self._left())
+        except CommandTimeout as error:
+            with suppress(LinkError):  # else the server waits for the board for ever
+                self._server.remove_target(self._key, timeout=_QUESTION_SECONDS)
+            raise CommandTimeout(
+                f"{self._server.label} gets no answer from the board {self._key}",
+                hint="it accepts connections but does not speak hdc, or packets to it get lost;"
+                " restart its hdcd or the board",
+            ) from error
+        if self._look() is None:  # it lists even those that it does not reach: it will not have it
+            return None
+        return self._settled()
+
+    def _dial_again(self) -> Target | None:
+        self._server.remove_target(self._key, timeout=self._left())
+
+        def gone() -> bool:
+            target = self._look()
+            return target is None or target.state == "Offline"
+
+        wait_until(gone, timeout=_QUESTION_SECONDS, interval=_INTERVAL_SECONDS)
+        return self._dial()
+
+    def _settled(self) -> Target | None:
+        """The board once its state is settled, or as it is when that takes too long."""
+        seen: list[Target | None] = []
+
+        def settled() -> bool:
+            seen.append(self._look())
+            return seen[-1] is not None and seen[-1].state in _SETTLED
+
+        patience = min(_SETTLE_SECONDS, self._deadline - time.monotonic())
+        wait_until(settled, timeout=patience, interval=_INTERVAL_SECONDS)
+        return seen[-1]
+
+    def _judge(self, target: Target | None) -> None:
+        server, key = self._server, self._key
+        if target is None:
+            raise self._unknown()
+        if target.state == "Unauthorized":
+            raise NotAuthorised(
+                f"the board {key} does not accept the key of {server.label}",
+                hint="look at the board's screen and allow this host in its dialog, then try again",
+            )
+        if target.state != "Connected":
+            raise LinkRefused(
+                f"the board {key} is {target.state.lower()}, says {server.label}",
+                hint="is it on, and its cable in place? `hdc list targets -v` shows what it knows",
+                details=self._said or None,
+            )
+
+    def _unknown(self) -> LinkRefused:
+        known = [target.key for target in self._server.list_targets(timeout=self._left())]
+        if len(known) >= MAX_TARGETS:
+            hint = (
+                f"it has {len(known)} boards, and takes no more than {MAX_TARGETS}: use another"
+                " server, or none (`link: tcp`)"
+            )
+        elif known:
+            hint = f"it knows {', '.join(known)}"
+        else:
+            hint = "it knows none: is one on and plugged in?"
+        return LinkRefused(
+            f"{self._server.label} knows no board {self._key}",
+            hint=hint,
+            details=self._said or None,
+        )
+
+    def _look(self) -> Target | None:
+        return self._server.find(self._key, timeout=self._left())
+
+    def _left(self) -> float:
+        """The time (s) for a question: never so little that the server seems silent."""
+        return max(self._deadline - time.monotonic(), _QUESTION_SECONDS)
+
+    @contextmanager
+    def _probing(self) -> Iterator["_Probe"]:
+        word = os.urandom(16).hex().encode()
+        frames, _ = self._server.open(
+            self._key,
+            b"shell echo " + word,
+            label=f"the board {self._key}",
+            timeout=self._left(),
+        )
+        try:
+            yield _Probe(frames, word)
+        finally:
+            frames.close()
+
+
+class _Probe:
+    """A word that a board has been told to say."""
+
+    def __init__(self, frames: Frames, word: bytes):
+        self._frames = frames
+        self._word = word
+        self._heard = b""
+        self._over = False
+
+    def answered(self, timeout: float) -> bool:
+        """Whether the word comes within ``timeout`` seconds, counted from now."""
+        self._hear(timeout, lambda: self._word in self._heard)
+        return self._word in self._heard
+
+    def wait_for_end(self, timeout: float) -> None:
+        """Let the server end the conversation, as its own client does.
+
+        Left before, it is still being ended on the board while the next command starts there. With
+        hdcd 3.1.0e behind a server 3.2.0c, 3 of 150 such commands printed their output and never
+        ended, and none of the official client's, which always waits. That this is the reason was
+        not seen: it does not happen at will.
+        """
+        self._hear(timeout, lambda: False)
+
+    def _hear(self, timeout: float, enough: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + timeout
+        while not self._over and not enough():
+            try:
+                frame = self._frames.read(deadline - time.monotonic())
+            except CommandTimeout:
+                return
+            except DeviceLost:
+                frame = None
+            self._heard += frame or b""
+            self._over = frame is None or len(self._heard) > _MAX_ECHO_BYTES

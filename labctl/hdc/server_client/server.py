@@ -1,0 +1,187 @@
+"""An hdc server, and what can be asked of it without a board.
+
+The server (``hdc`` runs it, on TCP port 8710 of loopback) owns the cables of USB and UART boards,
+and the key that boards authorise. Written from recorded traffic of 3.2.0c.
+"""
+
+import ipaddress
+import re
+import socket
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from labctl.errors import DeviceLost, ProtocolError
+from labctl.hdc.server_client.frames import Frames
+from labctl.hdc.tcp import dial
+
+_BANNER = b"OHOS HDC"
+_BANNER_BYTES = 12
+_KEY_BYTES = 32
+#: A greeting: banner and channel id; servers that compare versions add 64 bytes with theirs.
+_GREETINGS = (44, 108)
+_LARGE_BUFFERS = ord("H")
+_CHECK_SERVER = b"\x0d\x00"
+#: A server sends as many frames as there is to say; more than this is no list of boards.
+_MAX_ANSWER_BYTES = 1 << 20
+#: KEY, the two nodes of a rule, and which side listens, as `fport ls` lists them.
+_RULE = re.compile(r"(\S+) {4}(\S+) (\S+) {4}\[(Forward|Reverse)\]")
+_NOTHING = "[Empty]"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A board as a server lists it."""
+
+    key: str
+    connection: str  # USB, UART, TCP
+    state: str  # Connected, Offline, Unauthorized, Unknown
+    name: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A forwarding that a server keeps: what listens, and where its connections go.
+
+    The server listens; in a reverse rule the board does.
+    """
+
+    key: str
+    listen: str
+    connect: str
+    is_reverse: bool
+
+
+class HdcServer:
+    """An hdc server that runs, and what can be asked of it without a board.
+
+    ``is_here`` says whether it is on this host, as far as its address shows: None before the first
+    answer. The other end of a tunnel seems to be here.
+    """
+
+    def __init__(self, host: str, port: int):
+        self.host = host
+        self.port = port
+        self.label = f"the hdc server at {host}:{port}"
+        self.is_here: bool | None = None
+
+    def version(self, *, timeout: float) -> str:
+        """What it says it is, ``Ver: 3.2.0c``: the cheapest proof that a server is there.
+
+        Raises LinkError: LinkRefused when nothing listens.
+        """
+        answer = self._ask("checkserver", timeout)
+        if not answer.startswith(_CHECK_SERVER):
+            raise ProtocolError(f"{self.label} answers checkserver with {answer[:80]!r}")
+        return answer.removeprefix(_CHECK_SERVER).decode(errors="replace")
+
+    def list_targets(self, *, timeout: float) -> list[Target]:
+        """The boards it knows, in every state. Raises LinkError."""
+        text = self._ask("list targets -v", timeout).decode(errors="replace")
+        targets = []
+        for line in text.splitlines():
+            if not line or line.startswith(_NOTHING):
+                continue
+            # KEY, an empty column, connection, state, name; a client of 3.2.0f adds "hdc"
+            columns = line.split("\t")
+            if len(columns) not in (5, 6):
+                raise ProtocolError(f"{self.label} lists a board as {line!r}")
+            key, _, connection, state, name = columns[:5]
+            targets.append(Target(key, connection, state, name))
+        return targets
+
+    def find(self, key: str, *, timeout: float) -> Target | None:
+        """The board of that key, None if it knows none. Raises LinkError."""
+        targets = self.list_targets(timeout=timeout)
+        return next((target for target in targets if target.key == key), None)
+
+    def connect_target(self, key: str, *, timeout: float) -> str:
+        """Let it connect to the board at ``HOST:PORT``; what it says. Proves nothing: look again.
+
+        Raises LinkError: CommandTimeout when the board accepts and stays silent, as the server
+        waits for it without an end.
+        """
+        return self._ask(f"tconn {key}", timeout).decode(errors="replace").strip()
+
+    def remove_target(self, key: str, *, timeout: float) -> None:
+        """Let it drop its connection to a board on TCP, which it lists as Offline then.
+
+        It says nothing when it has done so. Raises LinkError.
+        """
+        self._ask(f"tconn {key} -remove", timeout)
+
+    def rules(self, *, timeout: float) -> list[Rule]:
+        """The forwardings of all boards. Raises LinkError."""
+        rules = []
+        for line in self._ask("fport ls", timeout).decode(errors="replace").splitlines():
+            if not line or line.startswith(_NOTHING):
+                continue
+            match = _RULE.fullmatch(line)
+            if match is None:
+                raise ProtocolError(f"{self.label} lists a forwarding as {line!r}")
+            key, listen, connect, kind = match.groups()
+            rules.append(Rule(key, listen, connect, kind == "Reverse"))
+        return rules
+
+    def remove_rule(self, rule: Rule, *, timeout: float) -> str:
+        """Let it end a forwarding, of whichever board; what it says. Proves nothing: look again.
+
+        Raises LinkError.
+        """
+        said = self._ask(f"fport rm {rule.listen} {rule.connect}", timeout)
+        return said.decode(errors="replace").strip()
+
+    def open(self, key: str, command: bytes, *, label: str, timeout: float) -> tuple[Frames, bool]:
+        """A connection on which ``command`` was sent, and whether it carries large buffers.
+
+        ``timeout`` (s) bounds it in all. Raises LinkError.
+        """
+        deadline = time.monotonic() + timeout
+        sock = dial(
+            self.host,
+            self.port,
+            timeout=timeout,
+            peer="hdc server",
+            hint="start it with `hdc start`; hdc is part of the OpenHarmony SDK's toolchains (for"
+            " x86_64). A board on TCP needs neither: `link: tcp`",
+        )
+        with ExitStack() as undo:
+            undo.callback(sock.close)
+            self.is_here = _is_on_this_host(sock)
+            frames = Frames(sock, label)
+            greeting = frames.read(deadline - time.monotonic(), at_most=max(_GREETINGS))
+            if greeting is None:
+                raise DeviceLost(f"{self.label} closed the connection without a greeting")
+            if len(greeting) not in _GREETINGS or not greeting.startswith(_BANNER):
+                raise ProtocolError(
+                    f"{self.label} greets with {greeting[:16]!r}",
+                    hint="is this the port of an hdc server (usually 8710)?",
+                )
+            banner, version = greeting[:_BANNER_BYTES], greeting[min(_GREETINGS) :]
+            # Its own version is a version that it accepts.
+            answer = banner + key.encode().ljust(_KEY_BYTES, b"\0") + version
+            frames.send(answer, timeout=deadline - time.monotonic())
+            frames.send(command, b"\0", timeout=deadline - time.monotonic())
+            undo.pop_all()
+        return frames, banner[-1] == _LARGE_BUFFERS
+
+    def _ask(self, command: str, timeout: float) -> bytes:
+        deadline = time.monotonic() + timeout
+        frames, _ = self.open("", command.encode(), label=self.label, timeout=timeout)
+        try:
+            answer = bytearray()
+            while (frame := frames.read(deadline - time.monotonic())) is not None:
+                answer += frame
+                if len(answer) > _MAX_ANSWER_BYTES or time.monotonic() > deadline:
+                    raise ProtocolError(f"{self.label} has no end of its answer to {command!r}")
+            return bytes(answer)
+        finally:
+            frames.close()
+
+
+def _is_on_this_host(sock: socket.socket) -> bool:
+    try:
+        here, there = sock.getsockname()[0], sock.getpeername()[0]
+    except OSError:  # it has hung up already
+        return False
+    return bool(here == there or ipaddress.ip_address(there).is_loopback)

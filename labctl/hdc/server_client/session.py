@@ -1,0 +1,156 @@
+"""A board behind an hdc server: on a USB or UART cable, or on TCP."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Self
+
+from labctl.errors import ConfigError, DeviceLost, LinkError
+from labctl.hdc.host.link import Forwarding, expect, quoted
+from labctl.hdc.server_client.channel import Carries, ServerChannel
+from labctl.hdc.server_client.keys import check_key
+from labctl.hdc.server_client.reaching import reach
+from labctl.hdc.server_client.server import HdcServer, Rule
+from labctl.hdc.wire import Command
+
+#: Commands that are answered in words, not with output.
+_SPEAKING = (Command.UNITY_REMOUNT, Command.UNITY_RUNMODE)
+
+
+class ServerSession:
+    """A board behind a server. Use :meth:`connect`; safe to use from several threads.
+
+    ``failure`` is set when the server refused the board or the session was closed. A board lost in
+    mid-command shows as an answer that just ends.
+    """
+
+    def __init__(self, server: HdcServer, key: str):
+        self.label = f"the board {key} behind {server.label}"
+        self.failure: LinkError | None = None
+        self._server = server
+        self._key = key
+        self._channels: set[ServerChannel] = set()
+        self._state = threading.Lock()
+
+    @classmethod
+    def connect(cls, server: HdcServer, key: str, *, timeout: float) -> Self:
+        """The board of that key, if the server has it ready within ``timeout`` seconds.
+
+        A board on TCP that the server lost, never had, or holds by a dead connection is connected
+        anew by it: servers do not do that by themselves.
+
+        Raises ConfigError (no key), LinkRefused (no server; board unknown or offline),
+        NotAuthorised, CommandTimeout (the board does not answer), another LinkError.
+        """
+        reach(server, check_key(key), timeout=timeout)
+        return cls(server, key)
+
+    @property
+    def can_compress(self) -> bool:
+        """Never: a server does not tell a board's version."""
+        return False
+
+    @contextmanager
+    def open_task(
+        self,
+        command: Command,
+        data: bytes,  # noqa: ARG002
+        *,
+        text: str,
+        timeout: float,
+    ) -> Iterator[ServerChannel]:
+        """See :class:`HostLink`: a server takes the text."""
+        if command == Command.UNITY_EXECUTE:
+            text = _without_options(text)
+        carries = Carries.WORDS if command in _SPEAKING else Carries.OUTPUT
+        with self._open(text, timeout, carries) as channel:
+            yield channel
+
+    @contextmanager
+    def open_send(self, remote: str, *, timeout: float) -> Iterator[ServerChannel]:
+        """See :class:`HostLink`."""
+        name = quoted(remote.rpartition("/")[2])
+        request = f'file send remote -cwd "/" {name} {quoted(remote)}'
+        with self._open(request, timeout, Carries.FILES) as channel:
+            expect(channel, Command.FILE_INIT)  # the server's sign to begin
+            channel.send(Command.WAKEUP_SLAVETASK)
+            yield channel
+
+    @contextmanager
+    def open_receive(
+        self,
+        remote: str,
+        *,
+        timeout: float,
+        compress: bool = False,  # noqa: ARG002
+    ) -> Iterator[ServerChannel]:
+        """See :class:`HostLink`."""
+        request = f'file recv remote -cwd "/" {quoted(remote)} file'
+        with self._open(request, timeout, Carries.FILES) as channel:
+            yield channel
+
+    def forward(
+        self, listen: str, connect: str, *, timeout: float
+    ) -> AbstractContextManager[Forwarding]:
+        """See :class:`HostLink`: the server listens, which must be on this host."""
+        return self._forwarded(Rule(self._key, listen, connect, is_reverse=False), timeout)
+
+    def reverse(
+        self, listen: str, connect: str, *, timeout: float
+    ) -> AbstractContextManager[Forwarding]:
+        """See :class:`HostLink`: the server connects, which must be on this host."""
+        return self._forwarded(Rule(self._key, listen, connect, is_reverse=True), timeout)
+
+    def _forwarded(self, rule: Rule, timeout: float) -> AbstractContextManager[Forwarding]:
+        from labctl.hdc.server_client.forwarding import forwarded
+
+        def say(text: str) -> AbstractContextManager[ServerChannel]:
+            return self._open(text, timeout, Carries.WORDS)
+
+        return forwarded(self._server, say, rule, timeout=timeout)
+
+    @contextmanager
+    def _open(self, command: str, timeout: float, carries: Carries) -> Iterator[ServerChannel]:
+        if "\0" in command:
+            raise ConfigError("hdc cannot carry a command with a NUL byte")
+        frames, large_buffers = self._server.open(
+            self._key,
+            command.encode(errors="surrogateescape"),
+            label=self.label,
+            timeout=timeout,
+        )
+        channel = ServerChannel(
+            frames,
+            timeout=timeout,
+            carries=carries,
+            large_buffers=large_buffers,
+            on_refusal=self._fail,
+        )
+        with channel:
+            with self._state:
+                if self.failure is not None:
+                    raise self.failure.again()
+                self._channels.add(channel)
+            try:
+                yield channel
+            finally:
+                with self._state:
+                    self._channels.discard(channel)
+
+    def close(self) -> None:
+        """End every conversation with the board. Idempotent."""
+        self._fail(DeviceLost(f"the link to {self.label} was closed"))
+        with self._state:
+            for channel in self._channels:
+                channel.cut()
+
+    def _fail(self, reason: LinkError) -> None:
+        with self._state:
+            if self.failure is None:
+                self.failure = reason
+
+
+def _without_options(text: str) -> str:
+    """A shell command that the server does not take for its own options: the board unquotes it."""
+    command = text.removeprefix("shell ")
+    return f'shell "{command}"' if command.startswith("-") else text

@@ -1,0 +1,5 @@
+"""The index of runs: a cache of what the run directories say, made again at any time."""
+
+from labctl.index.index import Index, IndexedRun
+
+__all__ = ["Index", "IndexedRun"]

@@ -1,0 +1,227 @@
+"""Why a number is what it is: which bound holds, and how near to it the trial came.
+
+Each bound takes its time for a token: storage for what is read again, DRAM for weights and KV
+cache, arithmetic for the weights. What takes the largest share of the measured time is the nearest.
+It is called the bound when that share is large enough; above the whole, its rate must be wrong.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from labctl.performance.prediction import Work
+from labctl.performance.rates import NEAR, Rate, Rates
+from labctl.records import BoardFacts, Execution, TimingRecord, TrialBound, TrialEvidence
+from labctl.results.telemetry_summary import LOUD, RECLAIMING, STOLEN
+from labctl.stats import UNSURE, surely_fits
+from labctl.units import size
+
+#: Nothing is faster than what bounds it; above this the bound's rate is too low, noise aside.
+_WRONG_FROM = 1.1
+#: From this share on a bound is worth a word where none is near.
+_WORTH_A_WORD = 0.1
+#: Reading weights again to within this much is reading all of them.
+_ALL = 0.05
+#: Bounds as people call them.
+NAMES = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a number is held against: work in a board's memory, and the board's rates."""
+
+    work: Work
+    facts: BoardFacts
+    rates: Rates
+
+    @property
+    def available_bytes(self) -> int | None:
+        """Memory for the work; None where the board does not tell."""
+        return self.facts.memory_available_bytes or self.facts.memory_total_bytes
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether no weight has to be read twice, by the estimate; None where there is none."""
+        there = self.available_bytes
+        return None if there is None else self.work.need.resident_bytes <= there
+
+    @property
+    def surely_fits(self) -> bool | None:
+        """The same, even if the estimate is too low."""
+        there = self.available_bytes
+        return None if there is None else surely_fits(self.work.need.resident_bytes, there)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A share of the measured time, and how a sentence tells it."""
+
+    kind: Literal["storage", "dram", "compute"]
+    share: float
+    rate: Rate
+    head: str
+    moves: str
+    bytes_per_token: int
+    bytes_per_second: float
+    tail: str = ""
+
+    @property
+    def told(self) -> str:
+        """``98% of this board's 178 MB/s (the probe of 2026-11-20)``."""
+        return f"{self.share:.0%} of {self.rate.told}"
+
+
+def explain(
+    timing: TimingRecord | None, ground: Ground, evidence: TrialEvidence | None
+) -> TrialBound | None:
+    """The bound of one trial's tokens, and one sentence about it.
+
+    None for what did not run on a board, generated nothing, or has nothing to be held against.
+    """
+    if ground.facts.execution is not Execution.BOARD:
+        return None
+    if timing is None or not timing.mean_ns:
+        return None
+    read = evidence.read_bytes_per_token if evidence else None
+    seconds = timing.mean_ns / 1e9
+    found = list(_bounds(ground, seconds, _mean_position(timing), read, evidence))
+    if not found:
+        return None
+    nearest = max(found, key=lambda bound: bound.share)
+    if nearest.share > _WRONG_FROM:
+        kind = None
+        sentence = (
+            f"faster than {NAMES[nearest.kind]} should allow: {nearest.moves}, {nearest.told};"
+            " that rate is too low: `labctl boards probe` measures it"
+        )
+    elif nearest.share >= NEAR:
+        kind = nearest.kind
+        sentence = f"{nearest.head}: {nearest.moves}, {nearest.told}{nearest.tail}"
+    else:
+        kind = None
+        sentence = _held_by_none(found, nearest, ground, evidence)
+    if evidence and evidence.limited:
+        sentence += "; the board held its clock back meanwhile"
+    return TrialBound(
+        kind=kind,
+        share=nearest.share,
+        shares={bound.kind: bound.share for bound in found},
+        bytes_per_token=nearest.bytes_per_token,
+        bytes_per_second=nearest.bytes_per_second,
+        ceiling_bytes_per_second=nearest.rate.value,
+        storage_bytes_per_token=read,
+        sentence=sentence,
+    )
+
+
+def _mean_position(timing: TimingRecord) -> float:
+    """How many positions are behind a generated token, on average."""
+    for test in timing.tests:
+        if test.generated_tokens:
+            return test.depth + test.prompt_tokens + test.generated_tokens / 2
+    return (timing.prompt_tokens or 0) + (timing.generated_tokens or 0) / 2
+
+
+def _bounds(
+    ground: Ground,
+    seconds: float,
+    position: float,
+    read: int | None,
+    evidence: TrialEvidence | None,
+) -> Iterator[_Bound]:
+    work, rates = ground.work, ground.rates
+    weights = work.bytes_per_token
+    again = weights if read is None and ground.surely_fits is False else read
+    if again and rates.storage:
+        speed = again / seconds
+        share = speed / rates.storage.value
+        # A guess that the measurement contradicts is dropped; what was counted stays.
+        if read is not None or share <= _WRONG_FROM:
+            yield _Bound(
+                "storage",
+                share,
+                rates.storage,
+                "storage-bound",
+                f"every token {_reads(again, weights)} at {size(speed)}/s",
+                weights,
+                speed,
+                _enough(ground, evidence, counted=read is not None),
+            )
+    moved = weights + work.kv_bytes(position)
+    speed = moved / seconds
+    moves = f"every token moves {size(moved)} at {size(speed)}/s"
+    if dram := rates.dram(work.threads):
+        yield _Bound("dram", speed / dram.value, dram, "DRAM-bound", moves, moved, speed)
+    quantization = work.model.quantization or ""
+    if decode := rates.decode.get((quantization, work.threads)):
+        head = f"bound by the arithmetic of {quantization} weights"
+        goes = f"every token goes through {size(weights)} at {size(weights / seconds)}/s"
+        share = weights / seconds / decode.value
+        yield _Bound("compute", share, decode, head, goes, weights, weights / seconds)
+
+
+def _reads(read: int, weights: int) -> str:
+    """What of its weights a token brings from storage."""
+    if read < weights * (1 - _ALL):
+        return f"re-reads {size(read)} of its {size(weights)}"
+    if read > weights * (1 + _ALL):
+        return f"reads {size(read)}, more than its {size(weights)},"
+    return f"re-reads {size(read)}"
+
+
+def _enough(ground: Ground, evidence: TrialEvidence | None, *, counted: bool) -> str:
+    """With how much memory nothing would be read again."""
+    there, total = ground.available_bytes, ground.facts.memory_total_bytes
+    need = ground.work.need
+    text = ""
+    if ground.surely_fits is False and there is not None and total is not None:
+        parts = (need.kv_bytes, need.compute_bytes, ground.facts.memory_available_bytes)
+        least = "at least " if None in parts else ""
+        needed = size(need.resident_bytes * (1 + UNSURE) + total - there)
+        text = f"; with {least}{needed} of RAM it would not be storage-bound"
+    elif ground.fits:
+        text = f"; its {size(need.resident_bytes)} should fit in the {size(there)} that were free"
+        least_left = evidence.least_available_bytes if evidence else None
+        if least_left is not None:
+            text += f", of which {size(least_left)} were left at the least"
+    if not counted:
+        text += " (what it read was not counted: told from what fits in memory)"
+    return text
+
+
+def _held_by_none(
+    found: list[_Bound], nearest: _Bound, ground: Ground, evidence: TrialEvidence | None
+) -> str:
+    """What is known of a number that nothing measured comes near to."""
+    worth = sorted(found, key=lambda bound: -bound.share)
+    worth = [bound for bound in worth if bound.share >= _WORTH_A_WORD or bound is nearest]
+    names = " or ".join(NAMES[bound.kind] for bound in worth)
+    shares = "; ".join(f"{bound.moves}, {bound.told}" for bound in worth)
+    reasons = list(_reasons(ground, evidence))
+    unmeasured = all(bound.kind != "compute" for bound in found)
+    if not reasons and unmeasured and nearest.kind == "dram":
+        threads = f" with {ground.work.threads} threads" if ground.work.threads else ""
+        weights = f"{ground.work.model.quantization} weights{threads}"
+        reasons.append(f"most likely by arithmetic, whose rate for {weights} was not measured")
+    why = "".join(f"; {reason}" for reason in reasons)
+    alone = " alone" if nearest.share >= NEAR / 2 else ""
+    return f"not bound by {names}{alone}: {shares}{why}"
+
+
+def _reasons(ground: Ground, evidence: TrialEvidence | None) -> Iterator[str]:
+    """What else is known to take time."""
+    read = evidence.read_bytes_per_token if evidence else None
+    if read is None and ground.surely_fits is False:
+        do = "may" if ground.fits else "do"
+        yield f"its weights {do} not fit in memory, and what it read again was not counted"
+    elif read and read >= _ALL * ground.work.bytes_per_token and not ground.rates.storage:
+        yield f"it read {size(read)} for each from storage, whose speed was not measured"
+    others = evidence.others_share if evidence else None
+    if others is not None and others > LOUD:
+        yield f"everything else used {others:.0%} of a CPU"
+    reclaim = evidence.reclaim_share if evidence else None
+    if reclaim is not None and reclaim >= RECLAIMING:
+        yield f"the kernel used {reclaim:.0%} of a CPU to free memory for what was read"
+    stolen = evidence.steal_share if evidence else None
+    if stolen is not None and stolen > STOLEN:
+        yield f"a hypervisor took {stolen:.0%} of a CPU"

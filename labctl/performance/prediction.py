@@ -1,0 +1,127 @@
+"""How long a trial will take, from what is known of the board's hardware.
+
+Only a board is predicted: what is emulated follows no physics of the target.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from labctl.config.variants import Variant
+from labctl.engines import TOKENS, MemoryNeed, Passes
+from labctl.performance.rates import Rate, Rates
+from labctl.records import BoardFacts, Execution, ModelIdentity
+from labctl.stats import Prediction, experts_read, predict
+
+#: What engines call the number of threads, and how many tokens of a prompt share a pass.
+_THREADS, _UBATCH = "threads", "ubatch"
+_USUAL_UBATCH = 512
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a variant asks of a board; ``None`` = its engine has no such parameter, or leaves it."""
+
+    model: ModelIdentity
+    need: MemoryNeed
+    threads: int | None = None
+    tokens: int | None = None
+    ubatch: int = _USUAL_UBATCH
+    prompt_tokens: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelIdentity,
+        need: MemoryNeed,
+        variant: Variant,
+        passes: Passes | None = None,
+    ) -> "Work":
+        """Of a settled variant; ``passes``: of one run of it, where its engine can say."""
+
+        def whole(key: str) -> int | None:
+            value = variant.parameters.get(key)
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+        return cls(
+            model,
+            need,
+            whole(_THREADS),
+            whole(TOKENS),
+            whole(_UBATCH) or _USUAL_UBATCH,
+            max(1, passes.prompt_tokens if passes else 1),
+        )
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Weights that a token needs; only a model of which that is known is any work."""
+        assert self.model.bytes_per_token is not None
+        return self.model.bytes_per_token
+
+    @property
+    def prompt_bytes(self) -> int:
+        """Weights that a batch of the prompt needs: its tokens choose experts of their own."""
+        experts, used = self.model.experts, self.model.experts_per_token
+        if not experts or not used or experts == used or self.model.reused_bytes is None:
+            return self.bytes_per_token
+        idle = max(0, self.model.reused_bytes - self.bytes_per_token)  # of experts that one leaves
+        others = min(self.ubatch, self.prompt_tokens) - 1
+        return self.bytes_per_token + round(idle * experts_read(experts, used, others))
+
+    def kv_bytes(self, positions: float) -> int:
+        """What a token behind so many positions reads of the cache; 0 where it is not known."""
+        return round((self.need.kv_bytes_per_position or 0) * positions)
+
+    def seconds(self, rate: Rate | None) -> float | None:
+        """What going once through its weights takes; None where the rate is not known."""
+        return self.bytes_per_token / rate.value if rate else None
+
+
+def predictions(
+    works: Mapping[str, Work], facts: BoardFacts, rates: Rates | None
+) -> dict[str, Prediction]:
+    """The prediction for each variant, by slug; without those that nothing is known for."""
+    memory = facts.memory_available_bytes or facts.memory_total_bytes
+    if facts.execution is not Execution.BOARD or rates is None or not memory:
+        return {}
+    found = {slug: _prediction(work, memory, rates) for slug, work in works.items()}
+    return {slug: prediction for slug, prediction in found.items() if prediction is not None}
+
+
+def _prediction(work: Work, memory: int, rates: Rates) -> Prediction | None:
+    dram, quantization = rates.dram(work.threads), work.model.quantization or ""
+    return predict(
+        bytes_per_token=work.bytes_per_token,
+        resident_bytes=work.need.resident_bytes,
+        memory_bytes=memory,
+        load_bytes=work.model.size_bytes,
+        dram_bytes_per_second=dram.value if dram else None,
+        storage_bytes_per_second=rates.storage.value if rates.storage else None,
+        compute_seconds_per_token=work.seconds(rates.decode.get((quantization, work.threads))),
+        compute_seconds_per_prompt_token=work.seconds(
+            rates.prompt.get((quantization, work.threads))
+        ),
+        kv_bytes=work.kv_bytes(work.prompt_tokens + (work.tokens or 0) / 2),
+        prompt_tokens=work.prompt_tokens,
+        prompt_bytes=work.prompt_bytes,
+        ubatch=work.ubatch,
+    )
+
+
+def tells_reading(prediction: Prediction, work: Work, rates: Rates | None) -> bool:
+    """Whether a prediction says anything of reading a text, and not of its bytes alone.
+
+    A batch moves the weights once for all of its tokens: DRAM is nowhere near its bound.
+    """
+    key = (work.model.quantization or "", work.threads)
+    return prediction.bound == "storage" or (rates is not None and key in rates.prompt)
+
+
+def source_of(prediction: Prediction, work: Work, rates: Rates) -> str:
+    """Where the rate comes from that a prediction stands on."""
+    rate = {
+        "storage": rates.storage,
+        "dram": rates.dram(work.threads),
+        "compute": rates.decode.get((work.model.quantization or "", work.threads)),
+    }[prediction.bound]
+    assert rate is not None  # else it would be no bound
+    return rate.source

@@ -1,0 +1,1 @@
+"""Summarise finished trials: estimates, checks, gates and stopping rules, from records alone."""

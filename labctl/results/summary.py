@@ -1,0 +1,261 @@
+"""What a run measured, by variant: of each good trial one figure, and the median of these."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from labctl.config.recipe import Precision
+from labctl.records import JobStatus, ModelIdentity, TimingRecord, TrialRecord, TrialState
+from labctl.results.estimate import interval_of, ratio_of, token_time
+from labctl.stats import Interval, median, percentile
+
+
+@dataclass(frozen=True)
+class TestSummary:
+    """One test of a benchmark; medians over the good trials of each trial's percentiles.
+
+    ``repetitions`` are those of all of them.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    name: str
+    repetitions: int
+    p10_ns: int
+    p50_ns: int
+    p90_ns: int
+    tokens_per_second: float
+
+
+@dataclass(frozen=True)
+class MeasureSummary:
+    """Something else that was measured: its values in all good trials; median, in ``unit``.
+
+    ``error`` is the greatest that a program told of its own estimate.
+    """
+
+    name: str
+    unit: str
+    values: int
+    p10: float
+    p50: float
+    p90: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class EnergySummary:
+    """What the board drew in the good trials whose meter told it; medians, and the greatest peak.
+
+    ``absent``: how many have none, and ``reason`` why the first of them has not.
+    """
+
+    trials: int
+    joules: float | None
+    joules_per_token: float | None
+    mean_watts: float | None
+    peak_watts: float | None
+    absent: int
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class VariantSummary:
+    """One variant. Durations in ns; ``None`` = nothing was measured.
+
+    All are medians over its good trials. ``token_ns`` is of the mean time of a token, of which
+    ``tokens_per_second`` is the reciprocal, and ``token_interval`` where it lies, None with fewer
+    than two trials. ``token_p10_ns`` to ``token_p90_ns`` are of the percentiles of single tokens
+    inside a trial. ``ratio`` is the token time over that of the first variant in the rounds that
+    have both, None when that one has none; ``ratio_interval`` is None with fewer than two such
+    rounds, where it is that of the medians. ``load_ns``, ``prompt_eval_ns`` and ``eval_ns`` are
+    what the program says of itself, ``end_to_end_ns`` is from its start to its end, and
+    ``prefill_tokens_per_second`` the rate at which the prompt was read. ``peak_memory_bytes`` is
+    the greatest resident set of any trial, pages of the model's file included, and
+    ``read_bytes_per_token`` what a token made storage read.
+    """
+
+    variant: str
+    model: ModelIdentity
+    trials_ok: int
+    trials_failed: int
+    trials_skipped: int
+    generated_tokens: int | None
+    load_ns: int | None
+    prompt_eval_ns: int | None
+    eval_ns: int | None
+    end_to_end_ns: int | None
+    peak_memory_bytes: int | None
+    read_bytes_per_token: int | None
+    ttft_ns: int | None
+    token_ns: int | None
+    token_interval: Interval | None
+    token_p10_ns: int | None
+    token_p50_ns: int | None
+    token_p90_ns: int | None
+    tokens_per_second: float | None
+    prefill_tokens_per_second: float | None
+    ratio: float | None
+    ratio_interval: Interval | None
+    tests: tuple[TestSummary, ...]
+    measures: tuple[MeasureSummary, ...]
+    #: None: the board has no meter.
+    energy: EnergySummary | None
+    #: Whether in each of its good trials something was checked and held.
+    checked: bool
+    checks_failed: tuple[str, ...]
+    failures: tuple[str, ...]
+    #: Why the first of the skipped trials was not run.
+    skip_reason: str | None
+
+
+def summarise(
+    trials: Iterable[TrialRecord], order: Sequence[str] = (), until: Precision | None = None
+) -> list[VariantSummary]:
+    """One summary a variant that has trials, in this order or else as they appear.
+
+    Warm-ups are left out. ``until``: what ended the repeating, if the results did.
+    """
+    variants: dict[str, list[TrialRecord]] = {variant: [] for variant in order}
+    for trial in trials:
+        group = variants.setdefault(trial.variant, [])
+        if trial.repeat > 0 or trial.state is TrialState.FAILED:
+            group.append(trial)
+    first = next(iter(variants.values()), [])
+    return [_summary(variant, group, first, until) for variant, group in variants.items() if group]
+
+
+def _token_times(timing: TimingRecord) -> list[int]:
+    """Times of single tokens: as in the records, a gap that holds several is none of them.
+
+    Nor is any gap of a record without ``p50_ns``: there too many tokens came together.
+    """
+    if timing.p50_ns is None:
+        return []
+    merged = set(timing.merged_chunks)
+    return [gap for index, gap in enumerate(timing.token_ns) if index not in merged]
+
+
+def _summary(
+    variant: str,
+    group: Sequence[TrialRecord],
+    first: Sequence[TrialRecord],
+    until: Precision | None,
+) -> VariantSummary:
+    good = [t for t in group if t.state is TrialState.OK]
+    timings = [t.timing for t in good if t.timing is not None]
+    jobs: list[JobStatus] = [t.job for t in good if t.job is not None]
+    times = [time for t in good if (time := token_time(t))]
+    token_ns = _median(times)
+    inside = [found for timing in timings if (found := _token_times(timing))]
+    ratio = ratio_of(group, first, until)
+    is_first = group is first
+    return VariantSummary(
+        variant=variant,
+        model=group[0].model,
+        trials_ok=len(good),
+        trials_failed=sum(t.state is TrialState.FAILED for t in group),
+        trials_skipped=sum(t.state is TrialState.SKIPPED for t in group),
+        generated_tokens=sum(t.generated_tokens or 0 for t in timings) or None,
+        load_ns=_middle(t.load_ns for t in timings),
+        prompt_eval_ns=_middle(t.prompt_eval_ns for t in timings),
+        eval_ns=_middle(t.eval_ns for t in timings),
+        end_to_end_ns=_middle(job.wall_ns for job in jobs),
+        peak_memory_bytes=max(
+            (job.max_rss_bytes for job in jobs if job.max_rss_bytes is not None), default=None
+        ),
+        read_bytes_per_token=_middle(t.evidence.read_bytes_per_token for t in good if t.evidence),
+        ttft_ns=_middle(t.ttft_ns for t in timings),
+        token_ns=_rounded(token_ns),
+        token_interval=interval_of(times, until),
+        token_p10_ns=_middle_of(inside, 10),
+        token_p50_ns=_middle_of(inside, 50),
+        token_p90_ns=_middle_of(inside, 90),
+        tokens_per_second=1e9 / token_ns
+        if token_ns
+        else _median([t.tokens_per_second for t in timings if t.tokens_per_second is not None]),
+        prefill_tokens_per_second=_median(
+            [
+                t.prompt_tokens / (t.prompt_eval_ns / 1e9)
+                for t in timings
+                if t.prompt_tokens and t.prompt_eval_ns
+            ]
+        ),
+        ratio=ratio.value if ratio else None,
+        ratio_interval=ratio.interval if ratio and not is_first else None,
+        tests=tuple(_tests(timings)),
+        measures=tuple(_measures(timings)),
+        energy=_energy(good),
+        checked=all(any(check.ok for check in t.checks) for t in good),
+        checks_failed=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.ok is False)),
+        failures=tuple(
+            dict.fromkeys(
+                f"{t.failure.kind} ({t.failure.blame}): {t.failure.message}"
+                for t in group
+                if t.failure
+            )
+        ),
+        skip_reason=next((t.skip_reason for t in group if t.skip_reason), None),
+    )
+
+
+def _tests(timings: Iterable[TimingRecord]) -> Iterator[TestSummary]:
+    samples: dict[str, list[Sequence[int]]] = {}
+    tokens: dict[str, int] = {}
+    for test in (test for timing in timings for test in timing.tests):
+        samples.setdefault(test.name, []).append(test.samples_ns)
+        tokens[test.name] = test.prompt_tokens + test.generated_tokens
+    for name, trials in samples.items():
+        p10, p50, p90 = (median([percentile(times, q) for times in trials]) for q in (10, 50, 90))
+        rate = tokens[name] / (p50 / 1e9)
+        yield TestSummary(name, sum(map(len, trials)), round(p10), round(p50), round(p90), rate)
+
+
+def _measures(timings: Iterable[TimingRecord]) -> Iterator[MeasureSummary]:
+    values: dict[tuple[str, str], list[float]] = {}
+    errors: dict[tuple[str, str], list[float]] = {}
+    for measure in (measure for timing in timings for measure in timing.measures):
+        key = (measure.name, measure.unit)
+        values.setdefault(key, []).append(measure.value)
+        errors.setdefault(key, []).extend([] if measure.error is None else [measure.error])
+    for key, found in values.items():
+        p10, p50, p90 = (percentile(found, q) for q in (10, 50, 90))
+        yield MeasureSummary(*key, len(found), p10, p50, p90, max(errors[key], default=None))
+
+
+def _middle(values: Iterable[int | None]) -> int | None:
+    """The median of those that are known; None when none is."""
+    return _rounded(_median([value for value in values if value is not None]))
+
+
+def _middle_of(trials: Sequence[Sequence[int]], percent: float) -> int | None:
+    """The median over trials of what is inside each."""
+    return _rounded(_median([percentile(values, percent) for values in trials]))
+
+
+def _energy(good: Iterable[TrialRecord]) -> EnergySummary | None:
+    found = [trial.energy for trial in good if trial.energy is not None]
+    if not found:
+        return None
+    told = [energy for energy in found if energy.joules is not None]
+    reasons = [energy.absent for energy in found if energy.joules is None]
+
+    def values(name: str) -> list[float]:
+        return [value for energy in told if (value := getattr(energy, name)) is not None]
+
+    return EnergySummary(
+        trials=len(told),
+        joules=_median(values("joules")),
+        joules_per_token=_median(values("joules_per_token")),
+        mean_watts=_median(values("mean_watts")),
+        peak_watts=max(values("peak_watts"), default=None),
+        absent=len(reasons),
+        reason=next(iter(reasons), None),
+    )
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)

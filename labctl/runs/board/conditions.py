@@ -1,0 +1,240 @@
+"""Waiting for a board to be as a recipe asks for, and keeping it so while it is measured."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from labctl.board import LINK_LOSSES
+from labctl.board.sections import SECTION, sections
+from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS, Conditions
+from labctl.errors import BoardNotReady, ConfigError, InfraError, LeaseLost
+from labctl.records import ConditionRecord
+from labctl.retry import retry_infra, wait_until
+from labctl.runs.board.state_changes import ROOT, TIMEOUT_SECONDS, BoardChanges
+from labctl.transport import Transport, require
+from labctl.units import duration
+
+#: How long a lost link is taken up again, to put back what was changed.
+_RESTORE_SECONDS = 30.0
+#: Between two looks at a board that has to cool: as seldom as a job is looked at.
+_LOOK_SECONDS = 5.0
+
+
+def _nobody_else() -> None:
+    """The board is ours for sure."""
+
+
+@dataclass
+class BoardConditions:
+    """The conditions of one run on one board. Methods raise LinkError and BoardError."""
+
+    transport: Transport
+    workdir: str
+    wanted: Conditions
+    note: Callable[[str], None]
+    _once: list[ConditionRecord] = field(default_factory=list)
+    _noted: set[str] = field(default_factory=set)
+
+    @property
+    def changes(self) -> BoardChanges:
+        """What this changes of the board."""
+        return BoardChanges(self.transport, self.workdir)
+
+    @property
+    def unlike(self) -> dict[str, JsonValue]:
+        """Which of them make two records unlike when they differ."""
+        wanted = {
+            "governor": self.wanted.governor,
+            "frequency_mhz": self.wanted.frequency_mhz,
+            "cold": self.wanted.drop_caches or None,
+        }
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    def restore(self) -> None:
+        """Put back what this or an earlier controller changed; what cannot be is told."""
+        if left := self.changes.restore():
+            self.note(f"note: the board could not be put back as it was: {left}")
+
+    def leave(self, mine: Callable[[], None]) -> None:
+        """Put back what this run changed, if the board is still ours; never raises InfraError."""
+        if not self.wanted.changes:
+            return
+
+        def put_back() -> None:
+            mine()
+            self.restore()
+
+        left = "the board is not as it was before; the next run on it undoes that"
+        try:
+            retry_infra(put_back, on=LINK_LOSSES, timeout=_RESTORE_SECONDS)
+        except LeaseLost as error:
+            # What is noted there now may be the other run's, in the midst of a trial.
+            self.note(f"note: what was changed is left to who has the board now: {error.message}")
+        except InfraError as error:
+            self.note(f"note: {left} ({error.message})")
+        except KeyboardInterrupt:
+            self.note(f"note: {left} (interrupted)")
+            raise
+
+    def hold(self) -> None:
+        """Set what stays for the whole run. Raises ConfigError when strict and not to be had."""
+        found = []
+        if self.wanted.governor is not None:
+            found.append(
+                self.changes.set_clocks("governor", self.wanted.governor, ("scaling_governor",))
+            )
+        if self.wanted.frequency_mhz is not None:
+            limits = ("scaling_max_freq", "scaling_min_freq")
+            found.append(
+                self.changes.set_clocks("frequency", str(self.wanted.frequency_mhz * 1000), limits)
+            )
+        found += [self.changes.stop(name) for name in self.wanted.stop_processes]
+        if self.wanted.screen_off:
+            found.append(self.changes.screen_off())
+        self._refuse(found)
+        self._once = found
+
+    def ready(
+        self, longest_s: float = math.inf, mine: Callable[[], None] = _nobody_else
+    ) -> tuple[ConditionRecord, ...]:
+        """Wait until a trial may start, for ``longest_s`` at most; how the board is then.
+
+        What was set is looked at again, and set again where a restart undid it. ``mine`` raises
+        when another controller took the board meanwhile. Raises BoardNotReady when strict and the
+        board does not become what was asked for.
+        """
+        self.hold()
+        limit = max(0.0, min(self.wanted.max_wait or DEFAULT_MAX_WAIT_SECONDS, longest_s))
+        seen: list[ConditionRecord] = []
+        told = False
+
+        def good() -> bool:
+            nonlocal told
+            mine()
+            seen[:] = self._look()
+            bad = _missed(seen)
+            if bad and limit and not told:
+                told = True
+                self.note(f"waiting up to {duration(limit * 1e9)} for the board: {bad}")
+            return not bad
+
+        if self.wanted.waits:
+            wait_until(good, timeout=limit, interval=_LOOK_SECONDS)
+        if self.wanted.strict and (bad := _missed(seen)):
+            raise BoardNotReady(
+                f"the board did not become ready within {duration(limit * 1e9)}: {bad}",
+                hint="let it cool, find what keeps it busy, or relax the recipe's conditions",
+            )
+        if self.wanted.drop_caches:
+            seen.append(self._drop_caches())
+        self._refuse(seen)
+        return (*self._once, *seen)
+
+    def _refuse(self, found: list[ConditionRecord]) -> None:
+        missing = [one for one in found if one.ok is not True]
+        if missing and self.wanted.strict:
+            one = missing[0]
+            raise ConfigError(
+                f"the board cannot be had with {one.name} {one.wanted}: {one.had}",
+                hint="without conditions.strict it is measured all the same, and that is recorded",
+            )
+        for one in missing:
+            text = f"note: {one.name} {one.wanted} could not be had: {one.had}"
+            if text not in self._noted:
+                self._noted.add(text)
+                self.note(text)
+
+    def _drop_caches(self) -> ConditionRecord:
+        script = (
+            f"{ROOT}sync; file=$root/proc/sys/vm/drop_caches\n"
+            '[ -w "$file" ] && echo 3 >"$file" && echo done; :'
+        )
+        done = self._run(script, "cannot empty the page cache").strip() == "done"
+        had = "dropped" if done else "the board does not let its page cache be emptied"
+        return ConditionRecord(name="caches", wanted="dropped", had=had, ok=True if done else None)
+
+    def _look(self) -> list[ConditionRecord]:
+        wanted, found, script = self.wanted, [], [f"{SECTION}{ROOT}"]
+        if wanted.max_start_temperature is not None:
+            script.append('section heat; cat "$root"/sys/class/thermal/thermal_zone*/temp')
+        if wanted.max_load is not None:
+            script.append(
+                "section before; head -n 1 /proc/stat\nsleep 1\n"
+                "section after; head -n 1 /proc/stat\n"
+                "section cpus; grep -c '^cpu[0-9]' /proc/stat"
+            )
+        if wanted.min_free_memory is not None:
+            script.append(
+                "section memory; sed -n 's/^MemAvailable: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo"
+            )
+        lines = "\n".join([*script, ":"])
+        told = sections(self._run(f"{{\n{lines}\n}} 2>/dev/null", "cannot look at the board"))
+        if wanted.max_start_temperature is not None:
+            zones = [int(word) for word in told.get("heat", "").split() if word.isdigit()]
+            heat = max(zones) / 1000 if zones else None
+            most = wanted.max_start_temperature
+            ok = None if heat is None else heat <= most
+            found.append(_bounded("temperature", f"<= {most:g} °C", heat, "°C", ok))
+        if wanted.max_load is not None:
+            load = _load(told)
+            ok = None if load is None else load <= wanted.max_load
+            found.append(_bounded("load", f"<= {wanted.max_load:g} CPUs", load, "CPUs", ok))
+        if wanted.min_free_memory is not None:
+            text = told.get("memory", "").strip()
+            free = int(text) * 1024 if text.isdigit() else None
+            ok = None if free is None else free >= wanted.min_free_memory
+            found.append(_bounded("memory", f">= {wanted.min_free_memory} B", free, "B", ok))
+        return found
+
+    def _run(self, script: str, what: str) -> str:
+        return require(self.transport.run(script, timeout=TIMEOUT_SECONDS), what).text
+
+
+def _missed(seen: Iterable[ConditionRecord]) -> str:
+    """What is not as it was asked for, in one line; empty when all is."""
+    return "; ".join(
+        f"{one.name}: {one.had}, wanted {one.wanted}" for one in seen if one.ok is False
+    )
+
+
+def _bounded(
+    name: str, wanted: str, value: float | None, unit: str, ok: bool | None
+) -> ConditionRecord:
+    had = "the board does not tell" if value is None else f"{value:g} {unit}"
+    return ConditionRecord(name=name, wanted=wanted, had=had, ok=ok)
+
+
+def _load(told: Mapping[str, str]) -> float | None:
+    """CPUs that were busy between two looks at /proc/stat (proc(5): idle and iowait are not)."""
+    try:
+        before, after = (
+            [int(word) for word in told[name].split()[1:9]] for name in ("before", "after")
+        )
+        cpus = int(told["cpus"])
+    except (KeyError, ValueError):
+        return None
+    grown = [now - was for now, was in zip(after, before, strict=True)]
+    total = sum(grown)
+    return None if total <= 0 else round((total - grown[3] - grown[4]) / total * cpus, 2)
+
+
+@contextmanager
+def held(
+    conditions: BoardConditions, mine: Callable[[], None], *, again: bool = False
+) -> Iterator[None]:
+    """The board as asked for while the block lasts, put back whatever happens.
+
+    ``mine`` raises LeaseLost once another controller has the board. ``again``: this run had it
+    before, and a job of it may be under way; else what an earlier one left is put back first. What
+    cannot be put back now, for want of a link, the next run puts back.
+    """
+    if not again:
+        conditions.restore()
+    try:
+        conditions.hold()
+        yield
+    finally:
+        conditions.leave(mine)

@@ -1,0 +1,224 @@
+"""Several boards served at once: what one of them does wrong is its own affair."""
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from labctl.config.lab import Board, LabFile
+from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, refuse
+from labctl.errors import BoardBusy, HostError, InfraError, LabctlError
+from labctl.retry import wait_until
+from labctl.runs.board.deploy_preview import Offer, make_offer, send
+from labctl.runs.board.held_board import BoardMeeting, bring_agent, meet_board
+from labctl.runs.inputs.deploy_inputs import Wanted
+from labctl.transport import Transport
+
+#: Between two looks whether a board is free. While another labctl of this host has it, nothing
+#: reaches the board; while one of another host has it, a look asks for the board's facts and lease.
+TURN_SECONDS = 5.0
+
+T = TypeVar("T")
+
+
+def at_once(items: Sequence[T], work: Callable[[T], None], stop: Callable[[], None]) -> None:
+    """Do the work for all items in threads of their own, and wait for the last.
+
+    When this thread is interrupted, ``stop`` makes the others end. Raises what the work raises.
+    """
+    if len(items) < 2:  # in this thread: it hears an interrupt at once
+        for item in items:
+            work(item)
+        return
+    with ThreadPoolExecutor(len(items)) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            stop()
+            raise
+
+
+@dataclass
+class Visit:
+    """One board, what is for it, and how it went. ``error`` ends it."""
+
+    board: Board
+    wanted: Wanted
+    #: None while somebody else uses the board.
+    offer: Offer | None = None
+    error: LabctlError | None = None
+    is_done: bool = False
+    watch: Stopwatch | None = None
+    #: What was brought, once it is all there.
+    sent: tuple[Object, ...] = ()
+
+
+class FleetView:
+    """Told what happens to each board, from several threads. This one shows nothing."""
+
+    def step(self, step: str, done: int, total: int | None) -> None:
+        """So much of a step on this host is done."""
+
+    def waits(self, error: BoardBusy) -> None:
+        """Somebody else uses the board, who is waited for."""
+
+    def moved(self, visit: Visit, item: Object, done_bytes: int) -> None:
+        """So much of an object is on the board."""
+
+    def lost(self, visit: Visit, error: InfraError) -> None:
+        """The link is lost, and taken up again."""
+
+    def ended(self, visit: Visit) -> None:
+        """It has everything, or ``visit.error`` says why not."""
+
+
+@dataclass
+class Fleet:
+    """The boards of one deploy. Each is held only while it is looked at, or served.
+
+    ``wait``: for who uses a board, while the others are served; otherwise it is refused.
+    """
+
+    visits: Sequence[Visit]
+    lab: LabFile
+    connect: Callable[[Board], Transport]
+    view: FleetView
+    pace: Callable[[int], None] | None = None
+    wait: bool = True
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    #: Those whose users were named.
+    _told: set[str] = field(default_factory=set)
+
+    @property
+    def waiting(self) -> list[Visit]:
+        """Those that were in use when they were looked at last, or were not looked at."""
+        return [visit for visit in self.visits if visit.error is None and visit.offer is None]
+
+    @property
+    def alive(self) -> list[Visit]:
+        """Those that were free, and are to be served now."""
+        return [v for v in self.visits if v.error is None and v.offer and not v.is_done]
+
+    def find_free(self) -> bool:
+        """See what boards lack that are free, as soon as one is; nothing is sent. Else False."""
+
+        def is_one_free() -> bool:
+            self._each(self.waiting, self._look)
+            return bool(self.alive) or not self.waiting
+
+        wait_until(is_one_free, timeout=math.inf, interval=TURN_SECONDS)
+        return bool(self.alive)
+
+    def look_again(self) -> None:
+        """See what the free boards lack of files that are all here now."""
+        self._each(self.alive, self._look)
+
+    def refuse_impossible(self) -> None:
+        """End the visits that would break off in the middle."""
+        for visit in self.alive:
+            if visit.offer is not None:
+                self._guarded(visit, lambda v: refuse(_problems(v), v.board.name))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the boards were looked at for files that are all here: nothing is fetched."""
+        return all(visit.wanted.is_whole for visit in self.alive)
+
+    def fetch(self) -> None:
+        """Fetch and make what the boards need and is not on this host."""
+        for wanted in {visit.wanted.target: visit.wanted for visit in self.alive}.values():
+            try:
+                wanted.fetch(self.view.step)
+            except LabctlError as error:
+                for visit in self.alive:
+                    if visit.wanted is wanted:
+                        self._end(visit, error)
+
+    def leave(self) -> None:
+        """Send nothing to the free boards."""
+        for visit in self.alive:
+            visit.is_done = True
+
+    def deliver(self) -> None:
+        """Bring every board what it lacks; files are read once for all."""
+        sources = Sources()
+        self._each(self.alive, lambda visit: self._deliver(visit, sources))
+
+    @contextmanager
+    def _meeting(self, visit: Visit) -> Iterator[BoardMeeting]:
+        with (
+            self.connect(visit.board) as transport,
+            meet_board(visit.board, transport, lab_root=self.lab.root) as met,
+        ):
+            met.refuse_if_taken(orphans=True)
+            visit.offer = make_offer(met, visit.wanted.look(self.view.step), self.lab.root)
+            yield met
+
+    def _look(self, visit: Visit) -> None:
+        with self._meeting(visit):
+            pass
+
+    def _deliver(self, visit: Visit, sources: Sources) -> None:
+        with self._meeting(visit) as met:
+            assert visit.offer is not None
+            refuse(visit.offer.problems, visit.board.name)
+            self._send(visit, visit.offer, met, sources)
+            visit.is_done = True
+
+    def _send(self, visit: Visit, offer: Offer, met: BoardMeeting, sources: Sources) -> None:
+        def moved(item: Object, done_bytes: int) -> None:
+            self._go_on()
+            self.view.moved(visit, item, done_bytes)
+
+        session = bring_agent(met, self.lab.root, moved)
+        watch = visit.watch = Stopwatch()
+
+        def pace(count: int) -> None:
+            self._go_on()
+            if self.pace:
+                self.pace(count)
+
+        def lost(error: InfraError) -> None:
+            self._go_on()
+            self.view.lost(visit, error)
+
+        options = DeployOptions(progress=moved, pace=pace, on_loss=lost, sources=sources)
+        send(session, offer.plan, options, watch, self.lab.name)
+        visit.sent = offer.plan.missing
+        if self.pace is None:  # a speed that was wanted says nothing about the link
+            watch.note(met.rate_file)
+        self.view.ended(visit)
+
+    def _go_on(self) -> None:
+        if self._stopped.is_set():
+            raise HostError("interrupted")
+
+    def _guarded(self, visit: Visit, work: Callable[[Visit], None]) -> None:
+        try:
+            work(visit)
+        except BoardBusy as error:
+            if not self.wait:
+                self._end(visit, error)
+                return
+            visit.offer = None
+            if visit.board.name not in self._told:
+                self._told.add(visit.board.name)
+                self.view.waits(error)
+        except LabctlError as error:
+            self._end(visit, error)
+
+    def _end(self, visit: Visit, error: LabctlError) -> None:
+        visit.error = error
+        self.view.ended(visit)
+
+    def _each(self, visits: Sequence[Visit], work: Callable[[Visit], None]) -> None:
+        at_once(visits, lambda visit: self._guarded(visit, work), self._stopped.set)
+
+
+def _problems(visit: Visit) -> Sequence[LabctlError]:
+    return visit.offer.problems if visit.offer else ()

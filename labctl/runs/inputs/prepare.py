@@ -1,0 +1,226 @@
+"""What a recipe needs on this host before a board is touched: programs, models, prompt."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from labctl.build import Artifact, find_artifact, find_spec
+from labctl.config.lab import Board
+from labctl.config.names import did_you_mean, listed, unknown
+from labctl.config.parameters import parameter_problems
+from labctl.config.recipe import Recipe, load_recipe
+from labctl.config.target import target_names
+from labctl.config.yaml.loader import Path as DocumentPath
+from labctl.deploy import Object, describe
+from labctl.engines import Engine, Tool, engine_names, engine_tools, make_engine
+from labctl.errors import ConfigError
+from labctl.models import (
+    ModelFile,
+    Progress,
+    are_here,
+    check_files,
+    expect,
+    find_quantizer,
+    resolve,
+)
+from labctl.results.gates import metric_problems
+
+
+@dataclass(frozen=True)
+class RecipeFiles:
+    """A recipe with what it needs of this host but its models, which may have to be fetched."""
+
+    lab_root: Path
+    recipe: Recipe
+    engine: Engine[Any]
+    #: None: the program is none that labctl has built.
+    artifact: Artifact | None
+    tool: Tool
+    #: None: it is on the board already, at the path that is the tool's name.
+    program: Object | None
+    prompt: str | None
+    files: dict[str, Object]
+
+    @property
+    def revision(self) -> str | None:
+        """Of the source that the program was built from, where labctl built it."""
+        return self.artifact.manifest.source.revision if self.artifact else None
+
+    @property
+    def prompt_sha256(self) -> str | None:
+        """Of the prompt's UTF-8 bytes; None without a prompt."""
+        return None if self.prompt is None else hashlib.sha256(self.prompt.encode()).hexdigest()
+
+    @property
+    def conditions(self) -> dict[str, JsonValue]:
+        """What makes records unlike besides the engine's parameters: build, prompt and files."""
+        manifest = self.artifact.manifest if self.artifact else None
+        return {
+            "product": manifest.product if manifest else None,
+            "version": manifest.version if manifest else None,
+            "build_key": manifest.key if manifest else None,
+            "build_commit": manifest.commit if manifest else None,
+            "program_sha256": self.program.sha256 if self.program else None,
+            "prompt_sha256": self.prompt_sha256,
+            "files_sha256": {name: item.sha256 for name, item in self.files.items()},
+        }
+
+    @property
+    def models_are_here(self) -> bool:
+        """Whether nothing has to be fetched or quantised. Raises ConfigError."""
+        return are_here(self.recipe.models, self.recipe.measured_models(), self.lab_root)
+
+    def with_models(self, progress: Progress) -> "Prepared":
+        """Fetch or derive the models. Raises what :func:`labctl.models.resolve` raises."""
+        return self._with(resolve, progress)
+
+    def expected(self, progress: Progress) -> "Prepared":
+        """The same as it will be, before anything large is fetched or made.
+
+        Raises what :func:`labctl.models.expect` raises.
+        """
+        return self._with(expect, progress)
+
+    def _with(
+        self, models_of: Callable[..., dict[str, ModelFile]], progress: Progress
+    ) -> "Prepared":
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        models = models_of(
+            self.recipe.models,
+            self.recipe.measured_models(),
+            root=self.lab_root,
+            find_quantizer=lambda: find_quantizer(self.recipe.target, self.lab_root),
+            progress=progress,
+            gguf_only=self.engine.reads_gguf,
+        )
+        return Prepared(**known, models=models)
+
+
+@dataclass(frozen=True)
+class Prepared(RecipeFiles):
+    """A recipe with everything of it that lies on this host."""
+
+    models: dict[str, ModelFile]
+
+    @property
+    def tells_memory(self) -> bool:
+        """Whether enough is known of every model to say what memory it needs."""
+        return all(
+            key in self.models
+            and (self.models[key].identity.architecture or not self.engine.reads_gguf)
+            for key in self.recipe.measured_models()
+        )
+
+
+def read_recipe(
+    path: Path, set_values: tuple[str, ...] = (), *, lab_root: Path | None = None
+) -> Recipe:
+    """Load a recipe, with what targets, engine and gates have to say. Raises ConfigError."""
+    return load_recipe(path, set_values, check=lambda recipe: _problems(recipe, lab_root))
+
+
+def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentPath, str]]:
+    targets = target_names(lab_root)
+    if recipe.target not in targets:
+        yield ("target",), unknown("target", recipe.target, targets)
+    yield from metric_problems(recipe)
+    name, known = recipe.engine.name, engine_names()
+    if name not in known:
+        near = did_you_mean(name, known) or f"; known are {listed(known)}"
+        yield ("engine", "name"), f"no engine {name!r}{near}"
+        return
+    tools = engine_tools(name)
+    if recipe.engine.tool is not None and recipe.engine.tool not in tools:
+        near = did_you_mean(recipe.engine.tool, tools)
+        what = f"{name} cannot do {recipe.engine.tool!r} in this version{near}"
+        yield ("engine", "tool"), f"{what}; it knows {listed(tools)}"
+        return
+    try:
+        engine = make_engine(recipe.engine)
+    except ConfigError as error:
+        yield ("engine",), error.message
+        return
+    yield from _input_problems(recipe, engine)
+    yield from parameter_problems(recipe, engine.parameters_model)
+
+
+def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[DocumentPath, str]]:
+    """What the engine lacks, and what it would never look at."""
+    given = "prompt" if recipe.prompt is not None else "prompt_file"
+    has_prompt = recipe.prompt is not None or recipe.prompt_file is not None
+    what = f"{engine.name} ({engine.intent})"
+    if engine.uses_prompt and not has_prompt:
+        yield (), "a prompt or a prompt_file is required"
+    if has_prompt and not engine.uses_prompt:
+        yield (given,), f"{what} reads no prompt; remove it"
+    for name in engine.files:
+        if name not in recipe.files:
+            yield ("files", name), f"{what} needs this file"
+    for name in recipe.files:
+        if name not in engine.files:
+            known = f"; it knows {listed(engine.files)}" if engine.files else ""
+            yield ("files", name), f"{what} does not read this file{known}"
+
+
+def _offered(artifact: Artifact, lab_root: Path) -> tuple[str, ...]:
+    """All tools that the artifact's version can have, built or not."""
+    manifest = artifact.manifest
+    spec, _ = find_spec(manifest.target, manifest.product, lab_root)
+    version = spec.versions.get(manifest.version)
+    return tuple(manifest.tools) if version is None else spec.tools_of(version)
+
+
+def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) -> Prepared:
+    """Find the programs, fetch or derive the models.
+
+    Raises what :func:`find_files` and :func:`labctl.models.resolve` raise.
+    """
+    return find_files(recipe, board, lab_root).with_models(progress)
+
+
+def find_files(recipe: Recipe, board: Board, lab_root: Path) -> RecipeFiles:
+    """Find what a recipe needs of this host; nothing is built, fetched or made.
+
+    Raises ConfigError when the recipe is for other boards, a program is not built yet, a file is
+    not there or a model cannot be.
+    """
+    if recipe.target != board.target:
+        raise ConfigError(
+            f"recipe {recipe.name} is for target {recipe.target}, board {board.name} is a "
+            f"{board.target}",
+            hint=f"choose another board, or --set target={board.target}",
+        )
+    engine = make_engine(recipe.engine)
+    artifact, tool, program = _program(engine, recipe, lab_root)
+    prompt = recipe.prompt_text(lab_root)
+    files = {name: describe(lab_root / path) for name, path in recipe.files.items()}
+    wanted = recipe.measured_models()
+    check_files(recipe.models, wanted, root=lab_root, gguf_only=engine.reads_gguf)
+    return RecipeFiles(lab_root, recipe, engine, artifact, tool, program, prompt, files)
+
+
+def _program(
+    engine: Engine[Any], recipe: Recipe, lab_root: Path
+) -> tuple[Artifact | None, Tool, Object | None]:
+    """The program: a tool of an artifact, a file of this host, or what the board has."""
+    source = engine.program
+    if source is not None and source.board is not None:
+        return None, Tool(source.board, engine.intent), None
+    if source is not None and source.file is not None:
+        item = describe(lab_root / source.file, executable=True)
+        return None, Tool(item.name, engine.intent), item
+    product = engine.product if source is None else source.product
+    assert product is not None  # a source has exactly one of the three
+    artifact = find_artifact(recipe.target, product, recipe.engine.version, lab_root=lab_root)
+    tool = engine.tool(artifact.manifest.tools, offered=_offered(artifact, lab_root))
+    record = artifact.manifest.tools[tool.name]
+    path = artifact.tool(tool.name)
+    return (
+        artifact,
+        tool,
+        Object(record.sha256, record.size_bytes, path, tool.name, executable=True),
+    )

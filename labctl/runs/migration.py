@@ -1,0 +1,79 @@
+"""Going on with a run on another board that is equal to the one that broke.
+
+Numbers of two boards are two samples, so variants are compared on one board only: a round of
+repeats that the first board did not finish is measured anew, all of it, on the second. Each record
+names its board, and tables say where a run moved.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from labctl.board.probes import latest_probe
+from labctl.errors import BoardError
+from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord
+from labctl.runs.plan.time_budget import RunClock
+from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.journal import Journal
+from labctl.units import size
+
+#: Two boards of one kind are this far apart at most, and so are two probes of one of them.
+TOLERANCE = 0.1
+
+
+def unlike_in_speed(run: RunRecord, board: str, facts: BoardFacts, lab_root: Path) -> Iterator[str]:
+    """Why a board's numbers are no more of the same run, by the probes of both.
+
+    What is no board has no speed of its own.
+    """
+    if facts.execution is not Execution.BOARD:
+        return
+    probes = {name: latest_probe(lab_root, name, Execution.BOARD) for name in (run.board, board)}
+    for name, probe in probes.items():
+        if probe is None:
+            yield f"board {name} was never probed, so nobody can say that both are equally fast"
+            return
+    one, other = (probe for probe in probes.values() if probe is not None)
+    for what, was, now in (
+        ("memory", one.memory_bytes_per_second(), other.memory_bytes_per_second()),
+        ("storage", one.storage_bytes_per_second(), other.storage_bytes_per_second()),
+    ):
+        if was is None and now is None:
+            continue
+        if was is None or now is None or abs(was - now) > TOLERANCE * max(was, now):
+            yield f"its {what} reads {_told(now)}, that of board {run.board} {_told(was)}"
+
+
+def _told(rate: int | None) -> str:
+    return "at a rate that was not measured" if rate is None else f"{size(rate)}/s"
+
+
+def leave_board(
+    directory: RunDirectory,
+    journal: Journal,
+    trials: Sequence[PlannedTrial],
+    done: Mapping[int, TrialRecord],
+    *,
+    board: str,
+    clock: RunClock,
+) -> dict[int, TrialRecord]:
+    """What stays of the finished trials when a run moves to a board; the others are put aside.
+
+    Warm-ups are made again, too: they warmed the other board. The time that all of it took is over.
+    """
+    first = next((trial.number for trial in trials if trial.number not in done), None)
+    moved = BoardError(f"the run moved to board {board}, and compares on one board only")
+    torn = {trial.repeat for trial in trials if first is not None and trial.number >= first} | {0}
+    stay: dict[int, TrialRecord] = {}
+    for trial in trials:
+        attempt, record = journal.attempt(trial.number), done.get(trial.number)
+        if record is not None and trial.repeat not in torn:
+            stay[trial.number] = record
+            continue
+        if attempt.open:
+            journal.cut(trial.number, attempt, moved)
+        if record is not None:
+            clock.remember(record)
+        if record is not None or attempt.open:
+            directory.set_aside(trial.number, trial.slug, attempt.number)
+    return stay

@@ -1,0 +1,1 @@
+"""Plan trials: their order, predicted times, time-outs and memory."""

@@ -1,0 +1,99 @@
+"""What a lab knows of a board without asking it: its probes, and the runs that were made on it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from labctl.board.probes import latest_probe
+from labctl.errors import ConfigError
+from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord, TrialState
+from labctl.runs.plan.time_budget import trial_seconds
+from labctl.runs.record.directory import RunDirectory, run_directories
+
+#: So many of the last runs are looked through: older ones say little of how a board is today.
+_RUNS = 50
+
+
+@dataclass(frozen=True)
+class KnownBoard:
+    """What a board was, at a moment; ``source`` says for people how that is known."""
+
+    facts: BoardFacts
+    source: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How long a good trial took the last time, the wait for the board aside."""
+
+    seconds: float
+    run: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a trial has to be like: the same bytes of the model, and all of these conditions.
+
+    A virtual board may have had the name of a real one: it ran in the same ``execution``.
+    """
+
+    model_sha256: str
+    conditions: Mapping[str, JsonValue]
+    execution: Execution
+
+
+def known_board(lab_root: Path, board: str) -> KnownBoard | None:
+    """A board as it was seen last; None when it was never probed nor used."""
+    seen: list[tuple[datetime, KnownBoard]] = []
+    probe = latest_probe(lab_root, board)
+    if probe is not None:
+        source = f"its probe of {probe.taken:%Y-%m-%d %H:%M}"
+        seen.append((probe.taken, KnownBoard(probe.facts, source)))
+    for _, run in islice(_runs_on(lab_root, board), 1):
+        source = f"run {run.id}"
+        seen.append((run.started, KnownBoard(run.facts, source)))
+    return max(seen, key=lambda moment: moment[0])[1] if seen else None
+
+
+def last_measured(lab_root: Path, board: str, wanted: Mapping[str, Wanted]) -> dict[str, Measured]:
+    """The last good trial on a board that was as each of the wanted ones will be, by their keys."""
+    found: dict[str, Measured] = {}
+    for directory, run in _runs_on(lab_root, board):
+        models = {model.sha256 for model in run.models}
+        missing = {k: w for k, w in wanted.items() if k not in found and w.model_sha256 in models}
+        if not missing:
+            continue
+        try:
+            trials = directory.trials()
+        except ConfigError:
+            continue  # damaged, as `labctl report` says
+        for trial in reversed(trials):
+            if trial.state is not TrialState.OK or trial.board != board:
+                continue
+            for key, one in missing.items():
+                if key not in found and _is_like(trial, one):
+                    found[key] = Measured(trial_seconds(trial), run.id)
+    return found
+
+
+def _is_like(trial: TrialRecord, wanted: Wanted) -> bool:
+    return (
+        trial.model.sha256 == wanted.model_sha256
+        and trial.execution is wanted.execution
+        and all(trial.conditions.get(key) == value for key, value in wanted.conditions.items())
+    )
+
+
+def _runs_on(lab_root: Path, board: str) -> Iterator[tuple[RunDirectory, RunRecord]]:
+    """The last runs that began on a board, newest first."""
+    for directory in islice(reversed(run_directories(lab_root / "runs")), _RUNS):
+        try:
+            run = directory.run()
+        except ConfigError:
+            continue
+        if run.board == board:
+            yield directory, run

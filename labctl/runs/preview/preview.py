@@ -1,0 +1,159 @@
+"""What a recipe would do on a board: seen before anything moves."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from labctl.config.target import load_target
+from labctl.performance.rates import known_rates
+from labctl.records import Execution, TrialPrediction
+from labctl.runs.board.held_board import check_machine, meet_board
+from labctl.runs.inputs.prepare import Prepared, prepare
+from labctl.runs.observer import Observer
+from labctl.runs.plan.forecast import Foresight, foresee, plan_trials
+from labctl.runs.plan.memory_fit import settled_variants
+from labctl.runs.plan.trials import Plan, PlannedTrial
+from labctl.runs.preview.history import KnownBoard, Measured, Wanted, known_board, last_measured
+from labctl.runs.run import RunRequest
+from labctl.transport import Transport
+from labctl.units import duration
+
+
+@dataclass(frozen=True)
+class OutlookRow:
+    """One variant: its trials that will be, those that may be, and what one of them takes.
+
+    ``measured`` is the last trial like it, where nothing foretells one.
+    """
+
+    variant: str
+    trials: int
+    optional: int
+    tokens: int | None
+    predicted: TrialPrediction | None
+    measured: Measured | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """What one of its trials takes; None where nobody can say."""
+        if self.predicted is not None:
+            return self.predicted.trial_ns / 1e9
+        return self.measured.seconds if self.measured else None
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A plan with all that is foreseen of it; ``source`` says whence the board is known."""
+
+    plan: Plan
+    foresight: Foresight
+    max_seconds: float
+    notes: tuple[str, ...]
+    source: str = "the board as it is now"
+    measured: Mapping[str, Measured] = field(default_factory=dict)
+
+    def rows(self) -> list[OutlookRow]:
+        """A row a variant, in the order of the recipe."""
+        rows = []
+        for slug in dict.fromkeys(trial.variant.slug for trial in self.plan.trials):
+            trials = [trial for trial in self.plan.trials if trial.variant.slug == slug]
+            sure = [trial for trial in trials if not trial.optional]
+            predicted = self.foresight.of(trials[0])
+            rows.append(
+                OutlookRow(
+                    slug,
+                    len(sure),
+                    len(trials) - len(sure),
+                    trials[0].tokens,
+                    predicted,
+                    None if predicted else self.measured.get(slug),
+                )
+            )
+        return rows
+
+    def sentences(self) -> list[str]:
+        """What a reader of the rows has to know."""
+        limit = f"max_time is {duration(self.max_seconds * 1e9)}"
+        if self.foresight.facts.execution is not Execution.BOARD:
+            told = f"nothing is predicted: {self.foresight.facts.execution}, not a board"
+        elif not self.foresight.predicted:
+            told = "nothing is predicted: neither a probe nor the target tells how fast this is"
+        elif self.plan.predicted_seconds is None:
+            told = "not all of it is predicted"
+        else:
+            seconds = duration(self.plan.predicted_seconds * 1e9)
+            sources = ", ".join(dict.fromkeys(self.foresight.sources.values()))
+            told = f"predicted to take {seconds}, loading included, from {sources}"
+        bounds = [
+            f"{slug}: {prediction.explanation}"
+            for slug, prediction in self.foresight.predicted.items()
+        ]
+        last = [
+            f"{row.variant}: a trial took {duration(row.measured.seconds * 1e9)} in run"
+            f" {row.measured.run}"
+            for row in self.rows()
+            if row.measured
+        ]
+        notes = [f"note: {note}" for note in self.notes]
+        return [f"{told}; {limit}", f"planned for {self.source}", *bounds, *last, *notes]
+
+    def document(self) -> dict[str, JsonValue]:
+        """All of it for machines; durations in ns."""
+        return {
+            "trials": [trial.record().model_dump(mode="json") for trial in self.plan.trials],
+            "variants": {
+                row.variant: row.predicted.model_dump(mode="json") if row.predicted else None
+                for row in self.rows()
+            },
+            "measured_seconds": {slug: last.seconds for slug, last in self.measured.items()},
+            "board": self.source,
+            "predicted_seconds": self.plan.predicted_seconds,
+            "max_seconds": self.max_seconds,
+            "notes": list(self.notes),
+        }
+
+
+def outlook(
+    request: RunRequest,
+    connect: Callable[[], Transport],
+    observer: Observer,
+    *,
+    ask: bool = False,
+) -> Outlook:
+    """Prepare on this host and plan for the board as it was seen last; nothing is sent.
+
+    The board is asked what it is only where it was never seen, or when one is to ``ask``. Raises
+    ConfigError when even the least amount does not fit into ``max_time``, and as
+    :func:`labctl.runs.run`.
+    """
+    recipe, board, root = request.recipe, request.board, request.lab_root
+    prepared = prepare(recipe, board, root, observer.step)
+    target = load_target(board.target, root)
+    known = None if ask else known_board(root, board.name)
+    if known is None:
+        with connect() as transport, meet_board(board, transport, lab_root=root) as met:
+            known = KnownBoard(met.facts, "the board as it is now")
+    else:
+        check_machine(target, known.facts)
+        known = KnownBoard(known.facts, f"the board as {known.source} saw it")
+    variants, notes = settled_variants(prepared, known.facts)
+    foresight = foresee(prepared, variants, known.facts, known_rates(root, board.name, target))
+    plan = plan_trials(recipe, variants, foresight, request.max_seconds)
+    wanted = {
+        trial.variant.slug: wanted_of(prepared, trial, known.facts.execution)
+        for trial in plan.trials
+        if trial.repeat and foresight.of(trial) is None
+    }
+    measured = last_measured(root, board.name, wanted) if wanted else {}
+    return Outlook(
+        plan, foresight, request.max_seconds, (*notes, *plan.notes), known.source, measured
+    )
+
+
+def wanted_of(prepared: Prepared, trial: PlannedTrial, execution: Execution) -> Wanted:
+    """What an earlier trial has to be like to say how long this one takes."""
+    engine = prepared.engine
+    asked = engine.conditions(prepared.tool, engine.parameters(trial.parameters))
+    known = {k: v for k, v in {**asked, **prepared.conditions}.items() if v is not None}
+    return Wanted(prepared.models[trial.variant.model_key].identity.sha256, known, execution)

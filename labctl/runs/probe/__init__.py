@@ -1,0 +1,1 @@
+"""Probe a board: memory, storage and compute benchmarks."""

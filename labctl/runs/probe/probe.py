@@ -1,0 +1,175 @@
+"""``labctl boards probe``: measure what a board can do, and hold it against the last time."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from labctl.board.measuring import FULL, QUICK, Measuring, MemoryBench
+from labctl.board.probes import compare_probes, last_probes, save_probe
+from labctl.config.lab import Board, LabFile
+from labctl.errors import ConfigError, JobError, LabctlError
+from labctl.performance.rates import NEAR
+from labctl.records import BoardProbe, Execution
+from labctl.results.telemetry_summary import LOUD
+from labctl.runs.board.deploy_preview import sending
+from labctl.runs.board.held_board import BoardSession, hold_board
+from labctl.runs.board.state_changes import BoardChanges
+from labctl.runs.observer import Observer
+from labctl.runs.probe.compute_benchmark import Ceiling, prepare_ceiling
+from labctl.transport import Transport
+from labctl.units import size
+
+#: A buffer that is smaller than so many caches is partly read from them.
+_CACHES = 4
+
+
+def probe_board(
+    lab: LabFile,
+    board: Board,
+    transport: Transport,
+    observer: Observer,
+    *,
+    full: bool = False,
+    models: Sequence[Path] = (),
+) -> tuple[BoardProbe, Path]:
+    """Probe a board under its lease; the probe and the file it is kept in.
+
+    ``models`` are small GGUF files of this host: llama-bench runs each, for the rate of the board's
+    arithmetic with its quantisation. The probe is compared with the last ones of its execution.
+    What the board refuses to have measured is a note of it. Raises ConfigError (a model, or
+    llama-bench is not there), what :func:`hold_board` raises, LinkError, LeaseLost, HostError.
+    """
+    ceilings = [prepare_ceiling(path, board, lab.root, observer) for path in models]
+    with hold_board(board, transport, lab_root=lab.root, on_sent=sending(observer)) as session:
+        probe = _measured(session, lab, ceilings, observer, full=full)
+    probe = compare_probes(probe, last_probes(lab.root, board.name, probe.execution))
+    return probe, save_probe(lab.root, probe)
+
+
+def _measured(
+    session: BoardSession,
+    lab: LabFile,
+    ceilings: Sequence[Ceiling],
+    observer: Observer,
+    *,
+    full: bool,
+) -> BoardProbe:
+    effort = FULL if full else QUICK
+    lease = session.take_lease(lab.name)
+    measuring = Measuring(
+        session.transport,
+        session.agent,
+        session.board.workdir,
+        epoch=lease.epoch,
+        lease_path=session.leases.path,
+        check_lease=partial(session.leases.check, lease),
+    )
+    notes: list[str] = []
+    # A run that was killed may have left a frequency fixed.
+    if left := BoardChanges(session.transport, session.board.workdir).restore():
+        notes.append(f"what a run changed could not be put back: {left}")
+    taken = datetime.now(UTC)
+    before = measuring.facts()
+    clocks, device = measuring.clocks_and_device()
+    found: dict[str, object] = {}
+    observer.step("measure memory", 0, None)
+    try:
+        memory = measuring.memory(effort)
+        found |= {
+            "memory": memory.results,
+            "memory_instructions": memory.instructions,
+            "memory_buffer_bytes": memory.buffer_bytes,
+            "memory_others_share": memory.others_share,
+            "last_cache_bytes": memory.last_cache_bytes,
+        }
+        notes += _cache_notes(memory)
+    except JobError as error:
+        notes.append(f"memory: {_told(error)}")
+    observer.step("measure storage", 0, None)
+    try:
+        storage = measuring.storage(effort)
+        found |= {
+            "storage": storage.results,
+            "storage_file_bytes": storage.file_bytes,
+            "storage_others_share": storage.others_share,
+        }
+        if not storage.direct_accepted:
+            notes.append("storage: this file system does not take O_DIRECT")
+        if not any(rate.uncached and rate.pattern != "random" for rate in storage.results):
+            notes.append("storage: no read can be shown to come from storage: there is no bound")
+    except JobError as error:
+        notes.append(f"storage: {_told(error)}")
+    rates = []
+    for ceiling in ceilings:
+        observer.step(f"measure arithmetic, {ceiling.name}", 0, None)
+        try:
+            rates.append(ceiling.measure(session, measuring, sending(observer)))
+        except (ConfigError, JobError) as error:
+            notes.append(f"arithmetic, {ceiling.name}: {_told(error)}")
+    found["compute"] = tuple(rates)
+    if not ceilings:
+        notes.append("arithmetic: no model was named (--model)")
+    if not clocks:
+        notes.append("frequencies and governors: the board does not tell them")
+    if not before.temps_mc:
+        notes.append("temperatures: the board has no thermal zones")
+    if session.facts.execution is not Execution.BOARD:
+        notes.append(
+            f"{session.facts.execution.upper()}: these are rates of the host, never bounds of a"
+            " board"
+        )
+    probe = BoardProbe.model_validate(
+        {
+            "board": session.board.name,
+            "taken": taken,
+            "agent_version": before.agent_version,
+            "labctl_version": version("labctl"),
+            "facts": session.facts,
+            "page_size_bytes": before.page_size_bytes,
+            "clocks": clocks,
+            "storage_device": device,
+            "temperatures_before_mc": before.temps_mc,
+            "temperatures_after_mc": measuring.facts().temps_mc,
+            **found,
+        }
+    )
+    return probe.model_copy(update={"notes": (*notes, *_disturbed(probe), *_no_ceilings(probe))})
+
+
+def _disturbed(probe: BoardProbe) -> Iterator[str]:
+    """What was measured while the board did something else."""
+    shares = {"memory": probe.memory_others_share, "storage": probe.storage_others_share}
+    shares |= {f"arithmetic, {rate.model_file}": rate.others_share for rate in probe.compute}
+    for what, others in shares.items():
+        if others is not None and others > LOUD:
+            told = f"everything else used {others:.0%} of a CPU meanwhile"
+            yield f"{what}: {told}: rates may be far too low"
+
+
+def _no_ceilings(probe: BoardProbe) -> Iterator[str]:
+    """Models whose rate bounds nothing."""
+    for rate in probe.compute:
+        dram = probe.memory_bytes_per_second(rate.threads)
+        if dram and rate.bytes_per_second and rate.bytes_per_second >= NEAR * dram:
+            yield (
+                f"arithmetic, {rate.model_file}: decodes nearly as fast as memory is read, which"
+                " says nothing of arithmetic"
+            )
+
+
+def _cache_notes(memory: MemoryBench) -> Iterator[str]:
+    """What to think of rates that may be a cache's."""
+    cache, buffer = memory.last_cache_bytes, memory.buffer_bytes
+    if cache is None:
+        yield f"memory: the board does not tell its caches; the buffer was {size(buffer)}"
+    elif buffer < _CACHES * cache:
+        yield (
+            f"memory: the buffer of {size(buffer)} is less than {_CACHES} times the cache of"
+            f" {size(cache)}: rates may be too high"
+        )
+
+
+def _told(error: LabctlError) -> str:
+    return f"not measured: {error.message}"

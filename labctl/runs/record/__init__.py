@@ -1,0 +1,1 @@
+"""Keep a run on disk: its directory and its journal."""

@@ -1,0 +1,244 @@
+"""The run directory: the truth about a run. Everything else can be made again from it.
+
+``runs/<UTC time>-<recipe>-<short id>/`` holds ``run.json``, ``trials/<n>-<slug>/`` with the raw
+files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a line each);
+``plan.json`` and ``journal.jsonl`` are what :mod:`labctl.runs.resume` goes on from.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from labctl.config.yaml.messages import path_text
+from labctl.errors import ConfigError, HostError
+from labctl.files import (
+    append_line,
+    host_reads,
+    host_writes,
+    locked,
+    sync_directory,
+    write_atomic,
+)
+from labctl.index import Index, IndexedRun
+from labctl.records import PlanRecord, RunEnd, RunRecord, TrialRecord
+from labctl.records.base import Record
+
+RecordT = TypeVar("RecordT", bound=Record)
+#: Told of a run whose files cannot be read.
+OnDamage = Callable[[ConfigError], None]
+
+RECORD = "record.json"
+_MOST_PROBLEMS = 3
+_ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{6}")
+
+
+def new_run_id(recipe: str) -> str:
+    """An id that sorts by time and that people can read."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{recipe}-{secrets.token_hex(3)}"
+
+
+class RunDirectory:
+    """One run on disk."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @classmethod
+    def create(cls, runs: Path, record: RunRecord, plan: PlanRecord) -> "RunDirectory":
+        """Make the directory of a new run, with its ``plan.json`` and then its ``run.json``.
+
+        Without a ``run.json`` it is no run.
+        """
+        path = runs / record.id
+        with host_writes(path):
+            path.mkdir(parents=True)
+            sync_directory(runs)
+        write_atomic(path / "plan.json", plan.model_dump_json(indent=2) + "\n")
+        write_atomic(path / "run.json", record.model_dump_json(indent=2) + "\n")
+        return cls(path)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other controllers of this host out of the run, whatever board they go on with it on.
+
+        Raises HostTimeout when one has it.
+        """
+        with locked(self.path / "lock", timeout=0, holder="another labctl that makes this run"):
+            yield
+
+    def trial_path(self, number: int, slug: str) -> Path:
+        """The folder of one trial's raw files and record."""
+        return self.path / "trials" / f"{number:03d}-{slug}"
+
+    def add(self, trial: TrialRecord) -> None:
+        """Keep a finished trial; from here on it is never lost."""
+        folder = self.trial_path(trial.number, trial.slug)
+        write_atomic(folder / RECORD, trial.model_dump_json(indent=2) + "\n")
+        for made in (folder.parent, self.path):  # whose entries the first trial added
+            sync_directory(made)
+        append_line(self.path / "records.jsonl", trial.model_dump_json())
+
+    def reopen(self) -> None:
+        """The run goes on: it has no end, and ``records.jsonl`` holds what the folders hold.
+
+        A kill can leave out its last line, and a trial that is repeated changes one.
+        """
+        with host_writes(self.path):
+            (self.path / "end.json").unlink(missing_ok=True)
+        lines = [trial.model_dump_json() + "\n" for trial in self.trials()]
+        write_atomic(self.path / "records.jsonl", "".join(lines))
+
+    def set_aside(self, number: int, slug: str, attempt: int) -> None:
+        """Keep what an attempt left, apart from what the next one will leave.
+
+        The record goes last: while it is there, a controller that comes after a kill does it again.
+        """
+        folder = self.trial_path(number, slug)
+        with host_writes(folder):
+            apart = folder / f"attempt-{attempt}"
+            apart.mkdir(parents=True, exist_ok=True)
+            left = [path for path in folder.iterdir() if path.is_file()]
+            for path in sorted(left, key=lambda path: path.name == RECORD):
+                path.replace(apart / path.name)
+
+    def finish(self, end: RunEnd) -> None:
+        """Say how the run ended."""
+        write_atomic(self.path / "end.json", end.model_dump_json(indent=2) + "\n")
+
+    def end(self) -> RunEnd | None:
+        """How it ended; None while it is under way, or when its controller died."""
+        path = self.path / "end.json"
+        return _read(path, RunEnd) if path.exists() else None
+
+    def run(self) -> RunRecord:
+        """The run's own record. Raises ConfigError when it cannot be read."""
+        return _read(self.path / "run.json", RunRecord)
+
+    def plan(self) -> PlanRecord:
+        """What it means to do. Raises ConfigError when that cannot be read."""
+        return _read(self.path / "plan.json", PlanRecord)
+
+    def trials(self) -> list[TrialRecord]:
+        """All records, from ``record.json`` of each trial, in order."""
+        found = (_read(file, TrialRecord) for file in self.records())
+        return sorted(found, key=lambda trial: trial.number)
+
+    def records(self) -> list[Path]:
+        """The file of every finished trial."""
+        return list(self.path.glob(f"trials/*/{RECORD}"))
+
+
+def _read(path: Path, model: type[RecordT]) -> RecordT:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise ConfigError(
+            f"{path} is not a record that this labctl knows",
+            hint="it was damaged, or written by another version",
+            details=_told(error),
+        ) from error
+
+
+def _told(error: ValidationError) -> str:
+    """The first of pydantic's problems, a line each."""
+    problems = error.errors(include_url=False)
+    lines = [": ".join(filter(None, (path_text(p["loc"]), p["msg"]))) for p in problems]
+    return "\n".join(lines[:_MOST_PROBLEMS] + (["..."] if len(lines) > _MOST_PROBLEMS else []))
+
+
+def run_directories(runs: Path) -> list[RunDirectory]:
+    """All runs of a lab, oldest first."""
+    if not runs.is_dir():
+        return []
+    found = [p for p in runs.iterdir() if _ID.fullmatch(p.name) and (p / "run.json").is_file()]
+    return [RunDirectory(path) for path in sorted(found)]
+
+
+def find_run(runs: Path, name: str) -> RunDirectory:
+    """A run by path, id, the start or the end of its id, or ``latest``.
+
+    Raises ConfigError when there is none, or more than one.
+    """
+    direct = Path(name)
+    with host_reads(name):
+        if (direct / "run.json").is_file():
+            return RunDirectory(direct)
+    known = run_directories(runs)
+    if not known:
+        raise ConfigError(
+            f"there are no runs in {runs}", hint="make one: `labctl run recipes/NAME.yaml`"
+        )
+    if name == "latest":
+        return known[-1]
+    ids = [run.path.name for run in known]
+    matches = [i for i in ids if i == name] or [
+        i for i in ids if i.startswith(name) or i.endswith(name)
+    ]
+    if len(matches) == 1:
+        return RunDirectory(runs / matches[0])
+    if matches:
+        raise ConfigError(f"{name!r} is the name of {len(matches)} runs: {', '.join(matches)}")
+    raise ConfigError(
+        f"no run {name!r} in {runs}",
+        hint=f"the newest is {ids[-1]}; `labctl report --list` shows them",
+    )
+
+
+def list_runs(
+    runs: Path, *, limit: int = 50, on_damage: OnDamage | None = None
+) -> list[IndexedRun]:
+    """The newest runs first. The index is made again when it does not know all that is on disk.
+
+    A run that cannot be read is left out, and told to ``on_damage``.
+    """
+    newest = run_directories(runs)[::-1][:limit]
+    if not newest:
+        return []
+    # A run under way, or one whose controller was killed, has more trials than when it was indexed.
+    on_disk = [(directory.path.name, len(directory.records())) for directory in newest]
+    try:
+        listed = index_of(runs).runs(limit=limit)
+    except HostError:  # damaged, or of another version; what is wrong with the disk shows below
+        listed = []
+    if [(row.id, row.trials_recorded) for row in listed] != on_disk:
+        listed = rebuild_index(runs, on_damage).runs(limit=limit)
+    return listed
+
+
+def index_of(runs: Path) -> Index:
+    """The lab's index."""
+    return Index(runs / "index.sqlite")
+
+
+def note_in_index(directory: RunDirectory, run: RunRecord, note: Callable[[str], None]) -> None:
+    """The index is made again from the directories: a failure here must not cost the run."""
+    try:
+        index_of(directory.path.parent).add(run, directory.trials())
+    except (HostError, ConfigError) as error:
+        note(f"note: {error.message}")
+
+
+def rebuild_index(runs: Path, on_damage: OnDamage | None = None) -> Index:
+    """Make the index again from the run directories; see :func:`list_runs` for those damaged."""
+    known: list[tuple[RunRecord, list[TrialRecord]]] = []
+    for directory in run_directories(runs):
+        try:
+            known.append((directory.run(), directory.trials()))
+        except ConfigError as error:
+            if on_damage:
+                on_damage(error)
+    index = index_of(runs)
+    try:
+        index.replace(known)
+    except HostError:
+        index.forget()
+        index.replace(known)
+    return index

@@ -1,0 +1,1 @@
+"""Run one trial on a held board."""

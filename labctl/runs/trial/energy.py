@@ -1,0 +1,144 @@
+"""The energy of a trial: a meter's answers, brought to the board's time.
+
+The meter is asked by this host's clock, the program ran by the board's. A question to the board
+that left at ``a`` and was answered at ``b`` with the board's ``m`` in it says that the board's
+clock is behind this host's by something from ``a - m`` to ``b - m``; several questions narrow it
+down. They are asked when the program has ended, and disturb nothing.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from labctl.board.meter import Meter, PowerLog
+from labctl.errors import HostError, InfraError
+from labctl.files import write_atomic
+from labctl.records import EnergyRecord, JobStatus, TimingRecord
+from labctl.stats import Energy, NoEnergy, Reading, energy_of_counter, energy_of_power
+
+POWER = "power.jsonl"
+_QUESTIONS = 3
+#: Readings further apart than so many intervals do not tell what was between them.
+_GAP_INTERVALS = 3
+#: The most that the clocks may be unsure of each other, as a share of the program's time.
+_MOST_UNSURE = 0.05
+
+
+@dataclass(frozen=True)
+class ClockOffset:
+    """What is added to a board's monotonic clock to have this host's, in ns."""
+
+    ns: int
+    uncertainty_ns: int
+
+    @classmethod
+    def measure(cls, ask_board_ns: Callable[[], int]) -> "ClockOffset":
+        """From questions for the board's clock. Raises InfraError."""
+        least, most = [], []
+        for _ in range(_QUESTIONS):
+            asked = time.monotonic_ns()
+            board = ask_board_ns()
+            answered = time.monotonic_ns()
+            least.append(asked - board)
+            most.append(answered - board)
+        low, high = max(least), min(most)
+        if low > high:
+            raise HostError("the clocks of board and host do not go alike")
+        return cls((low + high) // 2, (high - low + 1) // 2)
+
+
+def trouble(meter: Meter) -> str | None:
+    """Why a meter does not show what it should, asked once; None when it does."""
+    log = PowerLog(meter)
+    log.start()
+    log.end(in_peace=False)
+    return log.answers[0].error if log.answers else f"the meter ({meter.place}) hangs"
+
+
+class Metering:
+    """A context in which a program runs on a board, and its meter is asked; without one, nothing.
+
+    ``ask_board_ns`` asks the board for its monotonic clock. The raw answers are kept in ``folder``.
+    Raises nothing of the meter's, and HostError when they cannot be written.
+    """
+
+    def __init__(self, meter: Meter | None, folder: Path, ask_board_ns: Callable[[], int]):
+        self._log = PowerLog(meter) if meter else None
+        self._folder = folder
+        self._ask_board_ns = ask_board_ns
+        self._offset: ClockOffset | str = "the program was not followed to its end"
+
+    def __enter__(self) -> Self:
+        if self._log:
+            self._log.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._log is None:
+            return
+        self._log.end(in_peace=kind is None)
+        if kind is None:
+            try:
+                self._offset = ClockOffset.measure(self._ask_board_ns)
+            except InfraError as lost:
+                self._offset = f"the board's clock is not known: {lost.message}"
+        lines = [json.dumps(asdict(answer)) + "\n" for answer in self._log.answers]
+        write_atomic(self._folder / POWER, "".join(lines))
+
+    def record(self, job: JobStatus | None, timing: TimingRecord | None) -> EnergyRecord | None:
+        """Joules where the readings tell them, otherwise why they do not; None without a meter."""
+        if self._log is None:
+            return None
+        failed = [answer.error for answer in self._log.answers if answer.error is not None]
+        plain = EnergyRecord(source=self._log.meter.place, readings=0, failed_readings=len(failed))
+        if isinstance(self._offset, str) or job is None:
+            return plain.model_copy(update={"absent": str(self._offset)})
+        start, end = (ns + self._offset.ns for ns in (job.start_mono_ns, job.end_mono_ns))
+        readings = [
+            Reading((answer.asked_ns + answer.answered_ns) // 2, answer.value)
+            for answer in self._log.answers
+            if answer.value is not None
+        ]
+        found: dict[str, object] = {
+            "readings": sum(start <= reading.at_ns <= end for reading in readings),
+            "clock_uncertainty_ns": self._offset.uncertainty_ns,
+        }
+        try:
+            found |= asdict(self._between(readings, start, end))
+            found["joules_per_token"] = self._per_token(readings, start, timing)
+        except NoEnergy as error:
+            hangs = ["the meter hangs"] if self._log.hangs else []
+            found["absent"] = "; ".join([str(error), *hangs, *failed[:1]])
+        return plain.model_copy(update=found)
+
+    def _between(self, readings: Sequence[Reading], start_ns: int, end_ns: int) -> Energy:
+        assert self._log is not None
+        assert isinstance(self._offset, ClockOffset)
+        if self._offset.uncertainty_ns > _MOST_UNSURE * (end_ns - start_ns):
+            raise NoEnergy("the board's clock is not known well enough for so short a time")
+        meter = self._log.meter
+        gap = round(_GAP_INTERVALS * meter.interval_s * 1e9)
+        energy = energy_of_counter if meter.counts_joules else energy_of_power
+        return energy(readings, start_ns, end_ns, longest_gap_ns=gap)
+
+    def _per_token(
+        self, readings: Sequence[Reading], start_ns: int, timing: TimingRecord | None
+    ) -> float | None:
+        """Of the tokens after the first arrival, whose times are known; that may bring several."""
+        if timing is None or timing.ttft_ns is None or not timing.token_ns or not timing.mean_ns:
+            return None
+        first = start_ns + timing.ttft_ns
+        try:
+            energy = self._between(readings, first, first + sum(timing.token_ns))
+        except NoEnergy:
+            return None
+        return energy.mean_watts * timing.mean_ns / 1e9

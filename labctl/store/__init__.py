@@ -1,5 +1,0 @@
-"""The index of runs: a cache of what the run directories say, made again at any time."""
-
-from labctl.store.index import Index, IndexedRun
-
-__all__ = ["Index", "IndexedRun"]

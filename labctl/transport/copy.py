@@ -1,0 +1,171 @@
+"""Files and directories between this host and a board, with the destinations people expect.
+
+As with ``cp``: what exists as a directory gets the thing inside, under its own name. Unlike with
+hdc, a file or a new directory appears under its final name only when every byte of it is proven.
+"""
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.errors import BoardError, ConfigError, LinkError, ProtocolError
+from labctl.files import appearing, host_reads, host_writes
+from labctl.transport.base import Copied, Progress, Transport, remote_words
+from labctl.transport.board_errors import require
+from labctl.transport.paths import check_remote_path
+from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
+
+#: Patience for small questions.
+_ANSWER_SECONDS = 10.0
+_PERMISSIONS = 0o777
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What went over, and the path that it has now."""
+
+    path: str
+    copied: Copied
+
+
+def send(
+    transport: Transport,
+    local: Path,
+    remote: str,
+    *,
+    timeout: float,
+    progress: Progress | None = None,
+    compress: bool = False,
+    keep_mode: bool = False,
+) -> Delivered:
+    """Send a file, or a directory with all that is in it, to a board.
+
+    ``keep_mode`` gives a file its permissions here (otherwise 0644); directories always keep
+    theirs. ``timeout`` (s) bounds each wait for progress. Raises as :meth:`Transport.push` does.
+    """
+    with host_reads(local):
+        mode, is_directory = local.stat().st_mode, local.is_dir()
+    path = check_remote_path(_without_slash(remote))
+    there = _mode_on_board(transport, path)
+    if there is not None and stat.S_ISDIR(there):
+        path = check_remote_path(f"{path}/{_own_name(local)}")
+        there = _mode_on_board(transport, path)
+    elif remote.endswith("/") and not is_directory:
+        raise ConfigError(f"no directory on the board: {remote}", hint="make it first: mkdir -p")
+    if there is not None and stat.S_ISDIR(there) != is_directory:
+        raise ConfigError(
+            f"{local} and {path} on the board: one is a directory, the other is not",
+            hint="name another destination, or remove that one",
+        )
+    if is_directory:
+        return Delivered(
+            path,
+            transport.push_directory(
+                local, path, timeout=timeout, progress=progress, compress=compress
+            ),
+        )
+    if there is not None and not stat.S_ISREG(there):
+        raise ConfigError(
+            f"not a regular file on the board: {path}", hint="labctl writes files, not devices"
+        )
+    with appearing_on_board(transport, path) as temporary:
+        transport.push(local, temporary, timeout=timeout, progress=progress, compress=compress)
+        if keep_mode:
+            words = remote_words("chmod", f"{mode & _PERMISSIONS:o}", temporary)
+            require(transport.run(words, timeout=_ANSWER_SECONDS), f"cannot set the mode of {path}")
+    return Delivered(path, Copied(1, local.stat().st_size))
+
+
+def receive(
+    transport: Transport,
+    remote: str,
+    local: Path,
+    *,
+    timeout: float,
+    progress: Progress | None = None,
+    compress: bool = False,
+    keep_mode: bool = False,
+) -> Delivered:
+    """Receive a file, or a directory with all that is in it, from a board. As :func:`send`.
+
+    Files of /proc and /sys are received too, and not proven.
+    """
+    path = check_remote_path(_without_slash(remote))
+    mode = _mode_on_board(transport, path)
+    if mode is None:
+        raise ConfigError(
+            f"no such file or directory on the board: {path}", hint="is the path spelt right?"
+        )
+    with host_reads(local):
+        place = local / path.rpartition("/")[2] if local.is_dir() else local
+        if stat.S_ISDIR(mode) and place.exists():
+            raise ConfigError(
+                f"cannot receive a directory as {place}: it exists", hint="name a new directory"
+            )
+    if stat.S_ISDIR(mode):
+        return Delivered(
+            str(place),
+            transport.pull_directory(
+                path, place, timeout=timeout, progress=progress, compress=compress
+            ),
+        )
+    if not stat.S_ISREG(mode):
+        raise ConfigError(
+            f"not a regular file on the board: {path}", hint="read devices with `labctl hdc shell`"
+        )
+    pseudo = pseudo_files(transport, path, timeout=_ANSWER_SECONDS)
+    if pseudo:
+        with appearing(place) as file:
+            read_pseudo_file(transport, path, file.write, timeout=timeout)
+    else:
+        transport.pull(path, place, timeout=timeout, progress=progress, compress=compress)
+    if keep_mode:
+        with host_writes(place):
+            place.chmod(mode & _PERMISSIONS)
+    not_proven = why_not_proven(pseudo) if pseudo else None
+    return Delivered(str(place), Copied(1, place.stat().st_size, not_proven=not_proven))
+
+
+@contextmanager
+def appearing_on_board(transport: Transport, path: str) -> Iterator[str]:
+    """A path beside ``path`` to fill, which takes that name if the block ends without an error."""
+    temporary = f"{path}.labctl-{secrets.token_hex(8)}"
+    try:
+        yield temporary
+        moved = transport.run(remote_words("mv", "-f", temporary, path), timeout=_ANSWER_SECONDS)
+        require(moved, f"{transport.label}: cannot give {path} its name")
+    except BaseException:
+        with suppress(LinkError, BoardError):
+            transport.run(remote_words("rm", "-rf", temporary), timeout=_ANSWER_SECONDS)
+        raise
+
+
+def _own_name(local: Path) -> str:
+    """What a path is called, also ``.``; a link by its own name, not by that of what it is to."""
+    return Path(os.path.normpath(local.absolute())).name
+
+
+def _without_slash(path: str) -> str:
+    return path.rstrip("/") or "/"
+
+
+def _mode_on_board(transport: Transport, path: str) -> int | None:
+    """Type and permissions of what a path leads to, links followed; None when nothing is there."""
+    word = remote_words(path)
+    asked = transport.run(
+        f"if [ -e {word} ] || [ -L {word} ]; then stat -L -c %f {word}; else echo missing; fi",
+        timeout=_ANSWER_SECONDS,
+    )
+    said = require(asked, f"{transport.label}: cannot look at {path}").text.strip()
+    if said == "missing":
+        return None
+    try:
+        return int(said, 16)
+    except ValueError as error:
+        raise ProtocolError(
+            f"{transport.label}: not an answer of stat for {path}: {said[:80]!r}"
+        ) from error

@@ -1,0 +1,367 @@
+"""Directories to and from a board: files over one link, proven by one command at the end.
+
+hdc itself has transfers of directories, but they lose empty directories, keep the modes of some
+only, follow symbolic links wherever they lead, and put things elsewhere when the destination
+exists. Here a command makes the directories, all files are sent over one channel, and modes are set
+and all hashes asked for at the end: the same on each link and each version of hdcd. All of it
+happens in a directory beside the final one: what is seen there is proven. Receiving goes file by
+file, as hdcd itself would follow every link.
+
+Symbolic links: a link to a file is pushed as that file; other links (to directories, to nothing)
+are left out and named in the summary. A pull makes and follows no links at all.
+"""
+
+import os
+import re
+import secrets
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from shutil import rmtree
+from typing import Protocol
+
+from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, ProtocolError
+from labctl.files import host_writes, sync_directory
+from labctl.transport.base import Copied, Progress, Transport, remote_words
+from labctl.transport.board_errors import require
+from labctl.transport.digests import BoardHash, Digest, hash_patience
+from labctl.transport.local_files import new_file
+from labctl.transport.paths import check_remote_path
+from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
+
+_LISTING = re.compile(rb"([0-9a-f]{1,8}) (\d{1,19}) \.(?:/(.+))?")
+#: Words of one command: it must fit into what every link carries.
+_BATCH_BYTES = 40_000
+#: A directory while it is filled; its own mode comes at the end.
+_OPEN_DIRECTORY = 0o700
+_PERMISSIONS = 0o777  # set-id bits are not carried: a board decides nothing about this host
+
+
+#: Takes the size of each piece that goes over.
+Seen = Callable[[int], None]
+
+
+class Copier(Protocol):
+    """How a transport moves single files, without proof."""
+
+    def send_all(
+        self, local: Path, names: Iterable[str], folder: str, seen: Seen
+    ) -> dict[str, Digest]:
+        """Send those files of ``local`` into ``folder``; what was sent, hashed, by name."""
+
+    def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
+        """Receive a file as ``local``, which does not exist yet."""
+
+    @property
+    def board_hash(self) -> BoardHash:
+        """How files are hashed on the board."""
+
+
+@dataclass
+class _Tree:
+    """What is in a directory, by path relative to it; ``.`` is itself. Values are modes."""
+
+    directories: dict[str, int] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+
+def push_tree(
+    transport: Transport,
+    copier: Copier,
+    local: Path,
+    remote: str,
+    *,
+    timeout: float,
+    progress: Progress | None,
+) -> Copied:
+    """See :meth:`Transport.push_directory`."""
+    tree = _walk(local)
+    for name in (*tree.directories, *tree.files):
+        check_remote_path(_place(remote, name))
+    counter = _Counter(progress)
+    board = _Board(transport, timeout)
+    if not board.is_missing(remote):
+        board.require_no_directories([_place(remote, name) for name in tree.files])
+    staged = f"{remote}.labctl-{secrets.token_hex(8)}"
+    places = {name: _place(staged, name) for name in (*tree.directories, *tree.files)}
+    sent: dict[str, Digest] = {}
+    try:
+        board.each(("mkdir", "-p"), [places[name] for name in tree.directories])
+        if tree.files:
+            digests = copier.send_all(local, tree.files, staged, counter)
+            sent = {places[name]: digest for name, digest in digests.items()}
+        _prove(transport, copier, sent, f"{local} pushed to {remote}", timeout)
+        board.chmod((places[name], mode) for name, mode in tree.files.items())
+        if board.is_missing(remote):
+            board.chmod((places[name], mode) for name, mode in _inner_first(tree))
+            board.each(("mv",), [staged, remote])
+        else:
+            board.each(("mkdir", "-p"), [_place(remote, name) for name in tree.directories])
+            for name in tree.files:
+                board.each(("mv", "-f"), [places[name], _place(remote, name)])
+            board.chmod((_place(remote, name), mode) for name, mode in _inner_first(tree))
+            board.each(("rm", "-rf"), [staged])
+    except BaseException:
+        with suppress(LinkError, BoardError):
+            board.each(("rm", "-rf"), [staged])
+        raise
+    return Copied(len(sent), counter.done, tuple(tree.skipped))
+
+
+def pull_tree(
+    transport: Transport,
+    copier: Copier,
+    remote: str,
+    local: Path,
+    *,
+    timeout: float,
+    progress: Progress | None,
+) -> Copied:
+    """See :meth:`Transport.pull_directory`."""
+    check_remote_path(remote)
+    counter = _Counter(progress)
+    with _appearing_directory(local) as folder:
+        tree = _list(transport, remote, timeout)
+        for name in sorted(tree.directories):
+            if name != ".":
+                (folder / name).mkdir(mode=_OPEN_DIRECTORY)
+        received = {}
+        pseudo = pseudo_files(transport, remote, timeout=timeout)
+        unreadable = []
+        for name in list(tree.files):
+            place = _place(remote, name)
+            if name not in pseudo:
+                received[place] = copier.receive(place, folder / name, counter)
+                continue
+            try:
+                _receive_pseudo(transport, place, folder / name, counter, timeout)
+            except BoardError:
+                unreadable.append(name)
+                del tree.files[name], pseudo[name]
+        _prove(transport, copier, received, f"{remote} pulled to {local}", timeout)
+        for name, mode in (*tree.files.items(), *_inner_first(tree)):
+            (folder / name).chmod(mode)
+    return Copied(
+        len(tree.files),
+        counter.done,
+        tuple(tree.skipped),
+        tuple(unreadable),
+        why_not_proven(pseudo) if pseudo else None,
+    )
+
+
+def _receive_pseudo(
+    transport: Transport, remote: str, local: Path, seen: Seen, timeout: float
+) -> None:
+    """Read a file of /proc or /sys to its end. Raises BoardError when the board does not."""
+
+    def write(piece: bytes) -> None:
+        file.write(piece)
+        seen(len(piece))
+
+    with new_file(local) as file:
+        try:
+            read_pseudo_file(transport, remote, write, timeout=timeout)
+        except BoardError:
+            local.unlink()
+            raise
+
+
+@dataclass(frozen=True)
+class _Board:
+    """Small commands on the board that must succeed. Raises LinkError, BoardError."""
+
+    transport: Transport
+    timeout: float
+
+    def each(self, words: Sequence[str], paths: Sequence[str]) -> None:
+        """A command with all paths; more than one when they are many."""
+        for batch in _batches(paths):
+            done = self.transport.run(remote_words(*words, *batch), timeout=self.timeout)
+            require(done, f"{self.transport.label}: cannot {words[0]}")
+
+    def chmod(self, modes: Iterable[tuple[str, int]]) -> None:
+        """Set modes, in order; neighbours of the same mode share a command."""
+        for mode, group in groupby(modes, key=itemgetter(1)):
+            self.each(("chmod", f"{mode:o}"), [path for path, _ in group])
+
+    def require_no_directories(self, paths: Sequence[str]) -> None:
+        """Raise ConfigError when one of them is a directory: ``mv`` would put a file into it."""
+        for batch in _batches(paths):
+            asked = self.transport.run(
+                f'for path in {remote_words(*batch)}; do [ ! -d "$path" ] || break; path=; done;'
+                ' echo "$path"',
+                timeout=self.timeout,
+            )
+            found = require(asked, f"{self.transport.label}: cannot look at what is there").text
+            if found.strip():
+                raise ConfigError(
+                    f"a file here, a directory on the board: {found.strip()}",
+                    hint="name another destination, or remove that one",
+                )
+
+    def is_missing(self, path: str) -> bool:
+        """Whether nothing has that name yet."""
+        word = remote_words(path)
+        return (
+            self.transport.run(
+                f"[ ! -e {word} ] && [ ! -L {word} ]", timeout=self.timeout
+            ).exit_status
+            == 0
+        )
+
+
+class _Counter:
+    """Bytes of all files together."""
+
+    def __init__(self, progress: Progress | None):
+        self.done = 0
+        self._progress = progress
+
+    def __call__(self, count: int) -> None:
+        self.done += count
+        if self._progress:
+            self._progress(self.done)
+
+
+def _place(root: str, name: str) -> str:
+    return root if name == "." else f"{root}/{name}"
+
+
+def _inner_first(tree: _Tree) -> Iterator[tuple[str, int]]:
+    """Directories with what is in them first: one may be closed to us by its mode."""
+    for name in sorted(tree.directories, key=lambda name: (name != ".", name), reverse=True):
+        yield name, tree.directories[name]
+
+
+def _walk(local: Path) -> _Tree:
+    """Everything below a directory of this host. Raises ConfigError."""
+
+    def refused(error: OSError) -> None:
+        raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
+
+    if not local.is_dir():
+        raise ConfigError(f"not a directory on this host: {local}")
+    tree = _Tree()
+    try:
+        for top, folders, names in os.walk(local, onerror=refused):
+            folders.sort()
+            here = Path(top)
+            tree.directories[str(here.relative_to(local))] = _mode(here)
+            for path in [here / name for name in sorted(names)] + [
+                here / name for name in folders if (here / name).is_symlink()
+            ]:
+                name = str(path.relative_to(local))
+                if path.is_file():
+                    tree.files[name] = _mode(path)
+                else:
+                    tree.skipped.append(name)
+    except OSError as error:
+        refused(error)
+    return tree
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode) & _PERMISSIONS
+
+
+def _list(transport: Transport, remote: str, timeout: float) -> _Tree:
+    """Everything below a directory of the board. Raises BoardError, ProtocolError."""
+    asked = f"cd {remote_words(remote)} && find . -exec stat -c '%f %s %n' {{}} +"
+    what = f"{transport.label}: cannot list {remote}"
+    listing = require(transport.run(asked, timeout=timeout), what).output
+    tree = _Tree()
+    for line in listing.removesuffix(b"\n").split(b"\n"):
+        match = _LISTING.fullmatch(line)
+        name = "." if not match or match[3] is None else os.fsdecode(match[3])
+        inside = name == "." or not {"", ".", ".."} & set(name.split("/"))
+        if not match or not inside:
+            raise ProtocolError(
+                f"{transport.label}: not a name that can be pulled below {remote}: {line!r}",
+                hint="rename it: a name with a line break cannot be carried",
+            )
+        check_remote_path(_place(remote, name))
+        mode = int(match[1], 16)
+        if stat.S_ISDIR(mode):
+            tree.directories[name] = stat.S_IMODE(mode) & _PERMISSIONS
+        elif stat.S_ISREG(mode):
+            tree.files[name] = stat.S_IMODE(mode) & _PERMISSIONS
+        else:
+            tree.skipped.append(name)
+    if "." not in tree.directories:
+        raise ProtocolError(f"{what}: it answers {listing[:200]!r}")
+    return tree
+
+
+def _prove(
+    transport: Transport, copier: Copier, copied: Mapping[str, Digest], what: str, timeout: float
+) -> None:
+    """Raise IntegrityError unless each file on the board has the hash of its copy here."""
+    board_hash = copier.board_hash
+    if not copied:
+        return
+    if board_hash.command is None:
+        with tempfile.TemporaryDirectory(prefix="labctl-") as folder:
+            for place, digest in copied.items():
+                back = Path(folder) / "back"
+                copier.receive(place, back, lambda _count: None).require(digest, what)
+                back.unlink()
+        return
+    for batch in _batches(list(copied)):
+        size_bytes = sum(copied[place].size_bytes for place in batch)
+        asked = transport.run(
+            remote_words(*board_hash.command, *batch), timeout=hash_patience(timeout, size_bytes)
+        )
+        # Bytes: text has more line ends than newlines, and names may hold those.
+        lines = asked.output.removesuffix(b"\n").split(b"\n")
+        if asked.exit_status != 0 or len(lines) != len(batch):
+            raise IntegrityError(
+                f"{what}: the board cannot hash all of it",
+                hint="was something removed there meanwhile?",
+                details=asked.text[-2000:] or None,
+            )
+        for place, line in zip(batch, lines, strict=True):
+            digest = copied[place]
+            told = line.split(b" ")[0].decode(errors="replace").lower()
+            found = Digest.known(digest.algorithm, told, digest.size_bytes)
+            found.require(digest, f"{what}: {place}")
+
+
+def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Paths in groups that fit into one command each, in order."""
+    batch: list[str] = []
+    room = _BATCH_BYTES
+    for path in paths:
+        cost = len(remote_words(path).encode(errors="surrogateescape")) + 1
+        if batch and cost > room:
+            yield batch
+            batch, room = [], _BATCH_BYTES
+        batch.append(path)
+        room -= cost
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _appearing_directory(path: Path) -> Iterator[Path]:
+    """A directory to fill that takes its name only if the block ends without an error."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(
+            f"cannot receive a directory as {path}: it exists", hint="name a new directory"
+        )
+    with host_writes(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        try:
+            yield folder
+            folder.replace(path)
+        except BaseException:
+            rmtree(folder, ignore_errors=True)
+            raise
+        sync_directory(path.parent)

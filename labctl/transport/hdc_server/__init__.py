@@ -1,0 +1,1 @@
+"""Find, start and share hdc servers of this host."""

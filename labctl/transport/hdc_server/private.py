@@ -1,0 +1,218 @@
+"""Servers that nobody else uses: with a TMPDIR, a port and a HOME of their own.
+
+They never touch the user's: not the server that may run, not ``~/.harmony``, not the pid file. They
+are as many as the boards need, and end with this labctl. What a killed labctl has left running is
+ended by the next one that starts such servers.
+"""
+
+import os
+import resource
+import secrets
+import select
+import shutil
+import signal
+import socket
+import threading
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from labctl.errors import HostError, HostTimeout, LinkError
+from labctl.files import host_writes, locked, state_dir, write_atomic
+from labctl.hdc import HdcServer
+from labctl.hdc.server_client.keys import is_tcp_key
+from labctl.transport.hdc_server.process import (
+    DESCRIPTORS_EACH,
+    DESCRIPTORS_OWN,
+    LOOPBACK,
+    PID_FILE,
+    Restarting,
+    ServerProcess,
+    start_server,
+)
+
+#: A server takes 128 boards. Those on cables, which each finds by itself, count too.
+BOARDS_PER_SERVER = 120
+#: Where the user's own server listens unless told otherwise.
+USERS_PORT = 8710
+
+_LOCK_SECONDS = 30.0
+_QUESTION_SECONDS = 2.0
+_END_SECONDS = 5.0
+
+
+class ServerPool:
+    """Private servers for any number of boards; a board keeps its server. Thread-safe.
+
+    Boards on cables all go to the first one: two servers would fight over the bus.
+    """
+
+    def __init__(self, *, boards_per_server: int | None = None):
+        self._room = boards_per_server or _room_of_a_server()
+        self._members: list[_Member] = []
+        self._places: dict[str, _Member] = {}
+        self._lock = threading.Lock()
+        self._undo = ExitStack()
+        self._folder: Path | None = None
+
+    def server_for(self, key: str, *, timeout: float) -> HdcServer:
+        """The server of the board ``key``; it runs, and is started again when it has died.
+
+        ``timeout`` (s) bounds a question to one that runs; a start has its own bound.
+        Raises ToolMissing, HostError.
+        """
+        with self._lock:
+            member = self._places.get(key)
+            if member is None:
+                member = self._places[key] = self._place_for(key)
+                member.boards += 1
+        return member.running(timeout)
+
+    def close(self) -> None:
+        """End the servers, and remove their folder. Idempotent."""
+        with self._lock:
+            for member in self._members:
+                member.stop()
+            self._members.clear()
+            self._places.clear()
+            self._undo.close()
+            self._folder = None
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def _place_for(self, key: str) -> "_Member":
+        if not is_tcp_key(key):
+            _check_bus()
+            return self._members[0] if self._members else self._added()
+        with_room = (member for member in self._members if member.boards < self._room)
+        return next(with_room, None) or self._added()
+
+    def _added(self) -> "_Member":
+        if self._folder is None:
+            self._folder = _claim_folder(self._undo)
+        member = _Member(self._folder / str(len(self._members)), _home())
+        self._members.append(member)
+        return member
+
+
+class _Member:
+    """One server of a pool. Its port is another one each time it starts."""
+
+    def __init__(self, folder: Path, home: Path):
+        self.boards = 0
+        self._folder = folder
+        self._home = home
+        self._restarting = Restarting(self._start)
+        self._lock = threading.Lock()
+
+    def running(self, timeout: float) -> HdcServer:
+        with self._lock:
+            current = self._restarting.current
+            if current is not None and current.is_running:
+                with suppress(LinkError):  # it hangs: it is ours, and replaced
+                    current.server.version(timeout=timeout)
+                    return current.server
+            return self._restarting.start()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._restarting.stop()
+
+    def _start(self) -> ServerProcess:
+        with host_writes(self._folder):
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        with socket.create_server((LOOPBACK, 0)) as taken:
+            port: int = taken.getsockname()[1]
+        return start_server(
+            port,
+            tmpdir=self._folder,
+            log=self._folder / "log",
+            extra_env={"HOME": str(self._home)},
+        )
+
+
+def _room_of_a_server() -> int:
+    """How many boards a server may have: its limit, or what this host's open files allow."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        return BOARDS_PER_SERVER
+    room = min(BOARDS_PER_SERVER, (hard - DESCRIPTORS_OWN) // DESCRIPTORS_EACH)
+    if room < 1:
+        raise HostError(
+            f"this host allows {hard} open files, too few for an hdc server",
+            hint="raise it (`ulimit -Hn`), or reach the boards without a server (`link: tcp`)",
+        )
+    return room
+
+
+def _check_bus() -> None:
+    """Raise HostError when the user's server has the boards on cables already."""
+    server = HdcServer(LOOPBACK, USERS_PORT)
+    with suppress(LinkError):
+        server.version(timeout=_QUESTION_SECONDS)
+        raise HostError(
+            f"{server.label} runs, and two servers fight over the boards on cables",
+            hint="take `private` off those boards, or end that server: `hdc kill`",
+        )
+
+
+def _home() -> Path:
+    """A HOME with labctl's own key in it: boards that know it know these servers."""
+    from labctl.hdc.keys import HostKey, own_key_path  # slow to import
+
+    home = state_dir() / "hdc" / "home"
+    keys = home / ".harmony"
+    key = HostKey.of_labctl()
+    link, target = keys / "hdckey", own_key_path().absolute()
+    with host_writes(keys):
+        keys.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not link.is_symlink() or link.readlink() != target:
+            new = keys / secrets.token_hex(8)
+            new.symlink_to(target)
+            new.replace(link)
+    write_atomic(keys / "hdckey.pub", key.public_pem)
+    return home
+
+
+def _claim_folder(undo: ExitStack) -> Path:
+    """A folder for this labctl's servers: held until ``undo``, then removed. Raises HostError."""
+    root = state_dir() / "hdc" / "private"
+    # The outer lock: nobody takes a folder for an abandoned one before it is held.
+    with locked(root / "lock", timeout=_LOCK_SECONDS):
+        _end_abandoned(root)
+        folder = root / secrets.token_hex(8)
+        with host_writes(folder):
+            folder.mkdir(mode=0o700)
+        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+        undo.enter_context(locked(folder / "owner", timeout=0))
+    return folder
+
+
+def _end_abandoned(root: Path) -> None:
+    """End the servers of labctls that were killed."""
+    for folder in root.iterdir():
+        if not folder.is_dir():
+            continue
+        with suppress(HostTimeout), locked(folder / "owner", timeout=0):
+            for pid_file in folder.glob(f"*/{PID_FILE}"):
+                _end_server(pid_file)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_server(pid_file: Path) -> None:
+    """End the process that a pid file names, if it is the server of that very folder."""
+    with suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        process = os.pidfd_open(pid)
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if b"TMPDIR=" + os.fsencode(pid_file.parent) not in environment:
+                return
+            poll = select.poll()
+            poll.register(process, select.POLLIN)  # readable when it has ended
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                signal.pidfd_send_signal(process, number)
+                if poll.poll(_END_SECONDS * 1000):
+                    return
+        finally:
+            os.close(process)

@@ -1,0 +1,120 @@
+"""The hdc server that a board is behind: a shared one, or one of our own.
+
+A server is shared with everybody on the host (DevEco Studio, the user's own ``hdc``): two of them
+would fight over the boards on cables. So one that runs is used; else ``hdc -m`` is run, as a child
+that is started again when it dies, and left running at the end, as ``hdc`` itself leaves the server
+that it starts: others may have begun to use it, and labctl cannot know.
+
+What runs servers is imported when one has to be run: most commands find one.
+"""
+
+import atexit
+import os
+import threading
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labctl.errors import DeviceLost, LinkError, LinkRefused
+from labctl.hdc import HdcServer, Target
+from labctl.retry import retry_infra, wait_until
+
+if TYPE_CHECKING:
+    from labctl.transport.hdc_server.private import ServerPool
+    from labctl.transport.hdc_server.process import Restarting
+
+_LOOPBACK = ("localhost", "127.0.0.1")
+#: Another labctl has its server up within this time.
+_LOCK_SECONDS = 60.0
+#: A new server finds the boards on cables a moment after its start, if there are any.
+_DISCOVERY_SECONDS = 2.0
+_INTERVAL_SECONDS = 0.1
+#: A server that ends hangs up on its last clients for so long.
+_ENDING_SECONDS = 1.0
+
+_shared: "dict[int, Restarting]" = {}
+_shared_lock = threading.Lock()
+#: A cache lets several threads make its first value.
+_pool_lock = threading.Lock()
+
+
+def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
+    """The shared server at an address; one of this host is run when none listens.
+
+    ``timeout`` (s) bounds the question whether it runs; a start has its own bound.
+    Raises LinkRefused (it does not run, and is elsewhere or there is no hdc), another LinkError
+    (something else listens), HostError (it cannot be run).
+    """
+    server = HdcServer(host, port)
+    try:
+        retry_infra(
+            lambda: server.version(timeout=timeout),
+            on=(DeviceLost,),  # it is just ending
+            timeout=_ENDING_SECONDS,
+            interval=_INTERVAL_SECONDS,
+        )
+    except LinkRefused:
+        from labctl.transport.hdc_server import process as hdc_program
+
+        if host not in _LOOPBACK or not hdc_program.is_installed():
+            raise
+        _run_shared(server, timeout)
+    return server
+
+
+def private_server(key: str, *, timeout: float) -> HdcServer:
+    """The server of our own for a board; all of them end with this process.
+
+    Raises ToolMissing (no hdc), HostError.
+    """
+    with _pool_lock:
+        pool = _private_pool()
+    return pool.server_for(key, timeout=timeout)
+
+
+def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
+    """The boards that the hdc server of an address knows; none when there is no hdc on this host.
+
+    Raises LinkError, HostError when there is something that does not answer as a server does.
+    """
+    try:
+        server = running_server(host, port, timeout=timeout)
+    except LinkRefused:
+        return []
+    return server.list_targets(timeout=timeout)
+
+
+@cache
+def _private_pool() -> "ServerPool":
+    from labctl.transport.hdc_server.private import ServerPool
+
+    pool = ServerPool()
+    atexit.register(pool.close)
+    return pool
+
+
+def _run_shared(server: HdcServer, timeout: float) -> None:
+    from labctl.files import locked, state_dir
+    from labctl.transport.hdc_server.process import Restarting, start_server
+
+    folder = state_dir() / "hdc"
+    with locked(folder / f"{server.port}.lock", timeout=_LOCK_SECONDS):
+        with suppress(LinkError):
+            server.version(timeout=timeout)
+            return  # another labctl, or another thread of this one, was faster
+        start = partial(
+            start_server,
+            server.port,
+            tmpdir=Path(os.environ.get("TMPDIR") or "/tmp"),  # noqa: S108 - where hdc looks
+            log=folder / f"{server.port}.log",
+            extra_env={},
+        )
+        with _shared_lock:
+            restarting = _shared.setdefault(server.port, Restarting(start))
+        restarting.start()
+
+        def finds_boards() -> bool:
+            return bool(server.list_targets(timeout=timeout))
+
+        wait_until(finds_boards, timeout=_DISCOVERY_SECONDS, interval=_INTERVAL_SECONDS)

@@ -1,0 +1,103 @@
+"""A rate that changes inside a trial is no number of that trial."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from played_runs import Setting
+from records_made import model, timing
+
+from labctl.engines import MemoryNeed
+from labctl.performance.drift import drift
+from labctl.performance.prediction import Work
+from labctl.records import BoardFacts, Check, Execution
+
+NEED = MemoryNeed(0, 0, None, None, kv_bytes_per_position=60_000)  # of the weights, a thousandth
+
+
+def checked(
+    gaps: list[float], execution: Execution = Execution.BOARD, work: Work | None = None, **more: Any
+) -> Check | None:
+    facts = BoardFacts(execution=execution, machine="aarch64", kernel="5.10", boot_id="b1")
+    found = drift(timing(gaps, **more), facts, work)
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(
+    "gaps",
+    [
+        [100] * 16 + [150] * 16,
+        [100] * 20 + [150] * 12,
+        [150] * 8 + [100] * 24,
+        [100] * 28 + [150] * 4,
+        [100 + n for n in range(32)],
+        [100] * 4 + [150] * 3,
+        [100] * 9 + [400],
+    ],
+)
+@pytest.mark.parametrize("execution", [Execution.BOARD, Execution.NATIVE_HOST])
+def test_a_step_a_slope_and_a_stall_are_flagged(gaps: list[float], execution: Execution) -> None:
+    check = checked(gaps, execution)
+    assert check is not None
+    assert (check.name, check.ok) == ("drift", False)
+
+
+def test_what_was_seen_is_told() -> None:
+    check = checked([100] * 16 + [150] * 16)
+    assert check is not None
+    assert check.detail == ("mean 125 ms, median 150 ms a token; last quarter 1.50 times the first")
+
+
+def test_a_steady_rate_with_ordinary_noise_is_not_flagged() -> None:
+    """At a noise of 5 % from token to token one of a hundred is, at 2 % none."""
+    chance = random.Random(2)
+    for sigma, most in ((2, 0), (5, 10)):
+        alarms = 0
+        for _ in range(500):
+            check = checked([chance.gauss(100, sigma) for _ in range(31)])
+            assert check is not None
+            alarms += check.ok is False
+        assert alarms <= most
+
+
+def test_a_longer_context_may_take_longer() -> None:
+    """A thousandth of the weights a position: 400 positions later 1.4 times as much is read."""
+    work = Work(model(), NEED)
+    growing = [100 * (1 + n / 1000) for n in range(540)]
+    check = checked(growing, work=work)
+    assert check is not None
+    assert check.ok is True
+    assert check.detail.endswith(
+        "last quarter 1.38 times the first, of which 1.38 by the longer context"
+    )
+    without = checked(growing)
+    assert without is not None
+    assert without.ok is False
+    stepped = checked([gap * (1.2 if n > 400 else 1) for n, gap in enumerate(growing)], work=work)
+    assert stepped is not None
+    assert stepped.ok is False
+
+
+def test_nothing_is_checked_where_there_is_nothing_to_check() -> None:
+    assert checked([100] * 16 + [150] * 16, Execution.EMULATED) is None
+    assert checked([100, 150]) is None
+    assert checked([100] * 9, p50_ns=None) is None
+    assert checked([100] * 9, mean_ns=None) is None
+
+
+def test_a_gap_of_several_tokens_is_no_drift() -> None:
+    gaps = [100.0] * 30 + [200.0]
+    check = checked(gaps, merged_chunks=(30,), mean_ns=100_000_000)
+    assert check is not None
+    assert check.ok is True
+
+
+def test_a_trial_on_a_board_is_checked(tmp_path: Path) -> None:
+    for execution, names in ((Execution.BOARD, {"drift"}), (Execution.EMULATED, set())):
+        setting = Setting(tmp_path / execution)
+        setting.execution = execution
+        trials = setting.run().trials
+        found = {c.name for t in trials for c in t.checks if c.name == "drift"}
+        assert found == names

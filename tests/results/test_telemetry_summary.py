@@ -1,0 +1,177 @@
+"""What telemetry becomes, and what it makes of a trial's trustworthiness."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records_made import timing
+
+from labctl.records import BoardFacts, Execution, JobStatus, TrialEvidence
+from labctl.results.telemetry_summary import evidence_of, steadiness
+
+SECOND = 10**9
+
+
+def facts(execution: Execution = Execution.BOARD) -> BoardFacts:
+    return BoardFacts(
+        execution=execution,
+        machine="aarch64",
+        kernel="5.10",
+        boot_id="b",
+        memory_total_bytes=2_000_000_000,
+    )
+
+
+def job(**changes: Any) -> JobStatus:
+    values: dict[str, Any] = {
+        "outcome": "exited", "exit_status": 0, "start_mono_ns": 0, "end_mono_ns": 10 * SECOND,
+        "wall_ns": 10 * SECOND, "stdout_bytes": 0, "stderr_bytes": 0, "boot_id": "b", "epoch": 1,
+        "major_faults": 7,
+    }  # fmt: skip
+    return JobStatus(**{**values, **changes})
+
+
+def telemetry(folder: Path, *samples: dict[str, Any]) -> Path:
+    path = folder / "telemetry"
+    path.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    return path
+
+
+def test_no_telemetry_is_no_evidence(tmp_path: Path) -> None:
+    assert evidence_of(tmp_path / "telemetry", job(), None) is None
+    assert steadiness(None, facts()) == ()
+
+
+def test_what_a_token_reads_is_counted_from_the_first_token_on(tmp_path: Path) -> None:
+    """Loading the model reads too: 100 MB in the first two seconds, then 30 MB a second."""
+    reads = [0, 50, 100, 130, 160, 190]
+    samples = [{"mono_ns": n * SECOND, "read_bytes": r * 10**6} for n, r in enumerate(reads)]
+    half_second = timing([500] * 4, ttft_ns=2 * SECOND, mean_ns=SECOND // 2)
+    found = evidence_of(telemetry(tmp_path, *samples), job(), half_second)
+    assert found is not None
+    assert (found.read_bytes, found.read_bytes_per_token) == (190_000_000, 15_000_000)
+    assert found.major_faults == 7
+    assert (found.limited, found.steal_share, found.others_share) == (None, None, None)
+
+
+def test_throttling_is_a_failed_check(tmp_path: Path) -> None:
+    samples = [
+        {"mono_ns": n * SECOND, "freq_khz": {"0": khz}, "temps_mc": {"soc": heat}}
+        for n, (khz, heat) in enumerate([(1_992_000, 45_000), (1_400_000, 85_000)])
+    ]
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    (check,) = steadiness(found, facts(Execution.EMULATED))
+    assert (check.name, check.ok) == ("frequency", False)
+    assert check.detail == "1400 to 1992 MHz, up to 85 °C"
+
+
+def test_a_governor_that_saves_power_is_no_throttling() -> None:
+    idle = TrialEvidence(
+        samples=2, lowest_khz=408_000, highest_khz=1_992_000, highest_temperature_mc=45_000
+    )
+    (check,) = steadiness(idle, facts())
+    assert check.ok is True
+
+
+@pytest.mark.parametrize("execution", Execution)
+def test_memory_load_and_stolen_time_count_where_the_machine_is_the_board(
+    tmp_path: Path, execution: Execution
+) -> None:
+    samples = [
+        {
+            "mono_ns": n * SECOND,
+            "cpu_busy_ns": n * 3 * SECOND // 2,
+            "utime_ns": n * SECOND,
+            "stime_ns": 0,
+            "cpu_steal_ns": n * SECOND // 10,
+            "mem_available_bytes": 1_000_000_000 if n == 1 else 50_000_000,
+        }
+        for n in range(3)
+    ]
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert (found.others_share, found.steal_share) == (0.5, 0.1)
+    failed = [check.name for check in steadiness(found, facts(execution)) if check.ok is False]
+    assert failed == (["memory", "quiet", "steal"] if execution is Execution.BOARD else [])
+
+
+def test_what_is_read_after_the_last_token_is_none_of_its(tmp_path: Path) -> None:
+    reads = [0, 0, 0, 30, 60, 900]
+    samples = [{"mono_ns": n * SECOND, "read_bytes": r * 10**6} for n, r in enumerate(reads)]
+    four = timing([500] * 4, ttft_ns=2 * SECOND, mean_ns=SECOND // 2)
+    found = evidence_of(telemetry(tmp_path, *samples), job(), four)
+    assert found is not None
+    assert found.read_bytes_per_token == 15_000_000
+
+
+def test_little_cpus_that_rest_are_no_throttling(tmp_path: Path) -> None:
+    """On a hot board: the big one keeps its frequency, the little one idles."""
+    samples = [
+        {"mono_ns": n, "freq_khz": {"0": little, "7": 2_400_000}, "temps_mc": {"soc": 85_000}}
+        for n, little in enumerate([1_800_000, 408_000])
+    ]
+    (check,) = steadiness(evidence_of(telemetry(tmp_path, *samples), job(), None), facts())
+    assert check.ok is True
+
+
+@pytest.mark.parametrize(
+    ("device", "limited"), [("cooling_device0 pwm-fan", None), ("cooling_device0 cpufreq-0", True)]
+)
+def test_a_fan_holds_nothing_back(tmp_path: Path, device: str, limited: bool | None) -> None:
+    samples = [{"mono_ns": n, "cooling": {device: 2}} for n in range(2)]
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert found.limited is limited
+
+
+@pytest.mark.parametrize(
+    ("tree", "reclaim", "shares"),
+    [
+        pytest.param(1.25, 0, (0.0, 0.0), id="the program behind a shell"),
+        pytest.param(0.75, 0.2, (0.3, 0.2), id="page reclaim beside others"),
+        pytest.param(0.75, None, (0.5, None), id="no kernel thread to be seen"),
+        pytest.param(None, 0.2, (1.05, 0.2), id="an agent that told its first process alone"),
+    ],
+)
+def test_neither_the_jobs_own_tree_nor_page_reclaim_is_everything_else(
+    tmp_path: Path, tree: float | None, reclaim: float | None, shares: tuple[float, float | None]
+) -> None:
+    """1.25 CPUs are busy; the first process of the job is a shell that does nothing."""
+    samples = []
+    for n in range(3):
+        now = {"cpu_busy_ns": 1.25, "tree_cpu_ns": tree, "reclaim_cpu_ns": reclaim}
+        counted = {name: round(n * cpus * SECOND) for name, cpus in now.items() if cpus is not None}
+        samples.append({"mono_ns": n * SECOND, "utime_ns": 0, "stime_ns": 0, **counted})
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert (found.others_share, found.reclaim_share) == pytest.approx(shares)
+    quiet = {check.name: check for check in steadiness(found, facts())}["quiet"]
+    assert quiet.ok is (shares[0] <= 0.2)
+    if shares[1]:
+        assert "20% went on freeing memory (kswapd, kcompactd)" in quiet.detail
+
+
+def test_samples_without_the_tree_are_passed_over(tmp_path: Path) -> None:
+    """On boards of many processes only some samples have it."""
+    samples: list[dict[str, Any]] = [
+        {"mono_ns": n * SECOND, "cpu_busy_ns": n * SECOND, "utime_ns": 0, "stime_ns": 0}
+        for n in range(5)
+    ]
+    for n in (0, 3):
+        samples[n]["tree_cpu_ns"] = n * SECOND
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert found.others_share == 0
+
+
+def test_a_sample_after_the_end_does_not_make_the_job_somebody_else(tmp_path: Path) -> None:
+    """The kernel forgets a process that ended; its CPU time is in the board's all the same."""
+    samples: list[dict[str, Any]] = [
+        {"mono_ns": n * SECOND, "cpu_busy_ns": n * SECOND, "utime_ns": n * SECOND, "stime_ns": 0}
+        for n in range(3)
+    ]
+    samples.append({"mono_ns": 4 * SECOND, "cpu_busy_ns": 4 * SECOND})
+    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert found.others_share == 0

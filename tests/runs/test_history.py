@@ -1,0 +1,97 @@
+"""What a lab knows of a board that is not there."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from records_made import BEGAN, model, run, trial
+
+from labctl.board.probes import save_probe
+from labctl.records import BoardFacts, BoardProbe, Execution, JobStatus, PlanRecord, TrialState
+from labctl.runs.preview.history import Wanted, known_board, last_measured
+from labctl.runs.record.directory import RunDirectory
+
+MODEL = model()
+LIKE = Wanted(MODEL.sha256, {"threads": 4, "tokens": 32}, Execution.BOARD)
+
+
+def facts(boot_id: str) -> BoardFacts:
+    return BoardFacts(execution=Execution.BOARD, machine="aarch64", kernel="5.10", boot_id=boot_id)
+
+
+def probed(lab: Path, day: int) -> None:
+    probe = BoardProbe(
+        board="rk1",
+        taken=datetime(2026, 11, day, 12, tzinfo=UTC),
+        agent_version="1",
+        labctl_version="1",
+        facts=facts(f"probe {day}"),
+    )
+    save_probe(lab, probe)
+
+
+def made(lab: Path, day: int, **changes: object) -> RunDirectory:
+    """A run of that day on rk1."""
+    record = run(
+        f"202611{day}T223000Z-q2-abcdef",
+        **{"facts": facts(f"run {day}"), "started": datetime(2026, 11, day, 22, 30, tzinfo=UTC)}
+        | changes,
+    )
+    return RunDirectory.create(lab / "runs", record, PlanRecord(trials=(), max_seconds=60))
+
+
+def test_a_board_is_what_was_seen_of_it_last(tmp_path: Path) -> None:
+    assert known_board(tmp_path, "rk1") is None
+    probed(tmp_path, 18)
+    known = known_board(tmp_path, "rk1")
+    assert known is not None
+    assert (known.facts.boot_id, known.source) == ("probe 18", "its probe of 2026-11-18 12:00")
+    made(tmp_path, 19)
+    made(tmp_path, 21, board="rk2")
+    known = known_board(tmp_path, "rk1")
+    assert known is not None
+    assert (known.facts.boot_id, known.source) == ("run 19", "run 20261119T223000Z-q2-abcdef")
+    probed(tmp_path, 20)
+    known = known_board(tmp_path, "rk1")
+    assert known is not None
+    assert known.facts.boot_id == "probe 20"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": TrialState.FAILED},
+        {"conditions": {"threads": 1, "tokens": 32}},
+        {"conditions": {"threads": 4}},
+        {"model": model(sha256="f" * 64)},
+        {"board": "rk2"},
+        {"execution": Execution.EMULATED},
+    ],
+)
+def test_only_a_good_trial_that_was_alike_says_how_long_one_takes(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    alike: dict[str, object] = {
+        "conditions": {"threads": 4, "tokens": 32, "cpus": "0-3"},
+        "waited_ns": 10_000_000_000,
+    }
+    made(tmp_path, 18).add(trial(**alike))
+    newer = made(tmp_path, 19)
+    newer.add(trial(**alike | changes))
+    found = last_measured(tmp_path, "rk1", {"q2": LIKE})
+    # 30 s, of which it waited 10.
+    assert (found["q2"].seconds, found["q2"].run) == (20, "20261118T223000Z-q2-abcdef")
+    newer.add(trial(2, **alike))
+    assert last_measured(tmp_path, "rk1", {"q2": LIKE})["q2"].run == newer.path.name
+    (newer.path / "trials" / "002-q2_k-r2" / "record.json").write_text("{}")  # damaged
+    assert last_measured(tmp_path, "rk1", {"q2": LIKE})["q2"].run != newer.path.name
+
+
+def test_what_was_taken_over_took_as_long_as_its_job(tmp_path: Path) -> None:
+    job = JobStatus(
+        outcome="exited", start_mono_ns=0, end_mono_ns=90 * 10**9, wall_ns=90 * 10**9,
+        stdout_bytes=0, stderr_bytes=0, boot_id="b", epoch=1,
+    )  # fmt: skip
+    taken_over = trial(conditions=dict(LIKE.conditions), job=job, started=BEGAN, finished=BEGAN)
+    made(tmp_path, 18).add(taken_over)
+    assert last_measured(tmp_path, "rk1", {"q2": LIKE})["q2"].seconds == 90
