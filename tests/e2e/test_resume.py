@@ -30,13 +30,17 @@ def trials_of(lab: LabUnderTest) -> list[dict[str, Any]]:
 
 
 def essence(lab: LabUnderTest) -> list[tuple[object, ...]]:
-    """What the records of a run say, times and names of jobs aside, and the text that was made."""
+    """What the records of a run say, times and names of jobs aside, and the text that was made.
+
+    How much of the model was in memory before a trial is the kernel's business.
+    """
     folders = {
         int(p.parent.name[:3]): p.parent for p in lab.root.glob("runs/*/trials/*/record.json")
     }
     found = []
     for trial in trials_of(lab):
         stdout = (folders[trial["number"]] / "stdout").read_bytes()
+        trial["conditions"].pop("model_cache", None)
         same = [
             trial[key] for key in ("number", "slug", "state", "argv", "parameters", "conditions")
         ]
