@@ -9,7 +9,6 @@ from labs import LabUnderTest, lab_with_board
 
 from labctl.build import BuildRequest, build
 from labctl.config.target import load_target
-from labctl.files import cache_dir
 
 
 @pytest.fixture(scope="session")
@@ -27,47 +26,17 @@ def rk3568() -> None:
         build(BuildRequest(target="rk3568", version=version, tools=tools))
 
 
-@pytest.fixture(scope="session")
-def native_agent() -> None:
-    """The agent for this host."""
-    agent_builds.native_agent()
-
-
 @pytest.fixture
-def private_links(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A cache whose links to what was built last are the test's own; all else is the user's.
-
-    Another checkout that builds an agent moves the user's links at any time.
-    """
-    shared, own = cache_dir().resolve(), tmp_path_factory.mktemp("cache")
-    for name in ("hashes", "models"):  # builds make the others
-        (shared / name).mkdir(parents=True, exist_ok=True)
-    for entry in shared.iterdir():
-        if entry.name != "artifacts":
-            (own / entry.name).symlink_to(entry)
-    for entry in shared.glob("artifacts/*/[!.]*"):
-        link = own / entry.relative_to(shared)
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(entry.readlink() if entry.is_symlink() else entry)
-    monkeypatch.setenv("LABCTL_CACHE", str(own))
-
-
-@pytest.fixture
-def lab(
-    tmp_path: Path, private_state: Path, rk3568: None, private_links: None
-) -> Iterator[LabUnderTest]:
+def lab(tmp_path: Path, private_state: Path, rk3568: None) -> Iterator[LabUnderTest]:
     """A lab with a tiny model and a virtual board that emulates an rk3568."""
     with lab_with_board(tmp_path, "--target", "rk3568") as lab:
         yield lab
 
 
 @pytest.fixture
-def native_lab(
-    tmp_path: Path, private_state: Path, native_agent: None, private_links: None
-) -> Iterator[LabUnderTest]:
+def native_lab(tmp_path: Path, private_state: Path) -> Iterator[LabUnderTest]:
     """A lab with a tiny model and a virtual board that runs this host's own programs."""
+    agent_builds.native_agent()
     with lab_with_board(tmp_path, "--target", agent_builds.HOST) as lab:
         devices = lab.root / "devices.yaml"
         devices.write_text(devices.read_text().replace("rk3568", agent_builds.HOST))
