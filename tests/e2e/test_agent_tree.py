@@ -43,7 +43,8 @@ def used_ns(status: dict[str, int]) -> int:
 
 def test_a_program_behind_a_shell_is_the_job(job: Job, tmp_path: Path) -> None:
     program = tmp_path / "program"
-    program.write_text(BUSY.format(seconds=1))
+    # Long: a look at all processes of a busy host takes 1/500 of the time, and no more.
+    program.write_text(BUSY.format(seconds=6))
     job.start(
         *("/bin/sh", "-c", f"{sys.executable} {program}\ntrue"), options=("--sample-ms", "100")
     )
@@ -52,10 +53,10 @@ def test_a_program_behind_a_shell_is_the_job(job: Job, tmp_path: Path) -> None:
     # The shell itself did next to nothing.
     own = samples(job)[-1]
     assert (own.user_ns or 0) + (own.system_ns or 0) < SECOND // 4
-    assert tree_ns(job) >= COUNTED * SECOND
+    assert tree_ns(job) >= COUNTED * 6 * SECOND
     assert tree_ns(job) == pytest.approx(used_ns(status), rel=0.05)
     # Seen while it ran, not only at its end.
-    halfway = [s.tree_cpu_ns for s in samples(job) if s.tree_cpu_ns and s.tree_cpu_ns < SECOND]
+    halfway = [s.tree_cpu_ns for s in samples(job) if s.tree_cpu_ns and s.tree_cpu_ns < 5 * SECOND]
     assert len(halfway) >= 2
     assert halfway == sorted(halfway)
 

@@ -51,6 +51,7 @@ STEP = """\
 tick() { n=0; while [ $n -lt 12 ]; do sleep $1; echo token; n=$((n + 1)); done; }
 tick 0.1
 tick 0.15
+echo "made 24" >&2
 """
 
 

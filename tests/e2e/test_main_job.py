@@ -98,7 +98,7 @@ def test_both_versions_of_llama_cpp_and_the_second_run_sends_nothing(
     assert "2/2" in row
     assert "no result" not in row
     assert re.fullmatch(r"tiny +.* m?s +.* m?s +.* m?s +.* m?s +.* MB .*", phases), phases
-    assert re.fullmatch(r"tiny +2 trials +.* m?s +.* m?s +.* m?s", inside), inside
+    assert re.fullmatch(r"tiny +2 trials +.* [mµ]?s +.* [mµ]?s +.* [mµ]?s", inside), inside
     second = lab.run(*words)
     assert second.exit_status == 0, said(second)
     assert "send" not in said(second)

@@ -39,13 +39,14 @@ def is_cut(raw: RawOutput) -> bool:
 def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
     """See :meth:`labctl.engines.base.Engine.parse`."""
     timeline = parse_timeline(raw.timeline)
+    printed = as_text(raw) if parameters.log_jsonl else raw
+    # First of all: without these lines it may not be llama.cpp at all.
+    perf = parse_perf(printed.stderr, limit=parameters.tokens)
     clocks = None
     if parameters.log_jsonl:
         arrivals, clocks = find_tokens(raw.stdout, timeline)
-        raw = as_text(raw)
     else:
         arrivals = find_arrivals(raw.stdout, raw.stderr, timeline)
-    perf = parse_perf(raw.stderr, limit=parameters.tokens)
     generated = perf.generated_tokens
     if generated < arrivals.tokens:
         raise OutputNotUnderstood(
