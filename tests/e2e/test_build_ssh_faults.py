@@ -218,7 +218,7 @@ def test_a_log_without_end_is_cut_off(lab: SshLab, monkeypatch: pytest.MonkeyPat
     with host_of(lab) as host:
         with lab.place() as place, pytest.raises(HostError, match="prints without end"):
             run_in(place, ["yes"])
-        assert is_clean(host)
+        assert wait_until(lambda: is_clean(host), timeout=30, interval=0.1), host.working()
 
 
 def test_a_compilers_words_cannot_write_to_the_terminal(lab: SshLab) -> None:
