@@ -267,14 +267,25 @@ def test_what_was_changed_on_the_board_meanwhile_is_sent_again(
     bench: Bench, small: tuple[Path, StoredObject]
 ) -> None:
     file, item = small
-    bench.board.faults.add(Drop(on="forward", after_bytes=2 * CHUNK_BYTES + CHUNK_BYTES // 2))
-    bench.board.faults.add(Drop(on="forward", nth=2, times=None))
-    with pytest.raises(InfraError):
-        bench.publish(file, item, patience=0.0)
-    bench.board.faults.clear()
     partial = bench.folder / f".part-{item.sha256}"
-    journal = Path(f"{partial}.journal").read_text().splitlines()
-    assert len(journal) >= 2
+    journal = Path(f"{partial}.journal")
+    sent = 0
+
+    def is_journaled() -> bool:
+        return len(journal.read_text().splitlines()) >= 2
+
+    def cut_in_the_third_chunk(count: int) -> None:
+        nonlocal sent
+        sent += count
+        if sent > 2 * CHUNK_BYTES and not bench.board.faults.states():
+            assert wait_until(is_journaled, timeout=60, interval=0.01)
+            bench.board.faults.add(Drop(on="forward", times=None))
+            bench.board.faults.add(Drop(on="now"))
+
+    with pytest.raises(InfraError):
+        bench.publish(file, item, patience=0.0, pace=cut_in_the_third_chunk)
+    bench.board.faults.clear()
+    assert is_journaled()
     with partial.open("r+b") as damaged:
         damaged.write(b"flipped")
     assert bench.publish(file, item).read_bytes() == file.read_bytes()
