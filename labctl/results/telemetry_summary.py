@@ -12,8 +12,8 @@ from labctl.records import (
     TimingRecord,
     TrialEvidence,
 )
+from labctl.results.quarters import quarters, single_gaps
 from labctl.results.telemetry import grown, others_share, read_telemetry, reclaim_share, share
-from labctl.stats import median
 from labctl.units import duration, size
 
 #: CPUs that fell below this share of their highest frequency did not run at full speed.
@@ -106,15 +106,15 @@ def awake(job: JobStatus | None) -> tuple[Check, ...]:
 
 
 def _quarters(timing: TimingRecord | None) -> dict[str, int]:
-    """The median gap of the first quarter and of the last; those that hold several tokens aside."""
-    gaps = timing.token_ns if timing else ()
-    merged = set(timing.merged_chunks if timing else ())
-    single = [gap for index, gap in enumerate(gaps) if index not in merged]
-    quarter = len(single) // 4
-    if not quarter:
+    """Return the median gap of the first quarter and of the last."""
+    found = quarters(single_gaps(timing)) if timing else None
+    if found is None:
         return {}
-    first, last = median(single[:quarter]), median(single[-quarter:])
-    return {"first_quarter_ns": round(first), "last_quarter_ns": round(last)}
+    first, last = found
+    return {
+        "first_quarter_ns": round(first.median_ns),
+        "last_quarter_ns": round(last.median_ns),
+    }
 
 
 def _reached_less(evidence: TrialEvidence) -> bool:

@@ -1,6 +1,6 @@
 """Statistics and physics as pure functions."""
 
-from labctl.stats.describe import mad, mean, median, percentile, ratio
+from labctl.stats.describe import MAD_TO_SIGMA, mad, mean, median, percentile, ratio
 from labctl.stats.energy import (
     Energy,
     NoEnergy,
@@ -28,6 +28,7 @@ from labctl.stats.roofline import (
 from labctl.stats.trend import Trend, find_trend
 
 __all__ = [
+    "MAD_TO_SIGMA",
     "STOPPING_COST",
     "UNSURE",
     "Bound",

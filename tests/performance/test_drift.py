@@ -50,16 +50,37 @@ def test_what_was_seen_is_told() -> None:
     assert check.detail == ("mean 125 ms, median 150 ms a token; last quarter 1.50 times the first")
 
 
-def test_a_steady_rate_with_ordinary_noise_is_not_flagged() -> None:
-    """At a noise of 5 % from token to token one of a hundred is, at 2 % none."""
+def noisy(chance: random.Random, gaps: int, sigma: float, *, step: bool = False) -> bool:
+    """Whether a trial of 100 ms a token is flagged; with a step, 150 ms from a quarter's end on."""
+    from_token = chance.randrange(gaps // 4, gaps - gaps // 4 + 1) if step else gaps
+    check = checked(
+        [chance.gauss(100, sigma) * (1.5 if n >= from_token else 1) for n in range(gaps)]
+    )
+    assert check is not None
+    return check.ok is False
+
+
+@pytest.mark.parametrize(
+    ("gaps", "sigma", "most"), [(31, 2, 0), (31, 5, 2), (12, 5, 2), (13, 5, 2), (15, 5, 2)]
+)
+def test_few_steady_trials_are_flagged_and_hardly_a_step_is_missed(
+    gaps: int, sigma: float, most: int
+) -> None:
+    """Of 100 each; with the spread of three gaps as their noise, 6 steady ones were flagged."""
     chance = random.Random(2)
-    for sigma, most in ((2, 0), (5, 10)):
-        alarms = 0
-        for _ in range(500):
-            check = checked([chance.gauss(100, sigma) for _ in range(31)])
-            assert check is not None
-            alarms += check.ok is False
-        assert alarms <= most
+    assert sum(noisy(chance, gaps, sigma) for _ in range(300)) / 3 <= most
+    assert sum(noisy(chance, gaps, sigma, step=True) for _ in range(300)) / 3 >= 98
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("gaps", [8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 31])
+def test_the_shares_of_false_alarms_and_of_missed_steps(gaps: int) -> None:
+    chance = random.Random(gaps)
+    trials = 20_000
+    alarms = sum(noisy(chance, gaps, 5) for _ in range(trials)) / trials
+    found = sum(noisy(chance, gaps, 5, step=True) for _ in range(trials)) / trials
+    assert alarms <= 0.02
+    assert found >= (0.99 if gaps >= 12 else 0.97)
 
 
 def test_a_longer_context_may_take_longer() -> None:
