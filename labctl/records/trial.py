@@ -76,6 +76,11 @@ class JobStatus(Record):
         description="the longest that the agent did something else, or was stopped: a stamp is late"
         " by this at most, its wait for a CPU aside",
     )
+    longest_stamp_pause_ns: int | None = Field(
+        None,
+        description="of these, the longest right before a piece of standard output; None = nothing"
+        " came, or an agent of before",
+    )
     stamp_scheduler: Literal["fifo", "other"] | None = Field(
         None, description="of the thread that stamps; fifo: before every normal program"
     )

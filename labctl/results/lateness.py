@@ -17,10 +17,19 @@ def latest_ns(job: JobStatus) -> int | None:
     It waited for a CPU, or did something else, or was stopped. What interrupts and a CPU that wakes
     from a deep sleep take is not counted by the kernel.
     """
-    waited, paused = job.longest_stamp_wait_ns, job.longest_pause_ns
+    waited = job.longest_stamp_wait_ns
     if waited is None:
         return None
-    return max(waited, paused or 0)
+    return max(waited, _longest_pause_ns(job) or 0)
+
+
+def _longest_pause_ns(job: JobStatus) -> int | None:
+    """Return the longest pause that can have made a stamp late.
+
+    Older agents tell the longest of all, which may have been while the program was loading.
+    """
+    told = job.longest_stamp_pause_ns
+    return job.longest_pause_ns if told is None else told
 
 
 def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
@@ -29,7 +38,7 @@ def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
     Nothing where no gaps were seen, or the agent is one that did not tell.
     """
     span = sum(timing.token_ns)
-    waited, paused = job.stamp_wait_ns, job.longest_pause_ns
+    waited, paused = job.stamp_wait_ns, _longest_pause_ns(job)
     if not span or job.stamp_scheduler is None or paused is None:
         return ()
     if waited is None:

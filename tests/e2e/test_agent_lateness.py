@@ -68,6 +68,18 @@ def test_a_stopped_agent_says_how_late_a_stamp_can_be(job: Job) -> None:
     gap = max(late - early for early, late in pairwise(stamps))
     assert gap >= 900 * MS
     assert status["longest_pause_ns"] >= gap - 20 * MS
+    assert status["longest_stamp_pause_ns"] >= gap - 20 * MS
+
+
+def test_a_pause_before_anything_was_printed_makes_no_stamp_late(job: Job) -> None:
+    """As while a model loads: the first piece of output came long after it."""
+    started = job.start(sys.executable, "-c", "import time\ntime.sleep(1)\n" + CLOCK, "20", "0.01")
+    os.kill(started["pid"], signal.SIGSTOP)
+    time.sleep(0.3)
+    os.kill(started["pid"], signal.SIGCONT)
+    status = job.finish()
+    assert status["longest_pause_ns"] >= 280 * MS
+    assert status["longest_stamp_pause_ns"] < 20 * MS
 
 
 def test_who_stamps_has_real_time_priority_where_that_is_permitted(job: Job) -> None:
@@ -115,6 +127,7 @@ def test_a_job_that_prints_nothing_has_no_late_stamp(job: Job) -> None:
     status = job.finish()
     assert status["stamp_wait_ns"] is None
     assert JobStatus.model_validate(status).stamp_wait_ns is None
+    assert status["longest_stamp_pause_ns"] is None
 
 
 def test_stamps_are_in_time_although_all_cores_are_busy(job: Job) -> None:

@@ -28,6 +28,12 @@ def job(**changes: Any) -> JobStatus:
         pytest.param({"stamp_wait_ns": 33 * MS}, False, id="33 ms of a span of 3 s"),
         pytest.param({"stamp_wait_ns": 29 * MS}, True, id="just below 1 %"),
         pytest.param({"longest_pause_ns": 1000 * MS}, False, id="it was stopped for a second"),
+        pytest.param(
+            {"longest_pause_ns": 1000 * MS, "longest_stamp_pause_ns": MS},
+            True,
+            id="it was stopped while the program was loading",
+        ),
+        pytest.param({"longest_stamp_pause_ns": 40 * MS}, False, id="it was stopped for a token"),
     ],
 )
 def test_stamps_that_may_be_late_by_more_than_one_per_cent_fail(
@@ -64,6 +70,13 @@ def test_what_is_not_counted_is_not_judged() -> None:
         pytest.param(100, (3,), {}, False, id="one of them holds two tokens"),
         pytest.param(100, (), {"longest_stamp_wait_ns": 3 * MS}, False, id="late by 3 % of it"),
         pytest.param(100, (), {"longest_pause_ns": 3 * MS}, False, id="busy for 3 % of it"),
+        pytest.param(
+            100,
+            (),
+            {"longest_pause_ns": 3 * MS, "longest_stamp_pause_ns": 0},
+            True,
+            id="busy only while loading",
+        ),
         pytest.param(100, (), {"longest_stamp_wait_ns": MS}, True, id="late by 1 %"),
         pytest.param(100, (), {"longest_stamp_wait_ns": None}, True, id="not counted"),
     ],

@@ -49,15 +49,31 @@ void lateness_open(struct lateness *l)
 {
     l->schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     l->before_ns = waits_ns(l->schedstat);
-    l->wait_ns = l->longest_ns = -1;
+    l->wait_ns = l->longest_ns = l->longest_pause_ns = -1;
+    l->pause_ns = 0;
     if (l->before_ns < 0 && l->schedstat >= 0) {
         close(l->schedstat);
         l->schedstat = -1;
     }
 }
 
+static void charge_pause(struct lateness *l, int64_t ns)
+{
+    if (ns > l->longest_pause_ns)
+        l->longest_pause_ns = ns;
+}
+
+void lateness_pause(struct lateness *l, int64_t ns, bool came)
+{
+    l->pause_ns = ns;
+    if (came)
+        charge_pause(l, ns);
+}
+
 void lateness_note(struct lateness *l, bool standard_output, bool standard_error)
 {
+    if (standard_output)
+        charge_pause(l, l->pause_ns);
     const int64_t now_ns = waits_ns(l->schedstat);
     if (now_ns < 0)
         return;

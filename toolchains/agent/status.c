@@ -144,6 +144,7 @@ bool status_write(struct supervisor *s)
     json_member_int(&json, "major_faults", s->usage.major_faults);
     json_member_int(&json, "agent_cpu_ns", clock_ns(CLOCK_PROCESS_CPUTIME_ID));
     json_member_int(&json, "longest_pause_ns", s->longest_pause_ns);
+    json_member_count(&json, "longest_stamp_pause_ns", s->lateness.longest_pause_ns);
     json_member_string(&json, "stamp_scheduler", scheduler());
     json_member_count(&json, "stamp_wait_ns", s->lateness.wait_ns);
     json_member_count(&json, "longest_stamp_wait_ns", s->lateness.longest_ns);

@@ -92,9 +92,10 @@ static void record(struct supervisor *s, int stream, const char *data, int64_t l
             (long long)s->timeline.length);
 }
 
-/* A stream that became readable meanwhile is stamped late by at most this. */
-static void paused(struct supervisor *s, int64_t ns)
+/* A stream that became readable meanwhile is stamped late by at most this; `came`: it was already. */
+static void paused(struct supervisor *s, int64_t ns, bool came)
 {
+    lateness_pause(&s->lateness, ns, came);
     if (ns > s->longest_pause_ns && s->phase == RUNNING)
         s->longest_pause_ns = ns;
 }
@@ -170,12 +171,12 @@ static void reap(struct supervisor *s)
     }
 }
 
-static void take_signals(struct supervisor *s)
+static void take_signals(struct supervisor *s, bool came)
 {
     struct signalfd_siginfo info;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo == SIGCONT) /* it was stopped: since then at the earliest */
-            paused(s, monotonic_ns() - s->listening_ns);
+            paused(s, monotonic_ns() - s->listening_ns, came);
         else if (info.ssi_signo != SIGCHLD && s->phase == RUNNING)
             end(s, "stopped", "stopped by signal %u from process %u", info.ssi_signo,
                 info.ssi_pid);
@@ -280,12 +281,12 @@ void supervise(struct supervisor *s)
                 came[i] = read_stream(s, i);
         lateness_note(&s->lateness, came[0], came[1]);
         if (ready > 0 && polled[2].revents)
-            take_signals(s);
+            take_signals(s, came[0]);
         now = monotonic_ns();
         advance_phase(s, now);
         periodic(s, now);
         now = s->listening_ns = monotonic_ns();
-        paused(s, now - woken);
+        paused(s, now - woken, false);
     }
     take_rest(s);
     sampler_stop(&s->sampler, false);
