@@ -11,20 +11,19 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-
-import requests
+from http import HTTPStatus
 
 from labctl import process
 from labctl.config.power import JOULES, WATTS, CommandMeter, HttpMeter
 from labctl.config.power import Meter as MeterConfig
 from labctl.config.printed import NUMBER, text_at
 from labctl.errors import HostError, HostTimeout, LabctlError
+from labctl.http import Unreachable, request
 
 #: The longest answer. Plugs send some 2 kB.
 _MOST_BYTES = 64 << 10
 #: Beyond a meter's own time-out, until it is left behind.
 _GRACE_SECONDS = 2.0
-_OK = 200
 #: No meter of a board shows more, in watts or joules.
 _BEYOND = 1e12
 
@@ -85,10 +84,8 @@ class _NetworkMeter(Meter):
     def ask(self) -> str:
         try:
             document = json.loads(self._answer())
-        except requests.RequestException as error:
-            # Its own words have the address in them, with what may be a password.
-            slow = isinstance(error, requests.Timeout)
-            why = f"not within {self.timeout_s:g} s" if slow else type(error).__name__
+        except Unreachable as error:
+            why = f"not within {self.timeout_s:g} s" if error.timed_out else error.reason
             raise HostError(f"the meter ({self.place}) does not answer: {why}") from error
         except (ValueError, RecursionError) as error:
             raise HostError(f"the meter ({self.place}) does not answer with JSON") from error
@@ -100,25 +97,24 @@ class _NetworkMeter(Meter):
     def _answer(self) -> bytes:
         until = time.monotonic() + self.timeout_s
         body = bytearray()
-        with requests.Session() as session:
-            session.trust_env = False  # a meter is in this network: no proxy, no ~/.netrc
-            with session.get(
-                self._config.address,
-                timeout=self.timeout_s,
-                stream=True,
-                allow_redirects=False,
-                headers={"Accept-Encoding": "identity"},
-            ) as answer:
-                if answer.status_code != _OK:
-                    raise HostError(
-                        f"the meter ({self.place}) answers with status {answer.status_code}"
-                    )
-                for piece in answer.iter_content(64):
-                    body.extend(piece)
-                    if len(body) > _MOST_BYTES:
-                        raise HostError(f"the meter ({self.place}) answers without end")
-                    if time.monotonic() > until:
-                        raise HostTimeout(f"the meter ({self.place}) answers too slowly")
+        with request(
+            "GET",
+            self._config.address,
+            connect_s=self.timeout_s,
+            silence_s=self.timeout_s,
+            follow=False,
+            direct=True,  # a meter is in this network: no proxy, no ~/.netrc
+        ) as answer:
+            if answer.status_code != HTTPStatus.OK:
+                raise HostError(
+                    f"the meter ({self.place}) answers with status {answer.status_code}"
+                )
+            for piece in answer.iter_raw():
+                body.extend(piece)
+                if len(body) > _MOST_BYTES:
+                    raise HostError(f"the meter ({self.place}) answers without end")
+                if time.monotonic() > until:
+                    raise HostTimeout(f"the meter ({self.place}) answers too slowly")
         return bytes(body)
 
 

@@ -2,29 +2,27 @@
 
 import gzip
 import lzma
+import shutil
 import tarfile
 import time
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.client import HTTPException
+from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
 
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.source import Source, SourceIdentity, fetching, keep
 from labctl.build.spec_source import ArchiveSource
 from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError
-from labctl.files import host_writes, sha256_file
+from labctl.files import host_reads, host_writes, sha256_file
+from labctl.http import Unreachable, request
 
 FETCH_SECONDS = 1800.0
 #: Longest silence of the server.
 SILENCE_SECONDS = 60.0
 LOCK_SECONDS = FETCH_SECONDS + 300
-_BLOCK_BYTES = 1 << 18
 _BROKEN = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -85,55 +83,40 @@ def download(address: str, to: Path, on_progress: OnProgress) -> None:
 
     Raises ConfigError when there is none, HostError when it cannot be had, HostTimeout.
     """
-    deadline = time.monotonic() + FETCH_SECONDS
+    if address.startswith("file:"):
+        here = Path(url2pathname(urlsplit(address).path))
+        if not here.is_file():
+            raise ConfigError(f"there is nothing at {address}")
+        with host_reads(here):
+            file = here.open("rb")
+        with file, host_writes(to), to.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+        return
     try:
-        with (
-            urllib.request.urlopen(address, timeout=SILENCE_SECONDS) as answer,  # noqa: S310 - the spec's model allows https, http and file only
-            _written(to) as write,
-        ):
-            total = int(answer.headers.get("Content-Length") or 0) or None
-            done = 0
-            while block := answer.read(_BLOCK_BYTES):
-                write(block)
+        _receive(address, to, on_progress)
+    except Unreachable as error:
+        if error.timed_out:
+            raise HostTimeout(f"cannot fetch {address}: the server is silent") from error
+        raise HostError(
+            f"cannot fetch {address}: {error.reason}", hint="is the network there?"
+        ) from error
+
+
+def _receive(address: str, to: Path, on_progress: OnProgress) -> None:
+    deadline, done = time.monotonic() + FETCH_SECONDS, 0
+    with request("GET", address, silence_s=SILENCE_SECONDS) as answer:
+        if answer.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
+            raise ConfigError(f"there is nothing at {address}")
+        if answer.status_code != HTTPStatus.OK:
+            raise HostError(f"cannot fetch {address}: the server says {answer.status_code}")
+        total = int(answer.headers.get("Content-Length") or 0) or None
+        with host_writes(to), to.open("wb") as file:
+            for block in answer.iter_raw():
+                file.write(block)
                 done += len(block)
                 on_progress(Progress(Step.SOURCE, to.name, done, total))
                 if time.monotonic() > deadline:
                     raise HostTimeout(f"{address} did not arrive within {FETCH_SECONDS:g} s")
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code in (404, 410):
-            raise ConfigError(f"there is nothing at {address}") from error
-        raise HostError(f"cannot fetch {address}: the server says {error.code}") from error
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, FileNotFoundError):
-            raise ConfigError(f"there is nothing at {address}") from error
-        raise HostError(
-            f"cannot fetch {address}: {error.reason}", hint="is the network there?"
-        ) from error
-    except TimeoutError as error:
-        raise HostTimeout(f"cannot fetch {address}: the server is silent") from error
-    except (OSError, HTTPException) as error:
-        why = getattr(error, "strerror", None) or error
-        raise HostError(f"cannot fetch {address}: {why}", hint="is the network there?") from error
-    if total is not None and done != total:
-        raise IntegrityError(f"{address}: {done} of {total} bytes arrived")
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """What appends to a new file; only its own faults are those of this host's disk."""
-    with host_writes(path):
-        file = path.open("wb")
-
-    def write(block: bytes) -> None:
-        with host_writes(path):
-            file.write(block)
-
-    try:
-        yield write
-    finally:
-        with host_writes(path):
-            file.close()
 
 
 def unpack(archive: Path, folder: Path, name: str | None = None) -> Path:

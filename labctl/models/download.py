@@ -4,38 +4,29 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
-
-import requests
 
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.files import cache_dir, host_writes, locked, publish
 from labctl.gguf import file_sha256
+from labctl.http import Unreachable, request
 from labctl.models.progress import Progress
 from labctl.retry import retry_infra
 from labctl.units import size
 
-CONNECT_SECONDS = 15.0
-#: The longest silence in the middle of a file.
-READ_SECONDS = 60.0
+if TYPE_CHECKING:
+    import httpx
+
 #: How long a broken line is tried again without one new byte.
 PATIENCE_SECONDS = 120.0
-#: What of a block had come when the line broke is lost with it.
-_BLOCK_BYTES = 1 << 16
 #: Of a file's name: the end, which has the suffix.
 _LONGEST_NAME = 120
 _WHOLE_SECONDS = 12 * 3600.0
-_PARTIAL, _OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _RANGE = 206, 200, 401, 403, 404, 416
-_SERVER_TROUBLE = 500
-_TOO_MANY = 429
-
-
-class Unreachable(HostError):
-    """The line broke or the server has trouble: worth another try."""
 
 
 def fetch_file(
@@ -81,17 +72,17 @@ def beginning(
 
     Raises ConfigError (no such file, no access), HostError.
     """
-    asking = {**headers, "Accept-Encoding": "identity", "Range": f"bytes=0-{count - 1}"}
-    with asked("GET", address, asking) as answer:
+    asking = {**headers, "Range": f"bytes=0-{count - 1}"}
+    with request("GET", address, headers=asking) as answer:
         refuse(answer, key, address)
         found = b""
         # A server that knows no ranges sends all of it: the line is closed then.
-        for block in _blocks(answer, address):
+        for block in answer.iter_raw():
             found += block
             if len(found) >= count:
                 break
         whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
-        if answer.status_code != _PARTIAL:
+        if answer.status_code != HTTPStatus.PARTIAL_CONTENT:
             whole = answer.headers.get("Content-Length", "")
     return found[:count], int(whole) if whole.isdigit() else None
 
@@ -165,15 +156,13 @@ class _Download:
         done = self.done
         if self.size_bytes is not None and done == self.size_bytes:
             return
-        headers = {**self.headers, "Accept-Encoding": "identity"}
-        if done:
-            headers["Range"] = f"bytes={done}-"
-        with asked("GET", self.address, headers) as answer:
-            if answer.status_code == _RANGE:
+        asking = self.headers | ({"Range": f"bytes={done}-"} if done else {})
+        with request("GET", self.address, headers=asking) as answer:
+            if answer.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 return  # there is nothing after what we have: the hash tells whether it is whole
             refuse(answer, self.key, self.address)
             # A server that knows no ranges sends all of it again.
-            done = done if answer.status_code == _PARTIAL else 0
+            done = done if answer.status_code == HTTPStatus.PARTIAL_CONTENT else 0
             begins = answer.headers.get("Content-Range", f"bytes {done}-")
             if done and not begins.startswith(f"bytes {done}-"):
                 raise HostError(
@@ -185,7 +174,7 @@ class _Download:
                 total = done + int(length)
             with host_writes(self.part), self.part.open("ab") as file:
                 os.ftruncate(file.fileno(), done)
-                for block in _blocks(answer, self.address):
+                for block in answer.iter_raw():
                     file.write(block)
                     done += len(block)
                     if self.size_bytes is not None and done > self.size_bytes:
@@ -195,63 +184,22 @@ class _Download:
             raise Unreachable(f"{self.address} broke off after {done} of {total} bytes")
 
 
-def _blocks(answer: requests.Response, address: str) -> Iterator[bytes]:
-    try:
-        yield from answer.iter_content(_BLOCK_BYTES)
-    except requests.RequestException as error:
-        raise Unreachable(f"{address} broke off: {_reason(error)}") from error
-
-
-@contextmanager
-def asked(
-    method: str, address: str, headers: Mapping[str, str], *, follow: bool = True
-) -> Iterator[requests.Response]:
-    """The answer to one request. Proxies and ~/.netrc are used as the environment says.
-
-    Raises Unreachable.
-    """
-    try:
-        answer = requests.request(
-            method,
-            address,
-            headers=dict(headers),
-            stream=True,
-            timeout=(CONNECT_SECONDS, READ_SECONDS),
-            allow_redirects=follow,
-        )
-    except requests.RequestException as error:
-        raise Unreachable(
-            f"cannot reach {urlsplit(address).hostname}: {_reason(error)}",
-            hint="is this host offline? Copy the file here and name it by its path instead,"
-            " or set HTTPS_PROXY, or HF_ENDPOINT for a mirror of Hugging Face",
-        ) from error
-    with answer:
-        yield answer
-
-
-def refuse(answer: requests.Response, key: str, address: str) -> None:
+def refuse(answer: "httpx.Response", key: str, address: str) -> None:
     """Raise what a bad status means. Raises ConfigError, Unreachable."""
     status = answer.status_code
-    if status in (_OK, _PARTIAL) or 300 <= status < 400:
+    if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT) or 300 <= status < 400:
         return
-    if status in (_UNAUTHORIZED, _FORBIDDEN):
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         raise ConfigError(
             f"no access to {address} for the model {key!r} (status {status})",
             hint="accept the model's licence on its page and set HF_TOKEN (or"
             " MODELSCOPE_API_TOKEN); hubs say this of files that do not exist, too",
         )
-    if status == _NOT_FOUND:
+    if status == HTTPStatus.NOT_FOUND:
         raise ConfigError(
             f"there is no {address}, asked for by the model {key!r}",
             hint="check the repository, the file's name and the revision",
         )
-    if status >= _SERVER_TROUBLE or status == _TOO_MANY:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
         raise Unreachable(f"{address} answers with status {status}", hint="try again later")
     raise HostError(f"{address} answers with status {status}")
-
-
-def _reason(error: Exception) -> str:
-    inner: BaseException = error
-    while inner.__cause__ or inner.__context__:
-        inner = inner.__cause__ or inner.__context__  # type: ignore[assignment]
-    return getattr(inner, "strerror", None) or str(inner) or type(inner).__name__

@@ -14,6 +14,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from labctl.config.models import ModelSource
 from labctl.gguf import GoesOn, identify_beginning, inspect, is_gguf
+from labctl.http import Unreachable
 from labctl.models import hub
 from labctl.models.derive import (
     Derivation,
@@ -21,7 +22,7 @@ from labctl.models.derive import (
     refuse_requantizing,
     requantized_from,
 )
-from labctl.models.download import Unreachable, beginning, file_name
+from labctl.models.download import beginning, file_name
 from labctl.models.file import ModelFile
 from labctl.models.lock import LockedModel, ModelsLock
 from labctl.models.progress import Progress

@@ -6,21 +6,25 @@ Hugging Face answers a HEAD of ``/REPO/resolve/REVISION/FILE`` with the headers 
 ``HF_HUB_OFFLINE``, ``MODELSCOPE_DOMAIN`` and ``MODELSCOPE_API_TOKEN`` mean what they mean there.
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urljoin, urlsplit
-
-import requests
 
 from labctl.config.models import HubModel
 from labctl.config.names import did_you_mean
 from labctl.errors import ConfigError, HostError
-from labctl.models.download import Unreachable, asked, fetch_file, refuse
+from labctl.http import Unreachable, request
+from labctl.models.download import fetch_file, refuse
 from labctl.models.progress import Progress
 from labctl.retry import retry_infra
+
+if TYPE_CHECKING:
+    import httpx
 
 #: How long a hub is asked again that does not answer.
 _LOOK_UP_SECONDS = 10.0
@@ -101,8 +105,7 @@ def _head(key: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
     file, which does not know its hash.
     """
     for _ in range(_MOST_RENAMES):
-        asking = headers | {"Accept-Encoding": "identity"}
-        with asked("HEAD", address, asking, follow=False) as answer:
+        with request("HEAD", address, headers=headers, follow=False) as answer:
             refuse(answer, key, address)
             place = answer.headers.get("Location", "")
             if "X-Linked-Etag" in answer.headers or not place or urlsplit(place).netloc:
@@ -121,7 +124,7 @@ def _modelscope(key: str, source: HubModel, commit: str | None) -> HubFile:
         f"{endpoint}/api/v1/models/{quote(source.repository)}/repo/files"
         f"?Revision={quote(revision, safe='')}&Recursive=true"
     )
-    with asked("GET", listing, headers) as answer:
+    with request("GET", listing, headers=headers) as answer:
         refuse(answer, key, listing)
         files = _listed(answer, listing)
     found = next((entry for entry in files if entry.get("Path") == source.file), None)
@@ -139,10 +142,10 @@ def _modelscope(key: str, source: HubModel, commit: str | None) -> HubFile:
     return HubFile(address, digest, size, None, headers)
 
 
-def _listed(answer: requests.Response, address: str) -> list[dict[str, object]]:
+def _listed(answer: "httpx.Response", address: str) -> list[dict[str, object]]:
     try:
-        files = answer.json()["Data"]["Files"]
-    except (requests.RequestException, KeyError, TypeError) as error:
+        files = json.loads(answer.read())["Data"]["Files"]
+    except (ValueError, KeyError, TypeError) as error:
         raise HostError(f"{address} does not list files") from error
     if not isinstance(files, list) or not all(isinstance(entry, dict) for entry in files):
         raise HostError(f"{address} does not list files")

@@ -19,7 +19,7 @@ HEAVY = CONFIGURATION | {
     "cryptography",
     "lz4",
     "numpy",
-    "requests",
+    "httpx",
     "rich",
     "tenacity",
     "logging",

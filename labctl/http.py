@@ -1,0 +1,123 @@
+"""The single gateway to servers over http.
+
+Proxies (``HTTPS_PROXY``, ``NO_PROXY``), certificates (``SSL_CERT_FILE``, ``REQUESTS_CA_BUNDLE``)
+and ``~/.netrc`` are used as the environment says. A redirect to another host carries no
+credentials: httpx drops ``Authorization`` when the origin changes.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from labctl.errors import ConfigError, HostError
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+CONNECT_SECONDS = 15.0
+#: The longest silence in the middle of an answer.
+SILENCE_SECONDS = 60.0
+
+
+class Unreachable(HostError):
+    """The server cannot be reached, fell silent or is in trouble: worth another try."""
+
+    #: The cause without the address, which may hold a password.
+    reason = ""
+    timed_out = False
+
+
+@contextmanager
+def request(
+    method: str,
+    address: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    connect_s: float = CONNECT_SECONDS,
+    silence_s: float = SILENCE_SECONDS,
+    follow: bool = True,
+    direct: bool = False,
+) -> Iterator["httpx.Response"]:
+    """Send a request; read the answer's body in the block, with ``iter_raw`` or ``read``.
+
+    ``direct`` ignores the environment: no proxy, no ~/.netrc. Raises Unreachable, also for what
+    breaks in the block; ConfigError for an address, a proxy or certificates that cannot be used.
+    """
+    import httpx  # slow to import, and most commands ask no server
+
+    what = f"cannot reach {urlsplit(address).hostname}"
+    asking = {"Accept-Encoding": "identity", **(headers or {})}
+    has_login = "Authorization" in asking or "@" in urlsplit(address).netloc
+    try:
+        client = httpx.Client(
+            timeout=httpx.Timeout(silence_s, connect=connect_s),
+            follow_redirects=follow,
+            trust_env=not direct,
+            # Reading them takes 30 ms, and a meter over plain http is asked every second.
+            verify=_certificates() if follow or address.startswith("https:") else False,
+            auth=None if direct or has_login else _login(address),
+        )
+    except (httpx.InvalidURL, ValueError, OSError) as error:
+        raise ConfigError(
+            f"{what}: {error}",
+            hint="check HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
+        ) from error
+    try:
+        with client, client.stream(method, address, headers=asking) as answer:
+            what = f"{address} broke off"
+            yield answer
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"{what}: {error}", hint="check the address") from error
+    except httpx.HTTPError as error:
+        reason = _reason(error)
+        unreachable = Unreachable(
+            f"{what}: {reason}",
+            hint="is this host offline? Copy the file here and name it by its path instead,"
+            " or set HTTPS_PROXY, or HF_ENDPOINT for a mirror of Hugging Face",
+        )
+        unreachable.reason = reason
+        unreachable.timed_out = isinstance(error, httpx.TimeoutException)
+        raise unreachable from error
+
+
+def _certificates() -> "ssl.SSLContext":
+    """Trust the well-known authorities, those of this system, and those that the user names."""
+    import httpx
+
+    context = httpx.create_ssl_context()
+    context.load_default_certs()
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        if bundle := os.environ.get(name):
+            is_folder = Path(bundle).is_dir()
+            context.load_verify_locations(**{"capath" if is_folder else "cafile": bundle})
+    return context
+
+
+def _login(address: str) -> tuple[str, str] | None:
+    """Look the host up in ``~/.netrc``; as in curl, a file that cannot be read knows nobody."""
+    import netrc
+
+    with suppress(OSError, netrc.NetrcParseError):
+        known = netrc.netrc(os.environ.get("NETRC") or None)
+        if found := known.authenticators(urlsplit(address).hostname or ""):
+            return found[0], found[2] or ""
+    return None
+
+
+def _reason(error: "httpx.HTTPError") -> str:
+    """Say what the operating system said, or what httpx says; neither knows the address."""
+    import httpx
+
+    if isinstance(error, httpx.LocalProtocolError):
+        return "a header holds what http does not allow"  # httpx quotes it: it may be a token
+    if isinstance(error, httpx.TimeoutException):
+        return "timed out"
+    inner: BaseException = error
+    while inner.__cause__ or inner.__context__:
+        inner = inner.__cause__ or inner.__context__  # type: ignore[assignment]
+    return getattr(inner, "strerror", None) or str(error) or type(error).__name__
