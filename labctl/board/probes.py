@@ -6,10 +6,8 @@ from datetime import UTC
 from itertools import islice
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from labctl.files import write_atomic
-from labctl.records import BoardProbe, Execution, Slowdown
+from labctl.records import BoardProbe, Execution, Slowdown, read_record
 from labctl.stats import mad, median
 
 FOLDER = "boards"
@@ -44,13 +42,13 @@ def latest_probe(
     """The last probe of a board, taken in this execution (None: in any).
 
     Whoever bounds a real board asks for ``Execution.BOARD``: a virtual one may have had its name.
-    A file that cannot be read, or is of another schema, counts as absent.
+    A file that cannot be read counts as absent. Raises NewerRecord for one of a newer labctl.
     """
     return next(_probes(lab_root, board, execution), None)
 
 
 def last_probes(lab_root: Path, board: str, execution: Execution) -> list[BoardProbe]:
-    """The last few probes of a board in an execution, newest first."""
+    """The last few probes of a board in an execution, newest first. Raises NewerRecord."""
     return list(islice(_probes(lab_root, board, execution), _KEPT_IN_MIND))
 
 
@@ -82,8 +80,8 @@ def _probes(lab_root: Path, board: str, execution: Execution | None) -> Iterator
     """Newest first."""
     for path in _newest_first(probe_folder(lab_root, board)):
         try:
-            probe = BoardProbe.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
+            probe = read_record(BoardProbe, path.read_bytes(), path)
+        except (OSError, ValueError):
             continue
         if execution is None or probe.execution is execution:
             yield probe

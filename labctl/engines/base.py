@@ -229,7 +229,7 @@ class Engine(ABC, Generic[P]):
     def command(self, tool: Tool, parameters: P, inputs: Inputs) -> list[str]:
         """The argument vector for a board. Raises ConfigError for what the program cannot do."""
 
-    def conditions(self, tool: Tool, parameters: P) -> dict[str, JsonValue]:
+    def comparability(self, tool: Tool, parameters: P) -> dict[str, JsonValue]:
         """What makes two records unlike when it differs: program and every parameter."""
         return {
             "engine": self.name,

@@ -1,8 +1,10 @@
-"""What labctl writes: versioned models of facts, trials and runs. Schema only, no behaviour."""
+"""What labctl writes: versioned models of facts, trials and runs, and how older ones are read."""
 
+from labctl.records.base import SCHEMA_VERSION, FileRecord
 from labctl.records.board import BoardFacts, CpuFacts, Execution
 from labctl.records.energy import EnergyRecord
 from labctl.records.journal import JournalEntry, PlannedRecord, PlanRecord
+from labctl.records.migrations import NewerRecord, read_record, written_version
 from labctl.records.model import ModelIdentity, TensorMix
 from labctl.records.probe import (
     BoardProbe,
@@ -30,6 +32,7 @@ from labctl.records.trial import (
 )
 
 __all__ = [
+    "SCHEMA_VERSION",
     "ArtifactIdentity",
     "BenchTest",
     "BoardFacts",
@@ -46,12 +49,14 @@ __all__ = [
     "EnergyRecord",
     "Execution",
     "Failure",
+    "FileRecord",
     "GateRecord",
     "JobStatus",
     "JournalEntry",
     "Measure",
     "MemoryRate",
     "ModelIdentity",
+    "NewerRecord",
     "PlanRecord",
     "PlannedRecord",
     "ResidentFile",
@@ -70,4 +75,6 @@ __all__ = [
     "TrialPrediction",
     "TrialRecord",
     "TrialState",
+    "read_record",
+    "written_version",
 ]

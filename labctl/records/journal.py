@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from labctl.records.base import Record
+from labctl.records.base import FileRecord, Record
 from labctl.records.trial import Failure, TrialLimit
 
 
@@ -26,10 +26,9 @@ class PlannedRecord(Record):
     )
 
 
-class PlanRecord(Record):
+class PlanRecord(FileRecord):
     """``plan.json``: written before the first trial starts."""
 
-    schema_version: Literal[1] = 1
     trials: tuple[PlannedRecord, ...] = Field(description="in the order in which they run")
     max_seconds: float = Field(description="all that the run may take")
     predicted_seconds: float | None = None
@@ -46,7 +45,7 @@ class PlanRecord(Record):
     )
 
 
-class JournalEntry(Record):
+class JournalEntry(FileRecord):
     """A line of ``journal.jsonl``: each step is written down before it is taken.
 
     ``lease``: the board was taken. ``resumed``: another controller takes the run up, on ``board``.

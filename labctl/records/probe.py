@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from labctl.records.base import Record
+from labctl.records.base import FileRecord, Record
 from labctl.records.board import BoardFacts, Execution
 
 _OTHERS = "CPU time of everything else meanwhile, over the time of one CPU"
@@ -96,10 +96,9 @@ class Slowdown(Record):
     now: int = Field(description="bytes per second")
 
 
-class BoardProbe(Record):
+class BoardProbe(FileRecord):
     """``boards/<name>/probe-<UTC>.json`` in the lab."""
 
-    schema_version: Literal[1] = 1
     board: str
     taken: datetime
     agent_version: str

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from labctl.records.base import Record
+from labctl.records.base import FileRecord, Record
 from labctl.records.board import BoardFacts
 from labctl.records.model import ModelIdentity
 from labctl.records.trial import Failure
@@ -23,10 +23,9 @@ class ArtifactIdentity(Record):
     tools: dict[str, str] = Field(description="tool name -> SHA-256")
 
 
-class RunRecord(Record):
+class RunRecord(FileRecord):
     """``run.json``: written before the first trial starts."""
 
-    schema_version: Literal[1] = 1
     id: str
     recipe: str
     recipe_resolved: dict[str, JsonValue]
@@ -60,10 +59,9 @@ class GateRecord(Record):
     detail: str
 
 
-class RunEnd(Record):
+class RunEnd(FileRecord):
     """``end.json``: how a run ended; missing = it is under way, or its controller died."""
 
-    schema_version: Literal[1] = 1
     state: Literal["finished", "failed", "interrupted"]
     failure: Failure | None = Field(None, description="what ended the run early")
     gates: tuple[GateRecord, ...] = ()

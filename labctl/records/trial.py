@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from labctl.errors import Blame, LabctlError
-from labctl.records.base import Record
+from labctl.records.base import FileRecord, Record
 from labctl.records.board import Execution
 from labctl.records.energy import EnergyRecord
 from labctl.records.model import ModelIdentity
@@ -217,10 +217,9 @@ class TrialBound(Record):
     sentence: str
 
 
-class TrialRecord(Record):
+class TrialRecord(FileRecord):
     """A finished trial."""
 
-    schema_version: Literal[1] = 1
     number: int = Field(description="position in the run, from 1")
     slug: str
     variant: str = Field(description="the combination of the matrix; same for all repeats")
@@ -231,10 +230,10 @@ class TrialRecord(Record):
     target: str
     execution: Execution
     argv: tuple[str, ...] = ()
-    conditions: dict[str, JsonValue] = Field(
+    comparability: dict[str, JsonValue] = Field(
         default_factory=dict, description="what makes two records unlike when it differs"
     )
-    surroundings: tuple[ConditionRecord, ...] = Field(
+    conditions: tuple[ConditionRecord, ...] = Field(
         (), description="the board's state as the recipe asked for it, when the trial began"
     )
     state: TrialState

@@ -104,7 +104,7 @@ def _failed_checks(variant: str, group: Sequence[TrialRecord]) -> Iterator[str]:
 def _not_had(trials: Sequence[TrialRecord]) -> Iterator[str]:
     missing: dict[tuple[str, str, str], int] = {}
     for trial in trials:
-        for one in trial.surroundings:
+        for one in trial.conditions:
             if one.ok is not True:
                 key = (one.name, one.wanted, one.had)
                 missing[key] = missing.get(key, 0) + 1

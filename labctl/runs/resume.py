@@ -18,7 +18,7 @@ from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.performance.rates import known_rates
-from labctl.records import PlanRecord, RunRecord, TrialRecord
+from labctl.records import SCHEMA_VERSION, PlanRecord, RunRecord, TrialRecord
 from labctl.runs.board.conditions import held
 from labctl.runs.board.held_board import BoardSession
 from labctl.runs.board.opening import open_board
@@ -66,6 +66,12 @@ def resume(request: ResumeRequest, connect: Callable[[], Transport], observer: O
         raise ConfigError(
             f"run {run.id} came to its end; there is nothing to go on with",
             hint=f"`labctl report {run.id}` shows it, `labctl run` makes a new one",
+        )
+    if (written := directory.schema_version()) < SCHEMA_VERSION:
+        raise ConfigError(
+            f"run {run.id} cannot be resumed: labctl {run.labctl_version} began it with records of"
+            f" schema_version {written}, this one writes {SCHEMA_VERSION}",
+            hint=f"`labctl report {run.id}` shows what it measured; `labctl run` makes a new one",
         )
     files = find_files(_recipe(run), request.board, request.lab_root)
     _refuse(run, [*_other_texts(plan, files)])

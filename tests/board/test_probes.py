@@ -12,6 +12,7 @@ from labctl.board.probes import (
     probe_folder,
     save_probe,
 )
+from labctl.errors import ConfigError
 from labctl.records import (
     BoardFacts,
     BoardProbe,
@@ -76,13 +77,23 @@ def test_a_real_board_is_never_bound_by_its_stand_in(tmp_path: Path) -> None:
     assert latest_probe(tmp_path, "one") == emulated
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"schema_version": 2}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"schema_version": 2}', '{"schema_version": "3"}']
+)
 def test_a_probe_that_cannot_be_read_counts_as_absent(tmp_path: Path, content: str) -> None:
     save_probe(tmp_path, _probe())
     (probe_folder(tmp_path, "one") / "probe-20300101T000000.000000Z.json").write_text(content)
     found = latest_probe(tmp_path, "one")
     assert found is not None
     assert found.taken == WHEN
+
+
+def test_a_probe_of_a_newer_labctl_is_refused_by_name(tmp_path: Path) -> None:
+    save_probe(tmp_path, _probe())
+    newer = probe_folder(tmp_path, "one") / "probe-20300101T000000.000000Z.json"
+    newer.write_text('{"schema_version": 3}')
+    with pytest.raises(ConfigError, match=r"written by a newer labctl, schema_version 3; this one"):
+        latest_probe(tmp_path, "one")
 
 
 def test_what_got_slower_by_more_than_the_margin_is_flagged() -> None:

@@ -83,8 +83,8 @@ def test_llama_bench_of_both_versions(lab: LabUnderTest, version: str, commit: s
     ]
     for trial in document["trials"]:
         assert trial["timing"]["program_version"].startswith(commit)
-        assert trial["conditions"]["build_commit"].startswith(commit)
-        assert len(trial["conditions"]["build_key"]) == 64
+        assert trial["comparability"]["build_commit"].startswith(commit)
+        assert len(trial["comparability"]["build_key"]) == 64
         checks = {check["name"]: check["ok"] for check in trial["checks"]}
         assert checks == {"repetitions": True, "build": True}
     table = lab.run("report").text
@@ -122,7 +122,7 @@ def test_a_program_of_the_lab_with_its_files(lab: LabUnderTest) -> None:
         assert len(timing["token_ns"]) == 4
         assert min(timing["token_ns"]) > 90_000_000
         assert trial["model"]["quantization"] is None
-        conditions = trial["conditions"]
+        conditions = trial["comparability"]
         assert len(conditions["prompt_sha256"]) == len(conditions["program_sha256"]) == 64
         assert list(conditions["files_sha256"]) == ["words"]
         assert conditions["build_key"] is None

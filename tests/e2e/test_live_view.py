@@ -123,7 +123,7 @@ def test_a_program_runs_on_the_cpus_and_with_the_priority_that_the_recipe_asks_f
     done = talking.run("run", talking.recipe(placed), "--set", "tokens=2")
     assert done.exit_status == 0, said(done)
     (folder,) = talking.finished_trials()
-    conditions = json.loads((folder / "record.json").read_text())["conditions"]
+    conditions = json.loads((folder / "record.json").read_text())["comparability"]
     assert conditions["cpus"] == str(last)
     assert conditions["nice"] == min(19, os.nice(0) + 3)
 
@@ -132,7 +132,7 @@ def test_what_nobody_asked_for_is_recorded_too(talking: LabUnderTest) -> None:
     done = talking.run("run", talking.recipe(RECIPE), "--set", "tokens=2")
     assert done.exit_status == 0, said(done)
     (folder,) = talking.finished_trials()
-    conditions = json.loads((folder / "record.json").read_text())["conditions"]
+    conditions = json.loads((folder / "record.json").read_text())["comparability"]
     assert len(conditions["cpus"]) >= 1
     assert conditions["nice"] == os.nice(0)
     assert "memlock_bytes" not in conditions

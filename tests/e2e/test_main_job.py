@@ -37,8 +37,8 @@ def test_weights_are_locked_as_far_as_the_board_permits(lab: LabUnderTest, versi
     done = lab.run("run", lab.recipe(), *settings, "--json")
     assert done.exit_status == 0, said(done)
     (trial,) = json.loads(done.stdout)["trials"]
-    assert trial["conditions"]["mlock"] is True
-    assert trial["conditions"]["memlock_bytes"]
+    assert trial["comparability"]["mlock"] is True
+    assert trial["comparability"]["memlock_bytes"]
     checks = {check["name"]: check["ok"] for check in trial["checks"]}
     assert checks["mlock"] is trial["timing"]["memory_locked"] is not None
 
@@ -49,7 +49,7 @@ def test_the_program_stamps_its_tokens_too(lab: LabUnderTest) -> None:
     done = lab.run("run", lab.recipe(), *settings, "--json")
     assert done.exit_status == 0, said(done)
     (trial,) = json.loads(done.stdout)["trials"]
-    assert trial["conditions"]["log_jsonl"] is True
+    assert trial["comparability"]["log_jsonl"] is True
     timing = trial["timing"]
     assert timing["token_clock"] == "agent"
     assert len(timing["clocks"]["late_ns"]) == timing["generated_tokens"]
@@ -159,9 +159,9 @@ def test_two_runs_of_one_recipe_are_alike(lab: LabUnderTest) -> None:
     runs = [lab.run("run", lab.recipe(), "--json") for _ in range(2)]
     assert [done.exit_status for done in runs] == [0, 0], [said(done) for done in runs]
     first, second = (json.loads(done.stdout)["trials"][0] for done in runs)
-    assert first["conditions"] == second["conditions"]
-    assert first["conditions"]["sample_ms"] == 1000
-    assert first["conditions"]["model_cache"] == "warm"
+    assert first["comparability"] == second["comparability"]
+    assert first["comparability"]["sample_ms"] == 1000
+    assert first["comparability"]["model_cache"] == "warm"
     resident = first["job"]["state"]["resident"]
     assert resident["file_bytes"] == first["model"]["size_bytes"]
     for trial in (first, second):
@@ -178,5 +178,5 @@ def test_without_samples_nothing_is_told_by_them(lab: LabUnderTest) -> None:
     assert done.exit_status == 0, said(done)
     (trial,) = json.loads(done.stdout)["trials"]
     assert (trial["state"], trial["evidence"]) == ("ok", None)
-    assert trial["conditions"]["sample_ms"] == 0
+    assert trial["comparability"]["sample_ms"] == 0
     assert trial["timing"]["ttft_ns"] > 0

@@ -40,9 +40,9 @@ def essence(lab: LabUnderTest) -> list[tuple[object, ...]]:
     found = []
     for trial in trials_of(lab):
         stdout = (folders[trial["number"]] / "stdout").read_bytes()
-        trial["conditions"].pop("model_cache", None)
+        trial["comparability"].pop("model_cache", None)
         same = [
-            trial[key] for key in ("number", "slug", "state", "argv", "parameters", "conditions")
+            trial[key] for key in ("number", "slug", "state", "argv", "parameters", "comparability")
         ]
         found.append((*same, trial["timing"]["generated_tokens"], stdout))
     return found

@@ -448,12 +448,12 @@ def test_a_status_of_0_can_be_a_failure() -> None:
 # what the rest of labctl is told
 
 
-def test_conditions_hold_program_arguments_and_parameters() -> None:
+def test_the_key_of_comparability_holds_program_arguments_and_parameters() -> None:
     made = engine()
-    conditions = made.conditions(TOOL, made.parameters({"tokens": 4}))
-    assert conditions["program"] == "/bin/p"
-    assert conditions["arguments"] == ["{model}", "-n", "{tokens}"]
-    assert conditions["tokens"] == 4
+    key = made.comparability(TOOL, made.parameters({"tokens": 4}))
+    assert key["program"] == "/bin/p"
+    assert key["arguments"] == ["{model}", "-n", "{tokens}"]
+    assert key["tokens"] == 4
 
 
 def test_nothing_is_claimed_of_its_memory() -> None:

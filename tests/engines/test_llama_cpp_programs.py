@@ -136,11 +136,11 @@ def test_wrong_parameters_are_refused(values: dict[str, object], why: str) -> No
     assert why in str(refused.value)
 
 
-def test_conditions_hold_every_parameter() -> None:
-    conditions = ENGINE.conditions(NEW, ENGINE.parameters({"tokens": 32, "repack": False}))
-    assert conditions["tool"] == "llama-completion"
-    assert conditions["repack"] is False
-    assert conditions["context"] == 2048
+def test_the_key_of_comparability_holds_every_parameter() -> None:
+    key = ENGINE.comparability(NEW, ENGINE.parameters({"tokens": 32, "repack": False}))
+    assert key["tool"] == "llama-completion"
+    assert key["repack"] is False
+    assert key["context"] == 2048
 
 
 def facts(available: int | None, cores: int = 4) -> BoardFacts:

@@ -1,5 +1,6 @@
-"""Files of schema version 1, as commit 84c8d72 wrote them, stay readable with every value."""
+"""Files of schema version 1, as commit 84c8d72 wrote them: readable with every value, unchanged."""
 
+import hashlib
 import io
 import json
 import shutil
@@ -10,7 +11,17 @@ import pytest
 from rich.console import Console
 
 from labctl.board.probes import last_probes
-from labctl.records import Execution, JournalEntry, PlanRecord, RunEnd, RunRecord, TrialRecord
+from labctl.cli.root import run_cli
+from labctl.records import (
+    SCHEMA_VERSION,
+    Execution,
+    JournalEntry,
+    PlanRecord,
+    RunEnd,
+    RunRecord,
+    TrialRecord,
+    read_record,
+)
 from labctl.report import print_experiment, print_timing_table
 from labctl.results.summary import summarise
 from labctl.runs.record.directory import find_run, list_runs
@@ -25,6 +36,16 @@ MODELS: dict[str, Any] = {
     "records.jsonl": TrialRecord,
     "journal.jsonl": JournalEntry,
 }
+
+
+OLD = "20261122T013932Z-q8-q2-latency-16fc2f"
+#: Old names of a trial's keys, and those that they have today.
+RENAMED = {"conditions": "comparability", "surroundings": "conditions"}
+DEVICES = """\
+lab: old
+boards:
+  demo: {target: rk3568, transport: {kind: hdc, link: tcp, address: "127.0.0.1:9"}}
+"""
 
 
 @pytest.fixture
@@ -43,12 +64,21 @@ def contains(read: Any, written: Any) -> bool:
     return bool(read == written)
 
 
+def as_named_today(written: dict[str, Any], model: type) -> dict[str, Any]:
+    written.pop("schema_version", None)
+    if model is not TrialRecord:
+        return written
+    return {RENAMED.get(name, name): value for name, value in written.items()}
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.relative_to(LAB / "runs")))
 def test_every_value_of_an_old_file_is_read(file: Path) -> None:
     text = file.read_text()
     for part in text.splitlines() if file.suffix == ".jsonl" else [text]:
-        record = MODELS[file.name].model_validate_json(part)
-        assert contains(json.loads(record.model_dump_json(exclude_unset=True)), json.loads(part))
+        record = read_record(MODELS[file.name], part.encode(), file)
+        assert record.schema_version == SCHEMA_VERSION
+        written = as_named_today(json.loads(part), MODELS[file.name])
+        assert contains(json.loads(record.model_dump_json(exclude_unset=True)), written)
 
 
 def test_old_probes_are_read() -> None:
@@ -59,7 +89,8 @@ def test_old_probes_are_read() -> None:
     ]
     files = sorted(LAB.glob("boards/demo/*.json"), reverse=True)
     for probe, file in zip(probes, files, strict=True):
-        assert contains(json.loads(probe.model_dump_json()), json.loads(file.read_text()))
+        written = as_named_today(json.loads(file.read_text()), type(probe))
+        assert contains(json.loads(probe.model_dump_json()), written)
 
 
 def test_a_lab_of_old_runs_is_listed(lab: Path) -> None:
@@ -93,3 +124,46 @@ def test_an_old_run_that_was_killed_tells_where_it_stood(lab: Path) -> None:
     assert run.end() is None
     assert run.trials() == []
     assert [trial.variant for trial in run.plan().trials] == ["q8_0", "q2_k"]
+
+
+def hashes(lab: Path) -> dict[str, str]:
+    """Of every file but the index, which is made again from the others."""
+    files = (path for path in lab.rglob("*") if path.is_file() and path.name != "index.sqlite")
+    return {str(f.relative_to(lab)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+@pytest.mark.parametrize("run", sorted(path.name for path in LAB.glob("runs/*")))
+def test_reading_an_old_run_changes_none_of_its_files(
+    lab: Path, run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab / "devices.yaml").write_text(DEVICES)
+    before = hashes(lab)
+    has_trials = bool(find_run(lab / "runs", run).records())
+    for words in (["--list"], [run], [run, "--form", "experiment"], [run, "--json"]):
+        status = run_cli(["--lab", str(lab), "report", *words])
+        assert status == 0 or not has_trials
+    assert run_cli(["--lab", str(lab), "resume", run]) == 2
+    assert "bug" not in capsys.readouterr().err
+    assert hashes(lab) == before
+
+
+def test_resuming_an_old_run_is_refused_with_the_reason(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab / "devices.yaml").write_text(DEVICES)
+    assert run_cli(["--lab", str(lab), "resume", "540f13"]) == 2
+    told = capsys.readouterr().err
+    assert "labctl 0.1.0 began it with records of schema_version 1, this one writes 2" in told
+    assert "`labctl report 20261122T014257Z-q8-q2-latency-540f13`" in told
+
+
+def test_the_json_of_an_old_run_has_the_names_of_today(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["--lab", str(lab), "report", str(lab / "runs" / OLD), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["run"]["schema_version"] == SCHEMA_VERSION
+    for trial in document["trials"]:
+        assert trial["comparability"]["engine"] == "llama_cpp"
+        assert trial["conditions"] == []
+        assert "surroundings" not in trial

@@ -57,7 +57,7 @@ def test_near_the_border_of_memory_both_predictions_are_said() -> None:
 def test_what_was_not_had_and_what_was_begun_again_is_said() -> None:
     hot = ConditionRecord(name="temperature", wanted="<= 50 °C", had="91 °C", ok=False)
     cut = Failure.of(BoardRebooted("it restarted"))
-    trials = [trial(1, surroundings=(hot,)), trial(2, attempt=2, earlier_failures=(cut,))]
+    trials = [trial(1, conditions=(hot,)), trial(2, attempt=2, earlier_failures=(cut,))]
     assert reasons(run(), trials) == [
         "not as asked in 1 trials: temperature <= 50 °C: 91 °C",
         "trial 2 was begun again: it restarted",

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -101,9 +102,14 @@ def test_nobody_sees_half_a_list_while_it_is_made_again(
 
 def test_a_record_of_a_later_format_is_not_guessed_at(runs: Path) -> None:
     path = runs / FIRST / "run.json"
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
-    with pytest.raises(ConfigError, match="not a record that this labctl knows"):
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 3'))
+    newer = r"run\.json was written by a newer labctl, schema_version 3; this one reads up to 2"
+    with pytest.raises(ConfigError, match=newer):
         find_run(runs, FIRST).run()
+    left_out: list[ConfigError] = []
+    listed = list_runs(runs, on_damage=left_out.append)
+    assert FIRST not in [row.id for row in listed]
+    assert re.search(newer, left_out[0].message)
 
 
 def test_a_run_that_goes_on_has_all_its_lines_and_no_end(runs: Path) -> None:

@@ -61,8 +61,8 @@ def test_a_board_is_what_was_seen_of_it_last(tmp_path: Path) -> None:
     "changes",
     [
         {"state": TrialState.FAILED},
-        {"conditions": {"threads": 1, "tokens": 32}},
-        {"conditions": {"threads": 4}},
+        {"comparability": {"threads": 1, "tokens": 32}},
+        {"comparability": {"threads": 4}},
         {"model": model(sha256="f" * 64)},
         {"board": "rk2"},
         {"execution": Execution.EMULATED},
@@ -72,7 +72,7 @@ def test_only_a_good_trial_that_was_alike_says_how_long_one_takes(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
     alike: dict[str, object] = {
-        "conditions": {"threads": 4, "tokens": 32, "cpus": "0-3"},
+        "comparability": {"threads": 4, "tokens": 32, "cpus": "0-3"},
         "waited_ns": 10_000_000_000,
     }
     made(tmp_path, 18).add(trial(**alike))
@@ -92,6 +92,8 @@ def test_what_was_taken_over_took_as_long_as_its_job(tmp_path: Path) -> None:
         outcome="exited", start_mono_ns=0, end_mono_ns=90 * 10**9, wall_ns=90 * 10**9,
         stdout_bytes=0, stderr_bytes=0, boot_id="b", epoch=1,
     )  # fmt: skip
-    taken_over = trial(conditions=dict(LIKE.conditions), job=job, started=BEGAN, finished=BEGAN)
+    taken_over = trial(
+        comparability=dict(LIKE.comparability), job=job, started=BEGAN, finished=BEGAN
+    )
     made(tmp_path, 18).add(taken_over)
     assert last_measured(tmp_path, "rk1", {"q2": LIKE})["q2"].seconds == 90

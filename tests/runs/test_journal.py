@@ -66,6 +66,14 @@ def test_a_damaged_journal_is_refused_not_guessed_at(journal: Journal, tmp_path:
         Journal(tmp_path, "r")
 
 
+def test_a_journal_of_a_newer_labctl_is_refused_by_name(journal: Journal, tmp_path: Path) -> None:
+    journal.resumed("rk1")
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"schema_version": 3, "event": "paused"}\n')
+    with pytest.raises(ConfigError, match=r"journal\.jsonl was written by a newer labctl"):
+        Journal(tmp_path, "r")
+
+
 @pytest.fixture
 def setting(tmp_path: Path) -> Setting:
     return Setting(tmp_path)
@@ -136,7 +144,7 @@ def test_a_job_that_never_came_to_the_board_is_begun_as_any_other(setting: Setti
     # It waited for the board as all others, and says so.
     assert len(setting.waits) == 3
     second = setting.directory.trials()[1]
-    assert (second.attempt, second.surroundings[0].had) == (1, "45 °C")
+    assert (second.attempt, second.conditions[0].had) == (1, "45 °C")
 
 
 def test_what_ended_while_no_controller_looked_costs_no_retry_of_this_one(

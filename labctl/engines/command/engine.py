@@ -161,9 +161,9 @@ class Command(Engine[CommandParameters]):
             values[PROMPT] = inputs.prompt
         return [inputs.program, *filled(self.arguments, values)]
 
-    def conditions(self, tool: Tool, parameters: CommandParameters) -> dict[str, JsonValue]:
+    def comparability(self, tool: Tool, parameters: CommandParameters) -> dict[str, JsonValue]:
         """Program, arguments as the recipe has them, and every parameter."""
-        said = super().conditions(tool, parameters)
+        said = super().comparability(tool, parameters)
         return {**said, "program": _name(self.program), "arguments": list(self.arguments)}
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:

@@ -84,12 +84,12 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         """The prompt's bytes arrive as they are: no escapes, no chat template, no echo."""
         return programs.complete(tool, parameters, inputs)
 
-    def conditions(self, tool: Tool, parameters: LlamaCppParameters) -> dict[str, JsonValue]:
+    def comparability(self, tool: Tool, parameters: LlamaCppParameters) -> dict[str, JsonValue]:
         """Without ``log_jsonl`` where it is not asked for: records from before it compare."""
-        conditions = super().conditions(tool, parameters)
+        asked = super().comparability(tool, parameters)
         if not parameters.log_jsonl:
-            del conditions["log_jsonl"]
-        return conditions
+            del asked["log_jsonl"]
+        return asked
 
     def headway(self, seen: Seen, parameters: LlamaCppParameters) -> Headway:
         """Each piece of stdout is a token; it says `generate:` when model and context are ready.

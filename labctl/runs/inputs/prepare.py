@@ -56,7 +56,7 @@ class RecipeFiles:
         return None if self.prompt is None else hashlib.sha256(self.prompt.encode()).hexdigest()
 
     @property
-    def conditions(self) -> dict[str, JsonValue]:
+    def comparability(self) -> dict[str, JsonValue]:
         """What makes records unlike besides the engine's parameters: build, prompt and files."""
         manifest = self.artifact.manifest if self.artifact else None
         return {

@@ -36,13 +36,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a trial has to be like: the same bytes of the model, and all of these conditions.
+    """What a trial has to be like: the same bytes of the model, and the same ``comparability``.
 
     A virtual board may have had the name of a real one: it ran in the same ``execution``.
     """
 
     model_sha256: str
-    conditions: Mapping[str, JsonValue]
+    comparability: Mapping[str, JsonValue]
     execution: Execution
 
 
@@ -84,7 +84,9 @@ def _is_like(trial: TrialRecord, wanted: Wanted) -> bool:
     return (
         trial.model.sha256 == wanted.model_sha256
         and trial.execution is wanted.execution
-        and all(trial.conditions.get(key) == value for key, value in wanted.conditions.items())
+        and all(
+            trial.comparability.get(key) == value for key, value in wanted.comparability.items()
+        )
     )
 
 

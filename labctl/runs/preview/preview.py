@@ -154,6 +154,6 @@ def outlook(
 def wanted_of(prepared: Prepared, trial: PlannedTrial, execution: Execution) -> Wanted:
     """What an earlier trial has to be like to say how long this one takes."""
     engine = prepared.engine
-    asked = engine.conditions(prepared.tool, engine.parameters(trial.parameters))
-    known = {k: v for k, v in {**asked, **prepared.conditions}.items() if v is not None}
+    asked = engine.comparability(prepared.tool, engine.parameters(trial.parameters))
+    known = {k: v for k, v in {**asked, **prepared.comparability}.items() if v is not None}
     return Wanted(prepared.models[trial.variant.model_key].identity.sha256, known, execution)

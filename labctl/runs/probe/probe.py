@@ -38,13 +38,16 @@ def probe_board(
 
     ``models`` are small GGUF files of this host: llama-bench runs each, for the rate of the board's
     arithmetic with its quantisation. The probe is compared with the last ones of its execution.
-    What the board refuses to have measured is a note of it. Raises ConfigError (a model, or
-    llama-bench is not there), what :func:`hold_board` raises, LinkError, LeaseLost, HostError.
+    What the board refuses to have measured is a note of it. Raises ConfigError (a model or
+    llama-bench is missing, an earlier probe is of a newer labctl), what :func:`hold_board` raises,
+    LinkError, LeaseLost, HostError.
     """
     ceilings = [prepare_ceiling(path, board, lab.root, observer) for path in models]
     with hold_board(board, transport, lab_root=lab.root, on_sent=sending(observer)) as session:
+        # Before minutes are measured: one of a newer labctl is refused.
+        earlier = last_probes(lab.root, board.name, session.facts.execution)
         probe = _measured(session, lab, ceilings, observer, full=full)
-    probe = compare_probes(probe, last_probes(lab.root, board.name, probe.execution))
+    probe = compare_probes(probe, earlier)
     return probe, save_probe(lab.root, probe)
 
 

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,10 +27,18 @@ from labctl.files import (
     write_atomic,
 )
 from labctl.index import Index, IndexedRun
-from labctl.records import PlanRecord, RunEnd, RunRecord, TrialRecord
-from labctl.records.base import Record
+from labctl.records import (
+    FileRecord,
+    PlanRecord,
+    RunEnd,
+    RunRecord,
+    TrialRecord,
+    read_record,
+    written_version,
+)
 
-RecordT = TypeVar("RecordT", bound=Record)
+T = TypeVar("T")
+RecordT = TypeVar("RecordT", bound=FileRecord)
 #: Told of a run whose files cannot be read.
 OnDamage = Callable[[ConfigError], None]
 
@@ -120,6 +129,10 @@ class RunDirectory:
         """The run's own record. Raises ConfigError when it cannot be read."""
         return _read(self.path / "run.json", RunRecord)
 
+    def schema_version(self) -> int:
+        """The version in which its files were written. Raises as :meth:`run` does."""
+        return _reading(self.path / "run.json", partial(written_version, RunRecord))
+
     def plan(self) -> PlanRecord:
         """What it means to do. Raises ConfigError when that cannot be read."""
         return _read(self.path / "plan.json", PlanRecord)
@@ -134,21 +147,28 @@ class RunDirectory:
         return list(self.path.glob(f"trials/*/{RECORD}"))
 
 
-def _read(path: Path, model: type[RecordT]) -> RecordT:
+def _read(path: Path, kind: type[RecordT]) -> RecordT:
+    return _reading(path, partial(read_record, kind))
+
+
+def _reading(path: Path, read: Callable[[bytes, Path], T]) -> T:
+    """Raise ConfigError for what is no record, with the first problems."""
     try:
-        return model.model_validate_json(path.read_bytes())
+        return read(path.read_bytes(), path)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except ValidationError as error:
+    except ValueError as error:
         raise ConfigError(
             f"{path} is not a record that this labctl knows",
-            hint="it was damaged, or written by another version",
-            details=_told(error),
+            hint="the file is damaged",
+            details=_problems(error),
         ) from error
 
 
-def _told(error: ValidationError) -> str:
+def _problems(error: ValueError) -> str:
     """The first of pydantic's problems, a line each."""
+    if not isinstance(error, ValidationError):
+        return str(error)
     problems = error.errors(include_url=False)
     lines = [": ".join(filter(None, (path_text(p["loc"]), p["msg"]))) for p in problems]
     return "\n".join(lines[:_MOST_PROBLEMS] + (["..."] if len(lines) > _MOST_PROBLEMS else []))

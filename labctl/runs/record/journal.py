@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from labctl.board import Lease
 from labctl.errors import ConfigError, HostError, LabctlError, LinkError
 from labctl.files import append_line, write_atomic
-from labctl.records import Failure, JournalEntry
+from labctl.records import Failure, JournalEntry, read_record
 
 FILE_NAME = "journal.jsonl"
 
@@ -54,11 +52,11 @@ class Journal:
             lines.pop()
             self._whole = b"".join(lines)
         try:
-            return [JournalEntry.model_validate_json(line) for line in lines]
-        except ValidationError as error:
+            return [read_record(JournalEntry, line, self._path) for line in lines]
+        except ValueError as error:
             raise ConfigError(
                 f"{self._path} is not a journal that this labctl knows",
-                hint="it was damaged, or written by another version",
+                hint="the file is damaged",
             ) from error
 
     def _note(self, entry: JournalEntry) -> None:

@@ -51,7 +51,7 @@ class Bench:
     #: Told of each time that the link is gone and taken up again.
     on_link_loss: Callable[[InfraError], None]
     #: The same for all trials, and of what makes two records unlike: which build, which prompt.
-    conditions: Mapping[str, JsonValue] = field(default_factory=dict)
+    comparability: Mapping[str, JsonValue] = field(default_factory=dict)
     #: Which CPUs a job gets, and its priority.
     scheduling: Scheduling = field(default_factory=Scheduling)
     #: How often the agent samples the board, in ms; 0: never.

@@ -70,8 +70,8 @@ class Stand:
             },
             reattach_seconds=prepared.recipe.timeouts.reattach or REATTACH_SECONDS,
             on_link_loss=self.observer.link_lost,
-            conditions={
-                **prepared.conditions,
+            comparability={
+                **prepared.comparability,
                 "program_sha256": self.program_sha256,
                 **self.conditions.unlike,
             },

@@ -80,12 +80,12 @@ class _Measurement:
     attempt: Attempt
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     argv: tuple[str, ...] = ()
-    conditions: dict[str, JsonValue] = field(default_factory=dict)
+    comparability: dict[str, JsonValue] = field(default_factory=dict)
     job: JobStatus | None = None
     timing: TimingRecord | None = None
     evidence: TrialEvidence | None = None
     metering: Metering | None = None
-    surroundings: tuple[ConditionRecord, ...] = ()
+    conditions: tuple[ConditionRecord, ...] = ()
     waited_ns: int | None = None
     limit: TrialLimit | None = None
     checks: tuple[Check, ...] = ()
@@ -96,7 +96,7 @@ class _Measurement:
         bench, engine = self.bench, self.bench.engine
         model = bench.models[self.trial.variant.model_key]
         parameters = engine.parameters(self.trial.parameters)
-        self.conditions = {**engine.conditions(bench.tool, parameters), **bench.conditions}
+        self.comparability = {**engine.comparability(bench.tool, parameters), **bench.comparability}
         inputs = Inputs(bench.program, model.remote, bench.prompt, bench.files)
         self.argv = tuple(engine.command(bench.tool, parameters, inputs))
         with host_writes(folder):
@@ -114,7 +114,7 @@ class _Measurement:
         self.timing = stamped(engine.parse(raw, parameters), job)
         self.evidence = evidence_of(folder / TELEMETRY, self.job, self.timing)
         ground = bench.ground(self.trial.variant.slug)
-        self.conditions |= classes(job.state, self.evidence)
+        self.comparability |= classes(job.state, self.evidence)
         built = engine.build_check(self.timing, bench.revision)
         self.checks = (
             *engine.checks(self.timing, parameters),
@@ -139,7 +139,7 @@ class _Measurement:
         if not self.attempt.open:  # else it is under way
             on_progress(GETTING_READY)
             began = time.monotonic()
-            self.surroundings = again(bench, lambda: bench.ready(clock.longest_wait(self.trial)))
+            self.conditions = again(bench, lambda: bench.ready(clock.longest_wait(self.trial)))
             self.waited_ns = round((time.monotonic() - began) * 1e9)
         self.limit = limit = clock.limit(self.trial)
         spec = JobSpec(
@@ -184,9 +184,13 @@ class _Measurement:
             leave_quiet(bench, self.attempt)
             raise wrong
         # As they are, whether asked for or not: they make records unlike.
-        self.conditions |= {"cpus": started.cpus, "nice": started.nice, "sample_ms": spec.sample_ms}
+        self.comparability |= {
+            "cpus": started.cpus,
+            "nice": started.nice,
+            "sample_ms": spec.sample_ms,
+        }
         if spec.memlock:
-            self.conditions["memlock_bytes"] = started.memlock_bytes
+            self.comparability["memlock_bytes"] = started.memlock_bytes
         return bench.agent.wait(
             started,
             timeout_s=spec.timeout_s,
@@ -215,8 +219,8 @@ class _Measurement:
             target=bench.target,
             execution=bench.facts.execution,
             argv=self.argv,
+            comparability=self.comparability,
             conditions=self.conditions,
-            surroundings=self.surroundings,
             state=state,
             failure=None if error is None else Failure.of(error),
             skip_reason=reason,

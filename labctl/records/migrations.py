@@ -1,0 +1,81 @@
+"""Read the files of this and of every older labctl. The files themselves are never rewritten."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic_core import from_json
+
+from labctl.errors import ConfigError
+from labctl.records.base import SCHEMA_VERSION, FileRecord
+from labctl.records.journal import JournalEntry, PlanRecord
+from labctl.records.probe import BoardProbe
+from labctl.records.run import RunEnd, RunRecord
+from labctl.records.trial import TrialRecord
+
+#: A JSON object as it was read.
+Document = Mapping[str, Any]
+#: Makes a document of one version out of one of the version before; never changes its argument.
+Step = Callable[[Document], Document]
+RecordT = TypeVar("RecordT", bound=FileRecord)
+
+_TRIAL_NAMES_2 = {"conditions": "comparability", "surroundings": "conditions"}
+
+
+def _unchanged(document: Document) -> Document:
+    return document
+
+
+def _trial_2(document: Document) -> Document:
+    """Give the board's state the recipe's word for it, and the key of comparability its own."""
+    return {_TRIAL_NAMES_2.get(name, name): value for name, value in document.items()}
+
+
+#: For each kind the steps in order: from version 1 to 2, from 2 to 3 and so on.
+STEPS: Mapping[type[FileRecord], tuple[Step, ...]] = {
+    RunRecord: (_unchanged,),
+    PlanRecord: (_unchanged,),
+    JournalEntry: (_unchanged,),
+    TrialRecord: (_trial_2,),
+    RunEnd: (_unchanged,),
+    BoardProbe: (_unchanged,),
+}
+#: Kinds whose documents named no version in version 1.
+_UNNAMED_1 = (JournalEntry,)
+
+
+class NewerRecord(ConfigError):
+    """A file was written by a newer labctl; none of it is guessed at."""
+
+
+def read_record(kind: type[RecordT], text: bytes, source: Path) -> RecordT:
+    """Return the record in ``text``, migrated to today's version.
+
+    ``source`` is the file for messages. Raises NewerRecord, and ValueError (pydantic's
+    ValidationError is one) for what is no record of the kind.
+    """
+    document, version = _versioned(kind, text, source)
+    for step in STEPS[kind][version - 1 :]:
+        document = step(document)
+    return kind.model_validate({**document, "schema_version": SCHEMA_VERSION})
+
+
+def written_version(kind: type[FileRecord], text: bytes, source: Path) -> int:
+    """Return the schema version in which a file was written. Raises as :func:`read_record`."""
+    return _versioned(kind, text, source)[1]
+
+
+def _versioned(kind: type[FileRecord], text: bytes, source: Path) -> tuple[Document, int]:
+    document = from_json(text)
+    if not isinstance(document, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - as for all that is no record
+    version = document.get("schema_version", 1 if kind in _UNNAMED_1 else None)
+    if type(version) is not int or version < 1:
+        raise ValueError("schema_version: not a version")
+    if version > SCHEMA_VERSION:
+        raise NewerRecord(
+            f"{source} was written by a newer labctl, schema_version {version};"
+            f" this one reads up to {SCHEMA_VERSION}",
+            hint="update labctl on this host",
+        )
+    return document, version
