@@ -14,7 +14,7 @@ from labctl.config.lab import WORKDIR
 from labctl.config.scheduling import cpu_numbers
 from labctl.errors import BoardError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
-from labctl.transport import LocalTransport, Transport, remote_words, require
+from labctl.transport import Transport, remote_words, require
 from labctl.units import ranges
 
 #: The directory is the nearest one that exists: a probe makes nothing on the board.
@@ -63,7 +63,7 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
     sandbox, emulator = _line(told, "sandbox"), _line(told, "emulator")
     if sandbox is not None:
         execution = Execution.NATIVE_HOST if emulator is None else Execution.EMULATED
-    elif isinstance(transport, LocalTransport):
+    elif transport.is_this_host:
         execution = Execution.NATIVE_HOST
     else:
         execution = Execution.BOARD

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
         Carried,
         CommandResult,
         Copied,
+        HdcFeatures,
         Progress,
         Reboot,
         Terminal,
@@ -19,23 +20,27 @@ if TYPE_CHECKING:
     from labctl.transport.board_errors import board_error, require
     from labctl.transport.copy import Delivered, receive, send
     from labctl.transport.digests import BoardHash
+    from labctl.transport.directories import pull_directory, push_directory
     from labctl.transport.factory import connect, find_server
     from labctl.transport.hdc import HdcTransport
     from labctl.transport.local import LocalTransport
     from labctl.transport.readiness import boot_id, reboot, wait_until_ready
+    from labctl.transport.stream import Stream
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "board_errors": "board_error require",
-            "base": "Carried CommandResult Copied Progress Reboot Terminal Transport Write"
-            " remote_words",
+            "base": "Carried CommandResult Copied HdcFeatures Progress Reboot Terminal Transport"
+            " Write remote_words",
             "factory": "connect find_server",
             "digests": "BoardHash",
             "copy": "Delivered receive send",
+            "directories": "pull_directory push_directory",
             "hdc": "HdcTransport",
             "local": "LocalTransport",
             "readiness": "boot_id reboot wait_until_ready",
+            "stream": "Stream",
         },
     )
 
@@ -45,10 +50,12 @@ __all__ = [
     "CommandResult",
     "Copied",
     "Delivered",
+    "HdcFeatures",
     "HdcTransport",
     "LocalTransport",
     "Progress",
     "Reboot",
+    "Stream",
     "Terminal",
     "Transport",
     "Write",
@@ -56,6 +63,8 @@ __all__ = [
     "boot_id",
     "connect",
     "find_server",
+    "pull_directory",
+    "push_directory",
     "reboot",
     "receive",
     "remote_words",

@@ -11,9 +11,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
-from labctl.errors import ConfigError, LinkError, RemoteExit
+from labctl.errors import BoardError, ConfigError, LinkError, RemoteExit
+
+if TYPE_CHECKING:  # a command does not wait for the import of what moves files
+    from labctl.transport.copier import Copier
+    from labctl.transport.digests import BoardHash
+    from labctl.transport.stream import Stream
 
 Progress = Callable[[int], None]
 #: Takes output as it comes.
@@ -22,6 +27,8 @@ Write = Callable[[bytes], object]
 #: How a board restarts: as usual, into its boot loader, or not at all.
 Reboot = Literal["", "bootloader", "shutdown"]
 
+#: Patience for the answer of a board that may be gone.
+ALIVE_SECONDS = 5.0
 _BRIEF = 100
 
 
@@ -122,11 +129,44 @@ class Terminal(Protocol):
         """
 
 
+class HdcFeatures(Protocol):
+    """What a board over hdc can do besides."""
+
+    def carry(
+        self, listen: str, connect: str, *, reverse: bool = False
+    ) -> AbstractContextManager[Carried]:
+        """While held, connections to ``listen`` on this host go to ``connect`` on the board.
+
+        With ``reverse`` the board listens, and this host connects. Both are nodes as hdc writes
+        them: ``tcp:PORT``, ``localabstract:NAME``, ``localfilesystem:PATH``.
+        Raises ConfigError (no such node), HostError or BoardError (cannot listen), LinkError.
+        """
+
+    def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
+        """Tell the board to restart; :func:`labctl.transport.reboot` waits until it has."""
+
+    def remount(self, *, timeout: float) -> str:
+        """Make the board's system partitions writable; what it answers."""
+
+    def hilog(self, *words: str, timeout: float, write: Write) -> None:
+        """The board's log, as it comes, until ``timeout`` seconds are over or the log ends.
+
+        Raises RemoteExit when the board's ``hilog`` fails, LinkError, BoardError.
+        """
+
+    def interact(self, *, timeout: float) -> AbstractContextManager[Terminal]:
+        """An interactive shell on a terminal of the board; ``timeout`` (s) bounds each sending."""
+
+
 class Transport(ABC):
     """A live way to one board. Methods may be called from several threads at once."""
 
     #: What a person calls this link, for messages: ``hdc tcp 127.0.0.1:15555``.
     label: str
+    #: How files are hashed on the board: found there at first need, or set to the agent's own way.
+    board_hash: "BoardHash | None" = None
+    #: Whether the board is this host itself.
+    is_this_host = False
 
     @abstractmethod
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
@@ -145,7 +185,6 @@ class Transport(ABC):
         with its whole tree before the error goes on.
         """
 
-    @abstractmethod
     def push(
         self,
         local: Path,
@@ -162,8 +201,8 @@ class Transport(ABC):
         as :func:`labctl.transport.send` does. ``compress``: where the board is known to do it well.
         Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, ConfigError (unsafe path).
         """
+        self.copier(timeout=timeout, compress=compress).push(local, remote, progress)
 
-    @abstractmethod
     def pull(
         self,
         remote: str,
@@ -174,83 +213,30 @@ class Transport(ABC):
         compress: bool = False,
     ) -> None:
         """Copy a file from the board; ``local`` appears only once its hash is proven."""
+        self.copier(timeout=timeout, compress=compress).pull(remote, local, progress)
 
     @abstractmethod
-    def push_directory(
-        self,
-        local: Path,
-        remote: str,
-        *,
-        timeout: float,
-        progress: Progress | None = None,
-        compress: bool = False,
-    ) -> Copied:
-        """Make ``remote`` hold what is in ``local``: all files proven, modes and empty ones kept.
-
-        Missing parents are made; what is there already stays or is overwritten. Links to files are
-        sent as files, other links are skipped. ``timeout`` and errors as for :meth:`push`.
-        """
+    def copier(self, *, timeout: float, compress: bool = False) -> "Copier":
+        """What moves files over this link; :meth:`push` and :meth:`pull` prove what it moved."""
 
     @abstractmethod
-    def pull_directory(
-        self,
-        remote: str,
-        local: Path,
-        *,
-        timeout: float,
-        progress: Progress | None = None,
-        compress: bool = False,
-    ) -> Copied:
-        """Copy a directory from the board; ``local`` appears whole, or not at all.
+    def connect(self, port: int, *, timeout: float) -> AbstractContextManager["Stream"]:
+        """A connection to a TCP port on the board's own loopback, while held.
 
-        It must not exist, or be empty. Links are skipped. Whatever the board says its files are
-        called, nothing is written outside. ``timeout`` and errors as for :meth:`pull`.
+        ``timeout`` (s) bounds the start, and then each wait. Raises LinkRefused (nothing listens
+        there), another LinkError.
         """
 
-    @abstractmethod
-    def forward(self, remote_port: int) -> AbstractContextManager[int]:
-        """Carry a TCP port of the board to a free port on loopback of this host, while held."""
+    def over_hdc(self, purpose: str) -> "HdcFeatures":
+        """What only a board over hdc can do. Raises ConfigError: others cannot ``purpose``."""
+        raise ConfigError(f"{self.label} cannot {purpose}", hint="boards over hdc can")
 
-    def carry(
-        self, listen: str, connect: str, *, reverse: bool = False
-    ) -> AbstractContextManager["Carried"]:
-        """While held, connections to ``listen`` on this host go to ``connect`` on the board.
-
-        With ``reverse`` the board listens, and this host connects. Both are nodes as hdc writes
-        them: ``tcp:PORT``, ``localabstract:NAME``, ``localfilesystem:PATH``.
-        Raises ConfigError (no such node), HostError or BoardError (cannot listen), LinkError.
-        """
-        raise self._cannot(f"carry {connect if reverse else listen}")
-
-    def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
-        """Tell the board to restart; :func:`labctl.transport.reboot` waits until it has."""
-        del timeout
-        raise self._cannot(f"be restarted {how}".rstrip())
-
-    def remount(self, *, timeout: float) -> str:
-        """Make the board's system partitions writable; what it answers."""
-        del timeout
-        raise self._cannot("have system partitions remounted")
-
-    def hilog(self, *words: str, timeout: float, write: Write) -> None:
-        """The board's log, as it comes, until ``timeout`` seconds are over or the log ends.
-
-        Raises RemoteExit when the board's ``hilog`` fails, LinkError, BoardError.
-        """
-        del words, timeout, write
-        raise self._cannot("give a log: it has no hilog")
-
-    def interact(self, *, timeout: float) -> AbstractContextManager[Terminal]:
-        """An interactive shell on a terminal of the board; ``timeout`` (s) bounds each sending."""
-        del timeout
-        raise self._cannot("be worked on in a terminal of its own")
-
-    def _cannot(self, what: str) -> ConfigError:
-        return ConfigError(f"{self.label} cannot {what}", hint="boards over hdc can")
-
-    @abstractmethod
     def is_alive(self) -> bool:
-        """True when the board answers now."""
+        """True when the board runs a command now."""
+        try:
+            return self.run(":", timeout=ALIVE_SECONDS).exit_status == 0
+        except (LinkError, BoardError):
+            return False
 
     @abstractmethod
     def close(self) -> None:

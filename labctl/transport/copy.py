@@ -16,6 +16,7 @@ from labctl.errors import BoardError, ConfigError, LinkError, ProtocolError
 from labctl.files import appearing, host_reads, host_writes
 from labctl.transport.base import Copied, Progress, Transport, remote_words
 from labctl.transport.board_errors import require
+from labctl.transport.directories import pull_directory, push_directory
 from labctl.transport.paths import check_remote_path
 from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
 
@@ -62,12 +63,10 @@ def send(
             hint="name another destination, or remove that one",
         )
     if is_directory:
-        return Delivered(
-            path,
-            transport.push_directory(
-                local, path, timeout=timeout, progress=progress, compress=compress
-            ),
+        copied = push_directory(
+            transport, local, path, timeout=timeout, progress=progress, compress=compress
         )
+        return Delivered(path, copied)
     if there is not None and not stat.S_ISREG(there):
         raise ConfigError(
             f"not a regular file on the board: {path}", hint="labctl writes files, not devices"
@@ -107,12 +106,10 @@ def receive(
                 f"cannot receive a directory as {place}: it exists", hint="name a new directory"
             )
     if stat.S_ISDIR(mode):
-        return Delivered(
-            str(place),
-            transport.pull_directory(
-                path, place, timeout=timeout, progress=progress, compress=compress
-            ),
+        copied = pull_directory(
+            transport, path, place, timeout=timeout, progress=progress, compress=compress
         )
+        return Delivered(str(place), copied)
     if not stat.S_ISREG(mode):
         raise ConfigError(
             f"not a regular file on the board: {path}", hint="read devices with `labctl hdc shell`"

@@ -16,20 +16,20 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from shutil import rmtree
-from typing import Protocol
 
 from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, ProtocolError
 from labctl.files import host_writes, sync_directory
 from labctl.transport.base import Copied, Progress, Transport, remote_words
 from labctl.transport.board_errors import require
-from labctl.transport.digests import BoardHash, Digest, hash_patience
+from labctl.transport.copier import Copier, Seen
+from labctl.transport.digests import Digest, hash_patience
 from labctl.transport.local_files import new_file
 from labctl.transport.paths import check_remote_path
 from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
@@ -42,26 +42,6 @@ _OPEN_DIRECTORY = 0o700
 _PERMISSIONS = 0o777  # set-id bits are not carried: a board decides nothing about this host
 
 
-#: Takes the size of each piece that goes over.
-Seen = Callable[[int], None]
-
-
-class Copier(Protocol):
-    """How a transport moves single files, without proof."""
-
-    def send_all(
-        self, local: Path, names: Iterable[str], folder: str, seen: Seen
-    ) -> dict[str, Digest]:
-        """Send those files of ``local`` into ``folder``; what was sent, hashed, by name."""
-
-    def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
-        """Receive a file as ``local``, which does not exist yet."""
-
-    @property
-    def board_hash(self) -> BoardHash:
-        """How files are hashed on the board."""
-
-
 @dataclass
 class _Tree:
     """What is in a directory, by path relative to it; ``.`` is itself. Values are modes."""
@@ -71,16 +51,21 @@ class _Tree:
     skipped: list[str] = field(default_factory=list)
 
 
-def push_tree(
+def push_directory(
     transport: Transport,
-    copier: Copier,
     local: Path,
     remote: str,
     *,
     timeout: float,
-    progress: Progress | None,
+    progress: Progress | None = None,
+    compress: bool = False,
 ) -> Copied:
-    """See :meth:`Transport.push_directory`."""
+    """Make ``remote`` hold what is in ``local``: all files proven, modes and empty ones kept.
+
+    Missing parents are made; what is there already stays or is overwritten. Links to files are
+    sent as files, other links are skipped. ``timeout`` and errors as for :meth:`Transport.push`.
+    """
+    copier = transport.copier(timeout=timeout, compress=compress)
     tree = _walk(local)
     for name in (*tree.directories, *tree.files):
         check_remote_path(_place(remote, name))
@@ -114,16 +99,21 @@ def push_tree(
     return Copied(len(sent), counter.done, tuple(tree.skipped))
 
 
-def pull_tree(
+def pull_directory(
     transport: Transport,
-    copier: Copier,
     remote: str,
     local: Path,
     *,
     timeout: float,
-    progress: Progress | None,
+    progress: Progress | None = None,
+    compress: bool = False,
 ) -> Copied:
-    """See :meth:`Transport.pull_directory`."""
+    """Copy a directory from the board; ``local`` appears whole, or not at all.
+
+    It must not exist, or be empty. Links are skipped. Whatever the board says its files are
+    called, nothing is written outside. ``timeout`` and errors as for :meth:`Transport.pull`.
+    """
+    copier = transport.copier(timeout=timeout, compress=compress)
     check_remote_path(remote)
     counter = _Counter(progress)
     with _appearing_directory(local) as folder:

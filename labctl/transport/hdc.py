@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labctl import hdc
@@ -23,8 +22,6 @@ from labctl.retry import retry_infra
 from labctl.transport.base import (
     Carried,
     CommandResult,
-    Copied,
-    Progress,
     Reboot,
     Terminal,
     Transport,
@@ -38,8 +35,8 @@ from labctl.transport.paths import check_remote_path
 from labctl.transport.sentinel import Framed
 
 if TYPE_CHECKING:  # a command does not wait for the import of what moves files
-    from labctl.transport.digests import BoardHash
     from labctl.transport.hdc_files import HdcCopier
+    from labctl.transport.stream import Stream
 
 #: hdc's command line takes 61,439 bytes; the same bound here keeps every link equal.
 MAX_COMMAND_BYTES = 60_000
@@ -56,13 +53,11 @@ class HdcTransport(Transport):
     """A board over hdc, straight to its hdcd or through an hdc server.
 
     ``open_link`` is called by the first operation, and again after the link was lost; the operation
-    under way when it is lost raises. ``board_hash`` is how files are hashed on the board; it is
-    found there at first need, and the agent's own can be set.
+    under way when it is lost raises.
     """
 
     def __init__(self, label: str, open_link: Callable[[], HostLink]):
         self.label = label
-        self.board_hash: BoardHash | None = None
         self._open_link = open_link
         self._link: HostLink | None = None
         self._opening = threading.Lock()
@@ -86,59 +81,28 @@ class HdcTransport(Transport):
         """Run a shell command with live output; see :class:`Transport`."""
         return self._execute(command, timeout, write)
 
-    def push(
-        self,
-        local: Path,
-        remote: str,
-        *,
-        timeout: float,
-        progress: Progress | None = None,
-        compress: bool = False,
-    ) -> None:
-        """Send a file and prove it by its hash on the board, or by reading it back."""
-        self._copier(timeout, compress).push(local, remote, progress)
+    def copier(self, *, timeout: float, compress: bool = False) -> "HdcCopier":
+        """What moves files; see :class:`Transport`."""
+        from labctl.transport.hdc_files import HdcCopier
 
-    def pull(
-        self,
-        remote: str,
-        local: Path,
-        *,
-        timeout: float,
-        progress: Progress | None = None,
-        compress: bool = False,
-    ) -> None:
-        """Receive a file; ``local`` appears only once its hash on the board agrees."""
-        self._copier(timeout, compress).pull(remote, local, progress)
-
-    def push_directory(
-        self,
-        local: Path,
-        remote: str,
-        *,
-        timeout: float,
-        progress: Progress | None = None,
-        compress: bool = False,
-    ) -> Copied:
-        """Send a directory; see :class:`Transport`."""
-        return self._copier(timeout, compress).push_directory(local, remote, progress)
-
-    def pull_directory(
-        self,
-        remote: str,
-        local: Path,
-        *,
-        timeout: float,
-        progress: Progress | None = None,
-        compress: bool = False,
-    ) -> Copied:
-        """Receive a directory; see :class:`Transport`."""
-        return self._copier(timeout, compress).pull_directory(remote, local, progress)
+        return HdcCopier(self, timeout, connected=self._connected, compress=compress)
 
     @contextmanager
-    def forward(self, remote_port: int) -> Iterator[int]:
-        """Carry a port of the board; see :class:`Transport`."""
-        with self.carry("tcp:0", f"tcp:{remote_port}") as carried:
-            yield int(carried.listen.removeprefix("tcp:"))
+    def connect(self, port: int, *, timeout: float) -> Iterator["Stream"]:
+        """Connect to a port of the board; see :class:`Transport`.
+
+        Straight to the board, a channel of the session is the connection. Through a server, it
+        goes by a port that the server listens at.
+        """
+        from labctl.transport.stream import Stream
+
+        with self._connected().connect_port(port, timeout=timeout) as connected:
+            yield Stream(self.label, connected, timeout=timeout)
+
+    def over_hdc(self, purpose: str) -> "HdcTransport":
+        """This transport itself."""
+        del purpose
+        return self
 
     @contextmanager
     def carry(self, listen: str, connect: str, *, reverse: bool = False) -> Iterator[Carried]:
@@ -169,13 +133,6 @@ class HdcTransport(Transport):
         """An interactive shell; see :class:`Transport`."""
         with hdc.interactive_shell(self._connected(), timeout=timeout) as terminal:
             yield terminal
-
-    def is_alive(self) -> bool:
-        """True when the board runs a command now."""
-        try:
-            return self.run(":", timeout=ASIDE_SECONDS).exit_status == 0
-        except (LinkError, BoardError):
-            return False
 
     def close(self) -> None:
         """End the link, if there is one."""
@@ -260,14 +217,6 @@ class HdcTransport(Transport):
         finally:
             with suppress(LinkError, BoardError):
                 self.run(f"rm -f {words}", timeout=ASIDE_SECONDS)
-
-    def _copier(self, timeout: float, compress: bool) -> "HdcCopier":
-        from labctl.transport.digests import find_board_hash
-        from labctl.transport.hdc_files import HdcCopier
-
-        if self.board_hash is None:
-            self.board_hash = find_board_hash(self, timeout)
-        return HdcCopier(self, self.board_hash, self._connected, timeout, compress)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """This host as its own board, for native runs."""
 
 import errno
-from collections.abc import Iterable, Iterator
+import socket
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -14,21 +15,19 @@ from labctl.errors import (
     CommandTimeout,
     DeviceLost,
     HostTimeout,
+    LinkRefused,
 )
 from labctl.transport.base import (
     CommandResult,
-    Copied,
-    Progress,
     Transport,
     Write,
     brief,
     check_command,
     remote_words,
 )
-from labctl.transport.digests import BoardHash, Digest, running_total
-from labctl.transport.directories import Seen, pull_tree, push_tree
-from labctl.transport.local_files import appearing, new_file, open_source, set_aside
-from labctl.transport.paths import check_remote_path
+from labctl.transport.copier import Copier, Take
+from labctl.transport.local_files import open_source, set_aside
+from labctl.transport.stream import Stream
 
 _BLOCK_BYTES = 1 << 20
 #: Linux takes words of 131,071 bytes (MAX_ARG_STRLEN); what is around the command needs some.
@@ -37,6 +36,8 @@ _WORD_BYTES = 120_000
 
 class LocalTransport(Transport):
     """Commands run in this host's ``sh``, files are copied; the contract is that of any board."""
+
+    is_this_host = True
 
     def __init__(self) -> None:
         self.label = "this host"
@@ -59,66 +60,22 @@ class LocalTransport(Transport):
             status = process.run_live(argv, timeout=timeout, write=write)
         return _status(status, command)
 
-    def push(
-        self,
-        local: Path,
-        remote: str,
-        *,
-        timeout: float,
-        progress: Progress | None = None,
-        compress: bool = False,
-    ) -> None:
-        """Copy a file and read the copy back; a local copy always makes progress."""
-        del timeout, compress
-        digest = _Copier().send(local, check_remote_path(remote), running_total(progress))
-        _hash(remote).require(digest, f"{local} pushed to {remote}")
-
-    def pull(
-        self,
-        remote: str,
-        local: Path,
-        *,
-        timeout: float,
-        progress: Progress | None = None,
-        compress: bool = False,
-    ) -> None:
-        """Copy a file; ``local`` appears only once it is whole."""
-        del timeout, compress
-        check_remote_path(remote)
-        with appearing(local) as target:
-            digest = _fetch(remote, target, running_total(progress))
-            _hash(remote).require(digest, f"{remote} pulled to {local}")
-
-    def push_directory(
-        self,
-        local: Path,
-        remote: str,
-        *,
-        timeout: float,
-        progress: Progress | None = None,
-        compress: bool = False,
-    ) -> Copied:
-        """Copy a directory; see :class:`Transport`."""
+    def copier(self, *, timeout: float, compress: bool = False) -> "LocalCopier":
+        """What copies files; a local copy always makes progress."""
         del compress
-        return push_tree(self, _Copier(), local, remote, timeout=timeout, progress=progress)
-
-    def pull_directory(
-        self,
-        remote: str,
-        local: Path,
-        *,
-        timeout: float,
-        progress: Progress | None = None,
-        compress: bool = False,
-    ) -> Copied:
-        """Copy a directory; see :class:`Transport`."""
-        del compress
-        return pull_tree(self, _Copier(), remote, local, timeout=timeout, progress=progress)
+        return LocalCopier(self, timeout)
 
     @contextmanager
-    def forward(self, remote_port: int) -> Iterator[int]:
-        """The port itself: it is on this host already."""
-        yield remote_port
+    def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
+        """Connect to a port of this host."""
+        try:
+            connected = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        except OSError as error:
+            raise LinkRefused(
+                f"{self.label}: cannot connect to port {port}: {error.strerror or error}"
+            ) from error
+        with connected:
+            yield Stream(self.label, connected, timeout=timeout)
 
     def is_alive(self) -> bool:
         """True."""
@@ -160,46 +117,21 @@ def _status(status: int, command: str) -> int:
     return status
 
 
-class _Copier:
-    """Single files, for whole directories."""
+class LocalCopier(Copier):
+    """Copies within this host."""
 
-    board_hash = BoardHash("sha256", ("sha256sum",))
-
-    def send(self, local: Path, remote: str, seen: Seen) -> Digest:
-        digest = Digest("sha256")
+    def transmit(self, local: Path, remote: str, sent: Take) -> None:
+        """Copy a file; see :class:`Copier`."""
         with open_source(local) as source, _board_file(remote, "wb") as target:
             while block := source.read(_BLOCK_BYTES):
                 target.write(block)
-                digest.update(block)
-                seen(len(block))
-        return digest
+                sent(block)
 
-    def send_all(
-        self, local: Path, names: Iterable[str], folder: str, seen: Seen
-    ) -> dict[str, Digest]:
-        return {name: self.send(local / name, f"{folder}/{name}", seen) for name in names}
-
-    def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
-        with new_file(local) as target:
-            return _fetch(remote, target, seen)
-
-
-def _fetch(remote: str, target: BinaryIO, seen: Seen) -> Digest:
-    digest = Digest("sha256")
-    with _board_file(remote, "rb") as source:
-        while block := source.read(_BLOCK_BYTES):
-            target.write(block)
-            digest.update(block)
-            seen(len(block))
-    return digest
-
-
-def _hash(path: str) -> Digest:
-    digest = Digest("sha256")
-    with _board_file(path, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest
+    def collect(self, remote: str, came: Take) -> None:
+        """Read a file; see :class:`Copier`."""
+        with _board_file(remote, "rb") as source:
+            while block := source.read(_BLOCK_BYTES):
+                came(block)
 
 
 @contextmanager

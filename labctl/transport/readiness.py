@@ -66,9 +66,10 @@ def reboot(transport: Transport, how: Reboot = "", *, timeout: float) -> str | N
     waits until it has gone, and gives None. ``timeout`` (s) bounds all of it.
     Raises ConfigError (this link cannot), LinkError, BoardError (it did not restart in time).
     """
+    device = transport.over_hdc(f"be restarted {how}".rstrip())
     deadline = time.monotonic() + timeout
     before = boot_id(transport, timeout=min(timeout, _ANSWER_SECONDS))
-    transport.request_reboot(how, timeout=min(timeout, _ANSWER_SECONDS))
+    device.request_reboot(how, timeout=min(timeout, _ANSWER_SECONDS))
     seen = [before]
     silences = 0
     last: InfraError | None = None

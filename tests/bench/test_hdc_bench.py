@@ -18,7 +18,7 @@ from labctl.board import BoardStore
 from labctl.deploy import deploy, describe, plan
 from labctl.deploy.agents import agent_hash
 from labctl.hdc import Sending, Session, receive_file, send_file, shell
-from labctl.transport import BoardHash, Transport, connect
+from labctl.transport import BoardHash, Transport, connect, push_directory
 from labctl.virtual import VirtualBoard, serving
 
 pytestmark = pytest.mark.bench
@@ -191,8 +191,8 @@ def test_directories(tmp_path: Path) -> None:
                 "hdc's own (nothing proven)": lambda: _send_unproven(
                     session, here, f"{board.workdir}/a-{next(counter)}"
                 ),
-                "ours (all proven)": lambda: transport.push_directory(
-                    here, f"{board.workdir}/b-{next(counter)}", timeout=60
+                "ours (all proven)": lambda: push_directory(
+                    transport, here, f"{board.workdir}/b-{next(counter)}", timeout=60
                 ),
             },
         )

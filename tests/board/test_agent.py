@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from answering import AnsweringTransport
 
 from labctl.board import BoardAgent, JobSpec, JobState
 from labctl.errors import (
@@ -23,6 +22,7 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.records import BoardFacts, Execution
+from labctl.transport.testing import ScriptedTransport
 
 STARTED = json.dumps(
     {
@@ -59,8 +59,8 @@ def look(state: str, **more: object) -> str:
     return json.dumps({**seen, "stdout_bytes": 3, "stderr_bytes": None, **more})
 
 
-def agent(*answers: str | tuple[int, str] | Exception) -> tuple[BoardAgent, AnsweringTransport]:
-    link = AnsweringTransport(*answers)
+def agent(*answers: str | tuple[int, str] | Exception) -> tuple[BoardAgent, ScriptedTransport]:
+    link = ScriptedTransport(*answers)
     return BoardAgent(link, "/w/store/agent", "/w"), link
 
 
@@ -270,7 +270,7 @@ def test_a_job_that_vanished_is_no_result(
         board.wait(board.start(SPEC), timeout_s=1.5)
 
 
-class Losing(AnsweringTransport):
+class Losing(ScriptedTransport):
     """Its link is lost once, while a file named so is fetched."""
 
     def __init__(self, name: str):

@@ -1,27 +1,32 @@
 """A large file over a link that keeps breaking: what counts as getting on."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from answering import Answer, AnsweringTransport
 
 from labctl.board.upload import transfer as delivery
-from labctl.board.upload.client import Receiver, Tally
+from labctl.board.upload.client import Tally
 from labctl.board.upload.source import ChunkedFile
 from labctl.board.upload.transfer import DeliveryOptions, Place, deliver
 from labctl.errors import BoardError, BoardNoSpace, DeviceLost, InfraError
+from labctl.transport import Stream
+from labctl.transport.testing import Answer, ScriptedTransport
 
 CHUNK = 10
 
 
-class Forwarding(AnsweringTransport):
-    """A board whose agent listens at once."""
+class Unused:
+    """A connection that nobody uses."""
 
-    @contextmanager
-    def forward(self, remote_port: int) -> Iterator[int]:
-        yield remote_port
+    def settimeout(self, seconds: float) -> None:
+        raise AssertionError
+
+    def sendall(self, data: object) -> None:
+        raise AssertionError
+
+    def recv(self, count: int) -> bytes:
+        raise AssertionError
 
 
 LISTENS = '{"port": 1, "token": "t"}'
@@ -36,7 +41,7 @@ def bring(
 ) -> bool:
     file = tmp_path / "file"
     file.write_bytes(bytes(CHUNK * 5))
-    board = Forwarding(*(answers or (LISTENS,)))
+    board = ScriptedTransport(*(answers or (LISTENS,)), dial=lambda _port: Unused())
     place = Place("/data/partial", "/data/target", executable=False)
     options = DeliveryOptions(patience=patience, on_loss=on_loss)
     with ChunkedFile(file, "0" * 64, CHUNK * 5, CHUNK) as source:
@@ -49,7 +54,7 @@ def test_each_round_that_gets_further_is_followed_by_another(
     """Also when the last attempt of a round did not even hear what the board has."""
     attempts = 0
 
-    def attempt(_receiver: Receiver, _source: ChunkedFile, tally: Tally, **_: object) -> bool:
+    def attempt(_: Stream, __: str, ___: ChunkedFile, tally: Tally, **____: object) -> bool:
         nonlocal attempts
         attempts += 1
         tally.present_bytes = 0
@@ -66,7 +71,7 @@ def test_each_round_that_gets_further_is_followed_by_another(
 def test_a_round_that_brings_nothing_is_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def attempt(_receiver: Receiver, _source: ChunkedFile, tally: Tally, **_: object) -> bool:
+    def attempt(_: Stream, __: str, ___: ChunkedFile, tally: Tally, **____: object) -> bool:
         tally.present_bytes = 0
         raise DeviceLost("again")
 
@@ -113,7 +118,7 @@ def test_a_conversation_of_ones_own_is_no_standstill_of_the_other(
     """The board reads for long what is there, then the link breaks: it may still have ours."""
     clock = Clock()
 
-    def attempt(*_: object, **__: object) -> bool:
+    def attempt(_: Stream, __: str, ___: ChunkedFile, tally: Tally, **____: object) -> bool:
         clock.now += 1000
         raise DeviceLost("cable")
 

@@ -3,7 +3,6 @@ import platform
 from pathlib import Path
 
 import pytest
-from answering import AnsweringTransport
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from labctl.board import probe
 from labctl.errors import BoardError
 from labctl.records import Execution
 from labctl.transport import LocalTransport, Transport, connect
+from labctl.transport.testing import ScriptedTransport
 from labctl.virtual import VirtualBoard, serving
 
 #: As a DAYU200 answers, cut down to what matters.
@@ -81,7 +81,7 @@ tmpfs /data/local/tmporary tmpfs rw 0 0
 
 
 def test_a_board_is_read_whole() -> None:
-    facts = probe(AnsweringTransport(DAYU200), workdir="/data/local/tmp/labctl", timeout=5)
+    facts = probe(ScriptedTransport(DAYU200), workdir="/data/local/tmp/labctl", timeout=5)
     assert facts.execution is Execution.BOARD
     assert (facts.machine, facts.kernel) == ("aarch64", "5.10.184")
     assert facts.boot_id == "0e7a2f4c-5d1b-4a0e-9a58-1d1f4a3c9b77"
@@ -100,7 +100,7 @@ def test_a_board_is_read_whole() -> None:
 
 def test_what_a_board_does_not_offer_is_absent() -> None:
     bare = "\n@labctl machine\narmv7l\n\n@labctl kernel\n4.19\n\n@labctl boot\nx\n"
-    facts = probe(AnsweringTransport(bare), workdir="/w", timeout=5)
+    facts = probe(ScriptedTransport(bare), workdir="/w", timeout=5)
     assert facts.model_dump(exclude={"execution", "machine", "kernel", "boot_id"}) == {
         "os_version": None,
         "shell": None,
@@ -117,31 +117,31 @@ def test_what_a_board_does_not_offer_is_absent() -> None:
 
 def test_no_text_of_a_board_controls_a_terminal() -> None:
     text = DAYU200.replace("OpenHarmony 4.1.7.5", "OpenHarmony \x1b]0;owned\x07")
-    seen = probe(AnsweringTransport(text), workdir="/w", timeout=5)
+    seen = probe(ScriptedTransport(text), workdir="/w", timeout=5)
     assert seen.os_version == "OpenHarmony \\x1b]0;owned\\x07"
 
 
 def test_an_error_of_param_is_no_version() -> None:
     text = DAYU200.replace("OpenHarmony 4.1.7.5", 'Get parameter "x" fail! errNum is:106!')
-    assert probe(AnsweringTransport(text), workdir="/w", timeout=5).os_version is None
+    assert probe(ScriptedTransport(text), workdir="/w", timeout=5).os_version is None
 
 
 @pytest.mark.parametrize("section", ["machine", "kernel", "boot"])
 def test_a_board_that_does_not_say_what_it_is_cannot_be_used(section: str) -> None:
     text = DAYU200.replace(f"@labctl {section}", "@labctl nothing")
     with pytest.raises(BoardError, match=section):
-        probe(AnsweringTransport(text), workdir="/w", timeout=5)
+        probe(ScriptedTransport(text), workdir="/w", timeout=5)
 
 
 def test_a_shell_that_fails_is_an_error() -> None:
     with pytest.raises(BoardError, match="cannot ask for facts"):
-        probe(AnsweringTransport((126, "sh: cannot execute")), workdir="/w", timeout=5)
+        probe(ScriptedTransport((126, "sh: cannot execute")), workdir="/w", timeout=5)
 
 
 @given(st.text())
 def test_garbage_never_becomes_facts(text: str) -> None:
     with pytest.raises(BoardError):
-        probe(AnsweringTransport(text.replace("@labctl boot", "")), workdir="/w", timeout=5)
+        probe(ScriptedTransport(text.replace("@labctl boot", "")), workdir="/w", timeout=5)
 
 
 def test_a_real_shell_answers(transport: Transport, workdir: str) -> None:

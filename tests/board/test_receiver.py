@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board.upload.client import WINDOW, Busy, Receiver, Tally, send_chunks
+from labctl.board.upload.client import WINDOW, Busy, Tally, send_chunks
 from labctl.board.upload.source import ChunkedFile
 from labctl.errors import (
     BoardError,
@@ -22,6 +22,7 @@ from labctl.errors import (
     IntegrityError,
     ProtocolError,
 )
+from labctl.transport import Stream
 
 CHUNK = 1000
 COUNT = 12
@@ -74,7 +75,7 @@ class Agent:
 
 
 @contextmanager
-def agent(script: Script) -> Iterator[tuple[Receiver, list[Agent]]]:
+def agent(script: Script) -> Iterator[tuple[Stream, list[Agent]]]:
     met: list[Agent] = []
 
     def serve(server: socket.socket) -> None:
@@ -89,7 +90,8 @@ def agent(script: Script) -> Iterator[tuple[Receiver, list[Agent]]]:
 
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         served = pool.submit(serve, server)
-        yield Receiver("board", server.getsockname()[1], TOKEN), met
+        with socket.create_connection(server.getsockname()) as connected:
+            yield Stream("board", connected, timeout=20), met
         served.result()
 
 
@@ -102,12 +104,13 @@ def source(tmp_path: Path) -> Iterator[ChunkedFile]:
         yield made
 
 
-def send(receiver: Receiver, source: ChunkedFile, tally: Tally, stall: float = 20) -> bool:
+def send(stream: Stream, source: ChunkedFile, tally: Tally, stall: float = 20) -> bool:
+    stream.timeout = stall
     return send_chunks(
-        receiver,
+        stream,
+        TOKEN,
         source,
         tally,
-        stall_timeout=stall,
         finish_timeout=stall,
         progress=lambda _done: None,
         pace=lambda _count: None,
@@ -128,8 +131,8 @@ def test_only_what_is_not_there_as_it_should_be_is_sent(source: ChunkedFile) -> 
         agent.take_all()
 
     tally = Tally()
-    with agent(script) as (receiver, met):
-        assert send(receiver, source, tally)
+    with agent(script) as (stream, met):
+        assert send(stream, source, tally)
     assert (met[0].taken, tally.present_bytes) == (COUNT - 1, source.size_bytes)
     assert tally.sent_bytes == source.size_bytes - CHUNK
 
@@ -141,8 +144,8 @@ def test_no_more_than_the_window_is_under_way(source: ChunkedFile) -> None:
             agent.take_chunk()  # and never acknowledge one
 
     tally = Tally()
-    with agent(script) as (receiver, met), pytest.raises(CommandTimeout, match="no progress"):
-        send(receiver, source, tally, stall=0.3)
+    with agent(script) as (stream, met), pytest.raises(CommandTimeout, match="no progress"):
+        send(stream, source, tally, stall=0.3)
     assert met[0].taken == WINDOW
     assert (tally.sent_bytes, tally.present_bytes) == (WINDOW * CHUNK, 0)
 
@@ -156,8 +159,8 @@ def test_a_chunk_that_arrives_damaged_is_sent_again(source: ChunkedFile) -> None
         agent.take_all()
 
     tally = Tally()
-    with agent(script) as (receiver, met):
-        assert send(receiver, source, tally)
+    with agent(script) as (stream, met):
+        assert send(stream, source, tally)
     assert b"".join(met[0].chunks[i] for i in range(COUNT)) == source.path.read_bytes()
     assert tally.sent_bytes == source.size_bytes + CHUNK
 
@@ -168,15 +171,15 @@ def test_a_way_that_damages_everything_is_given_up(source: ChunkedFile) -> None:
         while True:
             agent.say(b"B", agent.take_chunk())
 
-    with agent(script) as (receiver, _), pytest.raises(IntegrityError, match="damaged"):
-        send(receiver, source, Tally())
+    with agent(script) as (stream, _), pytest.raises(IntegrityError, match="damaged"):
+        send(stream, source, Tally())
 
 
 def test_who_comes_second_is_told_so(source: ChunkedFile) -> None:
-    with agent(lambda agent: agent.end_with(errno.EAGAIN)) as (receiver, _), pytest.raises(Busy):
-        send(receiver, source, Tally())
-    with agent(lambda agent: agent.end_with(errno.EEXIST)) as (receiver, _):
-        assert not send(receiver, source, Tally())
+    with agent(lambda agent: agent.end_with(errno.EAGAIN)) as (stream, _), pytest.raises(Busy):
+        send(stream, source, Tally())
+    with agent(lambda agent: agent.end_with(errno.EEXIST)) as (stream, _):
+        assert not send(stream, source, Tally())
 
 
 @pytest.mark.parametrize(
@@ -198,8 +201,8 @@ def test_a_board_that_cannot_write_says_why(
         agent.take_chunk()
         agent.end_with(number)
 
-    with agent(script) as (receiver, _), pytest.raises(kind, match=words):
-        send(receiver, source, Tally())
+    with agent(script) as (stream, _), pytest.raises(kind, match=words):
+        send(stream, source, Tally())
 
 
 @pytest.mark.parametrize(
@@ -220,11 +223,11 @@ def test_what_no_agent_says_ends_the_conversation(source: ChunkedFile, said: byt
         while True:
             agent.take(1)
 
-    with agent(script) as (receiver, _), pytest.raises(ProtocolError, match="where nothing such"):
-        send(receiver, source, Tally())
+    with agent(script) as (stream, _), pytest.raises(ProtocolError, match="where nothing such"):
+        send(stream, source, Tally())
 
 
 @pytest.mark.parametrize("said", [b"", b"G\0", b"R", b"RA\0\0"])
 def test_an_agent_that_is_gone_is_a_lost_link(source: ChunkedFile, said: bytes) -> None:
-    with agent(lambda agent: agent.say(said)) as (receiver, _), pytest.raises(DeviceLost):
-        send(receiver, source, Tally())
+    with agent(lambda agent: agent.say(said)) as (stream, _), pytest.raises(DeviceLost):
+        send(stream, source, Tally())

@@ -10,16 +10,16 @@ from labctl.board.store import STAT
 from labctl.board.upload.in_flight import PREFIX, pushing
 from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError
 from labctl.transport import Transport, remote_words
+from labctl.transport.testing import WrappedTransport
 
 pytestmark = pytest.mark.usefixtures("private_state")
 
 
-class Watched(Transport):
+class Watched(WrappedTransport):
     """Another transport; what crosses it is counted, and pushes can be made to fail."""
 
     def __init__(self, inner: Transport):
-        self.label = inner.label
-        self.inner = inner
+        super().__init__(inner)
         self.pushed: list[str] = []
         self.commands: list[str] = []
         self.fail: Exception | None = None
@@ -27,39 +27,14 @@ class Watched(Transport):
 
     def run(self, command, *, timeout, separate_stderr=False):  # type: ignore[no-untyped-def]
         self.commands.append(command)
-        return self.inner.run(command, timeout=timeout, separate_stderr=separate_stderr)
-
-    def stream(self, command, *, timeout, write):  # type: ignore[no-untyped-def]
-        return self.inner.stream(command, timeout=timeout, write=write)
+        return super().run(command, timeout=timeout, separate_stderr=separate_stderr)
 
     def push(self, local, remote, *, timeout, progress=None, compress=False):  # type: ignore[no-untyped-def]
         self.pushed.append(remote)
-        self.inner.push(local, remote, timeout=timeout, progress=progress, compress=compress)
+        super().push(local, remote, timeout=timeout, progress=progress, compress=compress)
         self.after_push()
         if self.fail:
             raise self.fail
-
-    def pull(self, remote, local, *, timeout, progress=None, compress=False):  # type: ignore[no-untyped-def]
-        self.inner.pull(remote, local, timeout=timeout, progress=progress, compress=compress)
-
-    def push_directory(self, local, remote, *, timeout, progress=None, compress=False):  # type: ignore[no-untyped-def]
-        return self.inner.push_directory(
-            local, remote, timeout=timeout, progress=progress, compress=compress
-        )
-
-    def pull_directory(self, remote, local, *, timeout, progress=None, compress=False):  # type: ignore[no-untyped-def]
-        return self.inner.pull_directory(
-            remote, local, timeout=timeout, progress=progress, compress=compress
-        )
-
-    def forward(self, remote_port):  # type: ignore[no-untyped-def]
-        return self.inner.forward(remote_port)
-
-    def is_alive(self) -> bool:
-        return self.inner.is_alive()
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture

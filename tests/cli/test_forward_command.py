@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import pytest
-from answering import Answer, AnsweringTransport
 
 from labctl.cli.hdc.ports import is_over
 from labctl.errors import BoardError, CommandTimeout, DeviceLost, LinkError
+from labctl.transport.testing import Answer, ScriptedTransport
 
 
 @dataclass
@@ -27,8 +27,8 @@ class Rule:
     ],
 )
 def test_only_what_is_surely_gone_ends_it(answer: Answer, over: bool) -> None:
-    assert is_over(AnsweringTransport(answer), Rule()) is over
+    assert is_over(ScriptedTransport(answer), Rule()) is over
 
 
 def test_a_rule_that_failed_is_over_though_the_board_answers() -> None:
-    assert is_over(AnsweringTransport(""), Rule(failure=DeviceLost("the link broke")))
+    assert is_over(ScriptedTransport(""), Rule(failure=DeviceLost("the link broke")))

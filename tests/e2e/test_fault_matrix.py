@@ -37,7 +37,7 @@ from labctl.errors import (
 )
 from labctl.hdc import Session, interactive_shell
 from labctl.retry import wait_until
-from labctl.transport import Transport, connect, reboot
+from labctl.transport import Transport, connect, pull_directory, push_directory, reboot
 from labctl.transport.base import Carried
 from labctl.virtual import Fault, FaultScript, Served, VirtualBoard, serving
 from labctl.virtual import faults as f
@@ -108,13 +108,13 @@ def pull(bench: Bench, link: Transport) -> None:
     assert (folder / "file").read_bytes() == bench.content
 
 
-def push_directory(bench: Bench, link: Transport) -> None:
+def push_a_directory(bench: Bench, link: Transport) -> None:
     target = bench.on_board("tree")
-    link.push_directory(bench.tree, str(target), timeout=bench.patience)
+    push_directory(link, bench.tree, str(target), timeout=bench.patience)
     assert contents(target) == contents(bench.tree)
 
 
-def pull_directory(bench: Bench, link: Transport) -> None:
+def pull_a_directory(bench: Bench, link: Transport) -> None:
     there = bench.board.workdir / "tree"
     if not there.exists():
         for path, data in contents(bench.tree).items():
@@ -123,7 +123,7 @@ def pull_directory(bench: Bench, link: Transport) -> None:
     folder = bench.fresh("pulled")
     folder.mkdir()
     try:
-        link.pull_directory(str(there), folder / "tree", timeout=bench.patience)
+        pull_directory(link, str(there), folder / "tree", timeout=bench.patience)
     except LabctlError:
         assert list(folder.iterdir()) == []
         raise
@@ -165,14 +165,15 @@ def restart(bench: Bench, link: Transport) -> None:
 
 
 def forward(bench: Bench, link: Transport) -> None:
-    with echoing() as port, link.carry("tcp:0", f"tcp:{port}") as carried:
+    with echoing() as port, link.over_hdc("carry").carry("tcp:0", f"tcp:{port}") as carried:
         exchange(bench, carried)
 
 
 def reverse(bench: Bench, link: Transport) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         there = free.getsockname()[1]
-    with echoing() as port, link.carry(f"tcp:{there}", f"tcp:{port}", reverse=True) as carried:
+    rules = link.over_hdc("carry")
+    with echoing() as port, rules.carry(f"tcp:{there}", f"tcp:{port}", reverse=True) as carried:
         exchange(bench, carried)
 
 
@@ -237,8 +238,8 @@ OPERATIONS: dict[Callable[[Bench, Transport], None], tuple[f.Kind, ...]] = {
     interactive: ("interactive",),
     push: ("send", "shell"),
     pull: ("receive", "shell"),
-    push_directory: ("send", "shell"),
-    pull_directory: ("receive", "shell"),
+    push_a_directory: ("send", "shell"),
+    pull_a_directory: ("receive", "shell"),
     publish: ("send", "shell", "handshake"),
     job: ("shell", "receive"),
     forward: ("forward",),

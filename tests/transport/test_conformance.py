@@ -18,7 +18,9 @@ from labctl.errors import (
     BoardPermission,
     CommandTimeout,
     ConfigError,
+    DeviceLost,
     LinkError,
+    LinkRefused,
     RemoteExit,
 )
 from labctl.transport import Transport, remote_words
@@ -240,19 +242,49 @@ def test_compressed_files_arrive_whole(transport: Transport, folder: str, tmp_pa
 
 
 def test_ports_of_the_board_are_reached(transport: Transport) -> None:
+    sent = os.urandom(300_000)  # more than one packet of any link, in both directions
     with socket.create_server(("127.0.0.1", 0)) as service:
 
         def answer() -> None:
             connection, _ = service.accept()
             with connection:
-                connection.sendall(connection.recv(100).upper())
+                got = b""
+                while len(got) < len(sent):
+                    got += connection.recv(1 << 16)
+                connection.sendall(got[::-1])
 
         answering = threading.Thread(target=answer)
         answering.start()
-        with (
-            transport.forward(service.getsockname()[1]) as port,
-            socket.create_connection(("127.0.0.1", port), timeout=10) as client,
-        ):
-            client.sendall(b"hello")
-            assert client.recv(100) == b"HELLO"
+        with transport.connect(service.getsockname()[1], timeout=10) as stream:
+            stream.send(sent)
+            back = b""
+            while piece := stream.receive(1000):
+                assert len(piece) <= 1000
+                back += piece
+            assert stream.receive(1) == b""
         answering.join()
+    assert back[::-1] == sent
+
+
+def test_a_silent_port_is_not_waited_for_without_end(transport: Transport) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as service,
+        transport.connect(service.getsockname()[1], timeout=10) as stream,
+    ):
+        stream.timeout = 0.3
+        with pytest.raises(CommandTimeout):
+            stream.receive(1)
+
+
+def test_a_port_where_nothing_listens_gives_nothing(transport: Transport) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        port = service.getsockname()[1]
+
+    def reach() -> None:
+        with transport.connect(port, timeout=10) as stream:
+            # An hdc server accepts before it knows.
+            assert stream.receive(1) == b""
+            raise DeviceLost("the connection was cut at once")
+
+    with pytest.raises((LinkRefused, DeviceLost)):
+        reach()

@@ -2,16 +2,14 @@
 
 import os
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from answering import AnsweringTransport
 
 from labctl.errors import BoardError, ConfigError, IntegrityError, ProtocolError
-from labctl.transport import Transport, connect, remote_words
+from labctl.transport import Transport, connect, pull_directory, push_directory, remote_words
 from labctl.transport.digests import BoardHash, Digest
-from labctl.transport.directories import Seen, pull_tree
+from labctl.transport.testing import Answer, ScriptedTransport
 from labctl.virtual import VirtualBoard, serving
 
 
@@ -46,12 +44,12 @@ def test_directories_go_there_and_back(transport: Transport, folder: str, tmp_pa
     make_tree(tmp_path / "here")
     seen: list[int] = []
     there = f"{folder}/not/yet"
-    pushed = transport.push_directory(tmp_path / "here", there, timeout=10, progress=seen.append)
+    pushed = push_directory(transport, tmp_path / "here", there, timeout=10, progress=seen.append)
     assert (pushed.files, pushed.size_bytes, pushed.skipped) == (5, 700_023, ())
     assert seen == sorted(seen)
     assert seen[-1] == 700_023
     assert content(Path(there)) == content(tmp_path / "here")
-    pulled = transport.pull_directory(there, tmp_path / "new" / "back", timeout=10)
+    pulled = pull_directory(transport, there, tmp_path / "new" / "back", timeout=10)
     assert pulled == pushed
     assert content(tmp_path / "new" / "back") == content(tmp_path / "here")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["back"]
@@ -63,7 +61,7 @@ def test_a_link_among_the_parents_is_followed(
     make_tree(tmp_path / "here")
     Path(folder, "real").mkdir()
     Path(folder, "link").symlink_to("real")
-    transport.push_directory(tmp_path / "here", f"{folder}/link/there", timeout=10)
+    push_directory(transport, tmp_path / "here", f"{folder}/link/there", timeout=10)
     assert content(Path(folder, "real/there")) == content(tmp_path / "here")
 
 
@@ -74,7 +72,7 @@ def test_a_directory_is_pushed_over_what_is_there(
     Path(f"{folder}/old").mkdir()
     Path(f"{folder}/old/kept").write_text("kept")
     Path(f"{folder}/old/empty").write_text("longer than before")
-    transport.push_directory(tmp_path / "here", f"{folder}/old", timeout=10)
+    push_directory(transport, tmp_path / "here", f"{folder}/old", timeout=10)
     assert Path(f"{folder}/old/kept").read_text() == "kept"
     assert Path(f"{folder}/old/empty").read_bytes() == b""
 
@@ -90,12 +88,12 @@ def test_links_are_never_followed_out_of_a_directory(
     (here / "loop").symlink_to(".")
     (here / "nothing").symlink_to("none")
     os.mkfifo(here / "pipe")
-    pushed = transport.push_directory(here, f"{folder}/there", timeout=10)
+    pushed = push_directory(transport, here, f"{folder}/there", timeout=10)
     assert (pushed.files, sorted(pushed.skipped)) == (2, ["folder", "loop", "nothing", "pipe"])
     assert Path(f"{folder}/there/lib.so").read_text() == "library"
     assert not Path(f"{folder}/there/lib.so").is_symlink()
     Path(f"{folder}/there/out").symlink_to("/etc/passwd")
-    pulled = transport.pull_directory(f"{folder}/there", tmp_path / "back", timeout=10)
+    pulled = pull_directory(transport, f"{folder}/there", tmp_path / "back", timeout=10)
     assert (pulled.files, pulled.skipped) == (2, ("out",))
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["lib.so", "real"]
 
@@ -105,9 +103,9 @@ def test_many_files_are_proven(transport: Transport, folder: str, tmp_path: Path
     here.mkdir()
     for number in range(300):
         (here / f"{number:04}-{'n' * 200}").write_text(str(number))  # more than one command names
-    assert transport.push_directory(here, f"{folder}/many", timeout=10).files == 300
+    assert push_directory(transport, here, f"{folder}/many", timeout=10).files == 300
     assert content(Path(f"{folder}/many")) == content(here)
-    assert transport.pull_directory(f"{folder}/many", tmp_path / "back", timeout=10).files == 300
+    assert pull_directory(transport, f"{folder}/many", tmp_path / "back", timeout=10).files == 300
     assert content(tmp_path / "back") == content(here)
 
 
@@ -115,15 +113,15 @@ def test_nothing_appears_when_a_directory_cannot_be_pulled(
     transport: Transport, folder: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BoardError, match=r"No such file|can't cd"):
-        transport.pull_directory(f"{folder}/none", tmp_path / "x", timeout=10)
+        pull_directory(transport, f"{folder}/none", tmp_path / "x", timeout=10)
     Path(f"{folder}/odd").mkdir()
     Path(f"{folder}/odd/line\nbreak").touch()
     with pytest.raises(ProtocolError, match="not a name that can be pulled"):
-        transport.pull_directory(f"{folder}/odd", tmp_path / "x", timeout=10)
+        pull_directory(transport, f"{folder}/odd", tmp_path / "x", timeout=10)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(ConfigError, match="it exists"):
-        transport.pull_directory(folder, tmp_path / "full", timeout=10)
+        pull_directory(transport, folder, tmp_path / "full", timeout=10)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["board", "full"]
 
 
@@ -133,27 +131,19 @@ def test_names_that_links_do_not_carry_stop_a_push_before_it_begins(
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "100%").touch()
     with pytest.raises(ConfigError, match="unsafe path"):
-        transport.push_directory(tmp_path / "here", f"{folder}/x", timeout=10)
+        push_directory(transport, tmp_path / "here", f"{folder}/x", timeout=10)
     with pytest.raises(ConfigError, match="not a directory on this host"):
-        transport.push_directory(tmp_path / "here" / "100%", f"{folder}/x", timeout=10)
+        push_directory(transport, tmp_path / "here" / "100%", f"{folder}/x", timeout=10)
     assert list(Path(folder).iterdir()) == []
 
 
-class Lying:
-    """A copier that receives the same bytes for every file."""
+class Lying(ScriptedTransport):
+    """A board that hashes as it is scripted, and sends the same bytes for every file."""
 
-    board_hash = BoardHash("sha256", ("sha256sum",))
-
-    def send_all(
-        self, local: Path, names: Iterable[str], folder: str, seen: Seen
-    ) -> dict[str, Digest]:
-        raise AssertionError
-
-    def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
-        local.write_bytes(b"x")
-        digest = Digest("sha256")
-        digest.update(b"x")
-        return digest
+    def __init__(self, *answers: Answer):
+        super().__init__(*answers)
+        self.board_hash = BoardHash("sha256", ("sha256sum",))
+        self.files = {"/data/x/a": b"x", "/data/x/b": b"x"}
 
 
 @pytest.mark.parametrize(
@@ -171,17 +161,17 @@ class Lying:
     ],
 )
 def test_a_board_cannot_name_a_file_outside(tmp_path: Path, listing: str) -> None:
-    board = AnsweringTransport(listing)
+    board = Lying(listing)
     with pytest.raises(ProtocolError):
-        pull_tree(board, Lying(), "/data/x", tmp_path / "in" / "x", timeout=1, progress=None)
+        pull_directory(board, "/data/x", tmp_path / "in" / "x", timeout=1)
     assert list(tmp_path.rglob("*")) in ([], [tmp_path / "in"])
 
 
 def test_set_id_bits_of_a_board_stay_there(tmp_path: Path) -> None:
     digest = Digest("sha256")
     digest.update(b"x")
-    board = AnsweringTransport("47ff 0 .\n8dff 1 ./a\n", f"{digest.hexadecimal}  a\n")
-    pull_tree(board, Lying(), "/data/x", tmp_path / "x", timeout=1, progress=None)
+    board = Lying("47ff 0 .\n8dff 1 ./a\n", f"{digest.hexadecimal}  a\n")
+    pull_directory(board, "/data/x", tmp_path / "x", timeout=1)
     assert stat.S_IMODE((tmp_path / "x" / "a").stat().st_mode) == 0o777
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o777
 
@@ -191,14 +181,7 @@ def test_one_file_that_differs_spoils_a_directory(tmp_path: Path) -> None:
     good.update(b"x")
     answers = "41ed 0 .\n81a4 1 ./a\n81a4 1 ./b\n", f"{good.hexadecimal}  a\n{'0' * 64}  b\n"
     with pytest.raises(IntegrityError, match="/data/x/b: the bytes differ"):
-        pull_tree(
-            AnsweringTransport(*answers),
-            Lying(),
-            "/data/x",
-            tmp_path / "x",
-            timeout=1,
-            progress=None,
-        )
+        pull_directory(Lying(*answers), "/data/x", tmp_path / "x", timeout=1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -214,8 +197,8 @@ def test_a_board_that_cannot_hash_reads_its_files_back(tmp_path: Path) -> None:
         for name in ("sha256sum", "sha512sum", "sha1sum", "md5sum"):
             (programs / name).unlink(missing_ok=True)
         there = str(board.workdir / "there")
-        transport.push_directory(tmp_path / "here", there, timeout=10)
-        transport.pull_directory(there, tmp_path / "back", timeout=10)
+        push_directory(transport, tmp_path / "here", there, timeout=10)
+        pull_directory(transport, there, tmp_path / "back", timeout=10)
         assert transport.run(remote_words("sha256sum", there), timeout=10).exit_status == 127
     assert content(tmp_path / "back") == content(tmp_path / "here")
 
@@ -228,7 +211,7 @@ def test_a_file_never_lands_in_a_directory_of_its_name(
     (tmp_path / "here" / "sub" / "it's").write_text("a file")
     (Path(folder) / "there" / "sub" / "it's").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"a directory on the board: .*/there/sub/it's"):
-        transport.push_directory(tmp_path / "here", f"{folder}/there", timeout=10)
+        push_directory(transport, tmp_path / "here", f"{folder}/there", timeout=10)
     assert [path.name for path in Path(folder).rglob("*")] == ["there", "sub", "it's"]
 
 
@@ -237,8 +220,8 @@ def test_a_name_may_hold_what_python_takes_for_the_end_of_a_line(
 ) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "a\u2028b\x85c").write_text("content")
-    transport.push_directory(tmp_path / "here", f"{folder}/there", timeout=10)
-    transport.pull_directory(f"{folder}/there", tmp_path / "back", timeout=10)
+    push_directory(transport, tmp_path / "here", f"{folder}/there", timeout=10)
+    pull_directory(transport, f"{folder}/there", tmp_path / "back", timeout=10)
     assert content(tmp_path / "back") == content(tmp_path / "here")
 
 
@@ -248,5 +231,5 @@ def test_names_that_links_do_not_carry_stop_a_pull_before_it_begins(
 ) -> None:
     (Path(folder) / name).touch()
     with pytest.raises(ConfigError, match="unsafe path"):
-        transport.pull_directory(folder, tmp_path / "back", timeout=10)
+        pull_directory(transport, folder, tmp_path / "back", timeout=10)
     assert not (tmp_path / "back").exists()

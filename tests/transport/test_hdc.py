@@ -1,8 +1,11 @@
 """The hdc transport against boards that no virtual board can play."""
 
 import re
+import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -147,3 +150,27 @@ def test_a_command_is_never_run_twice() -> None:
     ):
         transport.run("true", timeout=5)
     assert len(asked) == 1
+
+
+def test_a_stream_opens_no_port_on_this_host(tmp_path: Path) -> None:
+    """A port here would be open to every other user of this host, and carry bytes twice."""
+    with (
+        serving(VirtualBoard("b", tmp_path)) as (board,),
+        connect("hdc", address=board.address) as transport,
+        socket.create_server(("127.0.0.1", 0)) as service,
+    ):
+        transport.run(":", timeout=10)
+        listening, threads = _listening(), threading.active_count()
+        with transport.connect(service.getsockname()[1], timeout=10):
+            assert _listening() == listening
+            assert threading.active_count() == threads
+
+
+def _listening() -> set[str]:
+    """The sockets at which this process listens for TCP, by inode."""
+    mine = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            mine.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {line[9] for line in lines if line[3] == "0A" and line[9] in mine}

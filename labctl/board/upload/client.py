@@ -1,4 +1,4 @@
-"""The host's part of ``agent receive``: chunks over a forwarded port, each proven on the board.
+"""The host's part of ``agent receive``: chunks to a port of the board, each proven there.
 
 The conversation is described in ``toolchains/agent/receive.c``. Every chunk that the agent
 acknowledges was hashed there and is in the file; a chunk is never sent again because the link went.
@@ -6,10 +6,9 @@ acknowledges was hashed there and is in the file; a chunk is never sent again be
 
 import errno
 import os
-import socket
 import struct
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -23,12 +22,14 @@ from labctl.errors import (
     IntegrityError,
     ProtocolError,
 )
+from labctl.transport import Stream
 from labctl.units import size
 
 #: Chunks that are sent before the first of them is acknowledged: what a lost link costs at most.
 WINDOW = 4
 #: What is paced at once: where boards share a low rate, agents must not wait too long for theirs.
-_PIECE_BYTES = 64 << 10
+#: It fits into one packet of hdc.
+_PIECE_BYTES = 60 << 10
 _DIGEST_BYTES = 32
 _NUMBER = struct.Struct(">I")
 _CHUNK = struct.Struct(">cII32s")
@@ -47,15 +48,6 @@ class Busy(BoardError):
         return cls(f"{label}: another transfer of {source.path.name} is under way")
 
 
-@dataclass(frozen=True)
-class Receiver:
-    """An agent that listens: ``port`` is carried to this host."""
-
-    label: str
-    port: int
-    token: str
-
-
 @dataclass
 class Tally:
     """What of a file is on the board, and what crossed the link for it; over all attempts.
@@ -69,11 +61,11 @@ class Tally:
 
 
 def send_chunks(
-    receiver: Receiver,
+    stream: Stream,
+    token: str,
     source: ChunkedFile,
     tally: Tally,
     *,
-    stall_timeout: float,
     finish_timeout: float,
     progress: Callable[[int], None],
     pace: Callable[[int], None],
@@ -83,7 +75,8 @@ def send_chunks(
     False when another transfer has brought it meanwhile.
 
     Args:
-        stall_timeout: bounds (s) each wait for the board to take or say something.
+        stream: a connection to the agent, whose time-out bounds each wait.
+        token: proves to the agent that it is us.
         finish_timeout: bounds (s) its last sync to the storage.
         progress: gets the bytes that are proven on the board.
         pace: called before so many bytes are sent; it waits where a rate is limited.
@@ -91,35 +84,25 @@ def send_chunks(
     Raises DeviceLost, CommandTimeout (what was acknowledged stays, call again), Busy,
     IntegrityError, BoardNoSpace, BoardPermission, BoardError, ConfigError (the local file changed).
     """
-    with closing(_connected(receiver, stall_timeout)) as sock:
-        talk = _Talk(receiver.label, sock, source, tally, progress, pace)
-        tally.present_bytes = 0
-        if not talk.begin(receiver.token):
+    talk = _Talk(stream, source, tally, progress, pace)
+    tally.present_bytes = 0
+    with talk.named():
+        if not talk.begin(token):
             return False
         for index in range(source.count):
             talk.offer(index)
         talk.settle()
         source.prove()
-        sock.settimeout(finish_timeout)
+        stream.timeout = finish_timeout
         talk.finish()
-        return True
-
-
-def _connected(receiver: Receiver, timeout: float) -> socket.socket:
-    try:
-        return socket.create_connection(("127.0.0.1", receiver.port), timeout=timeout)
-    except OSError as error:
-        raise DeviceLost(
-            f"{receiver.label}: the way to the agent's port broke: {error.strerror or error}"
-        ) from error
+    return True
 
 
 @dataclass
 class _Talk:
     """One conversation."""
 
-    label: str
-    sock: socket.socket
+    stream: Stream
     source: ChunkedFile
     tally: Tally
     progress: Callable[[int], None]
@@ -128,12 +111,25 @@ class _Talk:
     in_flight: set[int] = field(default_factory=set)
     damaged: int = 0
 
+    @property
+    def label(self) -> str:
+        """What names the board."""
+        return self.stream.label
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Say in the errors of the link which file was sent."""
+        try:
+            yield
+        except (CommandTimeout, DeviceLost) as error:
+            raise error.during(f"sending {self._what}") from error
+
     def begin(self, token: str) -> bool:
         """Say the token, hear which chunks the board has. It reads them all again for that.
 
         False when the file is whole.
         """
-        self._send(token.encode())
+        self.stream.send(token.encode())
         while (kind := self._take(1)) in (b"G", b"B"):
             index = self._number()
             if index >= self.source.count:
@@ -160,13 +156,13 @@ class _Talk:
         chunk = self.source.chunk(index)
         while len(self.in_flight) >= WINDOW:
             self._hear()
-        self._send(_CHUNK.pack(b"C", index, len(chunk.data), chunk.digest))
+        self.stream.send(_CHUNK.pack(b"C", index, len(chunk.data), chunk.digest))
         self.in_flight.add(index)
         data = memoryview(chunk.data)
         for start in range(0, len(data), _PIECE_BYTES):
             piece = data[start : start + _PIECE_BYTES]
             self.pace(len(piece))
-            self._send(piece)
+            self.stream.send(piece)
             self.tally.sent_bytes += len(piece)
 
     def settle(self) -> None:
@@ -176,7 +172,7 @@ class _Talk:
 
     def finish(self) -> None:
         """Have the board make the file durable."""
-        self._send(b"F")
+        self.stream.send(b"F")
         kind = self._take(1)
         if kind == b"E":
             raise self._cannot_write(self._number())
@@ -207,25 +203,12 @@ class _Talk:
         self.tally.most_bytes = max(self.tally.most_bytes, self.tally.present_bytes)
         self.progress(self.tally.present_bytes)
 
-    def _send(self, data: bytes | memoryview) -> None:
-        try:
-            self.sock.sendall(data)
-        except TimeoutError as error:
-            raise self._silent() from error
-        except OSError as error:
-            raise self._lost(error) from error
-
     def _take(self, count: int) -> bytes:
         got = b""
         while len(got) < count:
-            try:
-                piece = self.sock.recv(count - len(got))
-            except TimeoutError as error:
-                raise self._silent() from error
-            except OSError as error:
-                raise self._lost(error) from error
+            piece = self.stream.receive(count - len(got))
             if not piece:
-                raise DeviceLost(f"{self.label}: the link broke while {self._what} was sent")
+                raise DeviceLost(f"{self.label}: the agent's connection ended too early")
             got += piece
         return got
 
@@ -249,17 +232,6 @@ class _Talk:
                 hint="free space on the board: labctl deploy --prune",
             )
         return BoardPermission(reason) if number in _REFUSED else BoardError(reason)
-
-    def _silent(self) -> CommandTimeout:
-        return CommandTimeout(
-            f"{self.label}: no progress with {self._what} for {self.sock.gettimeout():g} s",
-            hint="the board may be frozen, or its storage stuck",
-        )
-
-    def _lost(self, error: OSError) -> DeviceLost:
-        return DeviceLost(
-            f"{self.label}: the link broke while {self._what} was sent: {error.strerror or error}"
-        )
 
     def _odd(self, kind: bytes) -> ProtocolError:
         return ProtocolError(f"{self.label}: the agent says {kind!r} where nothing such is due")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from labctl.board.agent import LINK_LOSSES
-from labctl.board.upload.client import Busy, Receiver, Tally, send_chunks
+from labctl.board.upload.client import Busy, Tally, send_chunks
 from labctl.board.upload.source import ChunkedFile
 from labctl.errors import (
     BoardError,
@@ -78,7 +78,7 @@ def deliver(
     """Bring a file until it has its name on the board; whether it was our hand that gave it.
 
     Raises LinkError when the link stays away, BoardNoSpace, BoardPermission, BoardError,
-    IntegrityError, ConfigError (the local file changed, this link carries no ports).
+    IntegrityError, ConfigError (the local file changed).
     """
     return _Delivery(transport, agent, source, place, options).run()
 
@@ -128,22 +128,26 @@ class _Delivery:
         return None
 
     def _bring(self) -> bool:
-        receiver = self._start()
-        if receiver is None:
+        started = self._start()
+        if started is None:
             return False
-        with self.transport.forward(receiver.port) as port:
+        port, token = started
+        with self.transport.connect(port, timeout=self.options.stall_timeout) as stream:
             return send_chunks(
-                Receiver(receiver.label, port, receiver.token),
+                stream,
+                token,
                 self.source,
                 self.tally,
-                stall_timeout=self.options.stall_timeout,
                 finish_timeout=_START_SECONDS + self._storage_seconds,
                 progress=self.options.progress,
                 pace=self.options.pace,
             )
 
-    def _start(self) -> Receiver | None:
-        """The agent, listening on the board; None when the file is there already."""
+    def _start(self) -> tuple[int, str] | None:
+        """The port where the agent listens on the board, and its token.
+
+        None when the file is there already.
+        """
         words = (
             *(self.agent, "receive", "--file", self.place.partial, "--target", self.place.target),
             *("--size", str(self.source.size_bytes), "--chunk", str(self.source.chunk_bytes)),
@@ -158,7 +162,7 @@ class _Delivery:
             raise self._refused(result)
         try:
             answer = json.loads(result.output)
-            return Receiver(self.transport.label, int(answer["port"]), str(answer["token"]))
+            return int(answer["port"]), str(answer["token"])
         except (ValueError, KeyError, TypeError) as error:
             raise ProtocolError(
                 f"{self.transport.label}: the agent does not say where it listens",

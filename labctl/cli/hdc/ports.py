@@ -34,7 +34,7 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: boo
     listen, connect = (there, here) if reverse else (here, there)
     with (
         choice.connected() as transport,
-        transport.carry(listen, connect, reverse=reverse) as carried,
+        transport.over_hdc(f"carry {listen}").carry(listen, connect, reverse=reverse) as carried,
     ):
         ends = ("the board", "this host") if reverse else ("this host", "the board")
         ready = f"{carried.listen} of {ends[0]} goes to {connect} of {ends[1]}; Ctrl-C ends it"

@@ -31,7 +31,8 @@ def reboot_(choice: Choice, how: str | None, wait: bool, timeout: float) -> None
     kind: Reboot = "bootloader" if how == "bootloader" else "shutdown" if how else ""
     with choice.connected() as transport:
         if not wait:
-            transport.request_reboot(kind, timeout=_ANSWER_SECONDS)
+            device = transport.over_hdc(f"be restarted {kind}".rstrip())
+            device.request_reboot(kind, timeout=_ANSWER_SECONDS)
             click.echo(f"{transport.label} was told to; --wait would see it done")
             return
         boot = reboot(transport, kind, timeout=timeout)
@@ -57,11 +58,12 @@ def hilog(
     """Print the board's log, until interrupted. WORDS go to hilog on the board."""
     patience = timeout or NO_LIMIT_SECONDS
     with choice.connected() as transport:
+        log = transport.over_hdc("give a log: it has no hilog")
         if output is None:
-            transport.hilog(*words, timeout=patience, write=write_output)
+            log.hilog(*words, timeout=patience, write=write_output)
             return
         with host_writes(output), output.open("wb", buffering=0) as file:
-            transport.hilog(*words, timeout=patience, write=file.write)
+            log.hilog(*words, timeout=patience, write=file.write)
 
 
 @click.command(epilog="Example: labctl hdc -t dayu200 mount")
@@ -69,5 +71,7 @@ def hilog(
 def mount(choice: Choice) -> None:
     """Make system partitions writable."""
     with choice.connected() as transport:
-        said = transport.remount(timeout=_ANSWER_SECONDS)
+        said = transport.over_hdc("have system partitions remounted").remount(
+            timeout=_ANSWER_SECONDS
+        )
     click.echo(printable(said))

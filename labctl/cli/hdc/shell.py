@@ -35,7 +35,8 @@ def shell(choice: Choice, command: tuple[str, ...], timeout: float | None) -> in
         if not words:
             from labctl.cli.hdc.terminal import converse
 
-            with transport.interact(timeout=patience) as remote:
+            device = transport.over_hdc("be worked on in a terminal of its own")
+            with device.interact(timeout=patience) as remote:
                 return converse(remote)
         choice.invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known
         return transport.stream(" ".join(words), timeout=patience, write=write_output)

@@ -81,9 +81,7 @@ class Choice:
 
     def _let_agent_hash(self, transport: Transport) -> None:
         """Let files be hashed by the agent, where it is known which one belongs there."""
-        from labctl.transport import HdcTransport
-
-        if self.server is not None or self._is_address or not isinstance(transport, HdcTransport):
+        if self.server is not None or self._is_address:
             return
         from labctl.deploy.agents import agent_hash
 

@@ -69,6 +69,19 @@ class HostChannel(Protocol):
         """
 
 
+class PortConnection(Protocol):
+    """A connection to a port, used as a socket is: sockets are such."""
+
+    def settimeout(self, seconds: float) -> None:
+        """Bound each wait from now on."""
+
+    def sendall(self, data: bytes | memoryview, /) -> None:
+        """Send all of it. Raises OSError, LinkError."""
+
+    def recv(self, count: int, /) -> bytes:
+        """The next bytes, ``count`` at most; nothing at the end. Raises OSError, LinkError."""
+
+
 class HostLink(Protocol):
     """A connected board. ``label`` names it in messages, ``failure`` is set when it is over.
 
@@ -105,6 +118,12 @@ class HostLink(Protocol):
         """What is at ``remote`` has been asked for; its FILE_CHECK follows.
 
         ``compress`` lets the board send LZ4 blocks: only where :attr:`can_compress`.
+        """
+
+    def connect_port(self, port: int, *, timeout: float) -> AbstractContextManager[PortConnection]:
+        """While inside, a connection to a TCP port on the board's loopback.
+
+        ``timeout`` (s) bounds the start. Raises LinkRefused (nothing listens there), LinkError.
         """
 
     def forward(

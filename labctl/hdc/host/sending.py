@@ -23,7 +23,7 @@ from labctl.hdc.messages import (
 )
 from labctl.hdc.wire import Command
 
-OnChunk = Callable[[memoryview], None]
+OnChunk = Callable[[memoryview], object]
 
 #: Where a file is looked at to tell whether LZ4 makes it smaller, and how much of it.
 _SAMPLES = (0.0, 0.5)

@@ -26,6 +26,7 @@ from labctl.hdc.tcp import dial
 from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
 
 if TYPE_CHECKING:
+    from labctl.hdc.host.port import PortChannel
     from labctl.hdc.keys import HostKey
 
 HEARTBEAT_SECONDS = 5.0
@@ -168,6 +169,18 @@ class Session:
             channel.send(Command.FILE_INIT, request)
             expect(channel, Command.WAKEUP_SLAVETASK)
             yield channel
+
+    @contextmanager
+    def connect_port(self, port: int, *, timeout: float) -> Iterator["PortChannel"]:
+        """See :class:`HostLink`: a channel of its own is the connection."""
+        from labctl.hdc.host.forwarding import PARTING
+        from labctl.hdc.host.port import connected_port
+
+        with (
+            self.channel(timeout=timeout, parting=PARTING) as channel,
+            connected_port(channel, f"tcp:{port}") as connected,
+        ):
+            yield connected
 
     def forward(
         self, listen: str, connect: str, *, timeout: float

@@ -1,11 +1,12 @@
 """A board behind an hdc server: on a USB or UART cable, or on TCP."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
-from labctl.errors import ConfigError, DeviceLost, LinkError
+from labctl.errors import ConfigError, DeviceLost, LinkError, LinkRefused
 from labctl.hdc.host.link import Forwarding, expect, quoted
 from labctl.hdc.server_client.channel import Carries, ServerChannel
 from labctl.hdc.server_client.keys import check_key
@@ -88,6 +89,19 @@ class ServerSession:
         request = f'file recv remote -cwd "/" {quoted(remote)} file'
         with self._open(request, timeout, Carries.FILES) as channel:
             yield channel
+
+    @contextmanager
+    def connect_port(self, port: int, *, timeout: float) -> Iterator[socket.socket]:
+        """See :class:`HostLink`: the server listens, for this connection alone."""
+        with self.forward("tcp:0", f"tcp:{port}", timeout=timeout) as rule:
+            try:
+                connected = socket.create_connection(("127.0.0.1", rule.port), timeout=timeout)
+            except OSError as error:
+                raise LinkRefused(
+                    f"{self.label}: cannot connect to port {port}: {error.strerror or error}"
+                ) from error
+            with connected:
+                yield connected
 
     def forward(
         self, listen: str, connect: str, *, timeout: float

@@ -27,7 +27,7 @@ from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, HostTimeout, Inf
 from labctl.files import append_line, locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution
 from labctl.runs.board.holders import is_own, own_leases, respect
-from labctl.transport import BoardHash, HdcTransport, Transport
+from labctl.transport import BoardHash, Transport
 
 PROBE_SECONDS = 20.0
 #: Between two signs of life while something is sent; silence of ALIVE_SECONDS is a death.
@@ -201,8 +201,7 @@ def bring_agent(met: BoardMeeting, lab_root: Path, on_sent: OnProgress) -> Board
     transport, workdir = met.transport, met.board.workdir
     agent = BoardAgent(transport, paths[wanted.sha256], workdir)
     # The agent hashes with the CPU's SHA instructions where there are any.
-    if isinstance(transport, HdcTransport):
-        transport.board_hash = BoardHash("sha256", (agent.path, "hash"))
+    transport.board_hash = BoardHash("sha256", (agent.path, "hash"))
     facts = agent.refine(met.facts)
     _check_features(met.target, facts)
     return BoardSession(

@@ -1,0 +1,138 @@
+"""A transport without a board, for tests: what is answered stands in a script.
+
+As httpx ships ``MockTransport``. Commands are answered by a function or in turn; files lie in
+memory::
+
+    board = ScriptedTransport("aarch64\\n", (1, "no such file"), DeviceLost("gone"))
+    board = ScriptedTransport(lambda command: "yes" if "uname" in command else (127, ""))
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from labctl.errors import BoardError, ConfigError, LinkRefused
+from labctl.transport.base import CommandResult, HdcFeatures, Transport, Write
+from labctl.transport.copier import Copier, Take
+from labctl.transport.digests import BoardHash
+from labctl.transport.stream import Connected, Stream
+
+#: What a command is answered with: its output (status 0), status and output, or an error raised.
+Answer = str | bytes | tuple[int, str] | tuple[int, bytes] | Exception
+#: Answers a command.
+Handler = Callable[[str], Answer]
+#: Makes the board's end of a connection to a port, which is used as a socket is.
+Dial = Callable[[int], Connected]
+
+
+class ScriptedTransport(Transport):
+    """Gives its answers in turn, the last one again and again, or what a function answers.
+
+    Args:
+        answers: the answers, or one function from a command to its answer.
+        dial: what :meth:`connect` connects to; None: nothing listens at any port.
+
+    ``commands`` is what was asked, ``files`` what is on the board, by path.
+    """
+
+    def __init__(
+        self, *answers: Answer | Handler, label: str = "scripted", dial: Dial | None = None
+    ):
+        self.label = label
+        self.commands: list[str] = []
+        self.files: dict[str, bytes] = {}
+        # Nothing here hashes: files are proven by being read back.
+        self.board_hash = BoardHash("sha256", None)
+        self._answers = list(answers)
+        self._dial = dial
+
+    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
+        """Give the next answer."""
+        if timeout <= 0:
+            raise ConfigError(f"a time-out must be positive, not {timeout:g}")
+        self.commands.append(command)
+        if not self._answers:
+            raise BoardError(f"no answer is scripted for: {command}")
+        answer = self._answers[0] if len(self._answers) == 1 else self._answers.pop(0)
+        if callable(answer):
+            answer = answer(command)
+        if isinstance(answer, Exception):
+            raise answer
+        status, output = answer if isinstance(answer, tuple) else (0, answer)
+        raw = output.encode() if isinstance(output, str) else output
+        return CommandResult(command, status, raw, 1, b"" if separate_stderr else None)
+
+    def stream(self, command: str, *, timeout: float, write: Write) -> int:
+        """Give the next answer as one piece."""
+        result = self.run(command, timeout=timeout)
+        write(result.output)
+        return result.exit_status
+
+    def copier(self, *, timeout: float, compress: bool = False) -> "ScriptedCopier":
+        """What copies to and from :attr:`files`."""
+        del compress
+        return ScriptedCopier(self, timeout)
+
+    @contextmanager
+    def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
+        """Connect to what ``dial`` makes."""
+        if self._dial is None:
+            raise LinkRefused(f"nothing listens at port {port} of {self.label}")
+        yield Stream(self.label, self._dial(port), timeout=timeout)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class ScriptedCopier(Copier):
+    """Copies to and from the memory of a :class:`ScriptedTransport`."""
+
+    def __init__(self, transport: ScriptedTransport, timeout: float):
+        super().__init__(transport, timeout)
+        self._files = transport.files
+
+    def transmit(self, local: Path, remote: str, sent: Take) -> None:
+        """Keep a file."""
+        self._files[remote] = local.read_bytes()
+        sent(self._files[remote])
+
+    def collect(self, remote: str, came: Take) -> None:
+        """Give a file. Raises BoardError when there is none."""
+        if remote not in self._files:
+            raise BoardError(f"no such file or directory: {remote}")
+        came(self._files[remote])
+
+
+class WrappedTransport(Transport):
+    """Another transport, so that a test can watch or bend some of what crosses it."""
+
+    def __init__(self, inner: Transport):
+        self.inner = inner
+        self.label = inner.label
+        self.is_this_host = inner.is_this_host
+
+    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
+        """As the other one."""
+        return self.inner.run(command, timeout=timeout, separate_stderr=separate_stderr)
+
+    def stream(self, command: str, *, timeout: float, write: Write) -> int:
+        """As the other one."""
+        return self.inner.stream(command, timeout=timeout, write=write)
+
+    def copier(self, *, timeout: float, compress: bool = False) -> Copier:
+        """As the other one."""
+        self.inner.board_hash = self.board_hash or self.inner.board_hash
+        return self.inner.copier(timeout=timeout, compress=compress)
+
+    @contextmanager
+    def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
+        """As the other one."""
+        with self.inner.connect(port, timeout=timeout) as stream:
+            yield stream
+
+    def over_hdc(self, purpose: str) -> HdcFeatures:
+        """As the other one."""
+        return self.inner.over_hdc(purpose)
+
+    def close(self) -> None:
+        """Leave the other one open: it belongs to who made it."""
