@@ -2,9 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from labctl.build.diagnose import ErrorLines, disk_is_full, explain
@@ -54,8 +52,10 @@ class Job:
             self.home.mkdir(parents=True, exist_ok=True)
             self.log.write_bytes(b"")
         self._prepare(script)
-        for step, commands in groupby(script.commands, lambda command: command.step):
-            self._run_all(step, list(commands))
+        for command in script.commands:
+            self._show(command)
+            self._check_program(command)
+            self._check(command, *self._run(command))
         return {name: self._collect(name, output) for name, output in script.outputs.items()}
 
     def _prepare(self, script: Script) -> None:
@@ -77,18 +77,6 @@ class Job:
                 hint="the build spec's step has to fit its source",
                 details=" ".join(command.words),
             )
-
-    def _run_all(self, step: Step, commands: list[Command]) -> None:
-        if step is not Step.RUNTIME:
-            for command in commands:
-                self._show(command)
-                self._check_program(command)
-                self._check(command, *self._run(command))
-            return
-        self._show(commands[0])
-        with ThreadPoolExecutor(len(commands)) as pool:
-            for command, done in zip(commands, pool.map(self._run, commands), strict=True):
-                self._check(command, *done)
 
     def _show(self, command: Command) -> None:
         self.on_progress(Progress(command.step, command.message))

@@ -4,6 +4,7 @@ The same for every builder; ``labctl build --explain`` shows it without running 
 """
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,7 +27,7 @@ TOOLCHAIN_FILE = "toolchain.cmake"
 
 @dataclass(frozen=True)
 class Command:
-    """One program of a build. Those of ``Step.RUNTIME`` that follow each other may run at once."""
+    """One program of a build."""
 
     step: Step
     message: str
@@ -158,8 +159,10 @@ def _cmake_script(order: Order, folders: Folders, tools: Sequence[str]) -> Scrip
     files = {TOOLCHAIN_FILE: toolchain_file(order, folders)}
     commands: list[Command] = []
     if toolchain.identity.compiler is CompilerKind.ZIG:
-        files |= zig.RUNTIME
-        commands += _runtime(order)
+        files |= {**zig.RUNTIME, zig.RUNTIME_NINJA: _runtime(order)}
+        what = f"C and C++ runtime for {order.target.name}, once for all builds"
+        words = (toolchain.ninja, "-C", tree, "-f", zig.RUNTIME_NINJA)
+        commands.append(Command(Step.RUNTIME, what, words, RUNTIME_SECONDS))
     given: dict[str, Definition] = {
         "CMAKE_MAKE_PROGRAM": toolchain.ninja,
         "CMAKE_TOOLCHAIN_FILE": f"{tree}/{TOOLCHAIN_FILE}",
@@ -183,22 +186,19 @@ def _cmake_script(order: Order, folders: Folders, tools: Sequence[str]) -> Scrip
     return Script(files, tuple(commands), outputs)
 
 
-def _runtime(order: Order) -> list[Command]:
-    """Have zig build the libraries that every program of the target is linked with.
+def _runtime(order: Order) -> str:
+    """Make ninja's file for the libraries that every program of the target is linked with.
 
     zig builds one library at a time; started for C and for C++ at once, it builds two.
+    Format: https://ninja-build.org/manual.html#ref_ninja_file
     """
-    message = f"C and C++ runtime for {order.target.name}, once for all builds"
     compilers = {"runtime.c": order.toolchain.c, "runtime.cpp": order.toolchain.cxx}
-    return [
-        Command(
-            Step.RUNTIME,
-            message,
-            (*compiler, *order.flags, "-O2", name, "-o", f"{name}.out"),
-            RUNTIME_SECONDS,
-        )
-        for name, compiler in compilers.items()
-    ]
+    lines = []
+    for name, compiler in compilers.items():
+        words = shlex.join((*compiler, *order.flags, "-O2", name, "-o", f"{name}.out"))
+        lines += [f"rule {name}", f"  command = {words.replace('$', '$$')}"]
+        lines += [f"build {name}.out: {name} {name}"]
+    return "\n".join(lines) + "\n"
 
 
 def _strip(order: Order, name: str, full: str, stripped: str) -> Command:

@@ -37,6 +37,8 @@ RUNTIME = {
 int main(int, char **argv) { std::string s(argv[0]); if (s.empty()) throw s; return 0; }
 """,
 }
+#: The file that tells ninja how to build them.
+RUNTIME_NINJA = "runtime.ninja"
 #: Makes the linker tell, on stdout, what it put where: names for what it then strips.
 PRINT_MAP = "-Wl,--print-map"
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -292,6 +293,7 @@ def test_own_sources_get_labels_of_their_own(tiny_lab, tmp_path) -> None:  # typ
 
 _BUILD = """
 import sys
+from contextlib import suppress
 from pathlib import Path
 from labctl.build import BuildRequest, build
 def say(event): print(event.step, event.message, flush=True)
@@ -339,6 +341,30 @@ def test_a_killed_build_leaves_no_artifact_and_the_next_one_works(tiny_lab, own_
     artifact.verify()
 
 
+def test_an_interrupt_ends_a_build_that_makes_its_runtime(tiny_lab, own_cache) -> None:  # type: ignore[no-untyped-def]
+    zig_cache = own_cache / "zig"
+    zig_cache.unlink()
+    zig_cache.mkdir()  # empty: the runtime takes minutes
+    process = start(tiny_lab.root)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("runtime ")
+    assert wait_until(lambda: any(zig_cache.rglob("*.o*")), timeout=60, interval=0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=15)
+    assert process.returncode == -signal.SIGINT
+    assert works_in(own_cache) == []
+
+
+def works_in(folder: Path) -> list[str]:
+    """Find the processes whose working directory lies there."""
+    found = []
+    for cwd in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):  # it has ended meanwhile
+            if cwd.readlink().is_relative_to(folder):
+                found.append(cwd.parent.name)
+    return found
+
+
 def test_the_tree_stays_locked_while_compilers_of_a_killed_build_live(tiny_lab, own_cache) -> None:  # type: ignore[no-untyped-def]
     import fcntl
 
@@ -350,7 +376,7 @@ def test_the_tree_stays_locked_while_compilers_of_a_killed_build_live(tiny_lab, 
             break
     (lock,) = (own_cache / "locks").glob("build-*.lock")
     log = next((own_cache / "build").rglob("build.log"))
-    assert wait_until(lambda: "ninja -C" in log.read_text(), timeout=20, interval=0.02)
+    assert wait_until(lambda: " -j " in log.read_text(), timeout=20, interval=0.02)
     process.kill()
     process.wait(timeout=10)
     process.stdout.close()
