@@ -190,3 +190,18 @@ def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Ite
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), f"{os.getpid()}\n".encode())
         yield file.fileno()
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether a process of this host holds the lock of :func:`locked`. Changes nothing.
+
+    Whoever takes the lock in this very moment has to try a second time. Raises ConfigError when
+    this user may not read the file.
+    """
+    with host_reads(path):
+        try:
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except (FileNotFoundError, BlockingIOError) as error:
+            return isinstance(error, BlockingIOError)
+    return False

@@ -8,10 +8,6 @@ from pydantic_core import from_json
 
 from labctl.errors import ConfigError
 from labctl.records.base import SCHEMA_VERSION, FileRecord
-from labctl.records.journal import JournalEntry, PlanRecord
-from labctl.records.probe import BoardProbe
-from labctl.records.run import RunEnd, RunRecord
-from labctl.records.trial import TrialRecord
 
 #: A JSON object as it was read.
 Document = Mapping[str, Any]
@@ -31,17 +27,18 @@ def _trial_2(document: Document) -> Document:
     return {_TRIAL_NAMES_2.get(name, name): value for name, value in document.items()}
 
 
-#: For each kind the steps in order: from version 1 to 2, from 2 to 3 and so on.
-STEPS: Mapping[type[FileRecord], tuple[Step, ...]] = {
-    RunRecord: (_unchanged,),
-    PlanRecord: (_unchanged,),
-    JournalEntry: (_unchanged,),
-    TrialRecord: (_trial_2,),
-    RunEnd: (_unchanged,),
-    BoardProbe: (_unchanged,),
+#: For each kind, by its class, the steps in order: from version 1 to 2, from 2 to 3 and so on.
+STEPS: Mapping[str, tuple[Step, ...]] = {
+    "RunRecord": (_unchanged,),
+    "PlanRecord": (_unchanged,),
+    "JournalEntry": (_unchanged,),
+    "TrialRecord": (_trial_2,),
+    "RunEnd": (_unchanged,),
+    "BoardProbe": (_unchanged,),
+    "Event": (_unchanged,),
 }
 #: Kinds whose documents named no version in version 1.
-_UNNAMED_1 = (JournalEntry,)
+_UNNAMED_1 = ("JournalEntry",)
 
 
 class NewerRecord(ConfigError):
@@ -54,10 +51,15 @@ def read_record(kind: type[RecordT], text: bytes, source: Path) -> RecordT:
     ``source`` is the file for messages. Raises NewerRecord, and ValueError (pydantic's
     ValidationError is one) for what is no record of the kind.
     """
+    return kind.model_validate(migrated(kind, text, source))
+
+
+def migrated(kind: type[FileRecord], text: bytes, source: Path) -> Document:
+    """Return the document in ``text`` with today's names. Raises as :func:`read_record`."""
     document, version = _versioned(kind, text, source)
-    for step in STEPS[kind][version - 1 :]:
+    for step in STEPS[kind.__name__][version - 1 :]:
         document = step(document)
-    return kind.model_validate({**document, "schema_version": SCHEMA_VERSION})
+    return {**document, "schema_version": SCHEMA_VERSION}
 
 
 def written_version(kind: type[FileRecord], text: bytes, source: Path) -> int:
@@ -69,7 +71,7 @@ def _versioned(kind: type[FileRecord], text: bytes, source: Path) -> tuple[Docum
     document = from_json(text)
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - as for all that is no record
-    version = document.get("schema_version", 1 if kind in _UNNAMED_1 else None)
+    version = document.get("schema_version", 1 if kind.__name__ in _UNNAMED_1 else None)
     if type(version) is not int or version < 1:
         raise ValueError("schema_version: not a version")
     if version > SCHEMA_VERSION:

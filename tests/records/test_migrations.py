@@ -13,19 +13,15 @@ from labctl.records.migrations import STEPS
 FILE = Path("record.json")
 
 
-def kinds(base: type[FileRecord] = FileRecord) -> set[type[FileRecord]]:
-    return {kind for sub in base.__subclasses__() for kind in (sub, *kinds(sub))}
-
-
 def test_every_kind_has_a_step_from_each_version_to_the_next() -> None:
-    assert set(STEPS) == kinds()
+    assert set(STEPS) == {kind.__name__ for kind in FileRecord.__subclasses__()}
     assert {len(steps) for steps in STEPS.values()} == {SCHEMA_VERSION - 1}
 
 
 def test_steps_leave_their_argument_as_it_is() -> None:
     old = {"conditions": {"threads": 4}, "surroundings": [{"name": "governor"}], "number": 1}
     before = {**old}
-    (step,) = STEPS[TrialRecord]
+    (step,) = STEPS["TrialRecord"]
     new = {"comparability": {"threads": 4}, "conditions": [{"name": "governor"}], "number": 1}
     assert step(old) == new
     assert old == before

@@ -1,0 +1,137 @@
+"""What a run reports while it goes on: typed events, a line each in ``events.jsonl``.
+
+They are for whoever looks on. What is needed to go on with a run is in its plan, journal and
+records; without its events a run is the same.
+"""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, TypeAdapter
+
+from labctl.records.base import FileRecord
+from labctl.records.board import Execution
+from labctl.records.migrations import migrated
+from labctl.records.trial import Failure
+
+#: Longer texts say no more to whoever looks on, and records hold them whole.
+MAX_TEXT = 2000
+
+
+def _text(value: Any) -> Any:
+    """Cut a text, and replace what no UTF-8 file can hold."""
+    return value.encode("utf-8", "replace").decode()[:MAX_TEXT] if isinstance(value, str) else value
+
+
+Text: TypeAlias = Annotated[str, BeforeValidator(_text)]
+RunState = Literal["finished", "failed", "interrupted"]
+
+
+class Event(FileRecord):
+    """Something that happened in a run."""
+
+    utc: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    mono_ns: int = Field(
+        default_factory=time.monotonic_ns,
+        description="this host's monotonic clock; starts anew with each boot of the host",
+    )
+
+
+class Contact(Event):
+    """The board answered, and fits. The first event of each controller."""
+
+    event: Literal["contact"] = "contact"
+    run: str
+    recipe: str
+    board: str
+    target: str
+    execution: Execution
+    resumed: int = Field(0, description="how often the run was resumed before")
+
+
+class _Moving(Event):
+    """Something of ``total`` (in any unit) that is ``done`` so far."""
+
+    step: Text = Field(description="what is done, for people; also its identity")
+    done: float = 0
+    total: float | None = None
+    remaining_s: float | None = Field(None, description="at the mean rate so far; None: unknown")
+
+
+class Fetch(_Moving):
+    """Files are prepared on this host: downloaded, hashed, quantised."""
+
+    event: Literal["fetch"] = "fetch"
+
+
+class Deploy(_Moving):
+    """A file is sent to the board."""
+
+    event: Literal["deploy"] = "deploy"
+
+
+class Trial(Event):
+    """A trial starts, is cut and begins again, or has ended."""
+
+    event: Literal["trial"] = "trial"
+    number: int = Field(description="position in the run, from 1")
+    trials: int = Field(description="number of planned trials")
+    slug: Text
+    variant: Text
+    state: Literal["started", "retrying", "ok", "failed", "skipped"]
+    expected_s: float | None = Field(None, description="started: as long as the last like it took")
+    token_ns: float | None = Field(None, description="ok: time of a token")
+    reason: Text | None = Field(None, description="retrying or skipped: why")
+    failure: Failure | None = None
+
+
+class Progress(Event):
+    """What the running trial does now. ``None`` = not known, or not reported by the board.
+
+    ``done`` of ``total`` in ``unit`` (tokens, lines, bytes).
+    """
+
+    event: Literal["progress"] = "progress"
+    number: int | None = Field(None, description="the trial; None: a probe, which has none")
+    phase: Text
+    elapsed_s: float | None = Field(None, description="since the trial's attempt started")
+    remaining_s: float | None = None
+    done: int | None = None
+    total: int | None = None
+    unit: Text = ""
+    per_second: float | None = None
+    temperature_mc: int | None = None
+
+
+class Loss(Event):
+    """The link to the board is lost, and tried again; a job on the board goes on."""
+
+    event: Literal["loss"] = "loss"
+    text: Text
+
+
+class Note(Event):
+    """A line for people."""
+
+    event: Literal["note"] = "note"
+    text: Text
+
+
+class End(Event):
+    """The controller leaves the run. Without one it is alive, or died."""
+
+    event: Literal["end"] = "end"
+    state: RunState
+    exit_status: int
+    failure: Failure | None = None
+
+
+AnyEvent: TypeAlias = Contact | Fetch | Deploy | Trial | Progress | Loss | Note | End
+_ANY: TypeAdapter[AnyEvent] = TypeAdapter(Annotated[AnyEvent, Field(discriminator="event")])
+
+
+def read_event(line: bytes, source: Path) -> AnyEvent:
+    """Return the event of a line. Raises NewerRecord, and ValueError for what is none."""
+    return _ANY.validate_python(migrated(Event, line, source))

@@ -1,0 +1,65 @@
+"""``events.jsonl`` of a run directory, as whoever looks on reads it."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from labctl.files import is_locked
+from labctl.records.events import AnyEvent, read_event
+from labctl.records.migrations import NewerRecord
+
+#: How often a watched file is looked at.
+_LOOK_SECONDS = 0.5
+
+
+class EventReader:
+    """Reads the events of a file that grows."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._offset = 0
+        #: Lines that are no events: torn by a power cut or a full disk.
+        self.damaged = 0
+
+    def read(self) -> Iterator[AnyEvent]:
+        """Yield what came since the last time; a last line without its end is left for the next.
+
+        Raises NewerRecord. A file that is not there has no events.
+        """
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        return
+                    self._offset += len(line)
+                    try:
+                        event = read_event(line, self._path)
+                    except NewerRecord:
+                        raise
+                    except ValueError:
+                        self.damaged += 1
+                        continue
+                    yield event
+        except FileNotFoundError:
+            return
+
+
+def follow(
+    directory: Path, reader: EventReader, *, wait: Callable[[float], None] = time.sleep
+) -> Iterator[AnyEvent | None]:
+    """Yield a run's events until no controller is left that could write any.
+
+    None stands for a moment in which nothing new came. Raises NewerRecord.
+    """
+    while True:
+        alive = is_locked(directory / "lock")  # first: what it wrote before its death is read
+        came = False
+        for event in reader.read():
+            came = True
+            yield event
+        if not alive:
+            return
+        if not came:
+            yield None
+        wait(_LOOK_SECONDS)
