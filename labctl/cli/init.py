@@ -1,11 +1,12 @@
 """``labctl init``."""
 
 import re
+import shlex
 from pathlib import Path
 
 import click
 
-from labctl.config.init_files import devices_yaml, recipe_yaml
+from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
 from labctl.config.lab import FILE_NAME, HDC_SERVER
 from labctl.config.names import NAME_RULE, is_name
 from labctl.config.target import load_target
@@ -30,10 +31,15 @@ _BOARD_SECONDS = 5.0
     help="A board whose hdc daemon listens on TCP; may be given several times.",
 )
 @click.option("--target", default="rk3568", show_default=True, help="What the boards are.")
+@click.option(
+    "--virtual",
+    is_flag=True,
+    help="Add a virtual board. Without other boards there is always one.",
+)
 @click.argument(
     "folder", type=click.Path(path_type=Path, file_okay=False), default=Path(), required=False
 )
-def init(folder: Path, addresses: tuple[str, ...], target: str) -> None:
+def init(*, folder: Path, addresses: tuple[str, ...], target: str, virtual: bool) -> None:
     """Write a first devices.yaml and recipe.
 
     Finds boards on USB cables and others that an `hdc` on this host knows, writes devices.yaml and
@@ -60,14 +66,22 @@ def init(folder: Path, addresses: tuple[str, ...], target: str) -> None:
         at = keys.get("address")
         if at and is_on_loopback(at) and (workdir := _own_workdir(name, at)):
             keys["workdir"] = workdir
-    text = devices_yaml(found, target=target)
-    write_atomic(devices, text)
+    for name, keys in found.items():
+        if virtual and (name == "virtual" or keys.get("address") == VIRTUAL_BOARD_ADDRESS):
+            raise ConfigError(
+                f"--virtual: board {name!r} has its name or its address, {VIRTUAL_BOARD_ADDRESS}",
+                hint="leave --virtual out",
+            )
+    virtual = virtual or not found
+    write_atomic(devices, devices_yaml(found, target=target, virtual=virtual))
     write_atomic(recipe, recipe_yaml(target))
-    click.echo(f"wrote {devices} ({', '.join(found) or 'a virtual board only'})")
+    click.echo(f"wrote {devices} ({', '.join([*found, *['virtual'] * virtual])})")
     click.echo(f"wrote {recipe}")
-    if not found:
+    if folder.resolve() != Path.cwd():
+        click.echo(f"go there:  cd {shlex.quote(str(folder))}")
+    if virtual:
         click.echo("start the virtual board in another terminal:  labctl virtual-board")
-    click.echo(f"then:  labctl boards; labctl build --target {target}; labctl run {recipe}")
+    click.echo(f"then:  labctl boards; labctl build --target {target}; labctl run {_FIRST_RECIPE}")
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -19,7 +19,10 @@ _HEAD = """\
 default_board: {default}
 
 boards:
-  # A board made of software. Start it in another terminal: labctl virtual-board --target {target}
+"""
+
+_VIRTUAL = """\
+  # A board made of software. Start it in another terminal: labctl virtual-board
   virtual:
     target: {target}
     transport: {{kind: hdc, link: tcp, address: "{address}"}}
@@ -27,7 +30,7 @@ boards:
     description: the virtual board on this host
 """
 
-_FOUND = """
+_FOUND = """\
   {name}:
     target: {target}
     transport: {{kind: hdc, link: {link}, {rest}}}
@@ -56,29 +59,34 @@ _EXAMPLE = """
 
 
 def devices_yaml(
-    found: Mapping[str, Mapping[str, str]] | None = None, *, target: str = "rk3568"
+    found: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    target: str = "rk3568",
+    virtual: bool = False,
 ) -> str:
-    """A commented devices.yaml with the virtual board and those that were found.
+    """Write a commented devices.yaml with the boards that were found.
 
     Args:
         found: boards by name, each with what its hdc transport has besides its kind, and with a
             ``workdir`` where it is not the usual one; the first becomes the default board.
         target: what they are.
+        virtual: add the virtual board; it is there anyhow where no other board is.
 
     Raises ConfigError when a name or a transport is none.
     """
     boards = found or {}
-    text = _HEAD.format(
-        default=next(iter(boards), "virtual"),
-        target=target,
-        address=VIRTUAL_BOARD_ADDRESS,
-        workdir=VIRTUAL_BOARD_FOLDER + WORKDIR,
-    )
+    text = _HEAD.format(default=next(iter(boards), "virtual"))
+    parts = []
     for name, keys in boards.items():
         rest = ", ".join(f"{k}: {_quoted(v)}" for k, v in keys.items() if k in _OF_TRANSPORT)
-        text += _FOUND.format(name=name, target=target, link=keys["link"], rest=rest)
+        part = _FOUND.format(name=name, target=target, link=keys["link"], rest=rest)
         if "workdir" in keys:
-            text += _OWN_WORKDIR.format(workdir=_quoted(keys["workdir"]))
+            part += _OWN_WORKDIR.format(workdir=_quoted(keys["workdir"]))
+        parts.append(part)
+    if virtual or not boards:
+        workdir = VIRTUAL_BOARD_FOLDER + WORKDIR
+        parts.append(_VIRTUAL.format(target=target, address=VIRTUAL_BOARD_ADDRESS, workdir=workdir))
+    text += "\n".join(parts)
     text += "" if boards else _EXAMPLE
     parse(text, Lab, FILE_NAME, context={LAB_ROOT: "/lab"})
     return text

@@ -65,3 +65,42 @@ def test_a_board_that_is_off(
     assert run_cli(["init", str(tmp_path / "lab"), "--address", f"rk1={nobody}"]) == 0
     assert workdir_of(tmp_path / "lab", "rk1") == WORKDIR
     assert "rk1 was not asked whether it is a virtual board: no board" in capsys.readouterr().err
+
+
+def test_a_virtual_board_is_added_only_where_it_is_wanted_or_alone(
+    nobody: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that nobody started would make the first `labctl boards` end with 3."""
+    rk1 = ("--address", f"rk1={nobody}")
+    for folder, words, boards in (
+        ("alone", (), ["virtual"]),
+        ("one", rk1, ["rk1"]),
+        ("both", (*rk1, "--virtual"), ["rk1", "virtual"]),
+    ):
+        assert run_cli(["init", str(tmp_path / folder), *words]) == 0
+        lab = find_lab(tmp_path / folder).lab
+        assert (list(lab.boards), lab.default_board) == (boards, boards[0])
+        said = capsys.readouterr().out
+        assert ("labctl virtual-board" in said) == ("virtual" in boards)
+        assert f"({', '.join(boards)})" in said
+
+
+def test_where_to_go_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(["init", "new lab"]) == 0
+    assert "cd 'new lab'\n" in capsys.readouterr().out
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert run_cli(["init"]) == 0
+    assert "cd " not in capsys.readouterr().out
+
+
+def test_two_boards_at_one_address_are_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = tmp_path / "lab"
+    assert run_cli(["init", str(lab), "--address", "vb=127.0.0.1:5555", "--virtual"]) == 2
+    assert "board 'vb' has its name or its address" in capsys.readouterr().err
+    assert not lab.exists()

@@ -354,7 +354,7 @@ def test_the_first_devices_yaml_is_valid_with_and_without_boards_found() -> None
         )
     )
     assert found.board().name == "rk1"
-    assert set(found.boards) == {"virtual", "rk1", "rk2"}
+    assert set(found.boards) == {"rk1", "rk2"}
     assert [found.boards[name].transport.place for name in ("rk1", "rk2")] == [
         "7001005458",
         "192.168.1.20:5555",
