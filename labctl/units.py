@@ -48,3 +48,10 @@ def digits(value: float) -> str:
         return f"{value:.2f}"
     exponent = int(f"{value:.2e}".partition("e")[2])  # of the rounded value: 99.96 is 100
     return f"{value:.{max(0, 2 - exponent)}f}"
+
+
+def remaining_seconds(elapsed_s: float, done: float, total: float | None) -> float | None:
+    """How long the rest takes at the mean rate so far; None where nobody can say."""
+    if not total or done <= 0:
+        return None
+    return max(0.0, elapsed_s * (total - done) / done)

@@ -10,9 +10,10 @@ from rich.table import Table
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
-from labctl.cli.run import RunView
+from labctl.cli.run_view import RunView
 from labctl.errors import printable
 from labctl.records import BoardProbe, StorageRate
+from labctl.runs import Observer
 from labctl.runs.probe.probe import probe_board
 from labctl.units import size
 
@@ -47,7 +48,9 @@ def probe(
     chosen = lab.board(board)
     with ProgressView() as view, connect_board(chosen) as transport:
         shown = RunView(view)
-        found, path = probe_board(lab, chosen, transport, shown, full=full, models=models)
+        found, path = probe_board(
+            lab, chosen, transport, Observer(shown.show), full=full, models=models
+        )
         shown.end_step()
     if as_json:
         click.echo(found.model_dump_json(indent=2))

@@ -3,8 +3,7 @@
 import threading
 import time
 
-from labctl.cli.progress import ProgressView, Step
-from labctl.cli.run import RunView
+from labctl.cli.progress import ProgressView, Step, Steps
 from labctl.deploy import Object
 from labctl.errors import BoardBusy, InfraError, printable_line
 from labctl.runs import Fit, FleetView, Offer, Visit
@@ -91,7 +90,7 @@ class BoardsView(FleetView):
 
     def __init__(self, view: ProgressView, boards: int):
         self._view = view
-        self._host = RunView(view)
+        self._host = Steps(view)
         self._boards = boards
         self._lock = threading.Lock()
         self._steps: dict[str, Step] = {}
@@ -110,7 +109,7 @@ class BoardsView(FleetView):
 
     def end_step(self) -> None:
         """What was to be done on this host is done."""
-        self._host.end_step()
+        self._host.end()
 
     def waits(self, error: BoardBusy) -> None:
         """One line that names who uses the board."""

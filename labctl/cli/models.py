@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from labctl.cli.lab import lab_of
-from labctl.cli.progress import ProgressView
+from labctl.cli.progress import ProgressView, Steps
 from labctl.cli.root import Invocation
-from labctl.cli.run import RunView
 from labctl.config.lab import LabFile
 from labctl.config.models import QUANTIZATIONS, ModelSource, load_catalogue
 from labctl.config.names import unknown
@@ -171,7 +170,7 @@ def verify(invocation: Invocation, names: tuple[str, ...]) -> int:
     known = load_catalogue(lab.root).models
     damaged = 0
     with ProgressView() as view:
-        shown = RunView(view)
+        shown = Steps(view)
         for name in names or known:
             state = state_of(_known(lab, name), known, lab.root)
             if state.path is None:
@@ -185,7 +184,7 @@ def verify(invocation: Invocation, names: tuple[str, ...]) -> int:
             else:
                 proven = "good" if state.locked else "not locked yet, nothing to compare with"
                 shown.note(f"{name}: {proven}")
-        shown.end_step()
+        shown.end()
     return IntegrityError.exit_status if damaged else 0
 
 
@@ -232,7 +231,7 @@ def _fetch(
 ) -> None:
     quantizes_for = target or lab.board().target
     with ProgressView() as view:
-        shown = RunView(view)
+        shown = Steps(view)
         found = resolve(
             sources,
             names,
@@ -240,7 +239,7 @@ def _fetch(
             find_quantizer=lambda: find_quantizer(quantizes_for, lab.root),
             progress=shown.step,
         )
-        shown.end_step()
+        shown.end()
     for name, model in found.items():
         click.echo(_summary(name, model))
 

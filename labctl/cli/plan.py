@@ -11,10 +11,10 @@ from rich.table import Table
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
-from labctl.cli.run import RunView
+from labctl.cli.run_view import RunView
 from labctl.config.recipe import find_recipe
 from labctl.report.whole import print_whole
-from labctl.runs import RunRequest, read_recipe
+from labctl.runs import Observer, RunRequest, read_recipe
 from labctl.runs.preview.preview import Outlook, outlook
 from labctl.units import duration
 
@@ -55,7 +55,7 @@ def plan(
     with ProgressView() as view:
         shown = RunView(view)
         request = RunRequest(wanted, chosen, lab.name, lab.root)
-        seen = outlook(request, partial(connect_board, chosen), shown, ask=ask)
+        seen = outlook(request, partial(connect_board, chosen), Observer(shown.show), ask=ask)
         shown.end_step()
     if as_json:
         click.echo(json.dumps(seen.document(), indent=2))

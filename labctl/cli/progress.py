@@ -17,12 +17,11 @@ from rich.progress import (
     Task,
     TaskProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.text import Text
 
 from labctl.errors import printable, printable_line
+from labctl.units import remaining_seconds
 
 #: How often a step without a terminal says how far it is.
 PLAIN_INTERVAL_SECONDS = 30.0
@@ -33,26 +32,45 @@ _NEARLY = 0.99
 
 
 class Step:
-    """One long step. ``update`` may be called as often as one likes."""
+    """One long step, begun ``age_s`` ago. ``update`` may be called as often as one likes."""
 
-    def __init__(self, view: "ProgressView", description: str, total: float | None):
+    def __init__(
+        self, view: "ProgressView", description: str, total: float | None, age_s: float = 0.0
+    ):
         self._view = view
         self._description = description = printable_line(description)
         self._total = total
-        self._began = self._said = time.monotonic()
+        self._said = time.monotonic()
+        self._began = self._said - age_s
         self._task = view.bars.add_task(
-            escape(description), total=total, note="", below="", ends=None
+            escape(description), total=total, note="", below="", began=self._began, ends=None
         )
 
-    def update(self, done: float, total: float | None = None, note: str = "") -> None:
-        """``done`` of ``total``, in any unit; ``note`` is a short remark."""
+    def update(
+        self,
+        done: float,
+        total: float | None = None,
+        note: str = "",
+        remaining_s: float | None = None,
+    ) -> None:
+        """Show ``done`` of ``total``, in any unit; ``note`` is a short remark.
+
+        ``remaining_s``: what is left, where the caller knows better than the rate so far.
+        """
         self._total = total if total is not None else self._total
-        note = printable_line(note)
-        self._view.bars.update(self._task, completed=done, total=self._total, note=escape(note))
+        now, note = time.monotonic(), printable_line(note)
+        if remaining_s is None:
+            remaining_s = remaining_seconds(now - self._began, done, self._total)
+        ends = None if remaining_s is None else now + remaining_s
+        self._view.bars.update(
+            self._task, completed=done, total=self._total, note=escape(note), ends=ends
+        )
         over = self._total is not None and done >= self._total  # its end is told by its result
         if not over and self._is_due():
-            now = time.monotonic()
-            self._view.say(f"{self._description}: {self._plain(done, now)} {note}".rstrip())
+            share = (
+                f"{100 * done / self._total:.0f} %" if self._total else f"{now - self._began:.0f} s"
+            )
+            self._view.say(f"{self._description}: {share}{_left(remaining_s)} {note}".rstrip())
 
     def clock(self, elapsed_s: float, remaining_s: float | None, told: str) -> None:
         """A step that is measured in time (``remaining_s`` None: nobody knows how long).
@@ -62,10 +80,11 @@ class Step:
         total = None if remaining_s is None else elapsed_s + remaining_s
         done = elapsed_s if total is None else min(elapsed_s, _NEARLY * total)
         ends = None if remaining_s is None else time.monotonic() + remaining_s
+        told = printable_line(told)
         self._view.bars.update(self._task, completed=done, total=total, below=told, ends=ends)
         if self._is_due():
-            left = "" if remaining_s is None else f", about {remaining_s:.0f} s left"
-            self._view.say(f"{self._description}: {elapsed_s:.0f} s, {told}{left}")
+            line = f"{self._description}: {elapsed_s:.0f} s, {told}{_left(remaining_s)}"
+            self._view.say(line)
 
     def _is_due(self) -> bool:
         """Whether a line is due where there is no terminal."""
@@ -75,16 +94,10 @@ class Step:
             self._said = now
         return due
 
-    def _plain(self, done: float, now: float) -> str:
-        if not self._total or done <= 0:
-            return f"{now - self._began:.0f} s"
-        left = (now - self._began) * (self._total - done) / done
-        return f"{100 * done / self._total:.0f} %, about {left:.0f} s left"
-
-    def finish(self, result: str = "") -> None:
-        """Take the bar away and leave one line."""
+    def finish(self, result: str = "", took_s: float | None = None) -> None:
+        """Take the bar away and leave one line. ``took_s``: for a step that is shown late."""
         self._view.bars.remove_task(self._task)
-        took = time.monotonic() - self._began
+        took = time.monotonic() - self._began if took_s is None else took_s
         self._view.say(f"{self._description}: {result or 'done'} ({took:.1f} s)")
 
     def abandon(self) -> None:
@@ -103,20 +116,26 @@ class _Bars(Progress):
                 yield Text(f"  {below}", style="dim", no_wrap=True, overflow="ellipsis")
 
 
-class _Left(ProgressColumn):
-    """Time remaining, only where the end or a total is known."""
+def _left(remaining_s: float | None) -> str:
+    return "" if remaining_s is None else f", about {remaining_s:.0f} s left"
 
-    def __init__(self) -> None:
+
+class _Clock(ProgressColumn):
+    """The time that a step took, or that is left of it: from or to a field of its task."""
+
+    def __init__(self, field: str, style: str):
         super().__init__()
-        self._remaining = TimeRemainingColumn()
+        self._field = field
+        self._style = style
 
     def render(self, task: Task) -> Text:
-        """``0:01:30``."""
-        ends: float | None = task.fields["ends"]
-        if ends is not None:
-            left = timedelta(seconds=max(0, round(ends - time.monotonic())))
-            return Text(str(left), style="progress.remaining")
-        return self._remaining.render(task) if task.total else Text("")
+        """``0:01:30``; nothing where it is not known."""
+        at: float | None = task.fields[self._field]
+        if at is None:
+            return Text("")
+        seconds = time.monotonic() - at
+        shown = timedelta(seconds=max(0, round(seconds if self._field == "began" else -seconds)))
+        return Text(str(shown), style=self._style)
 
 
 class ProgressView:
@@ -130,8 +149,8 @@ class ProgressView:
             TextColumn("{task.description}"),
             BarColumn(bar_width=16),
             TaskProgressColumn(),
-            TimeElapsedColumn(),
-            _Left(),
+            _Clock("began", "progress.elapsed"),
+            _Clock("ends", "progress.remaining"),
             TextColumn("[dim]{task.fields[note]}"),
             console=self._console,
             refresh_per_second=_REDRAWS_PER_SECOND,
@@ -155,9 +174,9 @@ class ProgressView:
         """One plain line, above the bars."""
         self._console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
-    def open(self, description: str, total: float | None = None) -> Step:
-        """A step that the caller finishes or abandons."""
-        return Step(self, description, total)
+    def open(self, description: str, total: float | None = None, age_s: float = 0.0) -> Step:
+        """A step that the caller finishes or abandons; it began ``age_s`` ago."""
+        return Step(self, description, total, age_s)
 
     @contextmanager
     def step(self, description: str, total: float | None = None) -> Iterator[Step]:
@@ -169,3 +188,43 @@ class ProgressView:
             step.abandon()
             raise
         step.finish()
+
+
+class Steps:
+    """Steps one after the other: each ends when another begins."""
+
+    def __init__(self, view: ProgressView):
+        self._view = view
+        self._now: tuple[str, Step] | None = None
+
+    def note(self, text: str) -> None:
+        """One line; the step under way is done."""
+        self.end()
+        self._view.say(text)
+
+    def step(
+        self,
+        step: str,
+        done: float,
+        total: float | None,
+        *,
+        age_s: float = 0.0,
+        remaining_s: float | None = None,
+    ) -> None:
+        """A bar until another step begins; this one began ``age_s`` ago."""
+        if self._now is None or self._now[0] != step:
+            self.end()
+            self._now = (step, self._view.open(step, total, age_s))
+        self._now[1].update(done, total, remaining_s=remaining_s)
+
+    def end(self, took_s: float | None = None) -> None:
+        """The step under way, if any, is done."""
+        if self._now:
+            self._now[1].finish(took_s=took_s)
+            self._now = None
+
+    def abandon(self) -> None:
+        """Take the bar of the step under way away."""
+        if self._now:
+            self._now[1].abandon()
+            self._now = None

@@ -7,8 +7,9 @@ import click
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
-from labctl.cli.run import RunView, tell
-from labctl.runs import ResumeRequest
+from labctl.cli.run import tell
+from labctl.cli.run_view import RunView
+from labctl.runs import Observer, ResumeRequest
 from labctl.runs import resume as resume_run
 from labctl.runs.record.directory import find_run
 from labctl.runs.resume import last_board
@@ -37,6 +38,6 @@ def resume(invocation: Invocation, run: str, board: str | None, as_json: bool) -
         outcome = resume_run(
             ResumeRequest(directory, on, lab.name, lab.root),
             partial(connect_board, on),
-            RunView(view),
+            Observer(RunView(view).show),
         )
     return tell(invocation, outcome, as_json=as_json)

@@ -1,31 +1,135 @@
-"""Who is told how a run goes."""
+"""Whoever watches a run: what it reports becomes events, which readers show or keep."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
 
 from labctl.errors import InfraError
-from labctl.records import TrialRecord
+from labctl.records import TrialRecord, TrialState
+from labctl.records.events import AnyEvent, Deploy, Fetch, Loss, Note, Progress, Trial
+from labctl.results.estimate import token_time
 from labctl.runs.plan.trials import PlannedTrial
-from labctl.runs.progress import TrialProgress
+from labctl.runs.progress import TrialProgress, remaining_of_trial
+from labctl.units import remaining_seconds
+
+#: Gets each event, in the thread that reports it.
+Reader: TypeAlias = Callable[[AnyEvent], None]
 
 
 class Observer:
-    """Told what happens; shows it to somebody. This one shows nothing."""
+    """Makes events of what a run reports, and hands each to all readers. Without any, nothing."""
+
+    def __init__(self, *readers: Reader):
+        self._readers = list(readers)
+        #: The step under way, and when it began.
+        self._step: tuple[str, float] = ("", 0.0)
+        self._trial: Trial | None = None
+
+    def tell(self, event: AnyEvent) -> None:
+        """Hand an event to all readers."""
+        for reader in tuple(self._readers):
+            reader(event)
+
+    @contextmanager
+    def also(self, reader: Reader) -> Iterator[None]:
+        """Add a reader until the context ends."""
+        self._readers.append(reader)
+        try:
+            yield
+        finally:
+            self._readers.remove(reader)
 
     def note(self, text: str) -> None:
-        """Something that the user has to know before the trials begin."""
+        """Report a line for people."""
+        self.tell(Note(text=text))
 
-    def step(self, step: str, done: int, total: int | None) -> None:
-        """A step of preparing or deploying moved on; it has ended when another one begins."""
+    def step(self, step: str, done: float, total: float | None) -> None:
+        """Report a step on this host (download, hash, quantise); it ends when another begins."""
+        self.tell(
+            Fetch(step=step, done=done, total=total, remaining_s=self._left(step, done, total))
+        )
+
+    def sent(self, step: str, done: float, total: float | None) -> None:
+        """Report how much of a file is on the board."""
+        self.tell(
+            Deploy(step=step, done=done, total=total, remaining_s=self._left(step, done, total))
+        )
+
+    def _left(self, step: str, done: float, total: float | None) -> float | None:
+        now = time.monotonic()
+        if self._step[0] != step:
+            self._step = (step, now)
+        return remaining_seconds(now - self._step[1], done, total)
+
+    def measuring(self, phase: str) -> None:
+        """Report a step of a probe; it ends when another begins."""
+        self.tell(Progress(phase=phase))
 
     def trial_started(self, trial: PlannedTrial, total: int, expected_s: float | None) -> None:
-        """A trial begins; ``total`` are planned; the last one like it took ``expected_s``."""
+        """Report a trial, one of ``total``; the last one like it took ``expected_s``."""
+        self._trial = Trial(
+            number=trial.number,
+            trials=total,
+            slug=trial.slug,
+            variant=trial.variant.slug,
+            state="started",
+            expected_s=expected_s,
+        )
+        self.tell(self._trial)
 
     def trial_progress(self, progress: TrialProgress) -> None:
-        """The board was asked how the trial stands: every few seconds."""
+        """Report what the trial does now: the board was asked, every few seconds."""
+        trial = self._trial
+        self.tell(
+            Progress(
+                number=trial and trial.number,
+                phase=progress.phase,
+                elapsed_s=trial and (time.monotonic_ns() - trial.mono_ns) / 1e9,
+                remaining_s=remaining_of_trial(progress, trial.expected_s if trial else None),
+                done=progress.done,
+                total=progress.total,
+                unit=progress.unit,
+                per_second=progress.per_second,
+                temperature_mc=progress.temperature_mc,
+            )
+        )
 
     def link_lost(self, error: InfraError) -> None:
-        """The link is lost in mid-trial, and tried again; the job on the board goes on."""
+        """Report that the link is lost in mid-trial, and tried again; the job goes on."""
+        self.tell(Loss(text=error.message))
 
     def repeated(self, error: Exception) -> None:
-        """The board cut a trial, which will be begun once more."""
+        """Report that the board cut the trial, which will begin once more."""
+        if self._trial:
+            self.tell(
+                Trial(
+                    number=self._trial.number,
+                    trials=self._trial.trials,
+                    slug=self._trial.slug,
+                    variant=self._trial.variant,
+                    state="retrying",
+                    reason=str(error),
+                )
+            )
 
     def trial_finished(self, record: TrialRecord, total: int) -> None:
-        """A trial is on disk."""
+        """Report a trial that is on disk."""
+        self._trial = None
+        states: dict[TrialState, Literal["ok", "failed", "skipped"]] = {
+            TrialState.OK: "ok",
+            TrialState.FAILED: "failed",
+            TrialState.SKIPPED: "skipped",
+        }
+        self.tell(
+            Trial(
+                number=record.number,
+                trials=total,
+                slug=record.slug,
+                variant=record.variant,
+                state=states[record.state],
+                token_ns=token_time(record),
+                reason=record.skip_reason,
+                failure=record.failure,
+            )
+        )

@@ -50,3 +50,16 @@ def trial_progress(
         temperature_mc=sample.hottest_mc,
         remaining_s=headway.remaining_s(look.mono_ns),
     )
+
+
+def remaining_of_trial(progress: TrialProgress, expected_s: float | None) -> float | None:
+    """What is left of a trial in seconds; None where nobody can say.
+
+    Where its output does not tell, it is what a trial like it took (``expected_s``), less the time
+    that the program ran on the board: waiting for the board, or an earlier controller, is none of
+    it. An expected end that is over is not reported any more.
+    """
+    if progress.remaining_s is not None or expected_s is None:
+        return progress.remaining_s
+    left = expected_s - (progress.elapsed_s or 0.0)
+    return left if left > 0 else None

@@ -8,28 +8,36 @@ import re
 import struct
 import termios
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, cast
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from labctl.cli import progress
 from labctl.cli.progress import ProgressView
-from labctl.cli.run import RunView
-from labctl.runs import PlannedTrial, TrialProgress
+from labctl.cli.run_view import RunView
+from labctl.errors import Blame
+from labctl.records import Failure
+from labctl.records.events import Deploy, Fetch, Loss, Note, Progress, Trial
 
-TRIAL = cast("PlannedTrial", SimpleNamespace(number=2, slug="smollm2-q8_0-threads4-r2"))
-HALF = TrialProgress(
-    "generating",
-    elapsed_s=5,
-    done=17,
-    total=32,
-    unit="tokens",
-    per_second=3.2123,
-    temperature_mc=61_250,
-    remaining_s=245.0,
-)
+TRIAL = Trial(number=2, trials=12, slug="smollm2-q8_0-threads4-r2", variant="q8_0", state="started")
+
+
+def half(elapsed_s: float) -> Progress:
+    return Progress(
+        number=2,
+        phase="generating",
+        elapsed_s=elapsed_s,
+        done=17,
+        total=32,
+        unit="tokens",
+        per_second=3.2123,
+        temperature_mc=61_250,
+        remaining_s=245.0,
+    )
+
+
 STANDING = "generating, 17/32 tokens, 3.21 tokens/s, 61.2 °C"
 
 
@@ -80,8 +88,8 @@ def test_a_terminal_shows_where_a_trial_is_in_one_redrawn_block(
     shown_on = terminal(columns)
     with ProgressView() as view:
         run = RunView(view)
-        run.trial_started(TRIAL, 12, None)
-        run.trial_progress(HALF)
+        run.show(TRIAL)
+        run.show(half(5))
         view.bars.refresh()
     shown = shown_on.close()
     assert STANDING in shown
@@ -102,10 +110,10 @@ def test_without_a_terminal_a_line_comes_now_and_then(
     monkeypatch.setattr("labctl.cli.progress.time.monotonic", lambda: clock[0])
     with ProgressView() as view:
         run = RunView(view)
-        run.trial_started(TRIAL, 12, None)
-        for _ in range(13):  # a minute, asked every five seconds
+        run.show(TRIAL)
+        for asked in range(1, 14):  # a minute, asked every five seconds
             clock[0] += 5
-            run.trial_progress(HALF)
+            run.show(half(5 * asked))
     lines = capsys.readouterr().err.splitlines()
     description = "trial 2/12 smollm2-q8_0-threads4-r2"
     assert lines == [
@@ -114,27 +122,47 @@ def test_without_a_terminal_a_line_comes_now_and_then(
     ]
 
 
-def test_what_the_last_such_trial_took_is_what_is_left_where_nothing_else_is_known(
+def test_a_run_that_is_read_late_tells_the_times_of_its_events(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    began = datetime.now(UTC) - timedelta(hours=1)
+
+    def later(event: Any, seconds: float) -> Any:
+        at = {"utc": began + timedelta(seconds=seconds), "mono_ns": round(seconds * 1e9)}
+        return event.model_copy(update=at)
+
+    fetch = Fetch(step="fetch q8", done=1, total=9)
+    with ProgressView() as view:
+        run = RunView(view)
+        run.show(later(fetch, 1))
+        run.show(later(TRIAL, 11))
+        run.show(later(TRIAL.model_copy(update={"state": "ok", "token_ns": 9e6}), 31.5))
+    assert capsys.readouterr().err.splitlines() == [
+        "fetch q8: done (10.0 s)",
+        "trial 2/12 smollm2-q8_0-threads4-r2: 9.00 ms a token (20.5 s)",
+    ]
+
+
+def test_what_a_board_sent_is_shown_as_text(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
     monkeypatch.setattr("labctl.cli.progress.time.monotonic", lambda: clock[0])
+    evil = "\x1b]0;owned\x07\x9b31m"
     with ProgressView() as view:
         run = RunView(view)
-        run.trial_started(TRIAL, 12, 100.0)
-        # The board had to cool: what a trial takes begins with its program.
-        for elapsed_s in (None, 35, 70, 105, 140):
-            clock[0] += 35
-            run.trial_progress(TrialProgress("loading", elapsed_s))
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(": ")[2] for line in lines] == [
-        "35 s, loading, about 100 s left",
-        "70 s, loading, about 65 s left",
-        "105 s, loading, about 30 s left",
-        # Late: an end that is over is not told any more.
-        "140 s, loading",
-        "175 s, loading",
-    ]
+        run.show(Note(text=evil))
+        run.show(Loss(text=evil))
+        run.show(Deploy(step=evil, done=1, total=9))
+        run.show(TRIAL.model_copy(update={"slug": evil}))
+        clock[0] += 40
+        run.show(half(40).model_copy(update={"phase": evil, "unit": evil}))
+        run.show(TRIAL.model_copy(update={"state": "retrying", "reason": evil}))
+        failure = Failure(kind="x", blame=Blame.JOB, message=evil, hint=evil)
+        run.show(TRIAL.model_copy(update={"state": "failed", "failure": failure}))
+    told = capsys.readouterr().err
+    assert told.count("owned") >= 7
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", told)
 
 
 def test_the_name_of_a_file_is_no_more_than_a_name(terminal: Any) -> None:

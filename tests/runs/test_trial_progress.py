@@ -3,10 +3,10 @@
 from typing import Any
 
 from labctl.board import JobProgress, Started
-from labctl.cli.run import standing
+from labctl.cli.run_view import standing
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.runs import TrialProgress
-from labctl.runs.progress import trial_progress
+from labctl.runs.progress import remaining_of_trial, trial_progress
 
 SECOND = 1_000_000_000
 STARTED = Started(
@@ -57,3 +57,15 @@ def test_what_the_board_does_not_tell_is_not_told() -> None:
 
 def test_a_job_that_ended_is_being_fetched() -> None:
     assert standing(told(SAMPLE, state="finished")) == "fetching what it printed"
+
+
+def test_what_the_last_such_trial_took_is_what_is_left_where_nothing_else_is_known() -> None:
+    # The board had to cool: what a trial takes begins with its program. An end that is over is
+    # not reported any more.
+    left = [
+        remaining_of_trial(TrialProgress("loading", elapsed_s), 100.0)
+        for elapsed_s in (None, 35, 70, 105, 140)
+    ]
+    assert left == [100, 65, 30, None, None]
+    assert remaining_of_trial(TrialProgress("loading", 35), None) is None
+    assert remaining_of_trial(told(SAMPLE), 100.0) == 4

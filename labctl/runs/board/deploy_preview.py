@@ -120,6 +120,6 @@ def sending(observer: Observer) -> OnProgress:
     """What shows an observer how far an object is."""
 
     def sent(item: Object, done: int) -> None:
-        observer.step(f"send {item.name}", done, item.size_bytes)
+        observer.sent(f"send {item.name}", done, item.size_bytes)
 
     return sent

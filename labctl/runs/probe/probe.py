@@ -77,7 +77,7 @@ def _measured(
     before = measuring.facts()
     clocks, device = measuring.clocks_and_device()
     found: dict[str, object] = {}
-    observer.step("measure memory", 0, None)
+    observer.measuring("measure memory")
     try:
         memory = measuring.memory(effort)
         found |= {
@@ -90,7 +90,7 @@ def _measured(
         notes += _cache_notes(memory)
     except JobError as error:
         notes.append(f"memory: {_told(error)}")
-    observer.step("measure storage", 0, None)
+    observer.measuring("measure storage")
     try:
         storage = measuring.storage(effort)
         found |= {
@@ -106,7 +106,7 @@ def _measured(
         notes.append(f"storage: {_told(error)}")
     rates = []
     for ceiling in ceilings:
-        observer.step(f"measure arithmetic, {ceiling.name}", 0, None)
+        observer.measuring(f"measure arithmetic, {ceiling.name}")
         try:
             rates.append(ceiling.measure(session, measuring, sending(observer)))
         except (ConfigError, JobError) as error:

@@ -1,0 +1,151 @@
+"""Shows the events of a run as they come: on a terminal, or as lines where there is none."""
+
+from datetime import UTC, datetime
+
+from labctl.cli.progress import ProgressView, Step, Steps
+from labctl.errors import Blame
+from labctl.records.events import (
+    AnyEvent,
+    Contact,
+    Deploy,
+    End,
+    Event,
+    Fetch,
+    Loss,
+    Note,
+    Progress,
+    Trial,
+)
+from labctl.units import digits, duration
+
+
+class RunView:
+    """A reader of events, of a run of this process or from a file, however late.
+
+    Durations come from the events. All text reaches the terminal through the ProgressView, which
+    takes control sequences out of it.
+    """
+
+    def __init__(self, view: ProgressView):
+        self._view = view
+        self._steps = Steps(view)
+        #: The step under way, and the event that began it.
+        self._step: tuple[str, Event] | None = None
+        self._overall: Step | None = None
+        self._trial: tuple[Step, Trial] | None = None
+        self._link_lost = False
+        self._skipped: set[str] = set()
+
+    def show(self, event: AnyEvent) -> None:
+        """Show one event."""
+        match event:
+            case Note():
+                self.end_step(event)
+                self._view.say(event.text)
+            case Fetch() | Deploy():
+                self._show_step(event.step, event)
+            case Progress(number=None):
+                self._show_step(event.phase, event)
+            case Progress():
+                self._progress(event)
+            case Trial(state="started"):
+                self._start(event)
+            case Trial():
+                self._end(event)
+            case Loss():
+                if not self._link_lost:  # one line, however often it is tried again
+                    self._view.say(f"{event.text}; trying again")
+                self._link_lost = True
+            case Contact() | End():
+                self.close()
+
+    def _show_step(self, name: str, event: Fetch | Deploy | Progress) -> None:
+        if self._step is None or self._step[0] != name:
+            self.end_step(event)
+            self._step = (name, event)
+        age = _age_s(self._step[1])
+        self._steps.step(
+            name, event.done or 0, event.total, age_s=age, remaining_s=event.remaining_s
+        )
+
+    def end_step(self, now: Event | None = None) -> None:
+        """End the step under way, if any, at the time of an event."""
+        if self._step:
+            self._steps.end(None if now is None else _seconds(self._step[1], now))
+            self._step = None
+
+    def close(self) -> None:
+        """Take away what is shown of a run whose controller left."""
+        self._steps.abandon()
+        for step in (self._trial and self._trial[0], self._overall):
+            if step:
+                step.abandon()
+        self._step = self._trial = self._overall = None
+
+    def _start(self, event: Trial) -> None:
+        self.end_step(event)
+        if self._trial:  # its controller died
+            self._trial[0].abandon()
+        if self._overall is None:
+            self._overall = self._view.open("all trials", event.trials, age_s=_age_s(event))
+        step = self._view.open(_title(event), event.expected_s, age_s=_age_s(event))
+        self._trial = (step, event)
+
+    def _progress(self, event: Progress) -> None:
+        self._link_lost = False
+        if self._trial and event.elapsed_s is not None:
+            age, left = _age_s(event), event.remaining_s
+            left = None if left is None else max(0.0, left - age)
+            self._trial[0].clock(event.elapsed_s + age, left, standing(event))
+
+    def _end(self, event: Trial) -> None:
+        """One line of result; of trials that are not run, one line for each variant."""
+        if self._trial:
+            step, began = self._trial
+            step.finish(_result(event), took_s=_seconds(began, event))
+            self._trial = None
+        elif event.variant not in self._skipped:
+            self._skipped.add(event.variant)
+            self._view.say(f"{_title(event)}: {_result(event)}")
+        if event.failure and event.failure.blame is Blame.JOB and event.failure.hint:
+            self._view.say(f"  hint: {event.failure.hint}")
+        if self._overall and event.state != "retrying":
+            self._overall.update(event.number)
+
+
+def standing(progress: Progress) -> str:
+    """``generating, 17/32 tokens, 3.21 tokens/s, 61.3 °C``, as far as it is known."""
+    parts = [progress.phase]
+    if progress.done:
+        total = "" if progress.total is None else f"/{progress.total}"
+        parts.append(f"{progress.done}{total} {progress.unit}")
+    if progress.per_second is not None:
+        parts.append(f"{digits(progress.per_second)} {progress.unit}/s")
+    if progress.temperature_mc is not None:
+        parts.append(f"{progress.temperature_mc / 1000:.1f} °C")
+    return ", ".join(parts)
+
+
+def _title(event: Trial) -> str:
+    return f"trial {event.number}/{event.trials} {event.slug}"
+
+
+def _result(event: Trial) -> str:
+    if event.state == "retrying":
+        return f"cut: {event.reason}; it is begun again"
+    if event.state == "skipped":
+        return f"not measured: {event.reason}"
+    if event.failure:
+        # What is no job's failure ends the run, and is shown as its end.
+        why = f": {event.failure.message}" if event.failure.blame is Blame.JOB else ""
+        return f"failed ({event.failure.blame}){why}"
+    return f"{duration(event.token_ns)} a token" if event.token_ns else "ok"
+
+
+def _seconds(began: Event, ended: Event) -> float:
+    return max(0.0, (ended.mono_ns - began.mono_ns) / 1e9)
+
+
+def _age_s(event: Event) -> float:
+    """How long ago an event was, for one that is read late."""
+    return max(0.0, (datetime.now(UTC) - event.utc).total_seconds())
