@@ -3,8 +3,8 @@
 from labctl.board.agent import LINK_LOSSES, BoardAgent
 from labctl.board.facts import probe
 from labctl.board.job import JobProgress, JobSpec, JobState, Started
-from labctl.board.lease import ALIVE_SECONDS, BoardLease, Lease, Standing
-from labctl.board.prune import Holder, Inventory, Kept, PrunePolicy, Pruner, choose, find
+from labctl.board.lease import ALIVE_SECONDS, BoardLease, Lease, LeaseStatus
+from labctl.board.prune import Holder, Inventory, PrunePolicy, Pruner, StoreEntry, choose, find
 from labctl.board.running_jobs import running_jobs
 from labctl.board.store import BoardStore, StoredObject
 from labctl.board.upload.source import ChunkedFile
@@ -24,12 +24,12 @@ __all__ = [
     "JobProgress",
     "JobSpec",
     "JobState",
-    "Kept",
     "Lease",
+    "LeaseStatus",
     "PrunePolicy",
     "Pruner",
-    "Standing",
     "Started",
+    "StoreEntry",
     "StoredObject",
     "Survey",
     "choose",

@@ -58,9 +58,9 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
     answer = require(
         transport.run(script, timeout=timeout), f"{transport.label}: cannot ask for facts"
     )
-    told = sections(answer.text)
-    memory = _memory(told.get("memory", ""))
-    sandbox, emulator = _line(told, "sandbox"), _line(told, "emulator")
+    answers = sections(answer.text)
+    memory = _memory(answers.get("memory", ""))
+    sandbox, emulator = _line(answers, "sandbox"), _line(answers, "emulator")
     if sandbox is not None:
         execution = Execution.NATIVE_HOST if emulator is None else Execution.EMULATED
     elif transport.is_this_host:
@@ -69,19 +69,21 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         execution = Execution.BOARD
     return BoardFacts(
         execution=execution,
-        machine=_needed(told, "machine", transport),
-        kernel=_needed(told, "kernel", transport),
-        boot_id=sandbox or _needed(told, "boot", transport),
-        os_version=_os_version(told.get("os", "")),
-        shell=_line(told, "shell"),
+        machine=_needed(answers, "machine", transport),
+        kernel=_needed(answers, "kernel", transport),
+        boot_id=sandbox or _needed(answers, "boot", transport),
+        os_version=_os_version(answers.get("os", "")),
+        shell=_line(answers, "shell"),
         emulator=emulator if sandbox is not None else None,
-        cpus=tuple(_cpus(told.get("cpus", ""))),
-        cpus_allowed=_cpu_list(told.get("allowed", "")),
+        cpus=tuple(_cpus(answers.get("cpus", ""))),
+        cpus_allowed=_cpu_list(answers.get("allowed", "")),
         memory_total_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
-        serial=_line(told, "serial"),
-        storage_free_bytes=_free_bytes(told.get("space", "")),
-        storage_kind=_file_system(told.get("mounts", ""), _line(told, "directory") or workdir),
+        serial=_line(answers, "serial"),
+        storage_free_bytes=_free_bytes(answers.get("space", "")),
+        storage_kind=_file_system(
+            answers.get("mounts", ""), _line(answers, "directory") or workdir
+        ),
     )
 
 
@@ -98,13 +100,13 @@ def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:
     return said or None
 
 
-def _line(told: Mapping[str, str], name: str) -> str | None:
+def _line(answers: Mapping[str, str], name: str) -> str | None:
     """The only line of a section, fit for a terminal; None when it is empty."""
-    return printable(told.get(name, "").strip()) or None
+    return printable(answers.get(name, "").strip()) or None
 
 
-def _needed(told: Mapping[str, str], name: str, transport: Transport) -> str:
-    value = _line(told, name)
+def _needed(answers: Mapping[str, str], name: str, transport: Transport) -> str:
+    value = _line(answers, name)
     if value is None:
         raise BoardError(f"{transport.label}: the board does not tell its {name}")
     return value

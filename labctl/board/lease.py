@@ -44,14 +44,14 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Standing:
+class LeaseStatus:
     """A lease and how long ago (s) its holder gave a sign of life; None: not since the boot."""
 
     lease: Lease
     silent_seconds: float | None
 
     @property
-    def lively(self) -> bool:
+    def alive(self) -> bool:
         """Whether the holder was heard lately. One that waits for its own job need not be."""
         return self.silent_seconds is not None and self.silent_seconds <= ALIVE_SECONDS
 
@@ -74,32 +74,32 @@ class BoardLease:
         path = remote_words(self.path)
         return self._lease_in(self._run(f"[ ! -e {path} ] || cat {path}", "read"))
 
-    def standing(self) -> Standing | None:
+    def status(self) -> LeaseStatus | None:
         """The lease and its holder's last sign of life; None when there is no lease.
 
         Raises what :meth:`read` raises.
         """
         return self._look()[1]
 
-    def _look(self) -> tuple[str, Standing | None]:
+    def _look(self) -> tuple[str, LeaseStatus | None]:
         """The lease's file as it is, and what it means."""
         path, alive = remote_words(self.path), remote_words(self._alive)
-        told = sections(
+        answers = sections(
             self._run(
                 f"{SECTION}section lease; [ ! -e {path} ] || cat {path}\n"
                 f"section now; echo {_NOW}\nsection alive; cat {alive} 2>/dev/null; :",
                 "read",
             )
         )
-        text = told.get("lease", "").strip("\n")
+        text = answers.get("lease", "").strip("\n")
         lease = self._lease_in(text)
-        now, boot = _moment(told.get("now", ""))
-        heard, heard_boot = _moment(told.get("alive", ""))
+        now, boot = _moment(answers.get("now", ""))
+        heard, heard_boot = _moment(answers.get("alive", ""))
         if lease is None:
             return text, None
         if now is None or heard is None or boot != heard_boot or heard > now:
-            return text, Standing(lease, None)
-        return text, Standing(lease, float(now - heard))
+            return text, LeaseStatus(lease, None)
+        return text, LeaseStatus(lease, float(now - heard))
 
     def _lease_in(self, text: str) -> Lease | None:
         text = text.strip()
@@ -127,18 +127,18 @@ class BoardLease:
         *,
         minimum_epoch: int = 0,
         token: str | None = None,
-        respect: Callable[[Standing], None] = lambda _before: None,
+        on_conflict: Callable[[LeaseStatus], None] = lambda _before: None,
     ) -> Lease:
         """Take the board with an epoch above the board's and above ``minimum_epoch``.
 
-        Whoever held it before loses it, unless ``respect``, which is told of it, raises something.
+        Whoever held it before loses it, unless ``on_conflict``, which gets its status, raises.
         ``token`` is new for each acquisition; by it the caller knows the lease again also when the
         answer is lost. Raises LinkError, BoardError, and LeaseLost when another controller took the
-        board meanwhile: it was not told of to ``respect``.
+        board meanwhile: ``on_conflict`` did not see that one.
         """
         found, before = self._look()
         if before is not None:
-            respect(before)
+            on_conflict(before)
         lease = Lease(
             lab=lab,
             epoch=max(minimum_epoch, before.lease.epoch if before else 0) + 1,

@@ -148,14 +148,14 @@ class Measuring:
     def clocks_and_device(self) -> tuple[tuple[CpuClock, ...], str | None]:
         """How the CPUs are clocked, and the device that the work directory is on."""
         script = f"{SECTION}directory={remote_words(self._workdir)}\n{NEAREST}{_SCRIPT}"
-        told = sections(
+        answers = sections(
             require(
                 self._transport.run(script, timeout=_TIMEOUT_SECONDS),
                 "cannot look at the board's CPUs",
             ).text
         )
-        lines = told.get("device", "").strip().splitlines()
-        return _clocks(told.get("clocks", "")), lines[-1].split()[0] if len(lines) > 1 else None
+        lines = answers.get("device", "").strip().splitlines()
+        return _clocks(answers.get("clocks", "")), lines[-1].split()[0] if len(lines) > 1 else None
 
     def job(self, argv: tuple[str, ...], timeout_s: float) -> MeasuredJob:
         """Run a program as a job that leaves nothing on the board."""

@@ -53,7 +53,7 @@ done
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoreEntry:
     """Something on a board. ``age_seconds`` is None where the board's clock does not tell."""
 
     path: str
@@ -65,7 +65,7 @@ class Kept:
     wanted: str | None = None
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """What people call it."""
         return self.name or self.path.rpartition("/")[2]
 
@@ -74,9 +74,9 @@ class Kept:
 class Inventory:
     """All that labctl has on a board. ``held`` are paths and SHA-256s that must stay."""
 
-    objects: tuple[Kept, ...]
-    partials: tuple[Kept, ...]
-    jobs: tuple[Kept, ...]
+    objects: tuple[StoreEntry, ...]
+    partials: tuple[StoreEntry, ...]
+    jobs: tuple[StoreEntry, ...]
     pins: frozenset[str]
     held: frozenset[str]
     free_bytes: int | None
@@ -124,20 +124,20 @@ class Pruner:
     def inventory(self) -> Inventory:
         """Everything there is, and what of it is in use."""
         script = f"cd {remote_words(self._workdir)} || exit 1\n{SECTION}{_SCRIPT}"
-        told = sections(self._run(script, "cannot look into the board's workdir"))
-        clock = int(told.get("clock", "0").strip() or 0)
+        answers = sections(self._run(script, "cannot look into the board's workdir"))
+        clock = int(answers.get("clock", "0").strip() or 0)
         jobs = [
-            Kept(path, int(kilobytes) * 1024, _age(clock, when))
-            for when, kilobytes, path in _lines(told.get("jobs", ""), 3)
+            StoreEntry(path, int(kilobytes) * 1024, _age(clock, when))
+            for when, kilobytes, path in _lines(answers.get("jobs", ""), 3)
             if _JOB.fullmatch(path)
         ]
-        objects: list[Kept] = []
-        partials: list[Kept] = []
-        for when, blocks, unit, rest in _lines(told.get("store", ""), 4):
+        objects: list[StoreEntry] = []
+        partials: list[StoreEntry] = []
+        for when, blocks, unit, rest in _lines(answers.get("store", ""), 4):
             name, _, called = rest.partition(" ")
             if not _STORED.fullmatch(name):
                 continue  # not ours: whatever it is, it is not for us to remove
-            kept = Kept(
+            kept = StoreEntry(
                 f"store/{name}",
                 int(blocks) * int(unit),
                 _age(clock, when),
@@ -146,36 +146,36 @@ class Pruner:
                 None if name.startswith(PARTIAL) else when,
             )
             (partials if name.startswith(PARTIAL) else objects).append(kept)
-        free = [line.split() for line in told.get("free", "").strip().splitlines()[1:]]
+        free = [line.split() for line in answers.get("free", "").strip().splitlines()[1:]]
         running = running_jobs(self._transport, self._workdir, self._agent)
         return Inventory(
             objects=tuple(objects),
             partials=tuple(partials),
             jobs=tuple(jobs),
-            pins=frozenset(re.findall(r"(?m)^pins/([0-9a-f]{64})\r?$", told.get("pins", ""))),
+            pins=frozenset(re.findall(r"(?m)^pins/([0-9a-f]{64})\r?$", answers.get("pins", ""))),
             held=running.jobs | running.hashes,
             free_bytes=int(free[-1][3]) * 1024 if free and len(free[-1]) > 3 else None,
-            holder=self._holder(_age(clock, told.get("lease", "").strip()), bool(running.jobs)),
+            holder=self._holder(_age(clock, answers.get("lease", "").strip()), bool(running.jobs)),
         )
 
-    def pin(self, item: Kept) -> None:
+    def pin(self, item: StoreEntry) -> None:
         """Let nobody's prune remove it, until :meth:`unpin`."""
         pins = remote_words(f"{self._workdir}/pins")
         path = remote_words(f"{self._workdir}/pins/{item.sha256}")
         self._run(f"umask 022; mkdir -p {pins} && : >{path}", "cannot pin")
 
-    def unpin(self, item: Kept) -> None:
+    def unpin(self, item: StoreEntry) -> None:
         """Undo :meth:`pin`."""
         self._run(remote_words("rm", "-f", f"{self._workdir}/pins/{item.sha256}"), "cannot unpin")
 
-    def remove(self, items: Collection[Kept]) -> list[Kept]:
+    def remove(self, items: Collection[StoreEntry]) -> list[StoreEntry]:
         """Delete files and folders of jobs, with what belongs to them; those that went.
 
         What somebody wanted since the inventory stays.
         """
         return [item for item in items if self._remove(item)]
 
-    def _remove(self, item: Kept) -> bool:
+    def _remove(self, item: StoreEntry) -> bool:
         path = remote_words(f"{self._workdir}/{item.path}")
         unwanted = ":"
         if item.wanted is not None:
@@ -184,22 +184,22 @@ class Pruner:
         return self._run(f"{script} && echo gone", f"cannot remove {path}").strip() == "gone"
 
     def _holder(self, age_seconds: int | None, job_runs: bool) -> Holder | None:
-        standing = self._leases.standing()
-        if standing is None or self._is_own(standing.lease):
+        status = self._leases.status()
+        if status is None or self._is_own(status.lease):
             return None
-        if not (standing.lively or job_runs):
+        if not (status.alive or job_runs):
             return None
-        return Holder(standing.lease.host, age_seconds)
+        return Holder(status.lease.host, age_seconds)
 
     def _run(self, script: str, what: str) -> str:
         return require(self._transport.run(script, timeout=_TIMEOUT_SECONDS), what).text
 
 
-def choose(there: Inventory, policy: PrunePolicy) -> list[Kept]:
+def choose(there: Inventory, policy: PrunePolicy) -> list[StoreEntry]:
     """What goes, oldest first. Nothing that is in use, pinned, or needed by the policy."""
     old = policy.older_seconds
 
-    def is_old(item: Kept) -> bool:
+    def is_old(item: StoreEntry) -> bool:
         return old is not None and item.age_seconds is not None and item.age_seconds > old
 
     gone = [
@@ -221,13 +221,13 @@ def choose(there: Inventory, policy: PrunePolicy) -> list[Kept]:
     return gone
 
 
-def find(there: Inventory, wanted: str) -> Kept:
+def find(there: Inventory, wanted: str) -> StoreEntry:
     """The object of that name, or whose SHA-256 begins so; also one of which only the pin is left.
 
     Raises ConfigError: none, or several.
     """
     present = {item.sha256 for item in there.objects}
-    pins = [Kept(f"store/{sha256}", 0, None, sha256) for sha256 in there.pins - present]
+    pins = [StoreEntry(f"store/{sha256}", 0, None, sha256) for sha256 in there.pins - present]
     found = [
         item
         for item in (*there.objects, *pins)
@@ -242,7 +242,7 @@ def find(there: Inventory, wanted: str) -> Kept:
             f"{len(found)} files on the board are called {wanted}",
             hint=f"say which by its SHA-256: {hashes}",
         )
-    known = ", ".join(sorted({item.told for item in there.objects})) or "nothing"
+    known = ", ".join(sorted({item.label for item in there.objects})) or "nothing"
     raise ConfigError(f"no {wanted} on the board", hint=f"there is: {known}")
 
 
@@ -252,7 +252,7 @@ _JOB = re.compile(r"jobs/(?!\.{1,2}$)[^/]+")
 _LEAST_DIGITS = 6
 
 
-def _may(item: Kept, there: Inventory) -> bool:
+def _may(item: StoreEntry, there: Inventory) -> bool:
     if item.path in there.held or item.sha256 in there.held or item.sha256 in there.pins:
         return False
     if there.holder is None:
@@ -263,7 +263,7 @@ def _may(item: Kept, there: Inventory) -> bool:
     return item.age_seconds > taken + _BROUGHT_SECONDS
 
 
-def _bytes(items: Collection[Kept]) -> int:
+def _bytes(items: Collection[StoreEntry]) -> int:
     return sum(item.size_bytes for item in items)
 
 

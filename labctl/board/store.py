@@ -22,7 +22,13 @@ from pathlib import Path
 from labctl.board.agent import LINK_LOSSES
 from labctl.board.upload.in_flight import PREFIX, abandoned, pushing
 from labctl.board.upload.source import ChunkedFile
-from labctl.board.upload.transfer import CHUNKED_BYTES, PARTIAL, DeliveryOptions, Place, deliver
+from labctl.board.upload.transfer import (
+    CHUNKED_BYTES,
+    PARTIAL,
+    DeliveryOptions,
+    Destination,
+    deliver,
+)
 from labctl.errors import (
     BoardError,
     ConfigError,
@@ -132,7 +138,7 @@ class BoardStore:
                 item,
                 executable=executable,
                 options=DeliveryOptions(
-                    stall_timeout=stall_timeout, patience=0, progress=progress or _unseen
+                    stall_timeout=stall_timeout, retry_timeout=0, progress=progress or _unseen
                 ),
             )
 
@@ -149,7 +155,7 @@ class BoardStore:
         A link that breaks is taken up again as ``options`` say.
         """
         again = partial(
-            retry_infra, on=LINK_LOSSES, timeout=options.patience, on_retry=options.on_loss
+            retry_infra, on=LINK_LOSSES, timeout=options.retry_timeout, on_retry=options.on_loss
         )
         target = self.path(item.sha256)
         again(self._sweep)
@@ -160,7 +166,7 @@ class BoardStore:
             self._transport,
             self._agent,
             source,
-            Place(f"{self.directory}/{PARTIAL}{item.sha256}", target, executable),
+            Destination(f"{self.directory}/{PARTIAL}{item.sha256}", target, executable),
             options,
         )
         if ours:  # each chunk was hashed on the board, and nobody else could write meanwhile
@@ -262,11 +268,11 @@ class BoardStore:
         before = self._stats([item.sha256]).get(item.sha256)
         if before is None:
             return False
-        patience = _TIMEOUT_SECONDS + item.size_bytes / _HASH_BYTES_PER_SECOND
+        retry_timeout = _TIMEOUT_SECONDS + item.size_bytes / _HASH_BYTES_PER_SECOND
         text = self._run(
             f"{remote_words(*self._hash_command)} {quoted}",
             f"the board cannot hash {path}",
-            timeout=patience,
+            timeout=retry_timeout,
         )
         if text.split(" ")[0].strip() != item.sha256:
             self.remove(item.sha256)

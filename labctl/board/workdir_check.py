@@ -58,19 +58,19 @@ def survey(transport: Transport, workdir: str) -> Survey:
     text = require(
         transport.run(script, timeout=_TIMEOUT_SECONDS), f"cannot look into {workdir} on the board"
     ).text
-    told = sections(text)
-    used = re.match(r"\s*(\d+)", told.get("used", ""))
-    limit = re.search(r"(?m)^Max file size +(\d+) ", told.get("limits", ""))
+    answers = sections(text)
+    used = re.match(r"\s*(\d+)", answers.get("used", ""))
+    limit = re.search(r"(?m)^Max file size +(\d+) ", answers.get("limits", ""))
     return Survey(
         directory=workdir,
-        why_not_written=_reason(told.get("written", "")),
-        why_not_executed=_reason(told.get("executed", "")),
+        why_not_written=_reason(answers.get("written", "")),
+        why_not_executed=_reason(answers.get("executed", "")),
         used_bytes=int(used[1]) * 1024 if used else 0,
         reserved_bytes={
             match[3]: int(match[1]) * int(match[2])
             for match in re.finditer(
                 rf"(?m)^(\d+) (\d+) .*/{re.escape(PARTIAL)}([0-9a-f]{{64}})$",
-                told.get("partial", ""),
+                answers.get("partial", ""),
             )
         },
         largest_file_bytes=int(limit[1]) if limit else None,

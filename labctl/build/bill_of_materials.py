@@ -31,7 +31,7 @@ class Material(BaseModel):
     """Whether its code or data is in the artifact."""
 
 
-def materials(order: Order, source: SourceIdentity) -> tuple[Material, ...]:
+def bill_of_materials(order: Order, source: SourceIdentity) -> tuple[Material, ...]:
     """Everything that goes into a build."""
     found = [_source(order, source)]
     found += [

@@ -13,7 +13,7 @@ from labctl.build.artifact import (
     publish,
     read_artifact,
 )
-from labctl.build.bill_of_materials import materials
+from labctl.build.bill_of_materials import bill_of_materials
 from labctl.build.job import Job, missing_sources
 from labctl.build.plan import KEY_DIGITS, BuildRequest, Plan, make_plan
 from labctl.build.progress import OnProgress, Progress, Step, ignore
@@ -62,9 +62,9 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
             return artifact  # somebody else has built them while we waited
     source = plan.source.fetch(on_progress)
     _check_sources(plan, source, missing)
-    site = plan.site
-    with plan.choice.builder.open(site, lock=lock, on_progress=on_progress) as place:
-        made = Job(plan.order, place, site.home, on_progress).run(missing)
+    inputs = plan.inputs
+    with plan.choice.builder.open(inputs, lock=lock, on_progress=on_progress) as workspace:
+        made = Job(plan.order, workspace, inputs.home, on_progress).run(missing)
     plan.source.verify_unchanged()
     records: dict[str, ToolRecord] = {}
     for name, file in made.items():
@@ -80,7 +80,7 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
         toolchain=plan.order.toolchain.identity,
         definitions=dict(plan.order.definitions),
         flags=plan.order.flags,
-        materials=materials(plan.order, plan.source.identity),
+        materials=bill_of_materials(plan.order, plan.source.identity),
         why_builder=plan.choice.why,
         labctl_version=installed_version("labctl"),
         tools={**known, **records},

@@ -26,7 +26,7 @@ def explain_build(request: BuildRequest) -> Explanation:
     Raises ConfigError, ToolMissing, HostError.
     """
     plan = make_plan(request)
-    folders = plan.choice.builder.folders(plan.site)
+    folders = plan.choice.builder.folders(plan.inputs)
     artifact = read_artifact(plan.artifact)
     return Explanation(
         plan=plan,

@@ -1,4 +1,4 @@
-"""Runs a build's script on a place, and brings home what it made."""
+"""Run a build's script in a workspace, and bring home what it made."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from labctl.build.diagnose import ErrorLines, disk_is_full, explain
 from labctl.build.parameters import check
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.script import Command, Order, Output, Script, make_script
-from labctl.build.workspace import Place
+from labctl.build.workspace import Workspace
 from labctl.errors import CompileError, ConfigError, HostError, printable
 from labctl.files import host_writes
 from labctl.process import Completed
@@ -29,10 +29,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Job:
-    """One build on one place. ``home`` is its folder on this host."""
+    """One build in one workspace. ``home`` is its folder on this host."""
 
     order: Order
-    place: Place
+    workspace: Workspace
     home: Path
     on_progress: OnProgress
 
@@ -46,8 +46,8 @@ class Job:
 
         Raises CompileError, ConfigError, ToolMissing, HostError, HostTimeout, IntegrityError.
         """
-        check(self.order.spec, self.order.values, self.place)
-        script = make_script(self.order, self.place.folders, tools)
+        check(self.order.spec, self.order.values, self.workspace)
+        script = make_script(self.order, self.workspace.folders, tools)
         with host_writes(self.log):
             self.home.mkdir(parents=True, exist_ok=True)
             self.log.write_bytes(b"")
@@ -60,10 +60,10 @@ class Job:
 
     def _prepare(self, script: Script) -> None:
         """Keep the tree of the last build, unless its programs have moved: CMake refuses that."""
-        if any(self.place.read(name) != text for name, text in script.files.items()):
-            self.place.clear()
+        if any(self.workspace.read(name) != text for name, text in script.files.items()):
+            self.workspace.clear()
             for name, text in script.files.items():
-                self.place.write(name, text)
+                self.workspace.write(name, text)
 
     def _check_program(self, command: Command) -> None:
         """A step's own program is looked for before it runs, to say what is wrong with the step."""
@@ -71,7 +71,7 @@ class Job:
         if command.cwd is None or "/" not in program:
             return
         path = program if program.startswith("/") else f"{command.cwd}/{program}"
-        if not self.place.exists(path):
+        if not self.workspace.exists(path):
             raise ConfigError(
                 f"{command.message}: there is no {program} in {command.cwd}",
                 hint="the build spec's step has to fit its source",
@@ -96,7 +96,7 @@ class Job:
 
         with host_writes(self.log), self.log.open("ab") as log:
             log.write(f"$ {' '.join(command.words)}\n".encode())
-        done = self.place.run(
+        done = self.workspace.run(
             command.words,
             timeout=command.seconds,
             on_line=see,
@@ -105,7 +105,7 @@ class Job:
             cwd=command.cwd,
         )
         if command.map_of is not None and done.exit_status == 0:
-            self.place.write(f"{command.map_of}.map", "\n".join(printed) + "\n")
+            self.workspace.write(f"{command.map_of}.map", "\n".join(printed) + "\n")
         return done, errors
 
     def _check(self, command: Command, done: Completed, errors: ErrorLines) -> None:
@@ -119,17 +119,17 @@ class Job:
 
     def _collect(self, name: str, output: Output) -> Made:
         """Bring a file of the tree to this host, and what tells its functions."""
-        if not self.place.exists(output.path):
+        if not self.workspace.exists(output.path):
             raise self._not_made(name)
         folder = self.home / "made"
         self.on_progress(Progress(Step.COLLECT, name))
-        self.place.fetch(output.path, folder / name)
+        self.workspace.fetch(output.path, folder / name)
         with host_writes(folder):
             (folder / name).chmod(0o755)
-        if output.symbols is None or not self.place.exists(output.symbols):
+        if output.symbols is None or not self.workspace.exists(output.symbols):
             return Made(folder / name, None)
         symbols = folder / f"{name}.symbols"
-        self.place.fetch(output.symbols, symbols)
+        self.workspace.fetch(output.symbols, symbols)
         return Made(folder / name, symbols)
 
     def _not_made(self, name: str) -> ConfigError | CompileError:

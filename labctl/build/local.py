@@ -18,7 +18,7 @@ from labctl.build.toolchain import (
     Toolchain,
     kit_toolchain,
 )
-from labctl.build.workspace import Builder, Folders, Place, Site
+from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
 from labctl.build.zig import locate, offer_zig
 from labctl.config.target import Target
 from labctl.errors import HostError, HostTimeout, ToolMissing
@@ -49,23 +49,23 @@ class LocalBuilder(Builder):
             except ToolMissing:
                 raise no_zig from None
 
-    def folders(self, site: Site) -> Folders:
+    def folders(self, inputs: WorkspaceInputs) -> Folders:
         """The source where it is, and a tree that stays for the next build."""
-        return Folders(source=str(site.source), tree=str(site.home / "tree"))
+        return Folders(source=str(inputs.source), tree=str(inputs.home / "tree"))
 
     @contextmanager
     def open(
         self,
-        site: Site,
+        inputs: WorkspaceInputs,
         *,
         lock: int,
         on_progress: OnProgress,  # noqa: ARG002 - nothing is sent
-    ) -> Iterator[Place]:
+    ) -> Iterator[Workspace]:
         """Make the tree. Raises HostError."""
-        folders = self.folders(site)
+        folders = self.folders(inputs)
         with host_writes(Path(folders.tree)):
             Path(folders.tree).mkdir(parents=True, exist_ok=True)
-        yield LocalPlace(folders, lock)
+        yield LocalWorkspace(folders, lock)
 
     def _gcc(self, target: Target, needs: Needs, on: Machine) -> Toolchain:
         try:
@@ -75,7 +75,7 @@ class LocalBuilder(Builder):
         return find_gcc(_ask, target, needs, on=on, cmake=str(own.cmake), ninja=str(own.ninja))
 
 
-class LocalPlace(Place):
+class LocalWorkspace(Workspace):
     """Folders of this host."""
 
     def __init__(self, folders: Folders, lock: int):

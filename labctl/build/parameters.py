@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from labctl.build.spec import BuildSpec, Parameter
 from labctl.build.toolchain import BuilderKind
-from labctl.build.workspace import Place
+from labctl.build.workspace import Workspace
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 
@@ -51,14 +51,14 @@ def _value(
     return text if builder is BuilderKind.SSH else str(Path(text).expanduser().resolve())
 
 
-def check(spec: BuildSpec, values: Mapping[str, str], place: Place) -> None:
+def check(spec: BuildSpec, values: Mapping[str, str], workspace: Workspace) -> None:
     """Raise ConfigError unless every path is there, with the file that proves what it is."""
     for name in spec.paths:
         wanted, path = spec.parameters[name], values[name]
         hint = f"{name} is: {wanted.description}"
-        if not place.exists(path):
+        if not workspace.exists(path):
             raise ConfigError(f"parameter {name} of {spec.product}: there is no {path}", hint=hint)
-        if wanted.check is not None and not place.exists(f"{path}/{wanted.check}"):
+        if wanted.check is not None and not workspace.exists(f"{path}/{wanted.check}"):
             raise ConfigError(
                 f"parameter {name} of {spec.product}: {path} has no {wanted.check}", hint=hint
             )

@@ -21,7 +21,7 @@ from labctl.build.source_patched import Patched, find_patches
 from labctl.build.spec import BuildSpec, Definition, Version, find_spec
 from labctl.build.spec_source import ArchiveSource, FolderSource, GitSource, KitSource
 from labctl.build.toolchain import BuilderKind, CompilerKind, Needs
-from labctl.build.workspace import Site
+from labctl.build.workspace import WorkspaceInputs
 from labctl.config.names import unknown
 from labctl.config.target import Target, load_target
 from labctl.errors import ConfigError
@@ -104,9 +104,9 @@ class Plan:
         return artifacts_dir() / self.target.name / self.name
 
     @property
-    def site(self) -> Site:
+    def inputs(self) -> WorkspaceInputs:
         """Its folders; they stay, so that a further tool costs little."""
-        return Site(
+        return WorkspaceInputs(
             name=f"{self.target.name}/{self.name}",
             source=self.source.home,
             source_digest=self.source.identity.digest,

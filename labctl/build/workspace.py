@@ -1,7 +1,7 @@
 """The joint between a build and the machine that it runs on.
 
 A :class:`Builder` is a machine that can build: it offers a toolchain for a target, and opens a
-:class:`Place` for one build. What commands a build consists of is decided elsewhere
+:class:`Workspace` for one build. What commands a build consists of is decided elsewhere
 (``labctl.build.script``), the same for all builders.
 """
 
@@ -19,8 +19,8 @@ from labctl.process import Completed
 
 
 @dataclass(frozen=True)
-class Site:
-    """What a builder has to know of one build before it gives it a place."""
+class WorkspaceInputs:
+    """One build, as a builder has to know it before it gives it a workspace."""
 
     name: str
     """A relative folder name that no other build has, e.g. ``rk3568/agent-current-012345678``."""
@@ -43,7 +43,7 @@ class Folders:
     """Where it is compiled."""
 
 
-class Place(ABC):
+class Workspace(ABC):
     """The folders of one build on a machine, and programs there. Made by :meth:`Builder.open`."""
 
     folders: Folders
@@ -108,13 +108,13 @@ class Builder(ABC):
         """
 
     @abstractmethod
-    def folders(self, site: Site) -> Folders:
+    def folders(self, inputs: WorkspaceInputs) -> Folders:
         """Where a build's folders will be, without touching anything."""
 
     @abstractmethod
     def open(
-        self, site: Site, *, lock: int, on_progress: OnProgress
-    ) -> AbstractContextManager[Place]:
+        self, inputs: WorkspaceInputs, *, lock: int, on_progress: OnProgress
+    ) -> AbstractContextManager[Workspace]:
         """Make the folders of a build there, with its source in place.
 
         ``lock`` is the descriptor of the build's lock. Programs that a builder starts on this host

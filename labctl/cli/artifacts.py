@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from labctl.build import artifact_store as shelf
+from labctl.build import artifact_store
 from labctl.build.artifact import Artifact, list_artifacts
 from labctl.config.quantities import parse_duration
 from labctl.errors import ConfigError, IntegrityError
@@ -33,7 +33,7 @@ def artifacts() -> None:
 def list_command(target: str | None, *, as_json: bool) -> None:
     """List all artifacts; a star marks the one that a version means now."""
     found = [a for a in list_artifacts() if target in (None, a.manifest.target)]
-    current = shelf.current_paths()
+    current = artifact_store.current_paths()
     if as_json:
         rows = [{"current": a.path.resolve() in current, **_as_json(a)} for a in found]
         click.echo(json.dumps(rows, indent=2))
@@ -48,11 +48,11 @@ def list_command(target: str | None, *, as_json: bool) -> None:
             manifest.target,
             manifest.product,
             manifest.version,
-            manifest.key[: shelf.KEY_DIGITS],
+            manifest.key[: artifact_store.KEY_DIGITS],
             manifest.source.revision,
             str(manifest.toolchain),
-            size(shelf.size_bytes(artifact)),
-            f"{shelf.built(artifact):%Y-%m-%d %H:%M}",
+            size(artifact_store.size_bytes(artifact)),
+            f"{artifact_store.built(artifact):%Y-%m-%d %H:%M}",
         )
     print_whole(Console(), table)
 
@@ -61,14 +61,14 @@ def list_command(target: str | None, *, as_json: bool) -> None:
 @click.argument("name")
 def show(name: str) -> None:
     """Print an artifact's manifest as JSON."""
-    click.echo(json.dumps(_as_json(shelf.resolve_artifact(name)), indent=2))
+    click.echo(json.dumps(_as_json(artifact_store.resolve_artifact(name)), indent=2))
 
 
 @artifacts.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def verify(names: tuple[str, ...]) -> None:
     """Hash the tools again, of all artifacts when none is named."""
-    found = [shelf.resolve_artifact(name) for name in names] if names else list_artifacts()
+    found = [artifact_store.resolve_artifact(name) for name in names] if names else list_artifacts()
     damaged: list[str] = []
     for artifact in found:
         try:
@@ -93,8 +93,8 @@ def diff(names: tuple[str, ...], *, as_json: bool) -> None:
     """Compare artifacts: what differs in their manifests, and the sizes of their sections."""
     if len(names) < 2:
         raise ConfigError("two artifacts or more have to be named", hint="labctl artifacts list")
-    found = [shelf.resolve_artifact(name) for name in names]
-    fields, tables = shelf.differences(found), shelf.section_sizes(found)
+    found = [artifact_store.resolve_artifact(name) for name in names]
+    fields, tables = artifact_store.differences(found), artifact_store.section_sizes(found)
     if as_json:
         said = {
             "artifacts": [str(artifact.path) for artifact in found],
@@ -105,7 +105,7 @@ def diff(names: tuple[str, ...], *, as_json: bool) -> None:
         }
         click.echo(json.dumps(said, indent=2))
         return
-    heads = [f"{a.manifest.target}/{a.manifest.key[: shelf.KEY_DIGITS]}" for a in found]
+    heads = [f"{a.manifest.target}/{a.manifest.key[: artifact_store.KEY_DIGITS]}" for a in found]
     console = Console()
     if not fields:
         click.echo("the manifests say the same")
@@ -133,10 +133,10 @@ def prune(older: str, *, dry_run: bool) -> None:
         age = timedelta(seconds=parse_duration(older))
     except ValueError as error:
         raise ConfigError(f"--older {older}: {error}") from error
-    removed = shelf.prune(age, dry_run=dry_run)
+    removed = artifact_store.prune(age, dry_run=dry_run)
     for artifact in removed:
         click.echo(f"{'would remove' if dry_run else 'removed'}  {artifact.path}")
-    total = size(sum(map(shelf.size_bytes, removed)))
+    total = size(sum(map(artifact_store.size_bytes, removed)))
     click.echo(f"{len(removed)} artifacts, {total} of tools", err=True)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import click
 
-from labctl.board import Inventory, Kept, PrunePolicy, Pruner, choose, find
+from labctl.board import Inventory, PrunePolicy, Pruner, StoreEntry, choose, find
 from labctl.cli.lab import connect_board
 from labctl.cli.progress import ProgressView
 from labctl.config.lab import Board, LabFile
@@ -121,15 +121,15 @@ def _pinned(pruner: Pruner, pins: Pins) -> Inventory:
 
 
 def _pruned(
-    there: Inventory, gone: Sequence[Kept], policy: PrunePolicy, *, dry_run: bool
+    there: Inventory, gone: Sequence[StoreEntry], policy: PrunePolicy, *, dry_run: bool
 ) -> Findings:
     verb = "would go" if dry_run else "removed"
     lines = []
     for item in gone:
         age = "" if item.age_seconds is None else f", unused for {item.age_seconds // 86400} days"
-        lines.append(f"{verb}: {item.told}  {size(item.size_bytes)}{age}")
+        lines.append(f"{verb}: {item.label}  {size(item.size_bytes)}{age}")
     freed = sum(item.size_bytes for item in gone)
-    pinned = sorted(i.told for i in there.objects if i.sha256 in there.pins)
+    pinned = sorted(i.label for i in there.objects if i.sha256 in there.pins)
     held = f"; pinned: {', '.join(pinned)}" if pinned else ""
     lines.append(f"{verb}: {f'{size(freed)} in all' if gone else 'nothing'}{held}")
     if there.holder:

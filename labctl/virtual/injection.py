@@ -124,7 +124,7 @@ class Faults(Interference):
         """The faults that strike an operation which begins."""
         return [injected for injected in self._injected if injected.chooses(kind, text)]
 
-    def strike(self, injected: Injected, wire: FaultyWire | None, channel: int) -> None:
+    def apply(self, injected: Injected, wire: FaultyWire | None, channel: int) -> None:
         """A fault's moment has come, on an operation or without one."""
         board = self._board
         # Kills count when they are done: one may find nothing to kill.
@@ -178,7 +178,7 @@ class Faults(Interference):
             self._board.show_sensors()
         if fault.on == "now":
             assert isinstance(fault, Timed)
-            self._loop_now().call_later(fault.after or 0.0, self.strike, injected, None, 0)
+            self._loop_now().call_later(fault.after or 0.0, self.apply, injected, None, 0)
         return injected
 
     def _loop_now(self) -> asyncio.AbstractEventLoop:

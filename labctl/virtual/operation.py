@@ -27,22 +27,22 @@ _NODE_OFFSET = 12
 
 
 @dataclass
-class Hit:
+class FaultMatch:
     """One fault on its way to one operation."""
 
     injected: Injected
     due: bool = False
-    struck: bool = False
+    applied: bool = False
 
     @property
     def fault(self) -> Fault:
         """The fault."""
         return self.injected.fault
 
-    def strike(self) -> None:
+    def apply(self) -> None:
         """It has had its effect: count it, once for each operation."""
-        if not self.struck:
-            self.struck = True
+        if not self.applied:
+            self.applied = True
             self.injected.fired += 1
 
 
@@ -52,7 +52,7 @@ class Operation:
 
     kind: Kind
     text: str
-    hits: list[Hit] = field(default_factory=list)
+    matches: list[FaultMatch] = field(default_factory=list)
     moved: int = 0
     printed: int = 0
     packets: dict[str, int] = field(default_factory=lambda: {"in": 0, "out": 0})
@@ -62,17 +62,17 @@ class Operation:
         self.moved += size
         self.packets[direction] += 1
 
-    def active(self, kind: type[F]) -> list[tuple[Hit, F]]:
+    def active(self, kind: type[F]) -> list[tuple[FaultMatch, F]]:
         """The faults of a class whose bytes have passed."""
         return [
-            (hit, hit.fault)
-            for hit in self.hits
-            if isinstance(hit.fault, kind) and self.moved >= hit.fault.after_bytes
+            (match, match.fault)
+            for match in self.matches
+            if isinstance(match.fault, kind) and self.moved >= match.fault.after_bytes
         ]
 
-    def all(self, kind: type[F]) -> list[tuple[Hit, F]]:
+    def all(self, kind: type[F]) -> list[tuple[FaultMatch, F]]:
         """The faults of a class."""
-        return [(hit, hit.fault) for hit in self.hits if isinstance(hit.fault, kind)]
+        return [(match, match.fault) for match in self.matches if isinstance(match.fault, kind)]
 
 
 def begun_by(command: int, data: memoryview) -> tuple[Kind, str] | None:

@@ -18,23 +18,23 @@ class FaultyStorage(Storage):
     def open(self, path: str, flags: int, mode: int = 0) -> int:
         """Refused, or not that file at all."""
         writing = bool(flags & (os.O_WRONLY | os.O_RDWR))
-        for hit, _ in self._operation.all(PermissionDenied):
-            hit.strike()
+        for match, _ in self._operation.all(PermissionDenied):
+            match.apply()
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        for hit, _ in self._operation.all(ReadOnly) if writing else ():
-            hit.strike()
+        for match, _ in self._operation.all(ReadOnly) if writing else ():
+            match.apply()
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        for hit, _ in self._operation.all(Lie) if writing else ():
-            hit.strike()
+        for match, _ in self._operation.all(Lie) if writing else ():
+            match.apply()
             return os.memfd_create("lie")  # a file that nobody will ever see
         return super().open(path, flags, mode)
 
     def size(self, descriptor: int) -> int:
         """Less than it is when the rest gets lost."""
         size = super().size(descriptor)
-        for hit, fault in self._operation.all(Truncate):
+        for match, fault in self._operation.all(Truncate):
             if size > fault.after_bytes:
-                hit.strike()
+                match.apply()
                 size = fault.after_bytes
         return size
 
@@ -48,15 +48,15 @@ class FaultyStorage(Storage):
     def write(self, descriptor: int, data: Buffer, offset: int) -> int:
         """Write, some of it, something else, or nothing."""
         size = kept = len(data)
-        for hit, full in self._operation.all(NoSpace):
+        for match, full in self._operation.all(NoSpace):
             room = full.after_bytes - offset
             if room <= 0 < size:
-                hit.strike()
+                match.apply()
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             size = kept = min(size, room)
-        for hit, lost in self._operation.all(Truncate):
+        for match, lost in self._operation.all(Truncate):
             if offset + size > lost.after_bytes:
-                hit.strike()
+                match.apply()
                 kept = min(kept, max(lost.after_bytes - offset, 0))
         body = memoryview(self._corrupted(bytes(data[:kept]), offset))
         while body:
@@ -65,10 +65,10 @@ class FaultyStorage(Storage):
         return size
 
     def _corrupted(self, data: bytes, offset: int) -> bytes:
-        for hit, fault in self._operation.all(Corrupt):
+        for match, fault in self._operation.all(Corrupt):
             place = fault.after_bytes - offset
             if 0 <= place < len(data):
-                hit.strike()
-                bit = 1 << hit.injected.random.randrange(8)
+                match.apply()
+                bit = 1 << match.injected.random.randrange(8)
                 data = data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
         return data

@@ -9,6 +9,7 @@ from labctl.errors import ProtocolError
 from labctl.hdc.daemon.hooks import Line, Storage, Wire
 from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, encode_packet
+from labctl.virtual.delay_queue import DelayQueue
 from labctl.virtual.faults import (
     Delay,
     Drop,
@@ -22,8 +23,7 @@ from labctl.virtual.faults import (
     Truncate,
 )
 from labctl.virtual.injected import Injected
-from labctl.virtual.lane import Lane
-from labctl.virtual.operation import Hit, Operation, begun_by
+from labctl.virtual.operation import FaultMatch, Operation, begun_by
 from labctl.virtual.storage import FaultyStorage
 
 #: What may wait here for a slow link before whoever writes has to wait.
@@ -36,7 +36,7 @@ class BoardFaults(Protocol):
     def chosen(self, kind: Kind, text: str) -> list[Injected]:
         """The faults that strike an operation which begins."""
 
-    def strike(self, injected: Injected, wire: "FaultyWire", channel: int) -> None:
+    def apply(self, injected: Injected, wire: "FaultyWire", channel: int) -> None:
         """The moment of a fault has come."""
 
     def forget(self, wire: "FaultyWire") -> None:
@@ -52,8 +52,8 @@ class FaultyWire(Wire):
         self._operations: dict[int, Operation] = {}
         self._room = asyncio.Event()
         self._room.set()
-        self._in = Lane(partial(line.hold, held=False))
-        self._out = Lane(self._room.set)
+        self._in = DelayQueue(partial(line.hold, held=False))
+        self._out = DelayQueue(self._room.set)
         self._over = False
         self._mute = False
 
@@ -66,15 +66,15 @@ class FaultyWire(Wire):
             self._take(channel, command, data)
             return
         operation.move("in", len(data))
-        hits = self._newly_due(operation)
-        first = [hit for hit in hits if isinstance(hit.fault, Drop | Freeze)]
+        matches = self._newly_due(operation)
+        first = [match for match in matches if isinstance(match.fault, Drop | Freeze)]
         if self._cut_by(channel, first):
             return
         if not self._pretended(operation, channel, command):
             delay, copies = self._lateness(operation, "in")
             for _ in range(copies):
                 self._take(channel, command, data, delay=delay, rate=self._rate(operation))
-        self._cut_by(channel, [hit for hit in hits if hit not in first])
+        self._cut_by(channel, [match for match in matches if match not in first])
         if command == Command.CHANNEL_CLOSE:
             self._operations.pop(channel, None)
 
@@ -94,14 +94,14 @@ class FaultyWire(Wire):
         raw = encode_packet(channel, command, body)
         before = operation.moved
         operation.move("out", len(body))
-        hits = self._newly_due(operation)
-        for hit in hits:
-            if isinstance(hit.fault, Drop) and not hit.fault.after:
-                self._line.write(raw[: max(hit.fault.after_bytes - before, 0)])
-        if self._cut_by(channel, hits):
+        matches = self._newly_due(operation)
+        for match in matches:
+            if isinstance(match.fault, Drop) and not match.fault.after:
+                self._line.write(raw[: max(match.fault.after_bytes - before, 0)])
+        if self._cut_by(channel, matches):
             return
-        for hit, _ in operation.active(HalfFrame):
-            hit.strike()
+        for match, _ in operation.active(HalfFrame):
+            match.apply()
             self._mute = True
             self._give(raw[: len(raw) // 2])
             return
@@ -164,23 +164,23 @@ class FaultyWire(Wire):
             return None
         if channel != 0:
             self._operations.pop(0, None)  # the handshake is over
-        operation = Operation(*begun, hits=[Hit(i) for i in self._faults.chosen(*begun)])
+        operation = Operation(*begun, matches=[FaultMatch(i) for i in self._faults.chosen(*begun)])
         self._operations[channel] = operation
         return operation
 
-    def _newly_due(self, operation: Operation) -> list[Hit]:
-        hits = [hit for hit, _ in operation.active(Timed) if not hit.due]
-        for hit in hits:
-            hit.due = True
-        return hits
+    def _newly_due(self, operation: Operation) -> list[FaultMatch]:
+        matches = [match for match, _ in operation.active(Timed) if not match.due]
+        for match in matches:
+            match.due = True
+        return matches
 
-    def _cut_by(self, channel: int, hits: list[Hit]) -> bool:
+    def _cut_by(self, channel: int, matches: list[FaultMatch]) -> bool:
         """Let faults strike; True when the connection is cut now."""
-        for hit in hits:
-            assert isinstance(hit.fault, Timed)
-            act: Callable[[], None] = partial(self._faults.strike, hit.injected, self, channel)
-            if hit.fault.after:
-                asyncio.get_running_loop().call_later(hit.fault.after, act)
+        for match in matches:
+            assert isinstance(match.fault, Timed)
+            act: Callable[[], None] = partial(self._faults.apply, match.injected, self, channel)
+            if match.fault.after:
+                asyncio.get_running_loop().call_later(match.fault.after, act)
             else:
                 act()
         return self._over
@@ -188,37 +188,37 @@ class FaultyWire(Wire):
     def _pretended(self, operation: Operation, channel: int, command: int) -> bool:
         """Say that a reboot begins, and do nothing."""
         lies = operation.all(Lie) if command == Command.UNITY_REBOOT else []
-        for hit, _ in lies:
-            hit.strike()
+        for match, _ in lies:
+            match.apply()
             self.outgoing(channel, Command.CHANNEL_CLOSE, b"\x01")
         return bool(lies)
 
     def _shortened(self, operation: Operation, output: bytes) -> bytes:
-        for hit, fault in operation.all(Truncate):
+        for match, fault in operation.all(Truncate):
             kept = max(fault.after_bytes - operation.printed, 0)
             operation.printed += len(output)
             if kept < len(output):
-                hit.strike()
+                match.apply()
                 output = output[:kept]
         return output
 
     def _lateness(self, operation: Operation, direction: str) -> tuple[float, int]:
         """How late the packet just counted is (s), and how often it comes."""
         number, delay, copies = operation.packets[direction], 0.0, 1
-        for hit, late in operation.active(Delay):
+        for match, late in operation.active(Delay):
             if late.direction == direction and late.packet in (None, number):
-                hit.strike()
+                match.apply()
                 delay += late.by
-        for hit, double in operation.active(Duplicate):
+        for match, double in operation.active(Duplicate):
             if double.direction == direction and double.packet == number:
-                hit.strike()
+                match.apply()
                 copies += 1
         return delay, copies
 
     def _rate(self, operation: Operation) -> int | None:
         rates = []
-        for hit, slow in operation.active(Slow):
-            hit.strike()
+        for match, slow in operation.active(Slow):
+            match.apply()
             rates.append(slow.rate)
         return min(rates, default=None)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from labctl.board.upload import transfer as delivery
-from labctl.board.upload.client import Tally
+from labctl.board.upload.client import Counters
 from labctl.board.upload.source import ChunkedFile
-from labctl.board.upload.transfer import DeliveryOptions, Place, deliver
+from labctl.board.upload.transfer import DeliveryOptions, Destination, deliver
 from labctl.errors import BoardError, BoardNoSpace, DeviceLost, InfraError
 from labctl.transport import Stream
 from labctl.transport.testing import Answer, ScriptedTransport
@@ -36,16 +36,16 @@ BUSY = (76, '{"schema":1,"error":"busy","message":"another transfer fills /data/
 def bring(
     tmp_path: Path,
     *answers: Answer,
-    patience: float = 0.1,
+    retry_timeout: float = 0.1,
     on_loss: Callable[[InfraError], None] = lambda _error: None,
 ) -> bool:
     file = tmp_path / "file"
     file.write_bytes(bytes(CHUNK * 5))
     board = ScriptedTransport(*(answers or (LISTENS,)), dial=lambda _port: Unused())
-    place = Place("/data/partial", "/data/target", executable=False)
-    options = DeliveryOptions(patience=patience, on_loss=on_loss)
+    destination = Destination("/data/partial", "/data/target", executable=False)
+    options = DeliveryOptions(retry_timeout=retry_timeout, on_loss=on_loss)
     with ChunkedFile(file, "0" * 64, CHUNK * 5, CHUNK) as source:
-        return deliver(board, "agent", source, place, options)
+        return deliver(board, "agent", source, destination, options)
 
 
 def test_each_round_that_gets_further_is_followed_by_another(
@@ -54,12 +54,12 @@ def test_each_round_that_gets_further_is_followed_by_another(
     """Also when the last attempt of a round did not even hear what the board has."""
     attempts = 0
 
-    def attempt(_: Stream, __: str, ___: ChunkedFile, tally: Tally, **____: object) -> bool:
+    def attempt(_: Stream, __: str, ___: ChunkedFile, counters: Counters, **____: object) -> bool:
         nonlocal attempts
         attempts += 1
-        tally.present_bytes = 0
+        counters.present_bytes = 0
         if attempts % 2:  # of the two attempts of a round, the first
-            tally.present_bytes = tally.most_bytes = attempts * CHUNK
+            counters.present_bytes = counters.most_bytes = attempts * CHUNK
         if attempts < 5:
             raise DeviceLost("again")
         return True
@@ -71,8 +71,8 @@ def test_each_round_that_gets_further_is_followed_by_another(
 def test_a_round_that_brings_nothing_is_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def attempt(_: Stream, __: str, ___: ChunkedFile, tally: Tally, **____: object) -> bool:
-        tally.present_bytes = 0
+    def attempt(_: Stream, __: str, ___: ChunkedFile, counters: Counters, **____: object) -> bool:
+        counters.present_bytes = 0
         raise DeviceLost("again")
 
     monkeypatch.setattr(delivery, "send_chunks", attempt)
@@ -85,7 +85,7 @@ def test_what_another_brings_is_waited_for_also_when_the_link_breaks(tmp_path: P
     published = (77, "{}")
     lost = DeviceLost("cable")
     answers: list[Answer] = [BUSY, "75", "", lost, BUSY, lost, published]
-    assert not bring(tmp_path, *answers, patience=60, on_loss=told.append)
+    assert not bring(tmp_path, *answers, retry_timeout=60, on_loss=told.append)
     assert [str(error.message) for error in told] == [
         "scripted: another transfer of file is under way",
         "cable",
@@ -118,14 +118,14 @@ def test_a_conversation_of_ones_own_is_no_standstill_of_the_other(
     """The board reads for long what is there, then the link breaks: it may still have ours."""
     clock = Clock()
 
-    def attempt(_: Stream, __: str, ___: ChunkedFile, tally: Tally, **____: object) -> bool:
+    def attempt(_: Stream, __: str, ___: ChunkedFile, counters: Counters, **____: object) -> bool:
         clock.now += 1000
         raise DeviceLost("cable")
 
     monkeypatch.setattr(delivery, "time", clock)
     monkeypatch.setattr(delivery, "send_chunks", attempt)
     answers: list[Answer] = [BUSY, "75", "", LISTENS, BUSY, "75", "", (77, "{}")]
-    assert not bring(tmp_path, *answers, patience=60)
+    assert not bring(tmp_path, *answers, retry_timeout=60)
 
 
 def test_who_reads_again_what_is_there_is_waited_for(
@@ -140,7 +140,7 @@ def test_who_reads_again_what_is_there_is_waited_for(
         return False
 
     monkeypatch.setattr(delivery, "wait_until", an_hour)
-    assert not bring(tmp_path, BUSY, "75", BUSY, "75", (77, "{}"), patience=60)
+    assert not bring(tmp_path, BUSY, "75", BUSY, "75", (77, "{}"), retry_timeout=60)
 
 
 @pytest.mark.parametrize(

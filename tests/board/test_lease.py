@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board import BoardLease, Standing
+from labctl.board import BoardLease, LeaseStatus
 from labctl.errors import BoardError, BoardPermission, LeaseLost
 from labctl.transport import Transport
 
@@ -58,20 +58,20 @@ def test_a_holder_gives_signs_of_life_until_it_releases_the_board(
     transport: Transport, workdir: str
 ) -> None:
     lease = BoardLease(transport, workdir)
-    assert lease.standing() is None
+    assert lease.status() is None
     mine = lease.acquire("lab")
-    standing = lease.standing()
-    assert standing is not None
-    assert standing.lease == mine
-    assert standing.lively
+    status = lease.status()
+    assert status is not None
+    assert status.lease == mine
+    assert status.alive
     alive = Path(f"{lease.path}.alive")
     alive.unlink()
     lease.check(mine)
     assert alive.is_file()
     lease.release(mine)
-    standing = lease.standing()
-    assert standing is not None
-    assert (standing.lease, standing.silent_seconds) == (mine, None)
+    status = lease.status()
+    assert status is not None
+    assert (status.lease, status.silent_seconds) == (mine, None)
     lease.check(mine)  # it is his still: nobody else has come
 
 
@@ -82,19 +82,19 @@ def test_only_the_holder_gives_signs_and_takes_them_away(
     first = lease.acquire("one")
     second = lease.acquire("two")
     lease.release(first)
-    standing = lease.standing()
-    assert standing is not None
-    assert standing.lively
+    status = lease.status()
+    assert status is not None
+    assert status.alive
     lease.release(second)
     with pytest.raises(LeaseLost):
         lease.check(first)
-    standing = lease.standing()
-    assert standing is not None
-    assert not standing.lively
+    status = lease.status()
+    assert status is not None
+    assert not status.alive
 
 
 @pytest.mark.parametrize(
-    ("text", "lively"),
+    ("text", "is_alive"),
     [
         ("{now} {boot}", True),
         ("{long_ago} {boot}", False),
@@ -112,7 +112,7 @@ def test_what_was_heard_long_ago_or_in_another_boot_is_no_life(
     workdir: str,
     monkeypatch: pytest.MonkeyPatch,
     text: str,
-    lively: bool,
+    is_alive: bool,
 ) -> None:
     monkeypatch.setattr("labctl.board.lease.ALIVE_SECONDS", 5.0)  # this computer may be just on
     lease = BoardLease(transport, workdir)
@@ -121,9 +121,9 @@ def test_what_was_heard_long_ago_or_in_another_boot_is_no_life(
     seconds, _, boot = alive.read_text().strip().partition(" ")
     now = int(seconds)
     alive.write_text(text.format(now=now, later=now + 9999, long_ago=now - 10, boot=boot) + "\n")
-    standing = lease.standing()
-    assert standing is not None
-    assert standing.lively is lively
+    status = lease.status()
+    assert status is not None
+    assert status.alive is is_alive
 
 
 def test_a_sign_of_life_is_written_over_a_longer_one(transport: Transport, workdir: str) -> None:
@@ -131,9 +131,9 @@ def test_a_sign_of_life_is_written_over_a_longer_one(transport: Transport, workd
     mine = lease.acquire("lab")
     Path(f"{lease.path}.alive").write_text("9" * 30 + " another-boot" * 9 + "\n")
     lease.check(mine)
-    standing = lease.standing()
-    assert standing is not None
-    assert standing.lively
+    status = lease.status()
+    assert status is not None
+    assert status.alive
 
 
 def test_who_takes_a_board_while_another_looks_at_it_keeps_it(
@@ -142,12 +142,12 @@ def test_who_takes_a_board_while_another_looks_at_it_keeps_it(
     lease = BoardLease(transport, workdir)
     lease.acquire("dead")
 
-    def hesitate(before: Standing) -> None:
+    def hesitate(before: LeaseStatus) -> None:
         assert before.lease.lab == "dead"
         lease.acquire("faster")
 
     with pytest.raises(LeaseLost, match="faster"):
-        lease.acquire("slower", respect=hesitate)
+        lease.acquire("slower", on_conflict=hesitate)
     now = lease.read()
     assert now is not None
     assert now.lab == "faster"
@@ -159,12 +159,12 @@ def test_who_respects_the_holder_takes_nothing(transport: Transport, workdir: st
     lease = BoardLease(transport, workdir)
     mine = lease.acquire("lab")
 
-    def refuse(before: Standing) -> None:
+    def refuse(before: LeaseStatus) -> None:
         assert before.lease == mine
         raise BoardError("in use")
 
     with pytest.raises(BoardError, match="in use"):
-        lease.acquire("other", respect=refuse)
+        lease.acquire("other", on_conflict=refuse)
     lease.check(mine)
 
 

@@ -1,24 +1,24 @@
 import pytest
 
-from labctl.board import Holder, Inventory, Kept, PrunePolicy, choose, find
+from labctl.board import Holder, Inventory, PrunePolicy, StoreEntry, choose, find
 from labctl.errors import ConfigError
 
 DAY = 86400
 
 
-def kept(name: str, days: float | None, size_bytes: int = 100) -> Kept:
+def kept(name: str, days: float | None, size_bytes: int = 100) -> StoreEntry:
     sha256 = name[0] * 64
     age = None if days is None else int(days * DAY)
-    return Kept(f"store/{sha256}", size_bytes, age, sha256, name)
+    return StoreEntry(f"store/{sha256}", size_bytes, age, sha256, name)
 
 
 A, B, C = kept("a.gguf", 40), kept("b.gguf", 10), kept("cli", 1)
 
 
 def there(
-    *objects: Kept,
-    partials: tuple[Kept, ...] = (),
-    jobs: tuple[Kept, ...] = (),
+    *objects: StoreEntry,
+    partials: tuple[StoreEntry, ...] = (),
+    jobs: tuple[StoreEntry, ...] = (),
     pins: tuple[str, ...] = (),
     held: tuple[str, ...] = (),
     free_bytes: int | None = 1000,
@@ -65,8 +65,8 @@ def test_a_clock_that_cannot_be_right_vouches_for_no_age() -> None:
 
 
 def test_leftovers_go_by_age_unless_they_may_be_under_way() -> None:
-    part, young = Kept("store/.part-x", 1, 40 * DAY), Kept("store/.part-y", 1, 60)
-    job, running = Kept("jobs/1", 1, 40 * DAY), Kept("jobs/2", 1, 40 * DAY)
+    part, young = StoreEntry("store/.part-x", 1, 40 * DAY), StoreEntry("store/.part-y", 1, 60)
+    job, running = StoreEntry("jobs/1", 1, 40 * DAY), StoreEntry("jobs/2", 1, 40 * DAY)
     found = there(partials=(part, young), jobs=(job, running), held=("jobs/2",))
     assert choose(found, PrunePolicy(30 * DAY)) == [job, part]
     assert choose(found, PrunePolicy(1)) == [job, part]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board.upload.client import WINDOW, Busy, Tally, send_chunks
+from labctl.board.upload.client import WINDOW, Busy, Counters, send_chunks
 from labctl.board.upload.source import ChunkedFile
 from labctl.errors import (
     BoardError,
@@ -104,13 +104,13 @@ def source(tmp_path: Path) -> Iterator[ChunkedFile]:
         yield made
 
 
-def send(stream: Stream, source: ChunkedFile, tally: Tally, stall: float = 20) -> bool:
+def send(stream: Stream, source: ChunkedFile, counters: Counters, stall: float = 20) -> bool:
     stream.timeout = stall
     return send_chunks(
         stream,
         TOKEN,
         source,
-        tally,
+        counters,
         finish_timeout=stall,
         progress=lambda _done: None,
         pace=lambda _count: None,
@@ -130,11 +130,11 @@ def test_only_what_is_not_there_as_it_should_be_is_sent(source: ChunkedFile) -> 
         agent.chunks[3] = b""
         agent.take_all()
 
-    tally = Tally()
+    counters = Counters()
     with agent(script) as (stream, met):
-        assert send(stream, source, tally)
-    assert (met[0].taken, tally.present_bytes) == (COUNT - 1, source.size_bytes)
-    assert tally.sent_bytes == source.size_bytes - CHUNK
+        assert send(stream, source, counters)
+    assert (met[0].taken, counters.present_bytes) == (COUNT - 1, source.size_bytes)
+    assert counters.sent_bytes == source.size_bytes - CHUNK
 
 
 def test_no_more_than_the_window_is_under_way(source: ChunkedFile) -> None:
@@ -143,11 +143,11 @@ def test_no_more_than_the_window_is_under_way(source: ChunkedFile) -> None:
         while True:
             agent.take_chunk()  # and never acknowledge one
 
-    tally = Tally()
+    counters = Counters()
     with agent(script) as (stream, met), pytest.raises(CommandTimeout, match="no progress"):
-        send(stream, source, tally, stall=0.3)
+        send(stream, source, counters, stall=0.3)
     assert met[0].taken == WINDOW
-    assert (tally.sent_bytes, tally.present_bytes) == (WINDOW * CHUNK, 0)
+    assert (counters.sent_bytes, counters.present_bytes) == (WINDOW * CHUNK, 0)
 
 
 def test_a_chunk_that_arrives_damaged_is_sent_again(source: ChunkedFile) -> None:
@@ -158,11 +158,11 @@ def test_a_chunk_that_arrives_damaged_is_sent_again(source: ChunkedFile) -> None
         agent.say(b"B", index)
         agent.take_all()
 
-    tally = Tally()
+    counters = Counters()
     with agent(script) as (stream, met):
-        assert send(stream, source, tally)
+        assert send(stream, source, counters)
     assert b"".join(met[0].chunks[i] for i in range(COUNT)) == source.path.read_bytes()
-    assert tally.sent_bytes == source.size_bytes + CHUNK
+    assert counters.sent_bytes == source.size_bytes + CHUNK
 
 
 def test_a_way_that_damages_everything_is_given_up(source: ChunkedFile) -> None:
@@ -172,14 +172,14 @@ def test_a_way_that_damages_everything_is_given_up(source: ChunkedFile) -> None:
             agent.say(b"B", agent.take_chunk())
 
     with agent(script) as (stream, _), pytest.raises(IntegrityError, match="damaged"):
-        send(stream, source, Tally())
+        send(stream, source, Counters())
 
 
 def test_who_comes_second_is_told_so(source: ChunkedFile) -> None:
     with agent(lambda agent: agent.end_with(errno.EAGAIN)) as (stream, _), pytest.raises(Busy):
-        send(stream, source, Tally())
+        send(stream, source, Counters())
     with agent(lambda agent: agent.end_with(errno.EEXIST)) as (stream, _):
-        assert not send(stream, source, Tally())
+        assert not send(stream, source, Counters())
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_board_that_cannot_write_says_why(
         agent.end_with(number)
 
     with agent(script) as (stream, _), pytest.raises(kind, match=words):
-        send(stream, source, Tally())
+        send(stream, source, Counters())
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ def test_what_no_agent_says_ends_the_conversation(source: ChunkedFile, said: byt
             agent.take(1)
 
     with agent(script) as (stream, _), pytest.raises(ProtocolError, match="where nothing such"):
-        send(stream, source, Tally())
+        send(stream, source, Counters())
 
 
 @pytest.mark.parametrize("said", [b"", b"G\0", b"R", b"RA\0\0"])
 def test_an_agent_that_is_gone_is_a_lost_link(source: ChunkedFile, said: bytes) -> None:
     with agent(lambda agent: agent.say(said)) as (stream, _), pytest.raises(DeviceLost):
-        send(stream, source, Tally())
+        send(stream, source, Counters())

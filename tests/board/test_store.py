@@ -246,7 +246,7 @@ def test_a_delivery_that_gave_up_a_lost_link_is_not_begun_again(
         ChunkedFile(local, item.sha256, item.size_bytes) as source,
         pytest.raises(DeviceLost),
     ):
-        store.receive(source, item, options=DeliveryOptions(patience=60))
+        store.receive(source, item, options=DeliveryOptions(retry_timeout=60))
     assert attempts == ["agent"]
 
 

@@ -6,7 +6,7 @@ from fake_engine import FakeEngine
 from labctl import process
 from labctl.build.container import run as run_module
 from labctl.build.container.answers import Image
-from labctl.build.container.builder import SOURCE, TREE, ContainerPlace
+from labctl.build.container.builder import SOURCE, TREE, ContainerWorkspace
 from labctl.build.container.engine import Engine, Mount
 from labctl.build.container.run import Containers
 from labctl.build.workspace import Folders
@@ -57,11 +57,11 @@ def test_files_are_looked_for_where_a_container_sees_them(tmp_path: Path) -> Non
     (tmp_path / "tree" / "made").touch()
     containers = Containers(Engine("podman", "5"), "sha256:1", "a=b", tmp_path / "control")
     here = {TREE: tmp_path / "tree", SOURCE: tmp_path / "source"}
-    place = ContainerPlace(Folders(SOURCE, TREE), here, containers, lock=0)
+    workspace = ContainerWorkspace(Folders(SOURCE, TREE), here, containers, lock=0)
     for there in (f"{SOURCE}/./configure", f"{TREE}/made", "made", f"{tmp_path}/kit"):
-        assert place.exists(there)
+        assert workspace.exists(there)
     for gone in (f"{SOURCE}/made", f"{TREE}/configure", f"{SOURCE}s/configure"):
-        assert not place.exists(gone)
+        assert not workspace.exists(gone)
 
 
 def test_the_exit_status_is_the_programs_not_the_engines(

@@ -35,8 +35,8 @@ def repository(tmp_path: Path) -> Path:
 
 def test_a_folder_is_known_by_its_content_alone(tmp_path: Path) -> None:
     digests = []
-    for place in ("a", "b"):
-        folder = tmp_path / place
+    for workspace in ("a", "b"):
+        folder = tmp_path / workspace
         (folder / "sub").mkdir(parents=True)
         (folder / "sub" / "x.c").write_text("int x;")
         (folder / "link").symlink_to("sub/x.c")

@@ -29,12 +29,12 @@ def built(cache: Path, monkeypatch: pytest.MonkeyPatch, request: BuildRequest) -
         return build(request)
 
 
-def same(first: Artifact, second: Artifact, place: Path) -> None:
+def same(first: Artifact, second: Artifact, workspace: Path) -> None:
     assert first.path != second.path
     assert first.manifest.key == second.manifest.key
     for name in second.manifest.tools:
         assert first.tool(name).read_bytes() == second.tool(name).read_bytes()
-        assert str(place).encode() not in second.tool(name).read_bytes()
+        assert str(workspace).encode() not in second.tool(name).read_bytes()
 
 
 @pytest.mark.parametrize("compiler", [CompilerKind.ZIG, CompilerKind.GCC])

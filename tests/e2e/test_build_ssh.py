@@ -16,8 +16,7 @@ from sshd_host import SshHost, ssh_host
 from sshd_lab import TARGET, SshLab, run_in
 
 from labctl.build import BuildRequest, Step, build
-from labctl.build.remote import link
-from labctl.build.remote import watchdog as keeper
+from labctl.build.remote import link, watchdog
 from labctl.build.toolchain import BuilderKind
 from labctl.errors import CompileError, HostError, HostTimeout
 from labctl.files import cache_dir
@@ -119,14 +118,14 @@ def test_two_builds_of_the_same_take_turns(
     turns: list[str] = []
 
     def second() -> None:
-        with lab.place():
+        with lab.workspace():
             turns.append("second")
 
     with ThreadPoolExecutor(1) as pool:
-        with lab.place() as place:
+        with lab.workspace() as workspace:
             other = pool.submit(second)
             assert wait_until(lambda: Step.WAIT in lab.steps, timeout=20, interval=0.05)
-            run_in(place, ["true"])
+            run_in(workspace, ["true"])
             turns.append("first")
         other.result(timeout=30)
     assert turns == ["first", "second"]
@@ -134,35 +133,35 @@ def test_two_builds_of_the_same_take_turns(
 
 def test_a_program_gets_its_words_and_environment_as_they_are(lab: SshLab, x86: SshHost) -> None:
     words = ["a b", "", "it's", "$HOME", "`id`", "*", "\\", "two\nlines", "ü", "!x", "-n"]
-    with lab.place() as place:
-        place.write("print.sh", 'for word; do printf "<%s>\\n" "$word"; done; env')
-        done = run_in(place, ["sh", "print.sh", *words])
+    with lab.workspace() as workspace:
+        workspace.write("print.sh", 'for word; do printf "<%s>\\n" "$word"; done; env')
+        done = run_in(workspace, ["sh", "print.sh", *words])
         lines = done.text.splitlines()
         assert "\n".join(lines).startswith("\n".join(f"<{word}>" for word in words))
         assert "LC_ALL=C" in lines
         assert not any(line.startswith(("SSH_", "SHLVL=5")) for line in lines)
-        assert place.read("print.sh") is not None
-        assert place.read("nothing") is None
-        assert place.exists("print.sh")
-        place.clear()
-        assert not place.exists("print.sh")
+        assert workspace.read("print.sh") is not None
+        assert workspace.read("nothing") is None
+        assert workspace.exists("print.sh")
+        workspace.clear()
+        assert not workspace.exists("print.sh")
 
 
 def test_a_program_that_takes_too_long_is_ended_with_all_it_started(
     lab: SshLab, x86: SshHost
 ) -> None:
     script = "sleep 301 | sleep 302 & setsid sleep 303 & trap '' TERM; sleep 304"
-    with lab.place() as place:
+    with lab.workspace() as workspace:
         with pytest.raises(HostTimeout, match="sh on build host 'x86' did not end within 2 s"):
-            run_in(place, ["sh", "-c", script], timeout=2)
+            run_in(workspace, ["sh", "-c", script], timeout=2)
         assert not [line for line in x86.working() if "sleep 30" in line]
-        assert run_in(place, ["echo", "still here"]).text == "still here"
+        assert run_in(workspace, ["echo", "still here"]).text == "still here"
 
 
 def test_without_a_sign_of_labctl_a_host_clears_up(
     lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(watchdog, "PATIENCE_SECONDS", 1)
     running = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         # No pulse within the host's patience: to it, the network is dead.
@@ -175,8 +174,8 @@ def test_without_a_sign_of_labctl_a_host_clears_up(
 
 
 def _lose(lab: SshLab, running: threading.Event) -> None:
-    with lab.place() as place:
-        run_in(place, ["sh", "-c", "echo go; sleep 305"], on_line=lambda _line: running.set())
+    with lab.workspace() as workspace:
+        run_in(workspace, ["sh", "-c", "echo go; sleep 305"], on_line=lambda _line: running.set())
 
 
 def test_the_agent_is_built_from_the_command_line(lab: SshLab, x86: SshHost) -> None:

@@ -36,14 +36,14 @@ def lab(tmp_path: Path, x86: SshHost, monkeypatch: pytest.MonkeyPatch) -> SshLab
 
 
 def refusal(lab: SshLab) -> HostError | ConfigError:
-    with pytest.raises((HostError, ConfigError)) as caught, lab.place():
+    with pytest.raises((HostError, ConfigError)) as caught, lab.workspace():
         pass
     return caught.value
 
 
 def works(lab: SshLab) -> bool:
-    with lab.place() as place:
-        return run_in(place, ["echo", "hello"]).text == "hello"
+    with lab.workspace() as workspace:
+        return run_in(workspace, ["echo", "hello"]).text == "hello"
 
 
 def fingerprint(key: Path) -> str:

@@ -57,8 +57,8 @@ def is_clean(host: SshHost) -> bool:
 def programs(folder: Path, *without: str, **instead: str) -> str:
     """A PATH on which some programs are missing, and others are scripts."""
     folder.mkdir()
-    for place in reversed(PATH.split(":")):
-        for program in Path(place).iterdir():
+    for workspace in reversed(PATH.split(":")):
+        for program in Path(workspace).iterdir():
             if program.name not in without:
                 (folder / program.name).unlink(missing_ok=True)
                 (folder / program.name).symlink_to(program.resolve())
@@ -122,10 +122,10 @@ def test_a_full_disk_there_is_told(lab: SshLab, tmp_path: Path) -> None:
             lab.build()
         assert not (disk / "work" / "builds").exists()
         (lab.source / "noise").unlink()
-        with lab.place() as place:
+        with lab.workspace() as workspace:
             fill(disk)
             with pytest.raises(HostError, match=r"cannot write .*: the disk of build host 'x86'"):
-                place.write("large", "x" * 100_000)
+                workspace.write("large", "x" * 100_000)
 
 
 def test_missing_programs_are_named_with_their_packages(lab: SshLab, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_missing_programs_are_named_with_their_packages(lab: SshLab, tmp_path: P
 
 def test_a_host_without_the_usual_programs_is_told(lab: SshLab, tmp_path: Path) -> None:
     path = programs(tmp_path / "bin", "flock", "setsid")
-    with host_of(lab, path=path), pytest.raises(ToolMissing) as caught, lab.place():
+    with host_of(lab, path=path), pytest.raises(ToolMissing) as caught, lab.workspace():
         pass
     assert caught.value.message == "not installed on build host 'x86': flock setsid"
     assert "util-linux" in (caught.value.hint or "")
@@ -161,10 +161,10 @@ def test_a_source_that_arrives_damaged_is_not_built(lab: SshLab, tmp_path: Path)
 
 def test_a_program_that_arrives_damaged_is_no_artifact(lab: SshLab, tmp_path: Path) -> None:
     path = programs(tmp_path / "bin", cat=_DAMAGE.format("&&"))
-    with host_of(lab, path=path), lab.place() as place:
-        run_in(place, ["touch", "made"])
+    with host_of(lab, path=path), lab.workspace() as workspace:
+        run_in(workspace, ["touch", "made"])
         with pytest.raises(IntegrityError, match="made of build host 'x86' arrived damaged"):
-            place.fetch("made", tmp_path / "here" / "made")
+            workspace.fetch("made", tmp_path / "here" / "made")
         assert list((tmp_path / "here").iterdir()) == []
 
 
@@ -216,25 +216,25 @@ def test_a_workdir_that_is_a_link_is_refused(lab: SshLab, tmp_path: Path) -> Non
 def test_a_log_without_end_is_cut_off(lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("labctl.build.remote.workspace.LOG_BYTES", 1 << 20)
     with host_of(lab) as host:
-        with lab.place() as place, pytest.raises(HostError, match="prints without end"):
-            run_in(place, ["yes"])
+        with lab.workspace() as workspace, pytest.raises(HostError, match="prints without end"):
+            run_in(workspace, ["yes"])
         assert wait_until(lambda: is_clean(host), timeout=30, interval=0.1), host.working()
 
 
 def test_a_compilers_words_cannot_write_to_the_terminal(lab: SshLab) -> None:
     lines: list[str] = []
-    with host_of(lab), lab.place() as place:
-        done = run_in(place, ["printf", r"\033]0;mine\007 \377 x\n"], on_line=lines.append)
+    with host_of(lab), lab.workspace() as workspace:
+        done = run_in(workspace, ["printf", r"\033]0;mine\007 \377 x\n"], on_line=lines.append)
     assert lines == ["\\x1b]0;mine\\x07 \ufffd x"]
     assert done.text == lines[0]
     assert (lab.root.parent / "cache" / "log").read_text() == lines[0] + "\n"
 
 
 def test_a_program_that_is_not_there_is_told(lab: SshLab) -> None:
-    with host_of(lab), lab.place() as place:
+    with host_of(lab), lab.workspace() as workspace:
         with pytest.raises(ToolMissing, match="not installed on build host 'x86': nothing-like-it"):
-            run_in(place, ["nothing-like-it"])
-        assert run_in(place, ["sh", "-c", "exit 127"]).exit_status == 127
+            run_in(workspace, ["nothing-like-it"])
+        assert run_in(workspace, ["sh", "-c", "exit 127"]).exit_status == 127
 
 
 def test_a_source_that_cannot_be_read_is_the_users(lab: SshLab) -> None:

@@ -283,7 +283,7 @@ def test_what_was_changed_on_the_board_meanwhile_is_sent_again(
             bench.board.faults.add(Drop(on="now"))
 
     with pytest.raises(InfraError):
-        bench.publish(file, item, patience=0.0, pace=cut_in_the_third_chunk)
+        bench.publish(file, item, retry_timeout=0.0, pace=cut_in_the_third_chunk)
     bench.board.faults.clear()
     assert is_journaled()
     with partial.open("r+b") as damaged:
@@ -303,7 +303,7 @@ def test_a_frozen_board_is_given_up_in_time_and_taken_up_again(
     file, item = small
     bench.board.faults.add(Freeze(on="forward", after_bytes=CHUNK_BYTES))
     with pytest.raises(InfraError):
-        bench.publish(file, item, stall_timeout=1.0, patience=0.0)
+        bench.publish(file, item, stall_timeout=1.0, retry_timeout=0.0)
     bench.board.faults.thaw()
     assert bench.publish(file, item).read_bytes() == file.read_bytes()
 

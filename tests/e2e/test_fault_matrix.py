@@ -62,11 +62,11 @@ class Bench:
     local: Path
     content: bytes
     seed: int
-    patience: float = PATIENCE
+    retry_timeout: float = PATIENCE
     count: int = 0
 
     def connect(self) -> Transport:
-        return connect("hdc", address=self.board.address, connect_timeout=self.patience)
+        return connect("hdc", address=self.board.address, connect_timeout=self.retry_timeout)
 
     def fresh(self, name: str) -> Path:
         """A name that no case had before."""
@@ -87,13 +87,13 @@ class Bench:
 
 
 def shell(bench: Bench, link: Transport) -> None:
-    said = link.run("echo one && sleep 0.3 && echo two", timeout=bench.patience).check()
+    said = link.run("echo one && sleep 0.3 && echo two", timeout=bench.retry_timeout).check()
     assert said.output == b"one\ntwo\n"
 
 
 def push(bench: Bench, link: Transport) -> None:
     target = bench.on_board("push")
-    link.push(bench.source, str(target), timeout=bench.patience)
+    link.push(bench.source, str(target), timeout=bench.retry_timeout)
     assert target.read_bytes() == bench.content
 
 
@@ -101,7 +101,7 @@ def pull(bench: Bench, link: Transport) -> None:
     (bench.board.workdir / "there").write_bytes(bench.content)
     folder = bench.fresh("pulled")
     try:
-        link.pull(f"{bench.board.workdir}/there", folder / "file", timeout=bench.patience)
+        link.pull(f"{bench.board.workdir}/there", folder / "file", timeout=bench.retry_timeout)
     except LabctlError:
         assert not folder.exists() or not list(folder.iterdir())
         raise
@@ -110,7 +110,7 @@ def pull(bench: Bench, link: Transport) -> None:
 
 def push_a_directory(bench: Bench, link: Transport) -> None:
     target = bench.on_board("tree")
-    push_directory(link, bench.tree, str(target), timeout=bench.patience)
+    push_directory(link, bench.tree, str(target), timeout=bench.retry_timeout)
     assert contents(target) == contents(bench.tree)
 
 
@@ -123,7 +123,7 @@ def pull_a_directory(bench: Bench, link: Transport) -> None:
     folder = bench.fresh("pulled")
     folder.mkdir()
     try:
-        pull_directory(link, str(there), folder / "tree", timeout=bench.patience)
+        pull_directory(link, str(there), folder / "tree", timeout=bench.retry_timeout)
     except LabctlError:
         assert list(folder.iterdir()) == []
         raise
@@ -138,7 +138,7 @@ def publish(bench: Bench, link: Transport) -> None:
     store = BoardStore(link, str(bench.board.workdir))
     final = Path(store.path(item.sha256))
     try:
-        store.publish(local, item, stall_timeout=bench.patience)
+        store.publish(local, item, stall_timeout=bench.retry_timeout)
     finally:
         assert not final.exists() or final.read_bytes() == content
     assert final.exists()
@@ -158,7 +158,7 @@ def job(bench: Bench, link: Transport) -> None:
 
 
 def restart(bench: Bench, link: Transport) -> None:
-    before = link.run("echo $LABCTL_SANDBOX", timeout=bench.patience).text.strip()
+    before = link.run("echo $LABCTL_SANDBOX", timeout=bench.retry_timeout).text.strip()
     after = reboot(link, timeout=3)
     assert after is not None
     assert after != before
@@ -182,7 +182,7 @@ def exchange(bench: Bench, carried: Carried) -> None:
     sent, back = bench.content[:ECHOED_BYTES], b""
     port = int(carried.listen.removeprefix("tcp:"))
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=bench.patience) as sock:
+        with socket.create_connection(("127.0.0.1", port), timeout=bench.retry_timeout) as sock:
             sock.sendall(sent)
             while len(back) < len(sent) and (piece := sock.recv(1 << 16)):
                 back += piece
@@ -216,9 +216,9 @@ def echoing() -> Iterator[int]:
 
 
 def interactive(bench: Bench, link: Transport) -> None:
-    with Session.connect("127.0.0.1", bench.board.port, timeout=bench.patience) as session:
-        until = time.monotonic() + bench.patience
-        with interactive_shell(session, timeout=bench.patience) as typed:
+    with Session.connect("127.0.0.1", bench.board.port, timeout=bench.retry_timeout) as session:
+        until = time.monotonic() + bench.retry_timeout
+        with interactive_shell(session, timeout=bench.retry_timeout) as typed:
             typed.send(b"echo $((40 + 1)); sleep 0.2; echo $((40 + 2))\nexit\n")
             said = b""
             while time.monotonic() < until:
@@ -359,7 +359,7 @@ def test_a_fault_ends_in_its_error_or_in_proven_success(
     if case.silent:
         monkeypatch.setattr("labctl.transport.hdc.START_SECONDS", SHORT_PATIENCE)
     faults = bench.board.faults
-    bench.patience = SHORT_PATIENCE if case.silent else PATIENCE
+    bench.retry_timeout = SHORT_PATIENCE if case.silent else PATIENCE
     began = time.monotonic()
     outcome: LabctlError | None = None
     with nothing_left(bench.board.directory):

@@ -11,7 +11,7 @@ from daemons import board, daemon, daemons
 from raw_hdc import RawPeer, raw_host
 
 from labctl.hdc.daemon import Authorisation
-from labctl.hdc.daemon.handshake import Greeting
+from labctl.hdc.daemon.handshake import Handshake
 from labctl.hdc.keys import HostKey, Scheme
 from labctl.hdc.messages import AuthType, SessionHandShake, decode_tlv, encode_tlv
 from labctl.hdc.wire import Command
@@ -160,10 +160,10 @@ def test_whoever_is_told_to_wait_can_be_decided_about(tmp_path: Path, stranger: 
         if command == Command.ECHO:
             waiting_when_told.append(authorisation.pending)
 
-    greeting = Greeting(board(tmp_path, authorisation=authorisation), send)
-    greeting.packet(SessionHandShake(auth_type=AuthType.NONE))
+    handshake = Handshake(board(tmp_path, authorisation=authorisation), send)
+    handshake.packet(SessionHandShake(auth_type=AuthType.NONE))
     shown = f"host\x0c{stranger.public_pem}".encode()
-    greeting.packet(SessionHandShake(auth_type=AuthType.PUBLICKEY, buf=shown))
+    handshake.packet(SessionHandShake(auth_type=AuthType.PUBLICKEY, buf=shown))
     assert waiting_when_told == [(stranger.fingerprint,)]
 
 

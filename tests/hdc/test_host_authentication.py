@@ -103,8 +103,8 @@ def test_the_recorded_board_gets_the_packets_it_got(
             peer.receive()
 
     with scripted_board(board) as port, connect(port, key) as session:
-        assert session.greeting.name == "vm"
-        assert session.greeting.is_3_2
+        assert session.handshake.name == "vm"
+        assert session.handshake.is_3_2
         assert b"".join(shell(session, "echo hi", timeout=5)) == b"hi\n"
 
     hello, shown, signed, command = ours
@@ -164,7 +164,7 @@ def test_the_board_chooses_the_scheme(key: HostKey, wish: bytes, scheme: Scheme)
         peer.receive()
 
     with scripted_board(board) as port, connect(port, key) as session:
-        assert session.greeting.name == "safe"
+        assert session.handshake.name == "safe"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_someone_allows_this_host_while_we_wait(key: HostKey) -> None:
         # The user has time, however short the patience with the board itself is.
         connect(port, key, timeout=0.3, consent=Consent(10, wait)) as session,
     ):
-        assert session.greeting.name == "safe"
+        assert session.handshake.name == "safe"
     assert len(told) == 1
     assert key.fingerprint in told[0]
     assert "press Allow" in told[0]
@@ -264,7 +264,7 @@ def test_an_open_board_needs_no_key() -> None:
         scripted_board(lambda peer: peer.accept_hands() and peer.ended()) as port,
         Session.connect("127.0.0.1", port, timeout=5, find_key=no_key) as session,
     ):
-        assert session.greeting.name == "scripted"
+        assert session.handshake.name == "scripted"
 
 
 def test_a_slow_key_is_not_the_boards_fault(key: HostKey) -> None:
@@ -282,7 +282,7 @@ def test_a_slow_key_is_not_the_boards_fault(key: HostKey) -> None:
         scripted_board(board) as port,
         Session.connect("127.0.0.1", port, timeout=0.5, find_key=slowly) as session,
     ):
-        assert session.greeting.name == "safe"
+        assert session.handshake.name == "safe"
 
 
 def test_the_users_key_is_shown_unless_another_is_given(

@@ -21,8 +21,7 @@ from labctl.errors import (
     LabctlError,
 )
 from labctl.hdc import Session
-from labctl.hdc.host import forwarded
-from labctl.hdc.host import mux as relay
+from labctl.hdc.host import forwarded, mux
 from labctl.hdc.host.nodes import Listener, check_node, dial_node
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until
@@ -169,7 +168,7 @@ def test_an_answer_that_is_faster_than_the_thread_that_asks_is_not_lost(
             time.sleep(0.2)
 
     with scripted_board(shouting) as port, connect(port) as session:
-        monkeypatch.setattr(relay.threading, "Thread", SlowlyStarting)
+        monkeypatch.setattr(mux.threading, "Thread", SlowlyStarting)
         with session.forward("tcp:0", "tcp:7", timeout=3) as rule:
             assert ask(rule.port, b"hello") == b"HELLO"
 
@@ -187,7 +186,7 @@ def test_a_host_without_another_thread_refuses_and_serves_on(
         session.forward("tcp:0", "tcp:7", timeout=5) as rule,
     ):
         with monkeypatch.context() as full:
-            full.setattr(relay.threading, "Thread", CannotStart)
+            full.setattr(mux.threading, "Thread", CannotStart)
             with socket.create_connection(("127.0.0.1", rule.port)) as sock:
                 assert sock.recv(1) == b""
         assert ask(rule.port, b"again") == b"AGAIN"
@@ -409,7 +408,7 @@ def test_a_slow_user_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(mux, "MAX_CONNECTIONS", 1)
     with (
         scripted_board(shouting) as port,
         connect(port) as session,

@@ -25,7 +25,7 @@ from labctl.hdc import (
     shell,
 )
 from labctl.hdc.compression import compress_chunk
-from labctl.hdc.host.handshake import Consent, Greeting, Handshake
+from labctl.hdc.host.handshake import BoardHandshake, Consent, Handshake
 from labctl.hdc.host.nodes import Listener
 from labctl.hdc.keys import HostKey
 from labctl.hdc.messages import (
@@ -240,8 +240,8 @@ def test_receiving(packets: list[tuple[int, bytes]], compress: bool) -> None:
 @contextmanager
 def session_over_a_pair() -> Iterator[tuple[Session, socket.socket]]:
     ours, theirs = socket.socketpair()
-    greeting = Greeting("fuzz", frozenset({"heartbeat"}))
-    with theirs, Session(ours, PacketDecoder(), greeting, "fuzz") as session:
+    handshake = BoardHandshake("fuzz", frozenset({"heartbeat"}))
+    with theirs, Session(ours, PacketDecoder(), handshake, "fuzz") as session:
         yield session, theirs
 
 

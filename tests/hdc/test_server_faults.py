@@ -99,7 +99,7 @@ def test_a_server_that_accepts_and_stays_silent() -> None:
 
 
 @pytest.mark.parametrize(
-    "greeting",
+    "handshake",
     [
         b"SSH-2.0-OpenSSH_9.6\r\n",
         b"HW\0\0\1\0\x08\0\0\0\0",
@@ -108,9 +108,9 @@ def test_a_server_that_accepts_and_stays_silent() -> None:
         struct.pack(">I", 0),
     ],
 )
-def test_a_greeting_of_something_else(greeting: bytes) -> None:
+def test_a_greeting_of_something_else(handshake: bytes) -> None:
     def script(peer: RawPeer) -> None:
-        peer.socket.sendall(greeting)
+        peer.socket.sendall(handshake)
         peer.ended()
 
     with scripted_board(script) as port:

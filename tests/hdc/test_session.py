@@ -87,8 +87,8 @@ def test_the_greeting_is_what_the_recorded_daemon_accepted() -> None:
         assert peer.ended()
 
     with scripted_board(board) as port, connect(port) as session:
-        assert session.greeting.name == "scripted"
-        assert session.greeting.features == {"heartbeat", "encrypt_tcp"}
+        assert session.handshake.name == "scripted"
+        assert session.handshake.features == {"heartbeat", "encrypt_tcp"}
         session.send(7, CLOSE, b"\x00", timeout=5)
     (hello,) = seen
     theirs = SessionHandShake.decode(recorded("session-3.2.0c-basic.jsonl")[0].data)
@@ -111,8 +111,8 @@ def test_the_recorded_answers_of_both_versions_are_understood() -> None:
             peer.receive()
 
         with scripted_board(board) as port, connect(port) as session:
-            assert session.greeting.name == "vm"
-            assert session.greeting.heartbeat is heartbeat
+            assert session.handshake.name == "vm"
+            assert session.handshake.heartbeat is heartbeat
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_odd_greetings_are_lived_with(version: str, buf: bytes, name: str | None
         peer.receive()
 
     with scripted_board(board) as port, connect(port) as session:
-        assert session.greeting.name == name
-        assert session.greeting.features == frozenset()
+        assert session.handshake.name == name
+        assert session.handshake.features == frozenset()
 
 
 def test_nobody_listens() -> None:

@@ -15,7 +15,7 @@ from labctl import process
 from labctl.build import Artifact, BuildRequest, Progress, Step, build
 from labctl.build.remote import SshBuilder
 from labctl.build.toolchain import BuilderKind
-from labctl.build.workspace import Place, Site
+from labctl.build.workspace import Workspace, WorkspaceInputs
 from labctl.config.lab import find_lab
 from labctl.shipped import TOOLCHAINS
 
@@ -103,14 +103,15 @@ class SshLab:
         lab = find_lab(self.root)
         return SshBuilder(host, lab.lab.build_hosts, lab.root)
 
-    def site(self, name: str = f"{TARGET}/tiny-first-0123456789ab") -> Site:
-        return Site(name, self.source, "0" * 64, self.root / "home")
+    def inputs(self, name: str = f"{TARGET}/tiny-first-0123456789ab") -> WorkspaceInputs:
+        return WorkspaceInputs(name, self.source, "0" * 64, self.root / "home")
 
     @contextmanager
-    def place(self, host: str = "x86") -> Iterator[Place]:
-        """A place for a build, and nothing built yet."""
-        with self.builder(host).open(self.site(), lock=0, on_progress=self.events.append) as place:
-            yield place
+    def workspace(self, host: str = "x86") -> Iterator[Workspace]:
+        """A workspace for a build, and nothing built yet."""
+        opened = self.builder(host).open(self.inputs(), lock=0, on_progress=self.events.append)
+        with opened as workspace:
+            yield workspace
 
     def labctl(self, *words: str, timeout: float = 280) -> process.Completed:
         """``labctl WORDS`` as a user types it."""
@@ -119,7 +120,7 @@ class SshLab:
 
 
 def run_in(
-    place: Place,
+    workspace: Workspace,
     words: Sequence[str],
     *,
     timeout: float = 60,
@@ -127,7 +128,7 @@ def run_in(
 ) -> process.Completed:
     """Run a program on a place."""
     log = Path(os.environ["LABCTL_CACHE"]) / "log"
-    return place.run(words, timeout=timeout, on_line=on_line, log=log, env={"LC_ALL": "C"})
+    return workspace.run(words, timeout=timeout, on_line=on_line, log=log, env={"LC_ALL": "C"})
 
 
 def is_lasting(host: SshHost) -> bool:

@@ -59,7 +59,7 @@ def test_every_fault_is_described_and_has_a_schema() -> None:
         assert all(p.get("description") for key, p in described.items() if key != "fault"), name
 
 
-def struck(fault: f.Fault, seed: int, *operations: tuple[f.Kind, str]) -> list[int]:
+def applied(fault: f.Fault, seed: int, *operations: tuple[f.Kind, str]) -> list[int]:
     injected = Injected(1, fault, seed)
     return [n for n, operation in enumerate(operations, 1) if injected.chooses(*operation)]
 
@@ -73,19 +73,19 @@ def test_a_fault_strikes_the_operations_that_it_is_meant_for() -> None:
         ("receive", "/data/b"),
         ("shell", "echo b again"),
     )
-    assert struck(f.Drop(), 0, *work) == [2]
-    assert struck(f.Drop(times=None), 0, *work) == [2, 3, 4, 5, 6]
-    assert struck(f.Drop(on="shell", nth=2, times=None), 0, *work) == [4, 6]
-    assert struck(f.Drop(on="shell", matching="b$"), 0, *work) == [4]
-    assert struck(f.Drop(on="handshake"), 0, *work) == [1]
-    assert struck(f.Corrupt(times=None), 0, *work) == [3, 5]
-    assert struck(f.Drop(on="now"), 0, *work) == []
+    assert applied(f.Drop(), 0, *work) == [2]
+    assert applied(f.Drop(times=None), 0, *work) == [2, 3, 4, 5, 6]
+    assert applied(f.Drop(on="shell", nth=2, times=None), 0, *work) == [4, 6]
+    assert applied(f.Drop(on="shell", matching="b$"), 0, *work) == [4]
+    assert applied(f.Drop(on="handshake"), 0, *work) == [1]
+    assert applied(f.Corrupt(times=None), 0, *work) == [3, 5]
+    assert applied(f.Drop(on="now"), 0, *work) == []
 
 
 def test_chance_is_decided_by_the_seed() -> None:
     fault = f.Drop(on="shell", probability=0.5, times=None)
     work: list[tuple[f.Kind, str]] = [("shell", "")] * 200
-    first, same, other = (struck(fault, seed, *work) for seed in (1, 1, 2))
+    first, same, other = (applied(fault, seed, *work) for seed in (1, 1, 2))
     assert first == same
     assert first != other
     assert 60 < len(first) < 140

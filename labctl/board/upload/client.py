@@ -49,7 +49,7 @@ class Busy(BoardError):
 
 
 @dataclass
-class Tally:
+class Counters:
     """What of a file is on the board, and what crossed the link for it; over all attempts.
 
     ``most_bytes`` is the most that was present in any of them.
@@ -64,7 +64,7 @@ def send_chunks(
     stream: Stream,
     token: str,
     source: ChunkedFile,
-    tally: Tally,
+    counters: Counters,
     *,
     finish_timeout: float,
     progress: Callable[[int], None],
@@ -84,8 +84,8 @@ def send_chunks(
     Raises DeviceLost, CommandTimeout (what was acknowledged stays, call again), Busy,
     IntegrityError, BoardNoSpace, BoardPermission, BoardError, ConfigError (the local file changed).
     """
-    talk = _Talk(stream, source, tally, progress, pace)
-    tally.present_bytes = 0
+    talk = _Talk(stream, source, counters, progress, pace)
+    counters.present_bytes = 0
     with talk.named():
         if not talk.begin(token):
             return False
@@ -104,7 +104,7 @@ class _Talk:
 
     stream: Stream
     source: ChunkedFile
-    tally: Tally
+    counters: Counters
     progress: Callable[[int], None]
     pace: Callable[[int], None]
     here: dict[int, bytes] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class _Talk:
             piece = data[start : start + _PIECE_BYTES]
             self.pace(len(piece))
             self.stream.send(piece)
-            self.tally.sent_bytes += len(piece)
+            self.counters.sent_bytes += len(piece)
 
     def settle(self) -> None:
         """Hear of all chunks that are under way."""
@@ -199,9 +199,9 @@ class _Talk:
         self._send_chunk(index)
 
     def _arrived(self, index: int) -> None:
-        self.tally.present_bytes += self.source.length(index)
-        self.tally.most_bytes = max(self.tally.most_bytes, self.tally.present_bytes)
-        self.progress(self.tally.present_bytes)
+        self.counters.present_bytes += self.source.length(index)
+        self.counters.most_bytes = max(self.counters.most_bytes, self.counters.present_bytes)
+        self.progress(self.counters.present_bytes)
 
     def _take(self, count: int) -> bytes:
         got = b""
@@ -226,7 +226,7 @@ class _Talk:
             return Busy.of(self.label, self.source)
         reason = f"{self.label}: the board cannot write {self._what}: {os.strerror(number)}"
         if number in _NO_SPACE:
-            rest = self.source.size_bytes - self.tally.present_bytes
+            rest = self.source.size_bytes - self.counters.present_bytes
             return BoardNoSpace(
                 f"{reason}; {size(rest)} of {size(self.source.size_bytes)} are still to come",
                 hint="free space on the board: labctl deploy --prune",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from labctl.board.agent import LINK_LOSSES
-from labctl.board.upload.client import Busy, Tally, send_chunks
+from labctl.board.upload.client import Busy, Counters, send_chunks
 from labctl.board.upload.source import ChunkedFile
 from labctl.errors import (
     BoardError,
@@ -39,8 +39,8 @@ _STORAGE_BYTES_PER_SECOND = 5_000_000
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a file comes to lie on the board: what it is called until it is whole, and then."""
+class Destination:
+    """The paths of a file on the board: until it is whole, and then."""
 
     partial: str
     target: str
@@ -55,14 +55,15 @@ def _ignore(_what: object) -> None:
 class DeliveryOptions:
     """How a file is brought.
 
-    ``stall_timeout`` (s) bounds each wait for the board; ``patience`` (s) how long the link may be
-    gone, or another transfer stand still, without one new byte. ``progress`` gets the bytes that
-    are proven on the board, ``on_loss`` why the link has to be taken up again, or another transfer
-    waited for; ``pace`` is told of bytes as they are sent, and waits where a rate is limited.
+    ``stall_timeout`` (s) bounds each wait for the board; ``retry_timeout`` (s) how long the link
+    may be gone, or another transfer stand still, without one new byte. ``progress`` gets the bytes
+    that are proven on the board, ``on_loss`` why the link has to be taken up again, or another
+    transfer waited for; ``pace`` gets the bytes as they are sent, and waits where a rate is
+    limited.
     """
 
     stall_timeout: float = 60.0
-    patience: float = 120.0
+    retry_timeout: float = 120.0
     progress: Callable[[int], None] = _ignore
     on_loss: Callable[[InfraError], None] = _ignore
     pace: Callable[[int], None] = _ignore
@@ -72,7 +73,7 @@ def deliver(
     transport: Transport,
     agent: str,
     source: ChunkedFile,
-    place: Place,
+    destination: Destination,
     options: DeliveryOptions,
 ) -> bool:
     """Bring a file until it has its name on the board; whether it was our hand that gave it.
@@ -80,7 +81,7 @@ def deliver(
     Raises LinkError when the link stays away, BoardNoSpace, BoardPermission, BoardError,
     IntegrityError, ConfigError (the local file changed).
     """
-    return _Delivery(transport, agent, source, place, options).run()
+    return _Delivery(transport, agent, source, destination, options).run()
 
 
 @dataclass
@@ -90,9 +91,9 @@ class _Delivery:
     transport: Transport
     agent: str
     source: ChunkedFile
-    place: Place
+    destination: Destination
     options: DeliveryOptions
-    tally: Tally = field(default_factory=Tally)
+    counters: Counters = field(default_factory=Counters)
     seen: str | None = None
     seen_at: float = 0.0
 
@@ -103,7 +104,7 @@ class _Delivery:
             ours = retry_infra(
                 self._attempt,
                 on=LINK_LOSSES,
-                timeout=self.options.patience,
+                timeout=self.options.retry_timeout,
                 on_retry=self.options.on_loss,
             )
         return ours
@@ -113,7 +114,7 @@ class _Delivery:
 
         A link that broke after it brought something is taken up again at once, with all patience.
         """
-        best = self.tally.most_bytes
+        best = self.counters.most_bytes
         try:
             return self._bring()
         except Busy as error:
@@ -122,7 +123,7 @@ class _Delivery:
             self._await_the_other()
         except LINK_LOSSES as error:
             self.seen_at = time.monotonic()  # the other one was not watched meanwhile
-            if self.tally.most_bytes == best:
+            if self.counters.most_bytes == best:
                 raise
             self.options.on_loss(error)
         return None
@@ -137,7 +138,7 @@ class _Delivery:
                 stream,
                 token,
                 self.source,
-                self.tally,
+                self.counters,
                 finish_timeout=_START_SECONDS + self._storage_seconds,
                 progress=self.options.progress,
                 pace=self.options.pace,
@@ -149,9 +150,10 @@ class _Delivery:
         None when the file is there already.
         """
         words = (
-            *(self.agent, "receive", "--file", self.place.partial, "--target", self.place.target),
+            *(self.agent, "receive", "--file", self.destination.partial),
+            *("--target", self.destination.target),
             *("--size", str(self.source.size_bytes), "--chunk", str(self.source.chunk_bytes)),
-            *("--executable", str(int(self.place.executable)), "--idle", str(IDLE_SECONDS)),
+            *("--executable", str(int(self.destination.executable)), "--idle", str(IDLE_SECONDS)),
         )
         result = self.transport.run(remote_words(*words), timeout=_START_SECONDS)
         if result.exit_status == _PUBLISHED:
@@ -190,25 +192,25 @@ class _Delivery:
         They may also have given up, which only another attempt can tell. Raises BoardError when
         there is no progress for longer than anybody can be silent who reads again what is there.
         """
-        patience = self.options.patience + IDLE_SECONDS + self._storage_seconds
-        standing = self._standing()
-        if standing != self.seen:
-            self.seen, self.seen_at = standing, time.monotonic()
-        elif time.monotonic() - self.seen_at > patience:
+        retry_timeout = self.options.retry_timeout + IDLE_SECONDS + self._storage_seconds
+        status = self._partial_status()
+        if status != self.seen:
+            self.seen, self.seen_at = status, time.monotonic()
+        elif time.monotonic() - self.seen_at > retry_timeout:
             raise BoardError(
                 f"{self.transport.label}: another transfer of {self.source.path.name} holds the"
                 f" board and makes no progress",
                 hint="another controller may be stuck; stop it, or wait until it gives up",
             )
-        wait_until(lambda: not self._standing(), timeout=_LOOK_SECONDS, interval=1.0)
+        wait_until(lambda: not self._partial_status(), timeout=_LOOK_SECONDS, interval=1.0)
 
     @property
     def _storage_seconds(self) -> float:
         """What a slow card takes to read the whole file, or to sync it."""
         return self.source.size_bytes / _STORAGE_BYTES_PER_SECOND
 
-    def _standing(self) -> str:
+    def _partial_status(self) -> str:
         """How much the other's journal names, in the board's words; nothing once it is whole."""
-        journal = remote_words(f"{self.place.partial}.journal")
+        journal = remote_words(f"{self.destination.partial}.journal")
         words = f"{{ wc -c <{journal}; }} 2>/dev/null; :"
         return self.transport.run(words, timeout=_START_SECONDS).text.strip()

@@ -1,4 +1,4 @@
-"""The container builder and its place."""
+"""The container builder and its workspace."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from labctl.build.container.engine import Mount, find_engine
 from labctl.build.container.image import ensure_image, find_containerfile
 from labctl.build.container.run import Containers
 from labctl.build.gcc import find_gcc
-from labctl.build.local import LocalPlace
+from labctl.build.local import LocalWorkspace
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.toolchain import (
     BuilderKind,
@@ -22,7 +22,7 @@ from labctl.build.toolchain import (
     Toolchain,
     kit_toolchain,
 )
-from labctl.build.workspace import Builder, Folders, Place, Site
+from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
 from labctl.config.target import Target
 from labctl.errors import HostError, ToolMissing
 from labctl.files import cache_dir, host_writes
@@ -64,18 +64,18 @@ class ContainerBuilder(Builder):
         )
         return find_gcc(image.ask, target, needs, on=on) if needs.compiler else kit_toolchain(on)
 
-    def folders(self, site: Site) -> Folders:  # noqa: ARG002 - it has the same for all
+    def folders(self, inputs: WorkspaceInputs) -> Folders:  # noqa: ARG002 - it has the same for all
         """The same for all builds. Kits have the paths in a container that they have here."""
         return Folders(source=SOURCE, tree=TREE)
 
     @contextmanager
     def open(
         self,
-        site: Site,
+        inputs: WorkspaceInputs,
         *,
         lock: int,
         on_progress: OnProgress,  # noqa: ARG002 - nothing is sent
-    ) -> Iterator[Place]:
+    ) -> Iterator[Workspace]:
         """Make the tree on this host, and end what an earlier build has left running."""
         image = self._image
         if image is None:
@@ -86,25 +86,26 @@ class ContainerBuilder(Builder):
                 f"{image.engine} gave a container a network that was started without one",
                 hint="its settings have changed; build again",
             )
-        label = f"labctl.build={site.home}"
+        label = f"labctl.build={inputs.home}"
         image.engine.remove_labelled(label)
-        tree, ccache, control = site.home / "tree", cache_dir() / "ccache", site.home / "container"
+        tree, ccache = inputs.home / "tree", cache_dir() / "ccache"
+        control = inputs.home / "container"
         for folder in (tree, ccache):
             with host_writes(folder):
                 folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(control, ignore_errors=True)
         mounts = [Mount(tree, TREE, writable=True), Mount(ccache, CCACHE, writable=True)]
-        mounts.append(Mount(site.source.resolve(), SOURCE))
-        mounts += [Mount(Path(kit), kit, writable=True) for kit in site.kits]
+        mounts.append(Mount(inputs.source.resolve(), SOURCE))
+        mounts += [Mount(Path(kit), kit, writable=True) for kit in inputs.kits]
         containers = Containers(
             image.engine, image.id, label, control, not image.isolated, tuple(mounts)
         )
-        yield ContainerPlace(
-            self.folders(site), {TREE: tree, SOURCE: site.source}, containers, lock
+        yield ContainerWorkspace(
+            self.folders(inputs), {TREE: tree, SOURCE: inputs.source}, containers, lock
         )
 
 
-class ContainerPlace(Place):
+class ContainerWorkspace(Workspace):
     """Folders of this host, and programs in containers that see them under other names."""
 
     def __init__(
@@ -112,7 +113,7 @@ class ContainerPlace(Place):
     ):
         self.folders = folders
         self._mapped = here
-        self._files = LocalPlace(replace(folders, tree=str(here[folders.tree])), lock)
+        self._files = LocalWorkspace(replace(folders, tree=str(here[folders.tree])), lock)
         self._containers = containers
         self._lock = lock
 

@@ -13,9 +13,9 @@ from labctl.build.remote.command import PIECE_BYTES, call, refused
 from labctl.build.remote.connection import connected
 from labctl.build.remote.link import Link
 from labctl.build.remote.watchdog import kept
-from labctl.build.remote.workspace import RemotePlace
+from labctl.build.remote.workspace import RemoteWorkspace
 from labctl.build.toolchain import BuilderKind, CompilerKind, Machine, Needs, Toolchain
-from labctl.build.workspace import Builder, Folders, Place, Site
+from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
 from labctl.config.lab import BuildHost
 from labctl.config.target import Target
 from labctl.errors import HostError, IntegrityError, ToolMissing
@@ -77,19 +77,19 @@ class SshBuilder(Builder):
             )
         return replace(toolchain, jobs=jobs)
 
-    def folders(self, site: Site) -> Folders:
+    def folders(self, inputs: WorkspaceInputs) -> Folders:
         """Below the host's workdir."""
-        there = self._site(site)
+        there = self._folder(inputs)
         return Folders(source=f"{there}/source", tree=f"{there}/tree")
 
     @contextmanager
     def open(
         self,
-        site: Site,
+        inputs: WorkspaceInputs,
         *,
         lock: int,  # noqa: ARG002 - no program of this host takes part; the host has its own lock
         on_progress: OnProgress,
-    ) -> Iterator[Place]:
+    ) -> Iterator[Workspace]:
         """Make the folders there, and have the source in them."""
         host = self._hosts[self.name]
         with (
@@ -97,29 +97,29 @@ class SshBuilder(Builder):
             kept(
                 link,
                 host.workdir,
-                site.name,
+                inputs.name,
                 keep_tree=host.keep_trees,
                 on_busy=lambda: on_progress(
                     Progress(Step.WAIT, f"another build of this on {self.name} is at it")
                 ),
-            ) as keeper,
+            ) as watchdog,
         ):
-            self._bring(link, site, on_progress)
-            yield RemotePlace(link, keeper, self._site(site), self.folders(site))
+            self._bring(link, inputs, on_progress)
+            yield RemoteWorkspace(link, watchdog, self._folder(inputs), self.folders(inputs))
 
-    def _site(self, site: Site) -> str:
-        return f"{self._hosts[self.name].workdir}/builds/{site.name}"
+    def _folder(self, inputs: WorkspaceInputs) -> str:
+        return f"{self._hosts[self.name].workdir}/builds/{inputs.name}"
 
-    def _bring(self, link: Link, site: Site, on_progress: OnProgress) -> None:
+    def _bring(self, link: Link, inputs: WorkspaceInputs, on_progress: OnProgress) -> None:
         """Unpack the source there; sent only when the host does not have it."""
-        digest = known_digest(site.source_digest)
+        digest = known_digest(inputs.source_digest)
         if digest is None or not self._has(link, digest):
-            with scratch(site.home, "send-") as folder:
+            with scratch(inputs.home, "send-") as folder:
                 archive = folder / "source.tar.gz"
-                digest = make_archive(site.source, site.source_digest, archive)
+                digest = make_archive(inputs.source, inputs.source_digest, archive)
                 if not self._has(link, digest):
-                    self._send(link, site, archive, digest, on_progress)
-        folders = self.folders(site)
+                    self._send(link, inputs, archive, digest, on_progress)
+        folders = self.folders(inputs)
         answer = call(link, _UNPACK, self._archive(digest), folders.source, timeout=UNPACK_SECONDS)
         if answer.exit_status != 0:
             raise refused(link, "unpack the source", answer)
@@ -133,9 +133,14 @@ class SshBuilder(Builder):
         return answer.exit_status == 0 and _hash(answer.text) == digest
 
     def _send(
-        self, link: Link, site: Site, archive: Path, digest: str, on_progress: OnProgress
+        self,
+        link: Link,
+        inputs: WorkspaceInputs,
+        archive: Path,
+        digest: str,
+        on_progress: OnProgress,
     ) -> None:
-        part = f"{self._site(site)}/source.part"
+        part = f"{self._folder(inputs)}/source.part"
         total = archive.stat().st_size
 
         def blocks() -> Iterator[bytes]:

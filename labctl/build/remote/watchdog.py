@@ -1,4 +1,4 @@
-"""The controller's end of ``keeper.sh``, which holds a build on a host and clears up after it."""
+"""The controller's end of ``watchdog.sh``, which holds a build on a host and clears up after it."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ CLEAR_SECONDS = 120.0
 _LINE_BYTES = 4096
 
 
-class Keeper:
+class Watchdog:
     """A build that is held on a host."""
 
     def __init__(self, link: Link, channel: Channel):
@@ -78,7 +78,7 @@ class Keeper:
 @contextmanager
 def kept(
     link: Link, workdir: str, name: str, *, keep_tree: bool, on_busy: Callable[[], None]
-) -> Iterator[Keeper]:
+) -> Iterator[Watchdog]:
     """Hold a build's folder on a host; in the end nothing runs there, and nothing is left.
 
     Raises HostError, ToolMissing.
@@ -105,13 +105,13 @@ def kept(
     script = (SCRIPTS / "keeper.sh").read_text()
     words = (workdir, name, str(PATIENCE_SECONDS), "1" if keep_tree else "0")
     with Channel(link, script, *words, timeout=BUILD_SECONDS) as channel:
-        keeper = Keeper(link, channel)
-        with link.pulsing(keeper.beat):
-            keeper.expect("ready", on_other=judge)
+        watchdog = Watchdog(link, channel)
+        with link.pulsing(watchdog.beat):
+            watchdog.expect("ready", on_other=judge)
             try:
-                yield keeper
+                yield watchdog
             except BaseException:  # on Ctrl-C too; when the link is gone, it does so by itself
                 with suppress(HostError):
-                    keeper.leave()
+                    watchdog.leave()
                 raise
-            keeper.leave()
+            watchdog.leave()

@@ -10,8 +10,8 @@ from posixpath import join
 
 from labctl.build.remote.command import PIECE_BYTES, SCRIPTS, Channel, call, refused
 from labctl.build.remote.link import Link
-from labctl.build.remote.watchdog import Keeper
-from labctl.build.workspace import Folders, Place
+from labctl.build.remote.watchdog import Watchdog
+from labctl.build.workspace import Folders, Workspace
 from labctl.errors import HostError, HostTimeout, IntegrityError, ToolMissing, printable
 from labctl.files import host_writes, publish, scratch
 from labctl.process import TAIL_LINES, Completed
@@ -32,14 +32,14 @@ _EXISTS = f'[ -e "$1" ] || exit {_NOT_THERE}'
 _FETCH = 'sha256sum <"$1" && cat <"$1"'
 
 
-class RemotePlace(Place):
-    """A build's folders on a host, held by its keeper."""
+class RemoteWorkspace(Workspace):
+    """A build's folders on a host, held by its watchdog."""
 
-    def __init__(self, link: Link, keeper: Keeper, site: str, folders: Folders):
+    def __init__(self, link: Link, watchdog: Watchdog, folder: str, folders: Folders):
         self.folders = folders
         self._link = link
-        self._keeper = keeper
-        self._site = site
+        self._watchdog = watchdog
+        self._folder = folder
         self._jobs = map(str, itertools.count(1))
         self._job_script = (SCRIPTS / "job.sh").read_text()
 
@@ -57,7 +57,7 @@ class RemotePlace(Place):
         began = time.monotonic_ns()
         job = next(self._jobs)
         variables = [f"{name}={value}" for name, value in env.items()]
-        given = (self._site, job, cwd or self.folders.tree, str(len(variables)))
+        given = (self._folder, job, cwd or self.folders.tree, str(len(variables)))
         output = _Output(self._link.name, log, on_line)
         with Channel(
             self._link, self._job_script, *given, *variables, *words, timeout=timeout
@@ -67,7 +67,7 @@ class RemotePlace(Place):
                     output.take(piece)
                 status = channel.finish()
             except HostTimeout as error:
-                self._keeper.end(job)
+                self._watchdog.end(job)
                 raise HostTimeout(
                     f"{words[0]} on build host {self._link.name!r} did not end within "
                     f"{timeout:g} s and was stopped",
@@ -75,7 +75,7 @@ class RemotePlace(Place):
                 ) from error
         output.end()
         if status != 0:
-            self._keeper.check()
+            self._watchdog.check()
         if status == 127 and f"labctl: no program {words[0]}" in channel.errors:
             raise ToolMissing(f"not installed on build host {self._link.name!r}: {words[0]}")
         if status == 125 and channel.errors:

@@ -7,7 +7,7 @@ from pathlib import Path
 from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.daemon.hooks import Interference
 from labctl.hdc.daemon.parameters import Parameters
-from labctl.hdc.daemon.version_profile import DIALECTS, Dialect, Version
+from labctl.hdc.daemon.version_profile import PROFILES, Version, VersionProfile
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,6 @@ class Board:
         return Parameters(self.directory)
 
     @property
-    def dialect(self) -> Dialect:
+    def profile(self) -> VersionProfile:
         """What its release does in its own way."""
-        return DIALECTS[self.version]
+        return PROFILES[self.version]

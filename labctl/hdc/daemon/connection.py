@@ -9,7 +9,7 @@ from labctl.hdc.daemon.answers import answer
 from labctl.hdc.daemon.app import InstallTask, JpidTracker, UninstallTask
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.forward import ForwardTask, ReverseTask
-from labctl.hdc.daemon.handshake import Greeting
+from labctl.hdc.daemon.handshake import Handshake
 from labctl.hdc.daemon.hooks import Line, Storage, Wire
 from labctl.hdc.daemon.receiving import FileReceiver
 from labctl.hdc.daemon.sending import FileSender
@@ -70,7 +70,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._registry = registry
         self._background = background
         self._decoder = PacketDecoder()
-        self._greeting = Greeting(board, self.send)
+        self._handshake = Handshake(board, self.send)
         self._tasks: dict[int, Task] = {}
         self._woken: set[int] = set()
         self._may_write = asyncio.Event()
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         if self._watch:
             self._watch.cancel()
         self._hear()
-        self._greeting.leave()
+        self._handshake.leave()
         for task in self._tasks.values():
             task.stop()
         self._tasks.clear()
@@ -209,13 +209,13 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
     def deliver(self, channel: int, command: int, data: memoryview) -> None:
         """Handle one packet. Raises ProtocolError."""
         if command == Command.HANDSHAKE:
-            self._greet(SessionHandShake.decode(data))
-        elif not self._greeting.greeted:
+            self._continue_handshake(SessionHandShake.decode(data))
+        elif not self._handshake.has_begun:
             raise ProtocolError("the host did not begin with a handshake")
         elif command == Command.CHANNEL_CLOSE:
             self._close(channel, data[0] if data else 0)
-        elif self._greeting.refusal is not None:
-            self._turn_away(channel, self._greeting.refusal)
+        elif self._handshake.refusal is not None:
+            self._turn_away(channel, self._handshake.refusal)
         elif command == Command.WAKEUP_SLAVETASK:
             self._woken.add(channel)
             if len(self._woken) > _MAX_WOKEN:
@@ -231,9 +231,9 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self._silence.cancel()
             self._silence = None
 
-    def _greet(self, packet: SessionHandShake) -> None:
-        self._greeting.packet(packet)
-        if self._greeting.refusal is None and self._greeting.wants_heartbeats and not self._heart:
+    def _continue_handshake(self, packet: SessionHandShake) -> None:
+        self._handshake.packet(packet)
+        if self._handshake.refusal is None and self._handshake.wants_heartbeats and not self._heart:
             self._heart = self.spawn(self._beat())
 
     async def _beat(self) -> None:

@@ -48,7 +48,7 @@ class Forwarded:
     def packet(self, command: int, data: bytes) -> None:
         """What the host sends to this connection."""
         if command == Command.FORWARD_ACTIVE_MASTER and self._streams and not self._work:
-            self._carry(self._streams)
+            self._forward(self._streams)
         elif command == Command.FORWARD_FREE_CONTEXT and not self._work:
             self._rule.forget(self._number)  # the host could not connect at its end
         elif command in (Command.FORWARD_DATA, Command.FORWARD_FREE_CONTEXT) and not self._freed:
@@ -71,9 +71,9 @@ class Forwarded:
             self._end()
             return
         self._rule.send(Command.FORWARD_ACTIVE_MASTER, self._number)
-        self._carry(self._streams)
+        self._forward(self._streams)
 
-    def _carry(self, streams: Streams) -> None:
+    def _forward(self, streams: Streams) -> None:
         reader, writer = streams
         spawn = self._rule.link.spawn
         self._work += [spawn(self._to_host(reader)), spawn(self._to_socket(writer))]

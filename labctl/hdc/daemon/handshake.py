@@ -51,10 +51,10 @@ class Sender(Protocol):
         """Send one packet."""
 
 
-class Greeting:
+class Handshake:
     """The dialog with one host.
 
-    ``greeted``: it has begun; ``refusal``: why the host may run nothing now, None when it may.
+    ``has_begun``: it has begun; ``refusal``: why the host may run nothing now, None when it may.
     """
 
     def __init__(self, board: Board, send: Sender):
@@ -65,7 +65,7 @@ class Greeting:
         self._key = ""  # PEM
         self._fingerprint = ""
         self._token = b""
-        self.greeted = False
+        self.has_begun = False
         self.refusal: str | None = NOT_YET
 
     @property
@@ -75,14 +75,14 @@ class Greeting:
             features = decode_tlv(self._hello.buf).get("supportfeatures", "").split(",")
         except ProtocolError:  # an empty or odd text names no features
             return False
-        return "heartbeat" in features and "heartbeat" in self._board.dialect.features
+        return "heartbeat" in features and "heartbeat" in self._board.profile.features
 
     def packet(self, packet: SessionHandShake) -> None:
         """Go on with the dialog. Raises ProtocolError for what is not due."""
         authorisation = self._board.authorisation
         if packet.auth_type == AuthType.NONE:
             self.leave()
-            self.greeted = True
+            self.has_begun = True
             self._hello = packet
             if authorisation is None:
                 self._let_in()
@@ -168,8 +168,8 @@ class Greeting:
             "daemonauthstatus": status,
             "1200": "enable",
         }
-        if self._board.dialect.features:
-            entries["supportfeatures"] = self._board.dialect.features
+        if self._board.profile.features:
+            entries["supportfeatures"] = self._board.profile.features
         return encode_tlv(entries)
 
     def _say(self, kind: AuthType, buf: bytes) -> None:

@@ -41,7 +41,7 @@ class FileReceiver(Dialogue):
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
-        self._dialect = board.dialect
+        self._dialect = board.profile
         self._placing: Placing | None = None
         self._config = TransferConfig()
         self._file: DiskFile | None = None

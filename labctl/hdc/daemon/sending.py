@@ -146,7 +146,7 @@ class FileSender(Dialogue):
         if packed is not None:
             return LZ4, packed
         # What does not shrink is sent as it is; 3.1.0e sends its size only.
-        return (STORED, body) if self._board.dialect.sound_compression else (LZ4, b"")
+        return (STORED, body) if self._board.profile.sound_compression else (LZ4, b"")
 
     def _stopped(self, done: int, why: str) -> None:
         self._fail(f"Transfer Stop at:{done}/{self._size}(Bytes), Reason: {why}")

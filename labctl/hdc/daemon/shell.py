@@ -67,7 +67,7 @@ class ShellTask(Task):
         os.set_blocking(descriptor, False)
         while True:
             try:
-                piece = os.read(descriptor, self._board.dialect.output_piece_bytes)
+                piece = os.read(descriptor, self._board.profile.output_piece_bytes)
             except BlockingIOError:
                 await readable(descriptor)
                 continue

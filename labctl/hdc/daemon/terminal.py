@@ -79,7 +79,7 @@ class TerminalTask(Task):
     async def _show(self, terminal: int) -> None:
         while True:
             try:
-                piece = os.read(terminal, self._board.dialect.output_piece_bytes)
+                piece = os.read(terminal, self._board.profile.output_piece_bytes)
             except BlockingIOError:
                 await readable(terminal)
                 continue

@@ -7,7 +7,7 @@ Version = Literal["3.1.0e", "3.2.0c", "3.2.0f"]
 
 
 @dataclass(frozen=True)
-class Dialect:
+class VersionProfile:
     """What sets one release apart."""
 
     #: What it says that it can do; empty: it says nothing, and neither sends nor wants heartbeats.
@@ -23,12 +23,14 @@ class Dialect:
 
 
 _FEATURES = "heartbeat,encrypt_tcp"
-DIALECTS: dict[Version, Dialect] = {
-    "3.1.0e": Dialect("", sound_compression=False, fails_at_once=False, output_piece_bytes=65_536),
-    "3.2.0c": Dialect(
+PROFILES: dict[Version, VersionProfile] = {
+    "3.1.0e": VersionProfile(
+        "", sound_compression=False, fails_at_once=False, output_piece_bytes=65_536
+    ),
+    "3.2.0c": VersionProfile(
         _FEATURES, sound_compression=True, fails_at_once=True, output_piece_bytes=65_536
     ),
-    "3.2.0f": Dialect(
+    "3.2.0f": VersionProfile(
         _FEATURES, sound_compression=True, fails_at_once=True, output_piece_bytes=4_096
     ),
 }

@@ -40,9 +40,9 @@ class _State(Enum):
 class Connection:
     """One connection: its socket here, and what waits for it.
 
-    The thread in :meth:`carry` owns the socket and sends what the user says; a second one gives the
-    user what the board sends. ``open_it`` makes both ends, or gives None when one is refused; the
-    socket is this connection's own from then on.
+    The thread in :meth:`forward` owns the socket and sends what the user says; a second one gives
+    the user what the board sends. ``open_it`` makes both ends, or gives None when one is refused;
+    the socket is this connection's own from then on.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Connection:
                 # (Shutting the other direction would: it looks like the end of all there was.)
                 self._socket.shutdown(socket.SHUT_RD)
 
-    def carry(self) -> None:
+    def forward(self) -> None:
         """Open the connection, and carry its bytes until either end has enough."""
         try:
             sock = self._open(self)
@@ -133,7 +133,7 @@ class Connection:
                 self._tell_board()
                 self.cut()
             else:
-                self._carry(sock)
+                self._forward(sock)
         except LinkError:
             self.cut()
         finally:
@@ -142,7 +142,7 @@ class Connection:
                 if self._socket is not None:
                     self._socket.close()
 
-    def _carry(self, sock: socket.socket) -> None:
+    def _forward(self, sock: socket.socket) -> None:
         giver = threading.Thread(target=self._give, args=(sock,), name="hdc forward", daemon=True)
         giver.start()
         try:

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from labctl.errors import ConfigError, DeviceLost
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.host.link import Forwarding, expect
-from labctl.hdc.host.mux import ID_BYTES, MAX_CONNECTIONS, Relay, naming
+from labctl.hdc.host.mux import ID_BYTES, MAX_CONNECTIONS, Mux, naming
 from labctl.hdc.host.nodes import Listener, check_local_node, check_node, dial_node, port_of
 from labctl.hdc.wire import Command
 
@@ -37,7 +37,7 @@ def forward(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
             Command.FORWARD_CHECK_RESULT,
             also=lambda command, _: command == Command.FORWARD_FREE_CONTEXT,
         )
-        with _carrying(Relay(channel, node=connect), listener):
+        with _forwarding(Mux(channel, node=connect), listener):
             yield Forwarding(listener.node, connect)
 
 
@@ -57,7 +57,7 @@ def reverse(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
     def dial(timeout: float) -> socket.socket:
         return dial_node(connect, timeout=timeout)
 
-    with open_channel() as channel, closing(Relay(channel, dial=dial)) as relay:
+    with open_channel() as channel, closing(Mux(channel, dial=dial)) as mux:
         held = _Held(listen)
         channel.send(Command.FORWARD_INIT, f"{listen} {connect}".encode(errors="surrogateescape"))
         expect(channel, Command.WAKEUP_SLAVETASK, also=held.take)
@@ -65,8 +65,8 @@ def reverse(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
         channel.send(Command.FORWARD_CHECK_RESULT, rule, b"\0")
         expect(channel, Command.FORWARD_SUCCESS, also=held.take)
         for command, data in held.packets:
-            relay.take(command, data)
-        with _carrying(relay):
+            mux.take(command, data)
+        with _forwarding(mux):
             yield Forwarding(listen, connect)
 
 
@@ -96,15 +96,15 @@ class _Held:
 
 
 @contextmanager
-def _carrying(relay: Relay, listener: Listener | None = None) -> Iterator[None]:
+def _forwarding(mux: Mux, listener: Listener | None = None) -> Iterator[None]:
     def take() -> None:
-        relay.run()
+        mux.run()
         if listener is not None:
             listener.stop()  # nobody shall connect to what is gone
 
     def accept(source: Listener) -> None:
         while (sock := source.accept()) is not None:
-            relay.adopt(sock)
+            mux.attach(sock)
 
     threads = [threading.Thread(target=take, name="hdc forward", daemon=True)]
     if listener is not None:
@@ -118,7 +118,7 @@ def _carrying(relay: Relay, listener: Listener | None = None) -> Iterator[None]:
     finally:
         if listener is not None:
             listener.stop()
-        relay.close()
+        mux.close()
         for thread in threads:
             thread.join()
-        relay.close()  # what was accepted last
+        mux.close()  # what was accepted last

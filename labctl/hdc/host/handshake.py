@@ -54,7 +54,7 @@ class Consent:
 
 
 @dataclass(frozen=True)
-class Greeting:
+class BoardHandshake:
     """What a board told about itself. ``name`` is None when it told none."""
 
     name: str | None
@@ -94,7 +94,7 @@ class Handshake:
         self._wants_pss = True
         self._pending: NotAuthorised | None = None
 
-    def shake(self) -> Greeting:
+    def shake(self) -> BoardHandshake:
         """Open the session. Raises NotAuthorised, CommandTimeout, DeviceLost, ProtocolError."""
         hello = SessionHandShake(
             session_id=int.from_bytes(os.urandom(4)) >> 1,
@@ -104,17 +104,17 @@ class Handshake:
         )
         self._send(hello)
         try:
-            while (greeting := self._react(self._receive())) is None:
+            while (handshake := self._react(self._receive())) is None:
                 pass
         except (CommandTimeout, DeviceLost) as error:
             if self._pending is None:
                 raise
             raise self._pending.again() from error  # nobody has allowed it
-        return greeting
+        return handshake
 
-    def _react(self, reply: SessionHandShake) -> Greeting | None:
+    def _react(self, reply: SessionHandShake) -> BoardHandshake | None:
         if reply.auth_type == AuthType.OK:
-            return self._greeting(reply)
+            return self._accepted(reply)
         if reply.auth_type == AuthType.PUBLICKEY:
             self._show_key(reply.buf)
         elif reply.auth_type == AuthType.SIGNATURE:
@@ -148,20 +148,20 @@ class Handshake:
         scheme = Scheme.PSS if self._wants_pss else Scheme.PKCS1
         self._answer(AuthType.SIGNATURE, self._host_key().sign_token(token, scheme))
 
-    def _greeting(self, reply: SessionHandShake) -> Greeting | None:
+    def _accepted(self, reply: SessionHandShake) -> BoardHandshake | None:
         if reply.version < _TLV_SINCE:
-            return Greeting(reply.buf.decode(errors="replace") or None, frozenset())
+            return BoardHandshake(reply.buf.decode(errors="replace") or None, frozenset())
         try:
             entries = decode_tlv(reply.buf)
         except ProtocolError:  # the official server lives with that too; the name is unknown then
-            return Greeting(None, frozenset())
+            return BoardHandshake(None, frozenset())
         words = entries.get("emgmsg", "")
         # The type is OK for refusals too: the status and the message decide.
         if words or entries.get("daemonauthstatus", "SUCCESS") != "SUCCESS":
             self._refused(words.strip())
             return None
         features = frozenset(filter(None, entries.get("supportfeatures", "").split(",")))
-        return Greeting(entries.get("devname") or None, features)
+        return BoardHandshake(entries.get("devname") or None, features)
 
     def _refused(self, words: str) -> None:
         """Wait for consent if that is wanted, else raise what the board's refusal means."""

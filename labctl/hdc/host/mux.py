@@ -33,7 +33,7 @@ def naming(node: str) -> bytes:
     return bytes(8) + node.encode(errors="surrogateescape") + b"\0"
 
 
-class Relay:
+class Mux:
     """Carries connections over a channel until closed.
 
     ``node`` is the board's end of connections that are :meth:`adopted <adopt>` here; ``dial`` makes
@@ -56,7 +56,7 @@ class Relay:
         self._threads: set[threading.Thread] = set()
         self._over = False
 
-    def adopt(self, sock: socket.socket) -> None:
+    def attach(self, sock: socket.socket) -> None:
         """Have the board open its end for a connection that was accepted here."""
 
         def open_it(connection: Connection) -> socket.socket | None:
@@ -146,7 +146,7 @@ class Relay:
             ):
                 return False
             thread = threading.Thread(
-                target=self._carry, args=(connection,), name="hdc forward", daemon=True
+                target=self._forward, args=(connection,), name="hdc forward", daemon=True
             )
             # Before it starts: the board may answer what it says at once.
             self._connections[connection.context] = connection
@@ -159,9 +159,9 @@ class Relay:
             self._threads.add(thread)
         return True
 
-    def _carry(self, connection: Connection) -> None:
+    def _forward(self, connection: Connection) -> None:
         try:
-            connection.carry()
+            connection.forward()
         finally:
             with self._state:
                 del self._connections[connection.context]

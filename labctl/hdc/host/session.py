@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError
 from labctl.hdc.host.channel import Channel
-from labctl.hdc.host.handshake import Consent, FindKey, Greeting, Handshake
+from labctl.hdc.host.handshake import BoardHandshake, Consent, FindKey, Handshake
 from labctl.hdc.host.link import Forwarding, expect, quoted
 from labctl.hdc.messages import Heartbeat
 from labctl.hdc.protobuf import Buffer
@@ -55,13 +55,15 @@ def lost(label: str, reason: str) -> DeviceLost:
 class Session:
     """A connected board. Use :meth:`connect`; safe to use from several threads.
 
-    ``label`` names the link in messages, ``greeting`` is what the board told about itself, and
+    ``label`` names the link in messages, ``handshake`` is what the board told about itself, and
     ``failure`` is set for good when the link is broken or closed.
     """
 
-    def __init__(self, sock: socket.socket, decoder: PacketDecoder, greeting: Greeting, label: str):
+    def __init__(
+        self, sock: socket.socket, decoder: PacketDecoder, handshake: BoardHandshake, label: str
+    ):
         self.label = label
-        self.greeting = greeting
+        self.handshake = handshake
         self.failure: LinkError | None = None
         self._socket = sock
         self._decoder = decoder
@@ -104,14 +106,14 @@ class Session:
         )
         try:
             decoder = PacketDecoder()
-            greeting = Handshake(
+            handshake = Handshake(
                 sock, decoder, label, deadline=deadline, find_key=find_key, consent=consent
             ).shake()
             sock.settimeout(None)  # from here on, poll() waits
         except BaseException:
             sock.close()
             raise
-        return cls(sock, decoder, greeting, label)
+        return cls(sock, decoder, handshake, label)
 
     def channel(self, *, timeout: float, parting: int = 1) -> Channel:
         """A new channel with a random number; see :class:`Channel`.
@@ -130,7 +132,7 @@ class Session:
     @property
     def can_compress(self) -> bool:
         """See :class:`HostLink`."""
-        return self.greeting.is_3_2
+        return self.handshake.is_3_2
 
     @contextmanager
     def open_task(
@@ -337,7 +339,7 @@ class Session:
 
     def _beat_if_due(self) -> float | None:
         """Send a heartbeat when it is time; the seconds until the next, None when unwanted."""
-        if not self.greeting.heartbeat:
+        if not self.handshake.heartbeat:
             return None
         now = time.monotonic()
         if now >= self._next_beat:

@@ -69,11 +69,11 @@ class _Carrier:
             _log.warning("a forwarded connection is refused: there are %d", MAX_CONNECTIONS)
             _reset(writer)
             return
-        task = asyncio.get_running_loop().create_task(self._carry(reader, writer))
+        task = asyncio.get_running_loop().create_task(self._forward(reader, writer))
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
         is_whole = False
         try:

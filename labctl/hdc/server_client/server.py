@@ -19,7 +19,7 @@ _BANNER = b"OHOS HDC"
 _BANNER_BYTES = 12
 _KEY_BYTES = 32
 #: A greeting: banner and channel id; servers that compare versions add 64 bytes with theirs.
-_GREETINGS = (44, 108)
+_HANDSHAKE_SIZES = (44, 108)
 _LARGE_BUFFERS = ord("H")
 _CHECK_SERVER = b"\x0d\x00"
 #: A server sends as many frames as there is to say; more than this is no list of boards.
@@ -149,15 +149,15 @@ class HdcServer:
             undo.callback(sock.close)
             self.is_here = _is_on_this_host(sock)
             frames = Frames(sock, label)
-            greeting = frames.read(deadline - time.monotonic(), at_most=max(_GREETINGS))
-            if greeting is None:
+            handshake = frames.read(deadline - time.monotonic(), at_most=max(_HANDSHAKE_SIZES))
+            if handshake is None:
                 raise DeviceLost(f"{self.label} closed the connection without a greeting")
-            if len(greeting) not in _GREETINGS or not greeting.startswith(_BANNER):
+            if len(handshake) not in _HANDSHAKE_SIZES or not handshake.startswith(_BANNER):
                 raise ProtocolError(
-                    f"{self.label} greets with {greeting[:16]!r}",
+                    f"{self.label} greets with {handshake[:16]!r}",
                     hint="is this the port of an hdc server (usually 8710)?",
                 )
-            banner, version = greeting[:_BANNER_BYTES], greeting[min(_GREETINGS) :]
+            banner, version = handshake[:_BANNER_BYTES], handshake[min(_HANDSHAKE_SIZES) :]
             # Its own version is a version that it accepts.
             answer = banner + key.encode().ljust(_KEY_BYTES, b"\0") + version
             frames.send(answer, timeout=deadline - time.monotonic())

@@ -26,7 +26,7 @@ from labctl.deploy.agents import AGENT_PRODUCT, agent_artifact, is_machine
 from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, HostTimeout, InfraError, LinkError
 from labctl.files import append_line, locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution
-from labctl.runs.board.holders import is_own, own_leases, respect
+from labctl.runs.board.holders import is_own, own_leases, refuse_conflict
 from labctl.transport import BoardHash, Transport
 
 PROBE_SECONDS = 20.0
@@ -65,9 +65,9 @@ class BoardMeeting:
         A lease that is ``ours`` is none of another's. With ``orphans`` a job of this host's whose
         controller died keeps the board as well: a resumed run takes it over.
         """
-        before = BoardLease(self.transport, self.board.workdir).standing()
+        before = BoardLease(self.transport, self.board.workdir).status()
         if before is not None and not (ours and ours(before.lease)):
-            respect(self.board, self.transport, before, self._any_agent, orphans=orphans)
+            refuse_conflict(self.board, self.transport, before, self._any_agent, orphans=orphans)
 
     def _any_agent(self) -> BoardAgent | None:
         """An agent that is on the board, of whatever version; without one, no job can run there."""
@@ -122,7 +122,9 @@ class BoardSession:
             lab_name,
             minimum_epoch=self._last_epoch or 0,
             token=token,
-            respect=lambda before: respect(self.board, self.transport, before, lambda: self.agent),
+            on_conflict=lambda before: refuse_conflict(
+                self.board, self.transport, before, lambda: self.agent
+            ),
         )
         self.keep_lease(taken)
         write_atomic(self.known_epoch, f"{taken.epoch}\n")

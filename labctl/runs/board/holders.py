@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from labctl.board import ALIVE_SECONDS, BoardAgent, Lease, Standing, running_jobs
+from labctl.board import ALIVE_SECONDS, BoardAgent, Lease, LeaseStatus, running_jobs
 from labctl.config.lab import Board
 from labctl.errors import BoardBusy
 from labctl.files import state_dir
 from labctl.transport import Transport
 
 
-def respect(
+def refuse_conflict(
     board: Board,
     transport: Transport,
-    before: Standing,
+    before: LeaseStatus,
     agent: Callable[[], BoardAgent | None],
     *,
     orphans: bool = False,
@@ -25,7 +25,7 @@ def respect(
     lease, own = before.lease, is_own(before.lease)
     if own and not orphans:
         return  # whoever had it is dead: its lock is ours
-    if before.lively and not own:
+    if before.alive and not own:
         why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
     elif (asked := agent()) and running_jobs(transport, board.workdir, asked).jobs:
         why = "a job runs there"

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class Lane:
+class DelayQueue:
     """Lets actions pass in their order, each when its time has come, none while held.
 
     ``on_empty`` is called when the last of those that had to wait has passed.

@@ -7,21 +7,21 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labctl.virtual.lane import Lane
+from labctl.virtual.delay_queue import DelayQueue
 
 
 def test_what_comes_later_never_overtakes() -> None:
     async def order() -> tuple[list[int], float]:
         passed: list[int] = []
         empty = asyncio.Event()
-        lane = Lane(empty.set)
+        delay_queue = DelayQueue(empty.set)
         began = time.monotonic()
-        lane.put(1, lambda: passed.append(1), delay=0.05)
+        delay_queue.put(1, lambda: passed.append(1), delay=0.05)
         empty.clear()
-        lane.put(1, lambda: passed.append(2))
-        lane.put(1000, lambda: passed.append(3), rate=20_000)
-        assert not lane.idle
-        assert lane.waiting_bytes == 1002
+        delay_queue.put(1, lambda: passed.append(2))
+        delay_queue.put(1000, lambda: passed.append(3), rate=20_000)
+        assert not delay_queue.idle
+        assert delay_queue.waiting_bytes == 1002
         await empty.wait()
         return passed, time.monotonic() - began
 
@@ -33,15 +33,15 @@ def test_what_comes_later_never_overtakes() -> None:
 def test_nothing_passes_while_held_and_all_does_afterwards() -> None:
     async def held() -> None:
         passed: list[int] = []
-        lane = Lane(lambda: None)
-        lane.hold()
+        delay_queue = DelayQueue(lambda: None)
+        delay_queue.hold()
         for number in range(3):
-            lane.put(1, partial(passed.append, number))
+            delay_queue.put(1, partial(passed.append, number))
         await asyncio.sleep(0.02)
         assert passed == []
-        lane.release()
+        delay_queue.release()
         assert passed == [0, 1, 2]
-        assert lane.idle
+        assert delay_queue.idle
 
     asyncio.run(held())
 
@@ -53,12 +53,12 @@ def test_everything_passes_once_in_order(packets: list[tuple[int, float]]) -> No
         passed: list[int] = []
         empty = asyncio.Event()
         empty.set()
-        lane = Lane(empty.set)
+        delay_queue = DelayQueue(empty.set)
         for number, (size, delay) in enumerate(packets):
             empty.clear()
-            lane.put(size, partial(passed.append, number), delay=delay)
+            delay_queue.put(size, partial(passed.append, number), delay=delay)
         await asyncio.wait_for(empty.wait(), 5)
-        assert lane.waiting_bytes == 0
+        assert delay_queue.waiting_bytes == 0
         return passed
 
     assert asyncio.run(run()) == list(range(len(packets)))
