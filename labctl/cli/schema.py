@@ -14,6 +14,14 @@ def schema(kind: Kind) -> None:
 
     KIND is the file: a recipe, a lab's devices.yaml or models.yaml, or a target.yaml of
     toolchains/. Editors complete and check with it: put
-    `# yaml-language-server: $schema=recipe.schema.json` on top.
+    `# yaml-language-server: $schema=recipe.schema.json` on top. That of a recipe has the keys of
+    all engines that are installed.
     """
-    click.echo(json.dumps(json_schema(kind), indent=2))
+    model = None
+    if kind == "recipe":
+        from labctl.engines.schema import recipe_model  # imports all engines
+
+        model, unusable = recipe_model()
+        for error in unusable:
+            click.echo(f"left out: {error.message}", err=True)
+    click.echo(json.dumps(json_schema(kind, model), indent=2))

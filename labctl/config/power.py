@@ -15,9 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.config.program_schema import Argument
 from labctl.config.quantities import Duration
-from labctl.config.types import Line
+from labctl.config.types import Argument, Line
 from labctl.config.yaml.document import LAB_ROOT, StrictModel
 
 #: Units of a meter: watts or joules, and how many of those one is.

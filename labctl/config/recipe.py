@@ -1,6 +1,7 @@
 """``recipes/*.yaml``: what to measure, on which models, how often, and how long it may take.
 
-Engine parameters are a mapping that the engine checks; everything else is checked here.
+The keys of ``engine`` and the parameters are the engine's own: it checks them. Everything else is
+checked here.
 """
 
 import math
@@ -9,14 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SerializeAsAny,
+    ValidationInfo,
+    model_validator,
+)
 
 from labctl import shipped
 from labctl.config import overrides
 from labctl.config.conditions import Conditions
 from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
-from labctl.config.program_schema import Argument, ProgramSource, Reader, Success, TokenStream
 from labctl.config.quantities import Duration, Interval
 from labctl.config.scheduling import Scheduling
 from labctl.config.types import HostPath, Line, Name, Word
@@ -30,8 +39,12 @@ from labctl.files import host_reads
 #: The matrix's axis that varies the model instead of a parameter.
 MODEL_AXIS = "model"
 
-#: Checks what only an engine knows: problems as (path in the recipe, sentence).
+#: Checks what only others know: problems as (path in the recipe, sentence).
 Check = Callable[["Recipe"], Iterable[tuple[DocumentPath, str]]]
+#: Reads the keys of `engine` as the engine's own model, or raises what ``refuse`` makes.
+EngineCheck = Callable[["EngineChoice"], "EngineChoice"]
+#: The key of a validation's context that holds it.
+_ENGINE_CHECK = "engine_check"
 
 
 def _prompt(text: str) -> str:
@@ -52,26 +65,23 @@ def _distinct(values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
 
 
 class EngineChoice(StrictModel):
-    """The program that runs the model."""
+    """The program that runs the model. What other keys there are, the engine says."""
+
+    model_config = ConfigDict(extra="allow")
 
     name: Name
-    """The engine, `llama_cpp` for instance."""
-    tool: Name | None = None
+    """The engine: one that comes with labctl, or one of an installed package."""
+    # Recipes and records of before say `tool`.
+    task: Annotated[Name | None, Field(validation_alias=AliasChoices("task", "tool"))] = None
     """What the engine is asked for; it picks the program and its flags. Without it, the first of
-    the engine's tools."""
+    the engine's tasks."""
     version: Word | None = None
     """The version label of the build to use; without it, the newest build there is."""
-    program: ProgramSource | None = None
-    """The program, for engines that labctl brings none for."""
-    arguments: tuple[Argument, ...] | None = None
-    """What the program is told, a word each; no shell reads them. `{model}`, `{prompt}`,
-    `{file:NAME}` and the names of parameters in braces are replaced; `{{` and `}}` are braces."""
-    output: tuple[Reader, ...] | None = None
-    """How to read what it prints."""
-    tokens: TokenStream | None = None
-    """Where each token shows, if each does: it is timed by the board's clock."""
-    success: Success | None = None
-    """When it has done its work; without it: its exit status is 0."""
+
+
+def _by_its_engine(choice: EngineChoice, info: ValidationInfo) -> EngineChoice:
+    check: EngineCheck | None = (info.context or {}).get(_ENGINE_CHECK)
+    return choice if check is None else check(choice)
 
 
 class Timeouts(StrictModel):
@@ -143,7 +153,7 @@ class Recipe(StrictModel):
     """For people: what is asked."""
     target: Name
     """What the boards must be: a folder of toolchains/."""
-    engine: EngineChoice
+    engine: Annotated[SerializeAsAny[EngineChoice], AfterValidator(_by_its_engine)]
     """Which program runs the model, and what it is asked for."""
     models: Annotated[dict[Name, ModelSource], Field(min_length=1)]
     """The models, by a short name."""
@@ -291,20 +301,25 @@ class Recipe(StrictModel):
 
 
 def load_recipe(
-    path: Path, set_values: Sequence[str] = (), *, check: Check | None = None
+    path: Path,
+    set_values: Sequence[str] = (),
+    *,
+    engine_check: EngineCheck | None = None,
+    check: Check | None = None,
 ) -> Recipe:
     """The recipe in a file, with ``key=value`` overrides put over it.
 
     Args:
         path: the file.
         set_values: as ``labctl run --set`` takes them; see ``overrides.apply``.
-        check: what the engine has to say; its problems are placed as all others.
+        engine_check: reads the keys of ``engine``; without it, only those of all engines are.
+        check: what else there is to say of a recipe whose keys by themselves are right.
 
     Raises ConfigError with a line for each problem.
     """
     recipe_file = Document.read(path)
     overrides.apply(recipe_file, set_values, known=Recipe.model_fields)
-    recipe = recipe_file.validated(Recipe)
+    recipe = recipe_file.validated(Recipe, context={_ENGINE_CHECK: engine_check})
     if check is not None and (problems := list(check(recipe))):
         raise recipe_file.refusal(problems)
     recipe._origin.document = recipe_file

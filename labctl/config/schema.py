@@ -16,13 +16,14 @@ _TITLES: dict[Kind, str] = {
 }
 
 
-def json_schema(kind: Kind) -> dict[str, Any]:
-    """The schema (draft 2020-12) of a recipe, devices.yaml, models.yaml or target.yaml.
+def json_schema(kind: Kind, model: type[BaseModel] | None = None) -> dict[str, Any]:
+    """Return the schema (draft 2020-12) of a recipe, devices.yaml, models.yaml or target.yaml.
 
     It accepts what labctl accepts. Rules between keys (a model that another key names) and an
-    engine's own parameters are beyond it.
+    engine's own parameters are beyond it. ``model`` stands in for the document's own: one that
+    knows more, such as the keys of all engines.
     """
-    schema = document_model(kind).model_json_schema(mode="validation")
+    schema = (model or document_model(kind)).model_json_schema(mode="validation")
     _close(schema)
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": _TITLES[kind]}
 

@@ -52,6 +52,16 @@ Line = Annotated[
     _text_schema(r"^[^\u0000-\u001f]*[^\s\u0000-\u001f][^\u0000-\u001f]*$"),
 ]
 
+
+def _argument(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("has a NUL character in it, which no program can be given")
+    return text
+
+
+#: One word for a program.
+Argument = Annotated[str, AfterValidator(_argument)]
+
 _SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
 
 

@@ -1,34 +1,37 @@
 """How to call inference programs and read their output."""
 
 from labctl.engines.base import (
-    TOKENS,
-    WARM_UP_PASS,
     Engine,
+    EngineKeys,
     EngineParameters,
     Inputs,
     MemoryNeed,
     Passes,
     RawOutput,
+    Roles,
     Settled,
     Tool,
 )
+from labctl.engines.benchmark import COMPUTE_BENCHMARK
 from labctl.engines.progress import Headway, Seen
-from labctl.engines.registry import engine_names, engine_tools, make_engine
+from labctl.engines.registry import check_engine, engine_names, engine_tasks, make_engine
 
 __all__ = [
-    "TOKENS",
-    "WARM_UP_PASS",
+    "COMPUTE_BENCHMARK",
     "Engine",
+    "EngineKeys",
     "EngineParameters",
     "Headway",
     "Inputs",
     "MemoryNeed",
     "Passes",
     "RawOutput",
+    "Roles",
     "Seen",
     "Settled",
     "Tool",
+    "check_engine",
     "engine_names",
-    "engine_tools",
+    "engine_tasks",
     "make_engine",
 ]

@@ -9,24 +9,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from labctl.config.program_schema import ProgramSource
 from labctl.config.recipe import EngineChoice
 from labctl.config.yaml.messages import explain, path_text
 from labctl.config.yaml.words import Value
+from labctl.engines.program import ProgramSource
 from labctl.engines.progress import Headway, Seen, printed
 from labctl.errors import ConfigError, HostError, LabctlError
-from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
+from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord, Workload
 
 #: What a program calls itself when its build was told nothing.
 _UNTOLD = "unknown"
-#: The parameters that hold the number of tokens to generate and the program's own warm-up pass.
-TOKENS, WARM_UP_PASS = "tokens", "warmup"
-
-
 #: Bytes of text that a token stands for, about: words of English, two letters of Chinese.
 TEXT_BYTES_PER_TOKEN = 4
 
@@ -38,6 +34,50 @@ class EngineParameters(BaseModel):
 
 
 P = TypeVar("P", bound=EngineParameters)
+
+
+class EngineKeys(EngineChoice):
+    """Base of what a recipe may say in ``engine``: an engine adds keys of its own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+K = TypeVar("K", bound=EngineKeys)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Names of the parameters that labctl plans, predicts and records by; None: there is none.
+
+    ``threads``: CPU threads. ``tokens``: how many are generated; a plan may cut it. ``warm_up``:
+    true for a pass of the program's own before it measures; a plan may leave it out. ``batch``:
+    tokens of a prompt that go through the weights together. ``prompt_tokens``: length of a prompt
+    that the program makes itself.
+    """
+
+    threads: str | None = None
+    tokens: str | None = None
+    warm_up: str | None = None
+    batch: str | None = None
+    prompt_tokens: str | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the parameters that have a role."""
+        return tuple(name for name in vars(self).values() if name is not None)
+
+    def workload(self, parameters: Mapping[str, object]) -> Workload:
+        """Return what settled parameters mean; what is not set, or no number, is None."""
+
+        def whole(key: str | None) -> int | None:
+            value = None if key is None else parameters.get(key)
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+        return Workload(
+            threads=whole(self.threads),
+            tokens=whole(self.tokens),
+            batch=whole(self.batch),
+            prompt_tokens=whole(self.prompt_tokens),
+        )
 
 
 @dataclass(frozen=True)
@@ -144,12 +184,14 @@ class Engine(ABC, Generic[P]):
 
     #: Its name in recipes, and what it is asked for.
     name: ClassVar[str]
-    intent: ClassVar[str]
+    task: ClassVar[str]
     #: The product whose artifacts hold its programs.
     product: ClassVar[str]
+    #: The recipe's ``engine``, read.
+    keys_model: ClassVar[type[EngineKeys]] = EngineKeys
     parameters_model: type[P]
-    #: Keys of the recipe's ``engine`` that it takes, besides name, tool and version.
-    taken: ClassVar[tuple[str, ...]] = ()
+    #: What its parameters mean.
+    roles: Roles = Roles()
     #: Where its program comes from; None: a tool of its product.
     program: ProgramSource | None = None
     #: Whether its models have to be GGUF files.
@@ -160,18 +202,9 @@ class Engine(ABC, Generic[P]):
     files: tuple[str, ...] = ()
 
     @classmethod
-    def chosen(cls, choice: EngineChoice) -> Self:
-        """The engine that a recipe chooses. Raises ConfigError for keys that it does not take."""
-        cls.require_only(choice, cls.taken)
+    def chosen(cls, keys: Any) -> Self:  # noqa: ARG003 - of engines with keys of their own
+        """Make the engine for a recipe's ``engine``, an instance of ``keys_model``."""
         return cls()
-
-    @classmethod
-    def require_only(cls, choice: EngineChoice, taken: Collection[str]) -> None:
-        """Raise ConfigError when a recipe gives an engine keys that it would never look at."""
-        own = {"name", "tool", "version", *taken}
-        for key, value in choice:
-            if value is not None and key not in own:
-                raise ConfigError(f"engine.{key}: {cls.name} ({cls.intent}) does not take it")
 
     def parameters(self, values: Mapping[str, Value]) -> P:
         """Check a recipe's parameters.
@@ -233,7 +266,7 @@ class Engine(ABC, Generic[P]):
         """What makes two records unlike when it differs: program and every parameter."""
         return {
             "engine": self.name,
-            "intent": self.intent,
+            "intent": self.task,
             "tool": tool.name,
             "dialect": tool.dialect,
             **parameters.model_dump(mode="json"),

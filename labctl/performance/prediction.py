@@ -6,15 +6,13 @@ Only a board is predicted: what is emulated follows no physics of the target.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labctl.config.variants import Variant
-from labctl.engines import TOKENS, MemoryNeed, Passes
+from labctl.engines import MemoryNeed, Passes
 from labctl.performance.rates import Rate, Rates
-from labctl.records import BoardFacts, Execution, ModelIdentity
+from labctl.records import BoardFacts, Execution, ModelIdentity, Workload
 from labctl.stats import Prediction, experts_read, predict
 
-#: What engines call the number of threads, and how many tokens of a prompt share a pass.
-_THREADS, _UBATCH = "threads", "ubatch"
-_USUAL_UBATCH = 512
+#: Of engines that have no such parameter.
+_USUAL_BATCH = 512
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Work:
     need: MemoryNeed
     threads: int | None = None
     tokens: int | None = None
-    ubatch: int = _USUAL_UBATCH
+    batch: int = _USUAL_BATCH
     prompt_tokens: int = 1
 
     @classmethod
@@ -33,21 +31,16 @@ class Work:
         cls,
         model: ModelIdentity,
         need: MemoryNeed,
-        variant: Variant,
+        workload: Workload,
         passes: Passes | None = None,
     ) -> "Work":
         """Of a settled variant; ``passes``: of one run of it, where its engine can say."""
-
-        def whole(key: str) -> int | None:
-            value = variant.parameters.get(key)
-            return value if isinstance(value, int) and not isinstance(value, bool) else None
-
         return cls(
             model,
             need,
-            whole(_THREADS),
-            whole(TOKENS),
-            whole(_UBATCH) or _USUAL_UBATCH,
+            workload.threads,
+            workload.tokens,
+            workload.batch or _USUAL_BATCH,
             max(1, passes.prompt_tokens if passes else 1),
         )
 
@@ -64,7 +57,7 @@ class Work:
         if not experts or not used or experts == used or self.model.reused_bytes is None:
             return self.bytes_per_token
         idle = max(0, self.model.reused_bytes - self.bytes_per_token)  # of experts that one leaves
-        others = min(self.ubatch, self.prompt_tokens) - 1
+        others = min(self.batch, self.prompt_tokens) - 1
         return self.bytes_per_token + round(idle * experts_read(experts, used, others))
 
     def kv_bytes(self, positions: float) -> int:
@@ -103,7 +96,7 @@ def _prediction(work: Work, memory: int, rates: Rates) -> Prediction | None:
         kv_bytes=work.kv_bytes(work.prompt_tokens + (work.tokens or 0) / 2),
         prompt_tokens=work.prompt_tokens,
         prompt_bytes=work.prompt_bytes,
-        ubatch=work.ubatch,
+        ubatch=work.batch,
     )
 
 

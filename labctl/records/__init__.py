@@ -29,6 +29,7 @@ from labctl.records.trial import (
     TrialPrediction,
     TrialRecord,
     TrialState,
+    Workload,
 )
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "TrialPrediction",
     "TrialRecord",
     "TrialState",
+    "Workload",
     "read_record",
     "written_version",
 ]

@@ -164,6 +164,15 @@ class TrialEvidence(Record):
     last_quarter_ns: int | None = None
 
 
+class Workload(Record):
+    """What the engine says that its parameters mean; None = it has no such parameter."""
+
+    threads: int | None = None
+    tokens: int | None = Field(None, description="to generate")
+    batch: int | None = Field(None, description="tokens of a prompt that share a pass")
+    prompt_tokens: int | None = Field(None, description="of a prompt that the program makes itself")
+
+
 class TrialLimit(Record):
     """How long a trial may run on the board before it is stopped."""
 
@@ -226,6 +235,7 @@ class TrialRecord(FileRecord):
     repeat: int = Field(description="from 1; 0 = a warm-up, never part of a result")
     model: ModelIdentity
     parameters: dict[str, JsonValue] = Field(description="engine parameters as used")
+    workload: Workload | None = Field(None, description="None = an older record")
     board: str
     target: str
     execution: Execution

@@ -9,11 +9,10 @@ import pytest
 
 from labctl.config.lab import Lab
 from labctl.config.models import Catalogue
-from labctl.config.program_schema import ProgramSource
 from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.schema import Kind, json_schema
 from labctl.config.yaml.document import parse
-from labctl.engines import engine_tools, make_engine
+from labctl.engines import engine_names, engine_tasks, make_engine
 from labctl.results.gates import METRICS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -25,7 +24,7 @@ FILES: dict[Kind, Path] = {
 
 #: Engines whose parameters are the same in every recipe.
 FIXED_PARAMETERS = [
-    *(("llama_cpp", tool) for tool in engine_tools("llama_cpp")),
+    *(("llama_cpp", task) for task in engine_tasks("llama_cpp")),
     ("mindspore_lite", "benchmark"),
 ]
 
@@ -46,11 +45,17 @@ def tables(kind: Kind) -> dict[str, list[str]]:
     schema = json_schema(kind)
     models = {kind: schema, **schema["$defs"]}
     if kind == "recipe":
-        for name, tool in FIXED_PARAMETERS:
-            program = None if name == "llama_cpp" else ProgramSource(board="/data/program")
-            engine = make_engine(EngineChoice(name=name, tool=tool, program=program))
-            models[f"{name} {tool}"] = engine.parameters_model.model_json_schema()
-    return {name: rows(model) for name, model in models.items() if "properties" in model}
+        for name in engine_names():
+            for task, engine in engine_tasks(name).items():
+                keys = engine.keys_model.model_json_schema()
+                for known in EngineChoice.model_fields:
+                    del keys["properties"][known]
+                models |= {f"engine: {name} {task}": keys, **keys.get("$defs", {})}
+        for name, task in FIXED_PARAMETERS:
+            program = {} if name == "llama_cpp" else {"program": {"board": "/data/program"}}
+            choice = EngineChoice.model_validate({"name": name, "task": task, **program})
+            models[f"{name} {task}"] = make_engine(choice).parameters_model.model_json_schema()
+    return {name: rows(model) for name, model in models.items() if model.get("properties")}
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -70,7 +75,9 @@ def test_the_examples_of_the_reference_are_valid(
     examples = re.findall(r"```yaml\n(.*?)```", FILES[kind].read_text(), re.DOTALL)
     assert examples
     for example in examples:
-        parse(example, model, FILES[kind].name)
+        document = parse(example, model, FILES[kind].name)
+        if isinstance(document, Recipe):
+            make_engine(document.engine)
 
 
 def test_the_reference_has_every_metric_of_gates() -> None:

@@ -10,9 +10,11 @@ import pytest
 from labctl import shipped
 from labctl.cli.root import run_cli
 from labctl.config.init_files import devices_yaml
-from labctl.config.schema import KINDS, Kind, document_model, json_schema
+from labctl.config.schema import KINDS, Kind, document_model
+from labctl.config.schema import json_schema as schema_of
 from labctl.config.yaml.loader import read_yaml
 from labctl.config.yaml.words import Value
+from labctl.engines.schema import recipe_model
 
 Schema = dict[str, Any]
 
@@ -23,6 +25,11 @@ KEYWORDS = {
     *("additionalProperties", "required", "minProperties"),
 }
 _TYPES = {"string": str, "boolean": bool, "null": type(None), "object": dict, "array": list}
+
+
+def json_schema(kind: Kind) -> Schema:
+    """The schema as the command prints it."""
+    return schema_of(kind, recipe_model()[0] if kind == "recipe" else None)
 
 
 def accepts(value: Value, schema: Schema, root: Schema) -> bool:
@@ -108,6 +115,7 @@ def test_the_first_devices_yaml_fits_its_schema() -> None:
 
 
 RECIPE = (shipped.RECIPES / "q8_q2_latency.yaml").read_text()
+COMMAND = (shipped.RECIPES / "command_json_lines.yaml").read_text()
 DEVICES = devices_yaml()
 
 
@@ -122,6 +130,10 @@ DEVICES = devices_yaml()
         ("recipe", RECIPE.replace("Q8_0", "Q8_O")),
         ("recipe", RECIPE.replace("requantize: true", "requantise: true")),
         ("recipe", RECIPE.replace("tokens: 32", "tokens: [32]")),
+        ("recipe", RECIPE.replace("task: completion", "task: complete")),
+        ("recipe", RECIPE.replace("task: completion", "tusk: completion")),
+        ("recipe", RECIPE.replace("name: llama_cpp", "name: command")),
+        ("recipe", COMMAND.replace("json_lines:", "json_line:")),
         ("recipe", RECIPE.replace("  q8_0:", "  Q8 0:")),
         ("recipe", RECIPE.replace("{from: base, quantization: Q8_0, requantize: true}", "{}")),
         ("devices", DEVICES.replace("kind: hdc", "kind: ssh")),
@@ -133,7 +145,7 @@ DEVICES = devices_yaml()
     ],
 )  # fmt: skip
 def test_what_the_loader_refuses_an_editor_underlines(kind: Kind, text: str) -> None:
-    assert text not in (RECIPE, DEVICES)
+    assert text not in (RECIPE, COMMAND, DEVICES)
     assert not valid(text, kind)
 
 

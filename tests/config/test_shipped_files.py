@@ -10,7 +10,7 @@ from labctl.config.init_files import devices_yaml, recipe_yaml
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
 from labctl.config.yaml.document import read_text
-from labctl.engines import engine_names, engine_tools
+from labctl.engines import engine_names, engine_tasks
 from labctl.runs.inputs.prepare import read_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -27,15 +27,15 @@ def test_every_shipped_recipe_is_valid_and_bounded(path: Path) -> None:
     assert recipe.name == path.stem.replace("_", "-")
     assert recipe.max_time <= 4 * 3600
     # A completion can be cut to fit; other programs do not generate tokens for their own sake.
-    assert recipe.min_tokens is not None or recipe.engine.tool != "completion"
+    assert recipe.min_tokens is not None or recipe.engine.task != "completion"
     assert load_target(recipe.target).name == recipe.target
 
 
 def test_every_engine_has_an_example_and_the_reference_names_it() -> None:
-    engines = [(recipe.name, recipe.tool) for recipe in (read_recipe(p).engine for p in RECIPES)]
+    engines = [(recipe.name, recipe.task) for recipe in (read_recipe(p).engine for p in RECIPES)]
     for name in engine_names():
-        for tool in engine_tools(name):
-            assert (name, tool) in engines or (name, None) in engines, f"{name}, {tool}"
+        for task in engine_tasks(name):
+            assert (name, task) in engines or (name, None) in engines, f"{name}, {task}"
     text = (ROOT / "docs" / "recipes.md").read_text()
     assert [path.stem for path in RECIPES if f"`{path.stem}`" not in text] == []
 

@@ -227,7 +227,7 @@ def test_several_boards_and_no_default(lab: Lab) -> None:
         (("name: tiny", "name: ../tiny"), "tiny.yaml:1:7: name: must be a-z, 0-9"),
         (("target: rk3568", "target: rk3569"), "tiny.yaml:2:9: target: no target 'rk3569' (did"),
         (("llama_cpp", "llama_ccp"), "tiny.yaml:3:16: engine.name: no engine 'llama_ccp' (did"),
-        (("llama_cpp", "llama_cpp, tool: chat"), "tiny.yaml:3:33: engine.tool: llama_cpp cannot"),
+        (("llama_cpp", "llama_cpp, task: chat"), "tiny.yaml:3:33: engine.task: no llama_cpp task"),
         (
             ("{file:", "{fil:"),
             "tiny.yaml:5:10: models.tiny.fil: unknown key (did you mean 'file'?)",

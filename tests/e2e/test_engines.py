@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 BENCH = """\
 name: bench
 target: rk3568
-engine: {name: llama_cpp, tool: bench}
+engine: {name: llama_cpp, task: bench}
 models: {tiny: {file: models/tiny.gguf}}
 parameters: {prompt_tokens: 16, tokens: 8, repetitions: 3, threads: 2}
 max_time: 10m
@@ -46,7 +46,7 @@ max_time: 5m
 PERPLEXITY = f"""\
 name: perplexity
 target: {agent_builds.HOST}
-engine: {{name: llama_cpp, tool: perplexity}}
+engine: {{name: llama_cpp, task: perplexity}}
 models: {{tiny: {{file: models/tiny.gguf}}}}
 files: {{text: text.txt}}
 parameters: {{context: 64, chunks: 3, threads: 1}}

@@ -106,13 +106,13 @@ def test_a_version_without_the_program_says_what_it_has() -> None:
 
 def test_unknown_tools_and_engines_name_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'completion'"):
-        make_engine(EngineChoice(name="llama_cpp", tool="completions"))
+        make_engine(EngineChoice(name="llama_cpp", task="completions"))
     with pytest.raises(ConfigError, match="did you mean 'llama_cpp'"):
         make_engine(EngineChoice(name="llama-cpp"))
 
 
 def test_without_a_tool_text_is_completed() -> None:
-    assert make_engine(EngineChoice(name="llama_cpp")).intent == "completion"
+    assert make_engine(EngineChoice(name="llama_cpp")).task == "completion"
 
 
 @pytest.mark.parametrize(

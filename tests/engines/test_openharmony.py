@@ -23,8 +23,8 @@ BENCHMARK = (
 )
 
 
-def chosen(name: str, tool: str, **more: Any) -> Engine[Any]:
-    values = {"name": name, "tool": tool, "program": {"board": "/data/p"}, **more}
+def chosen(name: str, task: str, **more: Any) -> Engine[Any]:
+    values = {"name": name, "task": task, "program": {"board": "/data/p"}, **more}
     return make_engine(EngineChoice.model_validate(values))
 
 
@@ -184,15 +184,15 @@ def test_a_sample_of_the_runtime() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tool", "more", "why"),
+    ("name", "task", "more", "why"),
     [
-        ("nnrt", "sample", {}, "needs engine.program and engine.output"),
-        ("mindspore_lite", "demo", {"program": None}, "needs engine.program"),
-        ("mindspore_lite", "demo", {"arguments": ["x"]}, "engine.arguments: mindspore_lite"),
+        ("nnrt", "sample", {}, "engine.output: this key is required"),
+        ("mindspore_lite", "demo", {"program": {}}, "engine.program: a program comes from"),
+        ("mindspore_lite", "demo", {"arguments": ["x"]}, "engine.arguments: unknown key"),
     ],
 )
 def test_what_a_recipe_must_and_must_not_say(
-    name: str, tool: str, more: dict[str, Any], why: str
+    name: str, task: str, more: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why):
-        chosen(name, tool, **more)
+        chosen(name, task, **more)

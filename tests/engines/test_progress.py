@@ -2,12 +2,13 @@
 
 import pytest
 
-from labctl.config.program_schema import ProgramSource, TokenStream
 from labctl.engines import Seen
 from labctl.engines.command.engine import Command
+from labctl.engines.command.schema import TokenStream
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
+from labctl.engines.program import ProgramSource
 from labctl.engines.progress import Headway
 from labctl.records import StreamSoFar
 

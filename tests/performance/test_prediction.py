@@ -5,6 +5,7 @@ from records_made import model
 from labctl.config.target import load_target
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed, Passes
+from labctl.engines.llama_cpp import LlamaCpp
 from labctl.performance.prediction import Work, predictions, source_of, tells_reading
 from labctl.performance.rates import Rate, Rates, rates_of
 from labctl.records import BoardFacts, Execution
@@ -45,6 +46,7 @@ def test_an_accidental_night_becomes_half_an_hour() -> None:
         max_seconds=1800,
         min_tokens=4,
         predict=foresight_of({"q8_0": WORK}, facts(), RATES).seconds,
+        roles=LlamaCpp.roles,
     )
     (trial,) = plan.trials
     assert trial.parameters == {"tokens": 31, "warmup": False}
@@ -76,9 +78,9 @@ FITS = MemoryNeed(600_000_000, 0, None, None, kv_bytes_per_position=100_000)
 
 
 def test_threads_batches_and_the_length_of_a_generation_count() -> None:
-    variant = Variant("small", "small", {"threads": 2, "ubatch": 64, "tokens": 100})
-    work = Work.of(SMALL, FITS, variant, Passes(1, 101, 99))
-    assert (work.threads, work.ubatch, work.tokens) == (2, 64, 100)
+    workload = LlamaCpp.roles.workload({"threads": 2, "ubatch": 64, "tokens": 100})
+    work = Work.of(SMALL, FITS, workload, Passes(1, 101, 99))
+    assert (work.threads, work.batch, work.tokens) == (2, 64, 100)
     memory = {1: Rate(2e9, "p"), 2: Rate(3e9, "p"), 4: Rate(5e9, "p")}
     found = predictions({"small": work}, facts(), Rates(memory=memory))["small"]
     # In the middle of the generation 101 + 50 positions are in the cache; the prompt is 2 passes.
@@ -123,14 +125,16 @@ def test_a_prompt_of_a_mixture_touches_the_experts_of_all_its_tokens() -> None:
     need = MemoryNeed(9 * 10**9, 0, None, None)
 
     def bytes_of(prompt_tokens: int) -> int:
-        return Work.of(mixture, need, variant, Passes(1, prompt_tokens, 1)).prompt_bytes
+        return Work.of(
+            mixture, need, LlamaCpp.roles.workload(variant.parameters), Passes(1, prompt_tokens, 1)
+        ).prompt_bytes
 
     assert bytes_of(1) == 3 * 10**9
     assert bytes_of(2) == 3 * 10**9 + round(6e9 * 0.25)
     assert bytes_of(64) == bytes_of(512) == pytest.approx(9e9, rel=1e-6)
-    work = Work.of(mixture, need, variant, Passes(1, 64, 1))
+    work = Work.of(mixture, need, LlamaCpp.roles.workload(variant.parameters), Passes(1, 64, 1))
     found = predictions({"moe": work}, facts(), RATES)["moe"]
     assert found.prompt_seconds == pytest.approx(9e9 / 162.5e6, rel=1e-6)
     assert found.seconds_per_token == pytest.approx(3e9 / 162.5e6)
-    dense = Work.of(SMALL, FITS, variant, Passes(1, 64, 1))
+    dense = Work.of(SMALL, FITS, LlamaCpp.roles.workload(variant.parameters), Passes(1, 64, 1))
     assert dense.prompt_bytes == dense.bytes_per_token

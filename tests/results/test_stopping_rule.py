@@ -11,6 +11,7 @@ from simulated_repeats import coverage, trends_told, trials
 
 from labctl.config.recipe import Precision
 from labctl.config.variants import Variant
+from labctl.engines.llama_cpp import LlamaCpp
 from labctl.records import TrialState
 from labctl.results.stopping_rule import fewest_repeats, is_enough, trend_verdict, verdict
 from labctl.runs.plan.trials import Amount, Order, make_plan
@@ -82,6 +83,7 @@ def order(order: Order, seed: int = 1, repeats: int = 4) -> list[str]:
         max_seconds=60,
         min_tokens=None,
         predict=lambda *_: None,
+        roles=LlamaCpp.roles,
     )
     return [t.variant.slug for t in plan.trials]
 

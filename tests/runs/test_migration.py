@@ -8,6 +8,7 @@ from records_made import run, trial
 
 from labctl.board.probes import save_probe
 from labctl.config.variants import Variant
+from labctl.engines.llama_cpp import LlamaCpp
 from labctl.records import (
     BoardFacts,
     BoardProbe,
@@ -100,6 +101,7 @@ def moved(tmp_path: Path, finished: int, order: Order) -> tuple[list[int], RunDi
         max_seconds=60,
         min_tokens=None,
         predict=lambda *_: None,
+        roles=LlamaCpp.roles,
     ).trials
     plan = PlanRecord(trials=tuple(t.record() for t in trials), max_seconds=60)
     directory = RunDirectory.create(tmp_path, run(), plan)

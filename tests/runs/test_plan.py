@@ -1,6 +1,7 @@
 import pytest
 
 from labctl.config.variants import Variant
+from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import ConfigError
 from labctl.runs.plan.trials import Amount, Plan, make_plan
 
@@ -26,6 +27,7 @@ def plan(
         max_seconds=max_seconds,
         min_tokens=4,
         predict=predict,
+        roles=LlamaCpp.roles,
     )
 
 
@@ -94,6 +96,7 @@ def test_without_a_prediction_nothing_is_cut() -> None:
         max_seconds=1,
         min_tokens=4,
         predict=lambda *_: None,
+        roles=LlamaCpp.roles,
     )
     assert len(made.trials) == 2
     assert made.predicted_seconds is None

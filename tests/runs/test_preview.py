@@ -7,6 +7,7 @@ from records_made import model
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
+from labctl.engines.llama_cpp import LlamaCpp
 from labctl.performance.prediction import Work
 from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution
@@ -41,7 +42,7 @@ def seen(
             **changes,
         }
     )
-    works = {"q2": Work.of(Q2, NEED, VARIANT)}
+    works = {"q2": Work.of(Q2, NEED, LlamaCpp.roles.workload(VARIANT.parameters))}
     foresight = foresight_of(works, facts, RATES)
     return Outlook(plan_trials(recipe, [VARIANT], foresight, 3600), foresight, 3600, ())
 

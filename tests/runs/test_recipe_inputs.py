@@ -1,12 +1,16 @@
 """What an engine says to a recipe, told where it is written."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from labctl.config.recipe import Recipe
+from labctl.engines import make_engine
 from labctl.errors import ConfigError
 from labctl.runs.inputs.prepare import read_recipe
 
+RUNS = sorted((Path(__file__).parents[1] / "fixtures" / "records_v1" / "runs").iterdir())
 COMPLETION = """\
 name: r
 target: rk3568
@@ -19,7 +23,7 @@ max_time: 10m
 BENCH = """\
 name: r
 target: rk3568
-engine: {name: llama_cpp, tool: bench}
+engine: {name: llama_cpp, task: bench}
 models: {m: {file: m.gguf}}
 parameters: {tokens: 4}
 max_time: 10m
@@ -29,9 +33,29 @@ BAD = {
     "no prompt": (COMPLETION.replace("prompt: hello\n", ""), "1:1: a prompt or a prompt_file is"),
     "idle prompt": (BENCH + "prompt: x\n", "7:9: prompt: llama_cpp (bench) reads no prompt"),
     "idle file": (BENCH + "files: {t: x}\n", "7:12: files.t: llama_cpp (bench) does not read"),
-    "unknown tool": (
+    "unknown task": (
         BENCH.replace("bench", "bensch"),
-        "3:33: engine.tool: llama_cpp cannot do 'bensch' in this version (did you mean 'bench'?)",
+        "3:33: engine.task: no llama_cpp task 'bensch' (did you mean 'bench'?)",
+    ),
+    "a task by its old key": (
+        BENCH.replace("task: bench", "tool: bensch"),
+        "3:1: engine.task: no llama_cpp task 'bensch' (did you mean 'bench'?)",
+    ),
+    "a task by both keys": (
+        BENCH.replace("task: bench", "task: bench, tool: bench"),
+        "3:40: engine.tool: unknown key",
+    ),
+    "an unknown key": (
+        BENCH.replace("task: bench", "tusk: bench"),
+        "3:27: engine.tusk: unknown key (did you mean 'task'?)",
+    ),
+    "together with other mistakes": (
+        BENCH.replace("task: bench", "tusk: bench") + "repeats: 0\n",
+        "r.yaml:7:10: repeats: must be at least 1",
+    ),
+    "an old key of another type": (
+        BENCH.replace("task: bench", "tool: 3"),
+        "3:33: engine.tool: must be text, not 3",
     ),
     "unknown engine": (
         BENCH.replace("llama_cpp", "llama_cp"),
@@ -50,7 +74,27 @@ def test_what_an_engine_refuses(text: str, message: str, tmp_path: Path) -> None
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("text", [COMPLETION, BENCH])
+@pytest.mark.parametrize("text", [COMPLETION, BENCH, BENCH.replace("task:", "tool:")])
 def test_what_it_accepts(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(text)
     assert read_recipe(tmp_path / "r.yaml").name == "r"
+
+
+def test_a_task_by_its_old_key_is_the_same_recipe(tmp_path: Path) -> None:
+    """Recipes, and the records of runs, from before the key was renamed."""
+    found = []
+    for text in (BENCH, BENCH.replace("task:", "tool:")):
+        (tmp_path / "r.yaml").write_text(text)
+        found.append(read_recipe(tmp_path / "r.yaml"))
+    assert found[0] == found[1]
+    assert found[1].resolved()["engine"] == {"name": "llama_cpp", "task": "bench"}
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda path: path.name)
+def test_the_recipe_of_an_old_record_still_loads(run: Path) -> None:
+    document = json.loads((run / "run.json").read_text())["recipe_resolved"]
+    recipe = Recipe.model_validate(document)
+    asked = document["engine"]
+    engine = make_engine(recipe.engine)
+    assert (engine.name, engine.task) == (asked["name"], asked.get("tool", "run"))
+    assert Recipe.model_validate(recipe.resolved()) == recipe

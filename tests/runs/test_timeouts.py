@@ -9,6 +9,7 @@ from records_made import BEGAN, model, trial
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
+from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import ProgramTimeout
 from labctl.performance.prediction import Work
 from labctl.performance.rates import Rate, Rates
@@ -60,7 +61,7 @@ def limit(
     )
     variant = Variant("m", "m", {"tokens": tokens, "warmup": False, "threads": 4})
     weights = model("m", quantization, bytes_per_token=3_180_000_000, size_bytes=3_180_000_000)
-    works = {"m": Work.of(weights, NEED, variant)}
+    works = {"m": Work.of(weights, NEED, LlamaCpp.roles.workload(variant.parameters))}
     trial = PlannedTrial(1, variant, 1, tokens, warm_up_pass=False)
     return planned_limits(asked, [trial], foresight_of(works, facts, RATES), 43_200)["m"]
 

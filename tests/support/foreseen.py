@@ -9,15 +9,17 @@ from labctl.performance.prediction import Work, predictions
 from labctl.performance.rates import Rates
 from labctl.records import BoardFacts
 from labctl.runs.plan.forecast import Foresight
-from labctl.runs.plan.trials import changed_parameters
+from labctl.runs.plan.trials import cut
 
 
 def completion_passes(variant: Variant, tokens: int | None, warm_up_pass: bool) -> Passes:
     """Of a prompt of one word."""
-    changed = changed_parameters(variant, tokens, warm_up_pass)
-    parameters = LlamaCpp().parameters({**variant.parameters, **changed})
+    planned = cut(variant, tokens, warm_up_pass, LlamaCpp.roles)
+    parameters = LlamaCpp().parameters(planned.parameters)
     return LlamaCpp().passes(parameters, len("x"))
 
 
 def foresight_of(works: Mapping[str, Work], facts: BoardFacts, rates: Rates | None) -> Foresight:
-    return Foresight(facts, rates, works, predictions(works, facts, rates), completion_passes)
+    return Foresight(
+        facts, rates, works, predictions(works, facts, rates), completion_passes, LlamaCpp.roles
+    )

@@ -43,6 +43,7 @@ def planned(repeats: int = 4) -> tuple[PlannedTrial, ...]:
         max_seconds=60,
         min_tokens=None,
         predict=lambda *_: None,
+        roles=LlamaCpp.roles,
     ).trials
 
 

@@ -60,8 +60,13 @@ def refuse(message: str, *path: str | int) -> PydanticCustomError:
 
 def refuse_all(problems: Iterable[tuple[Path, str]]) -> PydanticCustomError:
     """As ``refuse``, for several problems at once."""
+    return refuse_explained((path, message, False) for path, message in problems)
+
+
+def refuse_explained(problems: Iterable[tuple[Path, str, bool]]) -> PydanticCustomError:
+    """As ``refuse_all``, for what :func:`~labctl.config.yaml.messages.explain` finds."""
     found = list(problems)
-    text = "; ".join(f"{wording.path_text(path)}: {message}" for path, message in found)
+    text = "; ".join(f"{wording.path_text(path)}: {message}" for path, message, _ in found)
     return PydanticCustomError(wording.REFUSED, "{text}", {"text": text, "problems": found})
 
 

@@ -88,8 +88,8 @@ def explain(
     for error in errors:
         path, found = _locate(error, value, _schema(model))
         if error["type"] == REFUSED:
-            for inner, message in error["ctx"]["problems"]:
-                yield (*path, *inner), message, False
+            for inner, message, about_key in error["ctx"]["problems"]:
+                yield (*path, *inner), message, about_key
             continue
         if error["type"] == "union_tag_invalid":
             path = (*path, error["ctx"]["discriminator"].strip("'"))

@@ -2,4 +2,6 @@
 
 from labctl.engines.command.engine import Command, CommandParameters
 
-__all__ = ["Command", "CommandParameters"]
+ENGINES = (Command,)
+
+__all__ = ["ENGINES", "Command", "CommandParameters"]

@@ -7,14 +7,14 @@ from pydantic import AfterValidator, Field, JsonValue, StrictBool, create_model
 from typing_extensions import override
 
 from labctl.config.names import listed
-from labctl.config.program_schema import ProgramSource, Reader, Success, TokenStream
-from labctl.config.recipe import EngineChoice
 from labctl.engines.base import (
     Engine,
+    EngineKeys,
     EngineParameters,
     Inputs,
     MemoryNeed,
     RawOutput,
+    Roles,
     Settled,
     Tool,
 )
@@ -26,17 +26,20 @@ from labctl.engines.command.arguments import (
     parameters_of,
     placeholders,
 )
+from labctl.engines.command.keys import CommandKeys
 from labctl.engines.command.matching import find_all
-from labctl.engines.command.numbers import FIELDS, UNITS
 from labctl.engines.command.reading import read
+from labctl.engines.command.schema import Reader, Success, TokenStream
 from labctl.engines.outcome import diagnose_outcome
+from labctl.engines.program import ProgramSource
 from labctl.engines.progress import RUNNING, Headway, Seen, generated
 from labctl.engines.tokens import arrivals_check
 from labctl.errors import ConfigError, LabctlError, ProgramFailed
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 
 _SHOWN_BYTES = 2000
-TOKENS = "tokens"
+#: Parameters that mean what they are called.
+THREADS, TOKENS = "threads", "tokens"
 GENERATED = "generated_tokens"
 
 
@@ -56,15 +59,14 @@ class CommandParameters(EngineParameters):
 class Command(Engine[CommandParameters]):
     """A program as the recipe describes it.
 
-    Specialisations know the arguments and the output of one program; ``taken`` are the keys of
-    ``engine`` that a recipe may still give.
+    Specialisations know the arguments and the output of one program, and take fewer keys.
     """
 
     name = "command"
-    intent = "run"
+    task = "run"
     product = "any"
     reads_gguf = False
-    taken: ClassVar[tuple[str, ...]] = ("program", "arguments", "output", "tokens", "success")
+    keys_model: ClassVar[type[EngineKeys]] = CommandKeys
 
     def __init__(
         self,
@@ -74,15 +76,8 @@ class Command(Engine[CommandParameters]):
         tokens: TokenStream | None = None,
         success: Success | None = None,
     ):
-        """Raises ConfigError for arguments or readers that cannot be."""
-        try:
-            names = placeholders(arguments)
-        except ValueError as error:
-            raise ConfigError(f"engine.arguments: {error}") from None
-        _require_units(output)
+        names = placeholders(arguments)
         count = tokens.count if tokens is not None else None
-        if count in (MODEL, PROMPT):
-            raise ConfigError(f"engine.tokens.count: {count} is no parameter")
         self.program: ProgramSource = program
         self.arguments = tuple(arguments)
         self.output = tuple(output)
@@ -93,21 +88,17 @@ class Command(Engine[CommandParameters]):
         #: The parameters that say how many tokens are generated.
         self.counts = (TOKENS, *([count] if count else ()))
         self.parameters_model = self._model_of([*parameters_of(names), *self.counts[1:]])
+        self.roles = self._roles(self.parameters_model.model_fields)
 
     @classmethod
-    def chosen(cls, choice: EngineChoice) -> Self:
-        """The engine of a recipe. Raises ConfigError."""
-        cls.require_only(choice, cls.taken)
-        if choice.program is None or choice.arguments is None:
-            raise ConfigError(f"the engine {cls.name} needs engine.program and engine.arguments")
-        if not choice.output and choice.tokens is None:
-            raise ConfigError(
-                f"the engine {cls.name} needs engine.output or engine.tokens",
-                hint="without them nothing would be measured",
-            )
-        return cls(
-            choice.program, choice.arguments, choice.output or (), choice.tokens, choice.success
-        )
+    def chosen(cls, keys: CommandKeys) -> Self:
+        """Make the engine of a recipe."""
+        return cls(keys.program, keys.arguments, keys.output, keys.tokens, keys.success)
+
+    def _roles(self, names: Collection[str]) -> Roles:
+        """What parameters mean by their usual names, and by what the recipe says of them."""
+        tokens = next((name for name in reversed(self.counts) if name in names), None)
+        return Roles(threads=THREADS if THREADS in names else None, tokens=tokens)
 
     def _model_of(self, names: Sequence[str]) -> type[CommandParameters]:
         return _parameters_model(names, self.counts)
@@ -141,7 +132,7 @@ class Command(Engine[CommandParameters]):
         """The tool of a product that the recipe names."""
         wanted = self.program.tool or ""
         if wanted in available:
-            return Tool(wanted, self.intent)
+            return Tool(wanted, self.task)
         if wanted in offered:
             hint = f"build it: labctl build … --tool {wanted}"
             raise ConfigError(f"the artifact has no {wanted}", hint=hint)
@@ -212,7 +203,7 @@ class Command(Engine[CommandParameters]):
             self.output,
             self.tokens,
             expected=getattr(parameters, count) if count else None,
-            form=f"{self.name} {self.intent}",
+            form=f"{self.name} {self.task}",
         )
 
     def checks(
@@ -251,28 +242,3 @@ def _parameters_model(names: Sequence[str], counts: Sequence[str]) -> type[Comma
     fields: dict[str, Any] = dict.fromkeys(names, (_Value, ...))
     fields |= {name: (Annotated[int, Field(ge=1)], ...) for name in counts if name in fields}
     return create_model("CommandParameters", __base__=CommandParameters, **fields)
-
-
-def _require_units(output: Sequence[Reader]) -> None:
-    told: set[str] = set()
-    for index, reader in enumerate(output):
-        for name, target in reader.values.items():
-            place = f"engine.output[{index}].values.{name}"
-            _require_unit(place, target.metric, target.unit, every=reader.occurs == "every")
-            if target.metric in told:
-                raise ConfigError(f"{place}: {target.metric} is read twice")
-            told.add(target.metric)
-
-
-def _require_unit(place: str, metric: str, unit: str, *, every: bool) -> None:
-    if metric not in FIELDS:
-        return
-    dimension = FIELDS[metric][1]
-    fitting = [name for name, (other, _) in UNITS.items() if other == dimension]
-    if unit not in fitting:
-        raise ConfigError(f"{place}: {metric} is in {listed(fitting)}, not in {unit}")
-    if every:
-        raise ConfigError(
-            f"{place}: {metric} is one number, and occurs: every gives many",
-            hint="give it a name of its own to keep them all",
-        )

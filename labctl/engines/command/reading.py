@@ -9,10 +9,10 @@ from statistics import median
 from pydantic import JsonValue
 
 from labctl.config.printed import text_at
-from labctl.config.program_schema import Reader, ReadValue, TokenStream
 from labctl.engines.base import RawOutput
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import FIELDS, UNITS, in_base_unit
+from labctl.engines.command.schema import Reader, ReadValue, TokenStream
 from labctl.engines.timeline import STDERR, STDOUT, Chunk, parse_timeline
 from labctl.engines.tokens import MOST_UNSEEN, TokenTimes
 from labctl.errors import OutputNotUnderstood

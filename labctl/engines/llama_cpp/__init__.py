@@ -5,7 +5,11 @@ from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.parameters import LlamaBenchParameters, LlamaCppParameters
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
 
+#: What an engine's entry point names: its tasks, the usual first.
+ENGINES = (LlamaCpp, LlamaBench, LlamaPerplexity)
+
 __all__ = [
+    "ENGINES",
     "LlamaBench",
     "LlamaBenchParameters",
     "LlamaCpp",

@@ -6,6 +6,7 @@ of JSON (``-o jsonl``). Keys differ from version to version and are read by name
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,7 +24,7 @@ from labctl.engines.base import (
 from labctl.engines.llama_cpp import failures, programs
 from labctl.engines.llama_cpp.defaults import settle
 from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import LlamaBenchParameters
+from labctl.engines.llama_cpp.parameters import ROLES, LlamaBenchParameters
 from labctl.engines.progress import RUNNING, Headway, Seen
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
 from labctl.records import BenchTest, BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
@@ -57,9 +58,10 @@ class LlamaBench(Engine[LlamaBenchParameters]):
     """Throughput tests with llama-bench."""
 
     name = "llama_cpp"
-    intent = "bench"
+    task = "bench"
     product = "llama.cpp"
     parameters_model = LlamaBenchParameters
+    roles = replace(ROLES, prompt_tokens="prompt_tokens")
 
     def settle(
         self,
@@ -92,7 +94,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-bench``, with the flags of its version."""
-        return programs.choose(PROGRAM, self.intent, available, offered)
+        return programs.choose(PROGRAM, self.task, available, offered)
 
     def command(self, tool: Tool, parameters: LlamaBenchParameters, inputs: Inputs) -> list[str]:
         """Raises ConfigError for a classic version that is not to repack."""

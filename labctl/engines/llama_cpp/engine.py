@@ -19,7 +19,7 @@ from labctl.engines.llama_cpp.arrivals import READY
 from labctl.engines.llama_cpp.defaults import settle
 from labctl.engines.llama_cpp.jsonl import as_text
 from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import LlamaCppParameters
+from labctl.engines.llama_cpp.parameters import ROLES, LlamaCppParameters
 from labctl.engines.progress import LOADING, PROMPT, Headway, Seen, generated
 from labctl.errors import LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
@@ -32,9 +32,10 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     """Text completion with llama.cpp."""
 
     name = "llama_cpp"
-    intent = "completion"
+    task = "completion"
     product = "llama.cpp"
     parameters_model = LlamaCppParameters
+    roles = ROLES
     uses_prompt = True
 
     def settle(

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from labctl.engines.base import EngineParameters
+from labctl.engines.base import EngineParameters, Roles
 
 #: llama.cpp takes this seed as "choose one".
 _RANDOM_SEED = 2**32 - 1
@@ -37,6 +37,10 @@ class LlamaParameters(EngineParameters):
         description="let llama.cpp copy weights to a faster layout in memory that cannot be paged"
         " out; default: yes, if the copies fit in the board's memory",
     )
+
+
+#: What those of a completion mean; of the other programs, too, as far as they have them.
+ROLES = Roles(threads="threads", tokens="tokens", warm_up="warmup", batch="ubatch")
 
 
 class TimedParameters(LlamaParameters):

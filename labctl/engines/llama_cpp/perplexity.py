@@ -16,6 +16,7 @@ from labctl.engines.base import (
     MemoryNeed,
     Passes,
     RawOutput,
+    Roles,
     Settled,
     Tool,
 )
@@ -43,9 +44,10 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
     """The perplexity of a text."""
 
     name = "llama_cpp"
-    intent = "perplexity"
+    task = "perplexity"
     product = "llama.cpp"
     parameters_model = LlamaPerplexityParameters
+    roles = Roles(threads="threads", batch="ubatch")
     files = (TEXT,)
 
     def settle(
@@ -74,7 +76,7 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-perplexity``, with the flags of its version."""
-        return programs.choose(PROGRAM, self.intent, available, offered)
+        return programs.choose(PROGRAM, self.task, available, offered)
 
     def command(
         self, tool: Tool, parameters: LlamaPerplexityParameters, inputs: Inputs

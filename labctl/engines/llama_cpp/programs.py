@@ -62,30 +62,30 @@ def choose_completion(available: Collection[str], offered: Collection[str]) -> T
     return _built(Tool(dialect.program, dialect.name), available, "completion")
 
 
-def choose(program: str, intent: str, available: Collection[str], offered: Collection[str]) -> Tool:
+def choose(program: str, task: str, available: Collection[str], offered: Collection[str]) -> Tool:
     """A program that has one name in all versions, with the flags of this one.
 
     Raises ConfigError.
     """
     everything = {*offered, *available}
     if program not in everything:
-        raise _not_offered(intent, offered, [program])
+        raise _not_offered(task, offered, [program])
     dialect = NEW if _MARK_OF_NEW in everything else CLASSIC
-    return _built(Tool(program, dialect), available, intent)
+    return _built(Tool(program, dialect), available, task)
 
 
-def _not_offered(intent: str, offered: Collection[str], wanted: Sequence[str]) -> ConfigError:
+def _not_offered(task: str, offered: Collection[str], wanted: Sequence[str]) -> ConfigError:
     present = listed(sorted(offered), joiner="and") if offered else "nothing"
     return ConfigError(
-        f"this version of llama.cpp has no program for {intent}: it offers {present}",
+        f"this version of llama.cpp has no program for {task}: it offers {present}",
         hint=f"use one that has {listed(wanted)}",
     )
 
 
-def _built(tool: Tool, available: Collection[str], intent: str) -> Tool:
+def _built(tool: Tool, available: Collection[str], task: str) -> Tool:
     if tool.name not in available:
         raise ConfigError(
-            f"the artifact has no {tool.name}, which {intent} needs",
+            f"the artifact has no {tool.name}, which {task} needs",
             hint=f"build it: labctl build … --tool {tool.name}",
         )
     return tool

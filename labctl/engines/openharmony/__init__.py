@@ -3,4 +3,7 @@
 from labctl.engines.openharmony.mindspore import MindSporeBenchmark, MindSporeDemo
 from labctl.engines.openharmony.nnrt import NnrtSample
 
-__all__ = ["MindSporeBenchmark", "MindSporeDemo", "NnrtSample"]
+MINDSPORE_LITE = (MindSporeBenchmark, MindSporeDemo)
+NNRT = (NnrtSample,)
+
+__all__ = ["MINDSPORE_LITE", "NNRT", "MindSporeBenchmark", "MindSporeDemo", "NnrtSample"]

@@ -14,10 +14,11 @@ from typing import ClassVar, Self
 from pydantic import Field
 from typing_extensions import override
 
-from labctl.config.program_schema import ProgramSource, Reader
-from labctl.config.recipe import EngineChoice
-from labctl.engines.base import RawOutput, Settled
+from labctl.engines.base import EngineKeys, RawOutput, Settled
 from labctl.engines.command import Command, CommandParameters
+from labctl.engines.command.keys import ProgramKeys
+from labctl.engines.command.schema import Reader
+from labctl.engines.program import ProgramSource
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
 from labctl.records import BoardFacts, JobStatus, Measure, ModelIdentity, TimingRecord
 
@@ -46,20 +47,14 @@ class _MindSpore(Command):
     """What both programs have in common."""
 
     name = "mindspore_lite"
-    taken: ClassVar[tuple[str, ...]] = ("program",)
+    keys_model: ClassVar[type[EngineKeys]] = ProgramKeys
     told: ClassVar[tuple[str, ...]]
     readers: ClassVar[tuple[Reader, ...]] = ()
 
     @classmethod
-    def chosen(cls, choice: EngineChoice) -> Self:
-        """The engine of a recipe. Raises ConfigError."""
-        cls.require_only(choice, cls.taken)
-        if choice.program is None:
-            raise ConfigError(
-                f"the engine {cls.name} needs engine.program",
-                hint="a file of this host, or a path on the board",
-            )
-        return cls.of(choice.program)
+    def chosen(cls, keys: ProgramKeys) -> Self:
+        """Make the engine of a recipe."""
+        return cls.of(keys.program)
 
     @classmethod
     def of(cls, program: ProgramSource) -> Self:
@@ -88,7 +83,7 @@ def _line_around(printed: bytes, start: int, end: int) -> str:
 class MindSporeDemo(_MindSpore):
     """The demo: one inference, and what came out."""
 
-    intent = "demo"
+    task = "demo"
     told = ("{model}",)
 
     @override
@@ -142,7 +137,7 @@ class MindSporeBenchmarkParameters(CommandParameters):
 class MindSporeBenchmark(_MindSpore):
     """The benchmark tool: the time of an inference."""
 
-    intent = "benchmark"
+    task = "benchmark"
     told = (
         "--modelFile={model}",
         "--loopCount={loops}",

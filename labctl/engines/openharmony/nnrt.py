@@ -7,10 +7,10 @@ how the runtime names its failures: ``OH_NN_ReturnCode`` in ``neural_network_run
 import re
 from typing import ClassVar, Self
 
-from labctl.config.recipe import EngineChoice
-from labctl.engines.base import RawOutput
+from labctl.engines.base import EngineKeys, RawOutput
 from labctl.engines.command import Command
-from labctl.errors import ConfigError, LabctlError, ProgramFailed
+from labctl.engines.command.keys import SampleKeys
+from labctl.errors import LabctlError, ProgramFailed
 from labctl.records import JobStatus
 
 _FAILURE = re.compile(
@@ -24,16 +24,13 @@ class NnrtSample(Command):
     """A program that builds its model by the runtime's calls."""
 
     name = "nnrt"
-    intent = "sample"
-    taken: ClassVar[tuple[str, ...]] = ("program", "arguments", "output", "success")
+    task = "sample"
+    keys_model: ClassVar[type[EngineKeys]] = SampleKeys
 
     @classmethod
-    def chosen(cls, choice: EngineChoice) -> Self:
-        """The engine of a recipe; without arguments the program gets none. Raises ConfigError."""
-        cls.require_only(choice, cls.taken)
-        if choice.program is None or not choice.output:
-            raise ConfigError("the engine nnrt needs engine.program and engine.output")
-        return cls(choice.program, choice.arguments or (), choice.output, success=choice.success)
+    def chosen(cls, keys: SampleKeys) -> Self:  # type: ignore[override]
+        """Make the engine of a recipe."""
+        return cls(keys.program, keys.arguments, keys.output, success=keys.success)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """A failure that the runtime names counts, whatever the exit status."""

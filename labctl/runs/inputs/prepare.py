@@ -10,13 +10,13 @@ from pydantic import JsonValue
 
 from labctl.build import Artifact, find_artifact, find_spec
 from labctl.config.lab import Board
-from labctl.config.names import did_you_mean, listed, unknown
+from labctl.config.names import listed, unknown
 from labctl.config.parameters import parameter_problems
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.target import target_names
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.deploy import Object, describe
-from labctl.engines import Engine, Tool, engine_names, engine_tools, make_engine
+from labctl.engines import Engine, Tool, check_engine, make_engine
 from labctl.errors import ConfigError
 from labctl.models import (
     ModelFile,
@@ -120,7 +120,12 @@ def read_recipe(
     path: Path, set_values: tuple[str, ...] = (), *, lab_root: Path | None = None
 ) -> Recipe:
     """Load a recipe, with what targets, engine and gates have to say. Raises ConfigError."""
-    return load_recipe(path, set_values, check=lambda recipe: _problems(recipe, lab_root))
+    return load_recipe(
+        path,
+        set_values,
+        engine_check=check_engine,
+        check=lambda recipe: _problems(recipe, lab_root),
+    )
 
 
 def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentPath, str]]:
@@ -128,22 +133,7 @@ def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentP
     if recipe.target not in targets:
         yield ("target",), unknown("target", recipe.target, targets)
     yield from metric_problems(recipe)
-    name, known = recipe.engine.name, engine_names()
-    if name not in known:
-        near = did_you_mean(name, known) or f"; known are {listed(known)}"
-        yield ("engine", "name"), f"no engine {name!r}{near}"
-        return
-    tools = engine_tools(name)
-    if recipe.engine.tool is not None and recipe.engine.tool not in tools:
-        near = did_you_mean(recipe.engine.tool, tools)
-        what = f"{name} cannot do {recipe.engine.tool!r} in this version{near}"
-        yield ("engine", "tool"), f"{what}; it knows {listed(tools)}"
-        return
-    try:
-        engine = make_engine(recipe.engine)
-    except ConfigError as error:
-        yield ("engine",), error.message
-        return
+    engine = make_engine(recipe.engine)
     yield from _input_problems(recipe, engine)
     yield from parameter_problems(recipe, engine.parameters_model)
 
@@ -152,7 +142,7 @@ def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[Docum
     """What the engine lacks, and what it would never look at."""
     given = "prompt" if recipe.prompt is not None else "prompt_file"
     has_prompt = recipe.prompt is not None or recipe.prompt_file is not None
-    what = f"{engine.name} ({engine.intent})"
+    what = f"{engine.name} ({engine.task})"
     if engine.uses_prompt and not has_prompt:
         yield (), "a prompt or a prompt_file is required"
     if has_prompt and not engine.uses_prompt:
@@ -209,10 +199,10 @@ def _program(
     """The program: a tool of an artifact, a file of this host, or what the board has."""
     source = engine.program
     if source is not None and source.board is not None:
-        return None, Tool(source.board, engine.intent), None
+        return None, Tool(source.board, engine.task), None
     if source is not None and source.file is not None:
         item = describe(lab_root / source.file, executable=True)
-        return None, Tool(item.name, engine.intent), item
+        return None, Tool(item.name, engine.task), item
     product = engine.product if source is None else source.product
     assert product is not None  # a source has exactly one of the three
     artifact = find_artifact(recipe.target, product, recipe.engine.version, lab_root=lab_root)

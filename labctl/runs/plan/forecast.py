@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
-from labctl.engines import TOKENS, Passes
+from labctl.engines import Passes, Roles
 from labctl.performance.bottleneck import Ground
 from labctl.performance.prediction import Work, predictions, source_of, tells_reading
 from labctl.performance.rates import Rates
@@ -14,7 +14,7 @@ from labctl.records import BoardFacts, TrialPrediction
 from labctl.results.stopping_rule import fewest_repeats
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.plan.memory_fit import passes_of, works_of
-from labctl.runs.plan.trials import Amount, Plan, PlannedTrial, changed_parameters, make_plan
+from labctl.runs.plan.trials import Amount, Plan, PlannedTrial, cut, make_plan
 from labctl.stats import Prediction
 from labctl.units import duration
 
@@ -31,6 +31,7 @@ class Foresight:
     works: Mapping[str, Work]
     predicted: Mapping[str, Prediction]
     passes: PassesOf
+    roles: Roles
 
     @property
     def sources(self) -> dict[str, str]:
@@ -101,7 +102,7 @@ def foresee(
     works = works_of(prepared, variants)
 
     def passes(variant: Variant, tokens: int | None, warm_up_pass: bool) -> Passes | None:
-        return passes_of(prepared, variant, changed_parameters(variant, tokens, warm_up_pass))
+        return passes_of(prepared, cut(variant, tokens, warm_up_pass, prepared.engine.roles))
 
     # How long it takes to read only, the arithmetic of prompts says.
     asked = {variant.slug: passes_of(prepared, variant) for variant in variants}
@@ -111,7 +112,7 @@ def foresee(
         for slug, prediction in predictions(works, facts, rates).items()
         if slug not in readers or tells_reading(prediction, works[slug], rates)
     }
-    return Foresight(facts, rates, works, predicted, passes)
+    return Foresight(facts, rates, works, predicted, passes, prepared.engine.roles)
 
 
 def plan_trials(
@@ -123,9 +124,9 @@ def plan_trials(
         fewest_repeats(until, recipe.repeats),
         recipe.warm_up,
         {
-            variant.slug: int(variant.parameters[TOKENS])
+            variant.slug: tokens
             for variant in variants
-            if TOKENS in variant.parameters
+            if (tokens := foresight.roles.workload(variant.parameters).tokens) is not None
         },
         most_repeats=until.max_repeats if until else 0,
     )
@@ -137,6 +138,7 @@ def plan_trials(
         max_seconds=max_seconds,
         min_tokens=recipe.min_tokens,
         predict=foresight.seconds,
+        roles=foresight.roles,
     )
     if not recipe.conditions.waits:
         return plan

@@ -1,9 +1,9 @@
 """Whether what a recipe runs fits in a board's memory, and what it costs where it does not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from labctl.config.variants import Scalar, Variant
+from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed, Passes
 from labctl.performance.prediction import Work, predictions
 from labctl.performance.rates import Rates
@@ -102,13 +102,10 @@ def settled_variants(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
     return variants, notes
 
 
-def passes_of(
-    prepared: Prepared, variant: Variant, changed: Mapping[str, Scalar] | None = None
-) -> Passes | None:
-    """What one run of a settled variant computes, with some parameters ``changed``."""
+def passes_of(prepared: Prepared, variant: Variant) -> Passes | None:
+    """What one run of a settled variant computes."""
     engine = prepared.engine
-    parameters = engine.parameters({**variant.parameters, **(changed or {})})
-    return engine.passes(parameters, _text_bytes(prepared))
+    return engine.passes(engine.parameters(variant.parameters), _text_bytes(prepared))
 
 
 def _text_bytes(prepared: Prepared) -> int:
@@ -125,7 +122,8 @@ def works_of(prepared: Prepared, variants: Sequence[Variant]) -> dict[str, Work]
         parameters = prepared.engine.parameters(variant.parameters)
         need = prepared.engine.memory(parameters, model, _text_bytes(prepared))
         if need is not None and model.bytes_per_token is not None:
-            works[variant.slug] = Work.of(model, need, variant, passes_of(prepared, variant))
+            workload = prepared.engine.roles.workload(variant.parameters)
+            works[variant.slug] = Work.of(model, need, workload, passes_of(prepared, variant))
     return works
 
 

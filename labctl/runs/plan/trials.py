@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from labctl.config.variants import Scalar, Variant
-from labctl.engines import TOKENS, WARM_UP_PASS
+from labctl.engines import Roles
 from labctl.errors import ConfigError
 from labctl.records import PlannedRecord
 
@@ -79,20 +79,19 @@ class PlannedTrial:
         return f"{self.variant.slug}-{'warmup' if self.repeat == 0 else f'r{self.repeat}'}"
 
     @property
-    def parameters(self) -> dict[str, Scalar]:
+    def parameters(self) -> Mapping[str, Scalar]:
         """The engine's parameters as they will be used."""
-        changed = changed_parameters(self.variant, self.tokens, self.warm_up_pass)
-        return {**self.variant.parameters, **changed}
+        return self.variant.parameters
 
 
-def changed_parameters(
-    variant: Variant, tokens: int | None, warm_up_pass: bool
-) -> dict[str, Scalar]:
-    """What a plan changes of a settled variant's parameters."""
-    changed: dict[str, Scalar] = {} if tokens is None else {TOKENS: tokens}
-    if not warm_up_pass and WARM_UP_PASS in variant.parameters:
-        changed[WARM_UP_PASS] = False
-    return changed
+def cut(variant: Variant, tokens: int | None, warm_up_pass: bool, roles: Roles) -> Variant:
+    """Return a settled variant as it is planned: with so many tokens, with or without a warm-up."""
+    changed: dict[str, Scalar] = {}
+    if tokens is not None and roles.tokens is not None:
+        changed[roles.tokens] = tokens
+    if not warm_up_pass and roles.warm_up is not None and roles.warm_up in variant.parameters:
+        changed[roles.warm_up] = False
+    return replace(variant, parameters={**variant.parameters, **changed})
 
 
 @dataclass(frozen=True)
@@ -113,6 +112,7 @@ def make_plan(
     max_seconds: float,
     min_tokens: int | None,
     predict: PredictTrial,
+    roles: Roles,
 ) -> Plan:
     """Plan all trials; cut them down to ``max_seconds`` where the prediction asks for it.
 
@@ -121,6 +121,7 @@ def make_plan(
     amount, predicted, notes = _fit(variants, wanted, max_seconds, min_tokens, predict)
     repeats = max(amount.repeats, amount.most_repeats)
     rounds = [0] * amount.warm_up_trials + list(range(1, repeats + 1))
+    planned = [cut(v, amount.tokens.get(v.slug), amount.warm_up_pass, roles) for v in variants]
     trials = tuple(
         PlannedTrial(
             number,
@@ -130,7 +131,7 @@ def make_plan(
             amount.warm_up_pass,
             optional=repeat > amount.repeats,
         )
-        for number, (variant, repeat) in enumerate(_ordered(variants, rounds, order, seed), 1)
+        for number, (variant, repeat) in enumerate(_ordered(planned, rounds, order, seed), 1)
     )
     return Plan(trials, predicted, tuple(notes))
 

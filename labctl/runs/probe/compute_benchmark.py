@@ -1,4 +1,4 @@
-"""How fast a board's arithmetic goes through weights: llama-bench on a small model in memory."""
+"""How fast a board's arithmetic goes through weights: a small model that stays in memory."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from labctl.board.measuring import Measuring
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.deploy import DeployOptions, OnProgress, deploy, plan
-from labctl.engines import Inputs, RawOutput
+from labctl.engines import COMPUTE_BENCHMARK, Inputs, RawOutput
 from labctl.errors import ConfigError, OutputNotUnderstood
 from labctl.records import ComputeRate, TimingRecord
 from labctl.runs.board.deploy_preview import wanted_objects
@@ -16,15 +16,13 @@ from labctl.runs.board.held_board import BoardSession
 from labctl.runs.inputs.prepare import Prepared, prepare
 from labctl.runs.observer import Observer
 
-#: Short: a board of phones' class needs a second a token for a model of a billion weights.
-_PARAMETERS = {"prompt_tokens": 64, "tokens": 16, "repetitions": 3}
 _TIMEOUT_SECONDS = 1200.0
 _MODEL = "small"
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """A model to measure with, and the llama-bench of the board's target."""
+    """A model to measure with, and the program of the board's target."""
 
     prepared: Prepared
 
@@ -39,11 +37,12 @@ class Ceiling:
         """Bring program and model, and run.
 
         Raises ConfigError (the model does not fit in half of the free memory: it would measure
-        storage), JobError (llama-bench failed, or is not understood), and what deploying raises.
+        storage), JobError (the program failed, or is not understood), and what deploying raises.
         """
         prepared, engine = self.prepared, self.prepared.engine
         model = prepared.models[_MODEL].identity
-        parameters = engine.settle(engine.parameters(_PARAMETERS), session.facts, model).parameters
+        asked = engine.parameters(COMPUTE_BENCHMARK.parameters)
+        parameters = engine.settle(asked, session.facts, model).parameters
         need = engine.memory(parameters, model)
         free = session.facts.memory_available_bytes
         if need is not None and free is not None and need.total_bytes > free / 2:
@@ -53,7 +52,7 @@ class Ceiling:
             )
         wanted = wanted_objects(prepared)
         paths = deploy(session.store, plan(session.store, wanted), DeployOptions(progress=on_sent))
-        assert prepared.program is not None  # llama_cpp's programs are tools of an artifact
+        assert prepared.program is not None  # it is a tool of an artifact
         inputs = Inputs(paths[prepared.program.sha256], paths[model.sha256])
         argv = tuple(engine.command(prepared.tool, parameters, inputs))
         job = measuring.job(argv, _TIMEOUT_SECONDS)
@@ -64,7 +63,7 @@ class Ceiling:
         timing = engine.parse(raw, parameters)
         built = engine.build_check(timing, prepared.revision)
         if built is not None and built.ok is False:
-            raise OutputNotUnderstood(f"llama-bench is not what was built: {built.detail}")
+            raise OutputNotUnderstood(f"{prepared.tool.name} is not what was built: {built.detail}")
         return self._rate(timing, session.facts.cores or None)
 
     def _rate(self, timing: TimingRecord, threads: int | None) -> ComputeRate:
@@ -94,14 +93,14 @@ def _best(tests: tuple[tuple[int, tuple[int, ...]], ...]) -> float | None:
 
 
 def prepare_ceiling(path: Path, board: Board, lab_root: Path, observer: Observer) -> Ceiling:
-    """Find llama-bench for the board and look at the model. Raises ConfigError."""
+    """Find the program for the board and look at the model. Raises ConfigError."""
     recipe = Recipe.model_validate(
         {
             "name": "probe",
             "target": board.target,
-            "engine": {"name": "llama_cpp", "tool": "bench"},
+            "engine": COMPUTE_BENCHMARK.engine,
             "models": {_MODEL: {"file": str(path.resolve())}},
-            "parameters": _PARAMETERS,
+            "parameters": COMPUTE_BENCHMARK.parameters,
             "max_time": f"{_TIMEOUT_SECONDS:g}s",
         }
     )

@@ -36,10 +36,10 @@ def probe_board(
 ) -> tuple[BoardProbe, Path]:
     """Probe a board under its lease; the probe and the file it is kept in.
 
-    ``models`` are small GGUF files of this host: llama-bench runs each, for the rate of the board's
+    ``models`` are small GGUF files of this host: each is run, for the rate of the board's
     arithmetic with its quantisation. The probe is compared with the last ones of its execution.
-    What the board refuses to have measured is a note of it. Raises ConfigError (a model or
-    llama-bench is missing, an earlier probe is of a newer labctl), what :func:`hold_board` raises,
+    What the board refuses to have measured is a note of it. Raises ConfigError (a model or its
+    program is missing, an earlier probe is of a newer labctl), what :func:`hold_board` raises,
     LinkError, LeaseLost, HostError.
     """
     ceilings = [prepare_ceiling(path, board, lab.root, observer) for path in models]

@@ -215,6 +215,7 @@ class _Measurement:
             repeat=trial.repeat,
             model=bench.models[trial.variant.model_key].identity,
             parameters={**trial.parameters},
+            workload=bench.engine.roles.workload(trial.parameters),
             board=bench.board,
             target=bench.target,
             execution=bench.facts.execution,

@@ -1,4 +1,4 @@
-"""Programs that labctl does not know: where they are, what they are told, how they are read."""
+"""The recipe keys of a program that labctl does not know: how its output is read."""
 
 import re
 import warnings
@@ -6,13 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from labctl.config.names import listed
-from labctl.config.types import BoardPath, HostPath, Name, Word
+from labctl.config.types import Name
 from labctl.config.yaml.document import StrictModel, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 
 _LONGEST_PATTERN = 2000
-_SOURCES = ("product", "file", "board")
 
 Stream = Literal["stdout", "stderr"]
 #: What a printed number counts.
@@ -40,39 +38,6 @@ def _pattern(text: str) -> str:
 
 
 Pattern = Annotated[str, AfterValidator(_pattern)]
-
-
-def _argument(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("has a NUL character in it, which no program can be given")
-    return text
-
-
-Argument = Annotated[str, AfterValidator(_argument)]
-
-
-class ProgramSource(StrictModel):
-    """Where a program comes from: exactly one of product, file and board."""
-
-    product: Word | None = None
-    """A product that labctl builds; with `tool`."""
-    tool: Word | None = None
-    """Which of the product's tools."""
-    file: HostPath | None = None
-    """A program for the board, in a file of this host; a relative path begins at the lab's
-    folder."""
-    board: BoardPath | None = None
-    """A program that is on the board already."""
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
-        given = [name for name in _SOURCES if getattr(self, name) is not None]
-        if len(given) != 1:
-            what = f"has {listed(given, joiner='and')}" if given else "has none"
-            raise refuse(f"a program comes from exactly one of {listed(_SOURCES)}; this one {what}")
-        if (self.product is None) != (self.tool is None):
-            raise refuse("product and tool are given together")
-        return self
 
 
 class ReadValue(StrictModel):

@@ -1,0 +1,21 @@
+"""The engine that a probe measures a board's arithmetic with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from labctl.config.variants import Scalar
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Parts of a recipe: ``engine`` and ``parameters``; its record has ``tests``."""
+
+    engine: Mapping[str, str]
+    parameters: Mapping[str, Scalar]
+
+
+#: Short: a board of phones' class needs a second a token for a model of a billion weights.
+COMPUTE_BENCHMARK = Benchmark(
+    {"name": "llama_cpp", "task": "bench"},
+    {"prompt_tokens": 64, "tokens": 16, "repetitions": 3},
+)

@@ -1,0 +1,50 @@
+"""The form of a recipe with the keys of every engine that is installed, for ``labctl schema``."""
+
+from functools import reduce
+from operator import or_
+from typing import Any, Literal
+
+from pydantic import Field, create_model
+
+from labctl.config.recipe import Recipe
+from labctl.engines.base import EngineKeys
+from labctl.engines.plugins import EngineClass
+from labctl.engines.registry import engine_names, engine_tasks
+from labctl.errors import ConfigError
+
+
+def recipe_model() -> tuple[type[Recipe], list[ConfigError]]:
+    """Return the model of recipes, and why engines are left out that cannot be used."""
+    blocks: list[type[EngineKeys]] = []
+    unusable: list[ConfigError] = []
+    for name in engine_names():
+        try:
+            tasks = list(engine_tasks(name).values())
+        except ConfigError as error:
+            unusable.append(error)
+            continue
+        blocks += [_block(engine, is_usual=engine is tasks[0]) for engine in tasks]
+    engine: Any = reduce(or_, blocks)
+    return _with(Recipe, "Recipe", engine=(engine, ...)), unusable
+
+
+def _block(engine: EngineClass, *, is_usual: bool) -> type[EngineKeys]:
+    """Make the model of ``engine`` for one task; the usual one may be left out."""
+    task: Any = Literal[engine.task]
+    block: type[EngineKeys] = _with(
+        engine.keys_model,
+        f"{engine.name}_{engine.task}",
+        name=(Literal[engine.name], ...),
+        task=(task | None, None) if is_usual else (task, ...),
+    )
+    return block
+
+
+def _with(base: Any, model_name: str, **fields: tuple[Any, Any]) -> Any:
+    described = {
+        name: (kind, Field(default, description=base.model_fields[name].description))
+        for name, (kind, default) in fields.items()
+    }
+    made = create_model(model_name, __base__=base, **described)  # type: ignore[call-overload]
+    made.__doc__ = base.__doc__
+    return made
