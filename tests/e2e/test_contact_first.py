@@ -1,9 +1,11 @@
 """A board is looked at before anything is downloaded for it, and let go while that comes."""
 
 import hashlib
+import json
 import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from labs import RECIPE, LabUnderTest, blamed, said
@@ -87,6 +89,22 @@ def test_it_is_asked_before_a_model_is_fetched_that_does_not_fit_in_memory(
     refused = lab.run("deploy", "tiny")
     blamed(refused, 2, "config", "not fit in memory", "say --yes to go on")
     assert not hub.is_asked_for_all
+
+
+def test_a_model_that_the_board_has_is_not_fetched_for_it(lab: LabUnderTest, hub: Hub) -> None:
+    assert lab.run("deploy", "tiny").exit_status == 0
+    forget(hub)
+    hub.requests.clear()
+    for words in (("deploy", "--plan", "tiny"), ("deploy", "tiny")):
+        done = lab.run(*words)
+        assert done.exit_status == 0, said(done)
+        assert not hub.is_asked_for_all
+    store = lab.run("deploy", "--verify", "--json")
+    assert json.loads(store.text)[0]["damaged"] == []
+    (Path(lab.board.workdir) / "store" / hub.sha256).unlink()
+    done = lab.run("deploy", "tiny")
+    assert done.exit_status == 0, said(done)
+    assert hub.is_asked_for_all
 
 
 def test_the_board_is_everybodys_while_the_model_comes(lab: LabUnderTest, hub: Hub) -> None:

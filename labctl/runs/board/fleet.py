@@ -126,18 +126,18 @@ class Fleet:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the boards were looked at for files that are all here: nothing is fetched."""
-        return all(visit.wanted.is_whole for visit in self.alive)
+        """Whether all that the free boards lack is on this host: nothing is fetched for them."""
+        return not any(_to_fetch(visit) for visit in self.alive)
 
     def fetch(self) -> None:
-        """Fetch and make what the boards need and is not on this host."""
+        """Fetch and make what the free boards lack and is not on this host."""
         for wanted in {visit.wanted.target: visit.wanted for visit in self.alive}.values():
+            served = [visit for visit in self.alive if visit.wanted is wanted]
             try:
-                wanted.fetch(self.view.step)
+                wanted.fetch({sha for visit in served for sha in _missing(visit)}, self.view.step)
             except LabctlError as error:
-                for visit in self.alive:
-                    if visit.wanted is wanted:
-                        self._end(visit, error)
+                for visit in served:
+                    self._end(visit, error)
 
     def leave(self) -> None:
         """Send nothing to the free boards."""
@@ -166,6 +166,9 @@ class Fleet:
     def _deliver(self, visit: Visit, sources: Sources) -> None:
         with self._meeting(visit) as met:
             assert visit.offer is not None
+            if _to_fetch(visit):  # somebody removed it from the board meanwhile
+                visit.offer = None
+                return
             refuse(visit.offer.problems, visit.board.name)
             self._send(visit, visit.offer, met, sources)
             visit.is_done = True
@@ -222,3 +225,11 @@ class Fleet:
 
 def _problems(visit: Visit) -> Sequence[LabctlError]:
     return visit.offer.problems if visit.offer else ()
+
+
+def _missing(visit: Visit) -> set[str]:
+    return {item.sha256 for item in visit.offer.plan.missing} if visit.offer else set()
+
+
+def _to_fetch(visit: Visit) -> bool:
+    return bool(visit.wanted.to_fetch(_missing(visit)))

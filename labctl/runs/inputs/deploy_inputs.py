@@ -1,7 +1,7 @@
 """What a deploy brings to the boards of one target, found once for all of them."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from labctl.errors import ConfigError, LabctlError
 from labctl.models import Progress
@@ -24,9 +24,10 @@ class Wanted:
         self._recipes = dict(recipes)
         self._left_out = left_out
         self._lock = threading.Lock()
-        self._found: list[Prepared] | LabctlError | None = None
-        #: Whether what was found is all on this host; otherwise something is only expected.
-        self.is_whole = False
+        self._found: dict[str, Prepared] = {}
+        self._error: LabctlError | None = None
+        #: The recipes whose models are all on this host.
+        self._whole: set[str] = set()
 
     def look(self, progress: Progress) -> list[Prepared]:
         """Say what is known of the recipes by now; nothing is fetched or made.
@@ -34,42 +35,50 @@ class Wanted:
         Every board gets the same answer. Raises ConfigError, HostError.
         """
         with self._lock:
-            if self._found is None:
+            if self._error is None and not self._found:
                 try:
-                    if all(files.models_are_here for files in self._recipes.values()):
-                        self._fetch(progress)
-                    else:
-                        self._found = self._each(lambda files: files.expected(progress))
+                    self._each(self._recipes, lambda files: self._known(files, progress))
                 except LabctlError as error:
-                    self._found = error
-            if isinstance(self._found, LabctlError):
-                raise self._found
-            assert self._found is not None
-            return self._found
+                    self._error = error
+            if self._error is not None:
+                raise self._error
+            return list(self._found.values())
 
-    def fetch(self, progress: Progress) -> None:
-        """Fetch and make what is not here. Raises what :func:`labctl.models.resolve` raises."""
+    def to_fetch(self, missing: Collection[str]) -> list[str]:
+        """Name the recipes with models to fetch or make for a board that lacks these SHA-256s."""
+        return [
+            name
+            for name, found in self._found.items()
+            if name not in self._whole
+            and (
+                found.models.keys() != set(found.recipe.measured_models())
+                or any(model.identity.sha256 in missing for model in found.models.values())
+            )
+        ]
+
+    def fetch(self, missing: Collection[str], progress: Progress) -> None:
+        """Fetch and make what these boards lack. Raises what :func:`labctl.models.resolve` does."""
         with self._lock:
-            if not self.is_whole:
-                self._fetch(progress)
+            self._each(self.to_fetch(missing), lambda files: files.with_models(progress))
 
-    def _fetch(self, progress: Progress) -> None:
-        self._found = self._each(lambda files: files.with_models(progress))
-        self.is_whole = True
+    def _known(self, files: RecipeFiles, progress: Progress) -> Prepared:
+        return (files.with_models if files.models_are_here else files.expected)(progress)
 
-    def _each(self, find: Callable[[RecipeFiles], Prepared]) -> list[Prepared]:
-        found = []
-        for name, files in list(self._recipes.items()):
+    def _each(self, names: Iterable[str], find: Callable[[RecipeFiles], Prepared]) -> None:
+        for name in list(names):
+            files = self._recipes[name]
             try:
-                found.append(find(files))
+                self._found[name] = find(files)
+                if files.models_are_here:
+                    self._whole.add(name)
             except ConfigError as error:
                 if self._left_out is None:
                     raise
                 del self._recipes[name]
+                self._found.pop(name, None)
                 self._left_out(name, error)
-        if not found:
+        if not self._recipes:
             raise nothing_to_deploy(self.target)
-        return found
 
 
 def nothing_to_deploy(target: str) -> ConfigError:
