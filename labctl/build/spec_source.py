@@ -5,7 +5,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from labctl.config.types import HostPath, Line, Sha256, Word
+from labctl.checked import HostPath, Word
+from labctl.config.types import Line, Sha256
 from labctl.config.yaml.document import StrictModel
 
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]

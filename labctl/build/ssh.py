@@ -6,6 +6,7 @@ from labctl.build.workspace import Builder
 from labctl.config.lab import FILE_NAME, find_lab
 from labctl.config.names import listed, unknown
 from labctl.errors import ConfigError, ToolMissing
+from labctl.transport.registry import TRANSPORTS
 
 
 def ssh_builder(host: str | None, lab_root: Path | None) -> Builder:
@@ -13,7 +14,7 @@ def ssh_builder(host: str | None, lab_root: Path | None) -> Builder:
 
     Raises ConfigError, ToolMissing when the ssh library is not installed.
     """
-    lab = find_lab(lab_root or Path())
+    lab = find_lab(lab_root or Path(), TRANSPORTS)
     hosts = lab.lab.build_hosts
     if not hosts:
         raise ConfigError(

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import click
 
+from labctl.checked import LAB_ROOT, is_on_loopback, split_endpoint
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
-from labctl.config.lab import FILE_NAME, HDC_SERVER
+from labctl.config.lab import FILE_NAME, lab_model
 from labctl.config.names import NAME_RULE, is_name
 from labctl.config.target import load_target
-from labctl.config.types import is_on_loopback, split_endpoint
+from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, InfraError
 from labctl.files import host_reads, write_atomic
 from labctl.hdc import Target
-from labctl.transport import connect
+from labctl.transport import HdcTcpConfig, OpenOptions
+from labctl.transport.hdc import HDC_SERVER
 from labctl.transport.hdc_server.shared import attached_boards
+from labctl.transport.registry import TRANSPORTS
 
 _FIRST_RECIPE = Path("recipes") / "first.yaml"
 _SERVER_SECONDS = 10.0
@@ -73,7 +76,9 @@ def init(*, folder: Path, addresses: tuple[str, ...], target: str, virtual: bool
                 hint="leave --virtual out",
             )
     virtual = virtual or not found
-    write_atomic(devices, devices_yaml(found, target=target, virtual=virtual))
+    text = devices_yaml(found, target=target, virtual=virtual)
+    parse(text, lab_model(TRANSPORTS), FILE_NAME, context={LAB_ROOT: "/lab"})
+    write_atomic(devices, text)
     write_atomic(recipe, recipe_yaml(target))
     click.echo(f"wrote {devices} ({', '.join([*found, *['virtual'] * virtual])})")
     click.echo(f"wrote {recipe}")
@@ -114,7 +119,8 @@ def _own_workdir(name: str, address: str) -> str | None:
     from labctl.board.facts import virtual_workdir
 
     try:
-        with connect("hdc", address=address, connect_timeout=_BOARD_SECONDS) as board:
+        options = OpenOptions(timeout=_BOARD_SECONDS)
+        with HdcTcpConfig(address=address).open(options) as board:
             return virtual_workdir(board, timeout=_BOARD_SECONDS)
     except InfraError as error:
         click.echo(

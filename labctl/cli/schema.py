@@ -3,6 +3,7 @@
 import json
 
 import click
+from pydantic import BaseModel
 
 from labctl.config.schema import KINDS, Kind, json_schema
 
@@ -17,11 +18,16 @@ def schema(kind: Kind) -> None:
     `# yaml-language-server: $schema=recipe.schema.json` on top. That of a recipe has the keys of
     all engines that are installed.
     """
-    model = None
+    model: type[BaseModel] | None = None
     if kind == "recipe":
         from labctl.engines.schema import recipe_model  # imports all engines
 
         model, unusable = recipe_model()
         for error in unusable:
             click.echo(f"left out: {error.message}", err=True)
+    elif kind == "devices":
+        from labctl.config.lab import lab_model
+        from labctl.transport.registry import TRANSPORTS
+
+        model = lab_model(TRANSPORTS)
     click.echo(json.dumps(json_schema(kind, model), indent=2))

@@ -22,6 +22,7 @@ from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError, ToolMissing
 from labctl.hdc.daemon import Authorisation, Version
 from labctl.hdc.daemon.authorisation import Mode
+from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import Served, VirtualBoard, load_script, serve
 
 _LAST_PORT = 65535
@@ -169,7 +170,7 @@ virtual_board.add_command(allow)
 
 def _lab(invocation: Invocation) -> LabFile | None:
     try:
-        return find_lab(invocation.lab or Path.cwd())
+        return find_lab(invocation.lab or Path.cwd(), TRANSPORTS)
     except ConfigError:
         if invocation.lab is not None:
             raise

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from labctl.checked import Word
 from labctl.config.quantities import Duration, Size
-from labctl.config.types import Word
 from labctl.config.yaml.document import StrictModel
 
 #: How long each trial waits for a board to be ready, where the recipe does not say.

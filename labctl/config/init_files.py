@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 
 from labctl import shipped
-from labctl.config.lab import FILE_NAME, WORKDIR, Lab
-from labctl.config.yaml.document import LAB_ROOT, parse, read_text
+from labctl.config.lab import WORKDIR
+from labctl.config.yaml.document import read_text
 
 #: Where ``labctl virtual-board`` listens when it is not told.
 VIRTUAL_BOARD_ADDRESS = "127.0.0.1:5555"
@@ -71,8 +71,6 @@ def devices_yaml(
             ``workdir`` where it is not the usual one; the first becomes the default board.
         target: what they are.
         virtual: add the virtual board; it is there anyhow where no other board is.
-
-    Raises ConfigError when a name or a transport is none.
     """
     boards = found or {}
     text = _HEAD.format(default=next(iter(boards), "virtual"))
@@ -88,7 +86,6 @@ def devices_yaml(
         parts.append(_VIRTUAL.format(target=target, address=VIRTUAL_BOARD_ADDRESS, workdir=workdir))
     text += "\n".join(parts)
     text += "" if boards else _EXAMPLE
-    parse(text, Lab, FILE_NAME, context={LAB_ROOT: "/lab"})
     return text
 
 

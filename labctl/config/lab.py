@@ -4,132 +4,77 @@ The folder that holds the file is the lab. Nothing here says what a board can do
 the board.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache, reduce
+from itertools import combinations
+from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Protocol,
+    Self,
+    get_args,
+    get_type_hints,
+    runtime_checkable,
+)
 
 from pydantic import (
-    BeforeValidator,
+    ConfigDict,
     Field,
     PrivateAttr,
     ValidationInfo,
+    create_model,
     field_validator,
     model_validator,
 )
 
+from labctl.checked import LAB_ROOT, HostPath, SshAddress, Word
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.power import Meter
 from labctl.config.quantities import Duration, Size
 from labctl.config.target import target_names
-from labctl.config.types import (
-    BoardPath,
-    Endpoint,
-    HdcKey,
-    HostPath,
-    Line,
-    Name,
-    SshAddress,
-    Word,
-    split_endpoint,
-)
-from labctl.config.yaml.document import LAB_ROOT, StrictModel, load, refuse, refuse_all
+from labctl.config.types import BoardPath, Line, Name
+from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
 from labctl.errors import ConfigError
 
 FILE_NAME = "devices.yaml"
 WORKDIR = "/data/local/tmp/labctl"
-#: Where the hdc server of this host listens when nobody tells it otherwise.
-HDC_SERVER = "127.0.0.1:8710"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class HdcTcpTransport(StrictModel):
-    """A board reached over OpenHarmony's hdc, straight at its hdc daemon on TCP."""
+@runtime_checkable
+class TransportConfig(Protocol):
+    """How a board is reached, as devices.yaml says; the floor above has the kinds that there are.
 
-    kind: Literal["hdc"]
-    """How the board is reached."""
-    link: Literal["tcp"]
-    """`tcp`: straight to the board's hdc daemon; no `hdc` program is needed on this host."""
-    address: Endpoint
-    """Where the board's hdc daemon listens, HOST:PORT."""
-    key_file: HostPath | None = None
-    """The host key to show to a locked board; otherwise ~/.harmony/hdckey, else labctl's own."""
+    Each is a frozen dataclass with the literal fields ``kind`` and, where a kind has several
+    models, ``link``.
+    """
 
-    @field_validator("key_file")
-    @classmethod
-    def _key_file_in_the_lab(cls, key_file: str | None, info: ValidationInfo) -> str | None:
-        root = (info.context or {}).get(LAB_ROOT)
-        return key_file if key_file is None or root is None else str(Path(root) / key_file)
+    #: Whether a board needs a ``workdir`` of its own: there is no usual one.
+    needs_workdir: ClassVar[bool]
 
     @property
-    def host(self) -> str:
-        """The host part of the address."""
-        return split_endpoint(self.address)[0]
-
-    @property
-    def port(self) -> int:
-        """The port part of the address."""
-        return split_endpoint(self.address)[1]
+    def kind(self) -> str:
+        """What devices.yaml calls it."""
 
     @property
     def place(self) -> str:
         """Where the board is, for people."""
-        return self.address
-
-
-class HdcServerTransport(StrictModel):
-    """A board reached over OpenHarmony's hdc, through an hdc server: on a USB cable, say."""
-
-    kind: Literal["hdc"]
-    """How the board is reached."""
-    link: Literal["server"]
-    """`server`: through an hdc server that runs, or that the `hdc` program on PATH starts."""
-    key: HdcKey
-    """The board's key, as `hdc list targets` shows it: a serial number, or IPv4:PORT."""
-    server: Endpoint = HDC_SERVER
-    """Where the server listens, HOST:PORT."""
-    private: bool = False
-    """Whether labctl runs a server of its own for the board, instead of `server`."""
 
     @property
-    def is_cabled(self) -> bool:
-        """Whether the board is on a cable: one server of its host has them all."""
-        return ":" not in self.key
+    def is_on_this_host(self) -> bool:
+        """Whether a board may be this host itself, whose folders are the board's too."""
 
-    @model_validator(mode="after")
-    def _one_server(self) -> Self:
-        if self.private and "server" in self.model_fields_set:
-            raise refuse("a private server listens where it likes: drop this", "server")
-        return self
+    def problem(self) -> tuple[str, str] | None:
+        """What is wrong between its keys: a key, and a sentence."""
 
-    @property
-    def place(self) -> str:
-        """Where the board is, for people."""
-        return self.key
+    def clash(self, other: Any, name: str) -> tuple[str, str] | None:
+        """Why ``other``, that of the board ``name``, cannot be beside it: a key, and a sentence."""
 
-
-class LocalTransport(StrictModel):
-    """This host itself, as if it were a board."""
-
-    kind: Literal["local"]
-    """How the board is reached."""
-
-    @property
-    def place(self) -> str:
-        """Where the board is, for people."""
-        return self.kind
-
-
-def _known_kind(transport: object) -> object:
-    if isinstance(transport, dict) and transport.get("kind") == "ssh":
-        raise refuse("boards over ssh are not in this version; use hdc or local", "kind")
-    return transport
-
-
-HdcTransport = Annotated[HdcTcpTransport | HdcServerTransport, Field(discriminator="link")]
-Transport = Annotated[
-    HdcTransport | LocalTransport, Field(discriminator="kind"), BeforeValidator(_known_kind)
-]
+    def open(self, options: Any = ...) -> Any:
+        """The transport; see :class:`labctl.transport.OpenOptions`."""
 
 
 class Limits(StrictModel):
@@ -144,9 +89,11 @@ class Limits(StrictModel):
 class Board(StrictModel):
     """One board."""
 
+    model_config = ConfigDict(arbitrary_types_allowed=True)  # transports belong to a floor above
+
     target: Name
     """What is built for the board: a folder of toolchains/."""
-    transport: Transport
+    transport: TransportConfig
     """How commands and files reach the board."""
     workdir: BoardPath = WORKDIR
     """The folder on the board that belongs to labctl: absolute; for a board that is on this host
@@ -173,16 +120,17 @@ class Board(StrictModel):
         """Make a relative workdir absolute where this host's folders are the board's too."""
         root = (info.context or {}).get(LAB_ROOT)
         transport = info.data.get("transport")
-        on_this_host = isinstance(transport, LocalTransport) or (
-            isinstance(transport, HdcTcpTransport) and transport.host in _LOOPBACK
-        )
+        on_this_host = transport is not None and transport.is_on_this_host
         relative = isinstance(workdir, str) and not workdir.startswith("/")
         return f"{root}/{workdir}" if root and on_this_host and relative else workdir
 
     @model_validator(mode="after")
-    def _local_has_workdir(self) -> Self:
-        if self.transport.kind == "local" and "workdir" not in self.model_fields_set:
-            raise refuse("a local board needs a workdir of its own on this host", "workdir")
+    def _transport_fits(self) -> Self:
+        if problem := self.transport.problem():
+            raise refuse(problem[1], "transport", problem[0])
+        if self.transport.needs_workdir and "workdir" not in self.model_fields_set:
+            kind = self.transport.kind
+            raise refuse(f"a board of `kind: {kind}` needs a workdir of its own", "workdir")
         return self
 
 
@@ -265,39 +213,9 @@ class Lab(StrictModel):
 
     @model_validator(mode="after")
     def _ways_differ(self) -> Self:
-        seen: dict[tuple[str, str, int], str] = {}
-        for name, board in self.boards.items():
-            match board.transport:
-                case HdcTcpTransport(address=endpoint):
-                    way, told = _way("tcp", endpoint), "address"
-                case HdcServerTransport(key=key, server=endpoint, private=private):
-                    way = (key, "", 0) if private else _way(key, endpoint)
-                    told = "key"
-                case LocalTransport():
-                    continue
-            if way in seen:
-                what = f"board '{seen[way]}' has this {told} too"
-                raise refuse(what, "boards", name, "transport", told)
-            seen[way] = name
-        return self
-
-    @model_validator(mode="after")
-    def _one_server_has_the_cables(self) -> Self:
-        """Two servers of one host would fight over the boards on its cables."""
-        first: tuple[str, tuple[str, int] | None] | None = None
-        for name, board in self.boards.items():
-            way = board.transport
-            if not isinstance(way, HdcServerTransport) or not way.is_cabled:
-                continue
-            host, port = split_endpoint(way.server)
-            if host not in _LOOPBACK:
-                continue
-            server = None if way.private else ("", port)
-            if first is None:
-                first = name, server
-            elif server != first[1]:
-                what = f"board '{first[0]}' is on a cable of this host too, with another server"
-                raise refuse(what, "boards", name, "transport", "key")
+        for (before, first), (name, second) in combinations(self.boards.items(), 2):
+            if clash := second.transport.clash(first.transport, before):
+                raise refuse(clash[1], "boards", name, "transport", clash[0])
         return self
 
     def board(self, name: str | None = None) -> Board:
@@ -325,9 +243,35 @@ class Lab(StrictModel):
         return listed(self.boards) if self.boards else "no boards yet"
 
 
-def _way(what: str, endpoint: str) -> tuple[str, str, int]:
-    host, port = split_endpoint(endpoint)
-    return what, host.lower(), port
+@cache
+def lab_model(transports: tuple[type[TransportConfig], ...]) -> type[Lab]:
+    """The model of a devices.yaml whose boards are reached by one of ``transports``."""
+    kinds: dict[str, list[type[TransportConfig]]] = {}
+    for transport in transports:
+        (kind,) = get_args(get_type_hints(transport)["kind"])
+        kinds.setdefault(kind, []).append(transport)
+    ways = [
+        Annotated[_one_of(same), Field(discriminator="link")] if len(same) > 1 else same[0]
+        for same in kinds.values()
+    ]
+    way: Any = Annotated[_one_of(ways), Field(discriminator="kind")]
+    board: Any = create_model(
+        "Board",
+        __base__=Board,
+        __doc__=Board.__doc__,
+        transport=(way, Field(description=Board.model_fields["transport"].description)),
+    )
+    return create_model(
+        "Lab",
+        __base__=Lab,
+        __doc__=Lab.__doc__,
+        boards=(dict[Name, board], Field(description=Lab.model_fields["boards"].description)),
+    )
+
+
+def _one_of(types: Iterable[Any]) -> Any:
+    """The union of types that are known only now."""
+    return reduce(or_, types)
 
 
 @dataclass(frozen=True)
@@ -358,12 +302,15 @@ def find_lab_root(start: Path) -> Path | None:
     return next((d for d in (here, *here.parents) if (d / FILE_NAME).is_file()), None)
 
 
-def find_lab(start: Path) -> LabFile:
-    """The lab that ``start`` is in. Raises ConfigError when there is none, or it is wrong."""
+def find_lab(start: Path, transports: tuple[type[TransportConfig], ...]) -> LabFile:
+    """The lab that ``start`` is in, whose boards are reached by ``transports``.
+
+    Raises ConfigError when there is none, or it is wrong.
+    """
     root = find_lab_root(start)
     if root is None:
         raise ConfigError(
             f"no {FILE_NAME} in {start.resolve()} or a folder above it",
             hint="write a first one: `labctl init`, or name the lab's folder: `labctl --lab DIR …`",
         )
-    return LabFile(root, load(root / FILE_NAME, Lab, context={LAB_ROOT: root}))
+    return LabFile(root, load(root / FILE_NAME, lab_model(transports), context={LAB_ROOT: root}))

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from labctl.checked import HostPath, Word
 from labctl.config.names import listed, unknown
-from labctl.config.types import HostPath, Line, Name, Sha256, Word
+from labctl.config.types import Line, Name, Sha256
 from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
 
 CATALOGUE_FILE = "models.yaml"

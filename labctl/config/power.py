@@ -15,9 +15,10 @@ from pydantic import (
     model_validator,
 )
 
+from labctl.checked import LAB_ROOT
 from labctl.config.quantities import Duration
 from labctl.config.types import Argument, Line
-from labctl.config.yaml.document import LAB_ROOT, StrictModel
+from labctl.config.yaml.document import StrictModel
 
 #: Units of a meter: watts or joules, and how many of those one is.
 WATTS = {"W": 1.0, "mW": 0.001}

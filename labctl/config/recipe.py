@@ -22,13 +22,14 @@ from pydantic import (
 )
 
 from labctl import shipped
+from labctl.checked import HostPath, Word
 from labctl.config import overrides
 from labctl.config.conditions import Conditions
 from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.quantities import Duration, Interval
 from labctl.config.scheduling import Scheduling
-from labctl.config.types import HostPath, Line, Name, Word
+from labctl.config.types import Line, Name
 from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
 from labctl.config.yaml.document import Document, StrictModel, read_text, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath

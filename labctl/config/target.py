@@ -10,8 +10,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from labctl import shipped
+from labctl.checked import Word
 from labctl.config.names import unknown
-from labctl.config.types import Line, Name, Word
+from labctl.config.types import Line, Name
 from labctl.config.yaml.document import StrictModel, load
 from labctl.errors import ConfigError
 

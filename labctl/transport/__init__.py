@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         CommandResult,
         Copied,
         HdcFeatures,
+        OpenOptions,
         Progress,
         Reboot,
         Terminal,
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from labctl.transport.copy import Delivered, receive, send
     from labctl.transport.digests import BoardHash
     from labctl.transport.directories import pull_directory, push_directory
-    from labctl.transport.factory import connect, find_server
-    from labctl.transport.hdc import HdcTransport
-    from labctl.transport.local import LocalTransport
+    from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig, HdcTransport, find_server
+    from labctl.transport.local import LocalConfig, LocalTransport
     from labctl.transport.readiness import boot_id, reboot, wait_until_ready
     from labctl.transport.stream import Stream
 else:
@@ -31,14 +31,13 @@ else:
         __name__,
         {
             "board_errors": "board_error require",
-            "base": "Carried CommandResult Copied HdcFeatures Progress Reboot Terminal Transport"
-            " Write remote_words",
-            "factory": "connect find_server",
+            "base": "Carried CommandResult Copied HdcFeatures OpenOptions Progress Reboot Terminal"
+            " Transport Write remote_words",
             "digests": "BoardHash",
             "copy": "Delivered receive send",
             "directories": "pull_directory push_directory",
-            "hdc": "HdcTransport",
-            "local": "LocalTransport",
+            "hdc": "HdcServerConfig HdcTcpConfig HdcTransport find_server",
+            "local": "LocalConfig LocalTransport",
             "readiness": "boot_id reboot wait_until_ready",
             "stream": "Stream",
         },
@@ -51,8 +50,12 @@ __all__ = [
     "Copied",
     "Delivered",
     "HdcFeatures",
+    "HdcServerConfig",
+    "HdcTcpConfig",
     "HdcTransport",
+    "LocalConfig",
     "LocalTransport",
+    "OpenOptions",
     "Progress",
     "Reboot",
     "Stream",
@@ -61,7 +64,6 @@ __all__ = [
     "Write",
     "board_error",
     "boot_id",
-    "connect",
     "find_server",
     "pull_directory",
     "push_directory",

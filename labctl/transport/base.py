@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 from labctl.errors import BoardError, ConfigError, LinkError, RemoteExit
 
 if TYPE_CHECKING:  # a command does not wait for the import of what moves files
+    from labctl.hdc import Consent
     from labctl.transport.copier import Copier
     from labctl.transport.digests import BoardHash
     from labctl.transport.stream import Stream
@@ -127,6 +128,19 @@ class Terminal(Protocol):
 
         Raises LinkError.
         """
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """How a person wants a link to be opened; each kind of transport takes what it knows.
+
+    ``timeout`` (s) bounds each opening. ``key_file`` wins over the lab's. ``consent`` says how long
+    to wait for somebody who allows this host on the board.
+    """
+
+    timeout: float = 10.0
+    key_file: Path | None = None
+    consent: "Consent | None" = None
 
 
 class HdcFeatures(Protocol):

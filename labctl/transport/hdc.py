@@ -1,85 +1,51 @@
-"""A board over hdc: real exit statuses, proven transfers, a new link when one died."""
+"""A board over hdc: real exit statuses, proven transfers, a new link when one died.
 
-import os
-import threading
-import time
-from collections.abc import Callable, Iterator
+Its hdcd is reached straight over TCP, or through an hdc server: each has a config model here, which
+opens the transport.
+"""
+
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from labctl import hdc
-from labctl.errors import (
-    BoardError,
-    CommandTimeout,
-    ConfigError,
-    DeviceLost,
-    InfraError,
-    LinkError,
-)
+from labctl.checked import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
+from labctl.errors import CommandTimeout, LinkError
 from labctl.hdc import HostLink
-from labctl.retry import retry_infra
 from labctl.transport.base import (
     Carried,
     CommandResult,
+    OpenOptions,
     Reboot,
     Terminal,
-    Transport,
     Write,
-    brief,
-    check_command,
     remote_words,
 )
-from labctl.transport.hdc_exec import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, execute
-from labctl.transport.paths import check_remote_path
-from labctl.transport.sentinel import Framed
+from labctl.transport.config import address_of, rules
+from labctl.transport.linked import LinkedTransport
 
 if TYPE_CHECKING:  # a command does not wait for the import of what moves files
+    from labctl.hdc import HdcServer
+    from labctl.hdc.keys import HostKey
     from labctl.transport.hdc_files import HdcCopier
     from labctl.transport.stream import Stream
 
-#: hdc's command line takes 61,439 bytes; the same bound here keeps every link equal.
-MAX_COMMAND_BYTES = 60_000
+#: Where the hdc server of this host listens when nobody tells it otherwise.
+HDC_SERVER = "127.0.0.1:8710"
+_USUAL = OpenOptions()
 #: Patience for the start of what then goes on: a forwarded port, a terminal.
 START_SECONDS = 10.0
-#: How long a link that breaks in its opening is opened again, and after which pause first.
-_OPENING_SECONDS = 2.0
-_OPENING_INTERVAL_SECONDS = 0.1
-#: A command that prints more is stopped: output is held in memory. Larger things are pulled.
-MAX_OUTPUT_BYTES = 64 << 20
 
 
-class HdcTransport(Transport):
-    """A board over hdc, straight to its hdcd or through an hdc server.
+class HdcTransport(LinkedTransport[HostLink]):
+    """A board over hdc, straight to its hdcd or through an hdc server."""
 
-    ``open_link`` is called by the first operation, and again after the link was lost; the operation
-    under way when it is lost raises.
-    """
-
-    def __init__(self, label: str, open_link: Callable[[], HostLink]):
-        self.label = label
-        self._open_link = open_link
-        self._link: HostLink | None = None
-        self._opening = threading.Lock()
-        self._refusal: LinkError | None = None
-        self._refused = 0.0  # when, on the monotonic clock (s)
-
-    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
-        """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
-        output, errors = _Limited(command), _Limited(command)
-        began = time.monotonic_ns()
-        status = self._execute(command, timeout, output, errors if separate_stderr else None)
-        return CommandResult(
-            command,
-            status,
-            bytes(output.kept),
-            time.monotonic_ns() - began,
-            bytes(errors.kept) if separate_stderr else None,
-        )
-
-    def stream(self, command: str, *, timeout: float, write: Write) -> int:
-        """Run a shell command with live output; see :class:`Transport`."""
-        return self._execute(command, timeout, write)
+    def shell(self, link: HostLink, script: str, *, timeout: float) -> Generator[bytes, None, None]:
+        """Run a script; see :class:`LinkedTransport`."""
+        return hdc.shell(link, script, timeout=timeout)
 
     def copier(self, *, timeout: float, compress: bool = False) -> "HdcCopier":
         """What moves files; see :class:`Transport`."""
@@ -134,90 +100,6 @@ class HdcTransport(Transport):
         with hdc.interactive_shell(self._connected(), timeout=timeout) as terminal:
             yield terminal
 
-    def close(self) -> None:
-        """End the link, if there is one."""
-        with self._opening:
-            link, self._link = self._link, None
-        if link is not None:
-            link.close()
-
-    def _connected(self) -> HostLink:
-        asked = time.monotonic()
-        with self._opening:
-            if self._link is not None and self._link.failure is not None:
-                self._link.close()
-                self._link = None
-            if self._link is None:
-                # Whoever waited for another's attempt has its answer: not a time-out for each.
-                if self._refusal is not None and self._refused >= asked:
-                    raise self._refusal.again()
-                self._link = self._open()
-            return self._link
-
-    def _open(self) -> HostLink:
-        try:
-            # A daemon that just starts again accepts and drops; nothing was asked of it yet.
-            return retry_infra(
-                self._open_link,
-                on=(DeviceLost,),
-                timeout=_OPENING_SECONDS,
-                interval=_OPENING_INTERVAL_SECONDS,
-                on_retry=self._tell_retry,
-            )
-        except LinkError as error:
-            self._refusal, self._refused = error, time.monotonic()
-            raise
-
-    def _tell_retry(self, error: InfraError) -> None:
-        import logging  # a command that needs no second attempt does not wait for it
-
-        logging.getLogger("labctl.transport").warning("%s: opening it again: %s", self.label, error)
-
-    def _execute(
-        self, command: str, timeout: float, write: Write, write_error: Write | None = None
-    ) -> int:
-        framed = Framed.around(command, separate_stderr=write_error is not None)
-        if len(check_command(framed.script)) <= MAX_COMMAND_BYTES:
-            return self._execute_framed(framed, timeout, write, write_error)
-        with self._as_script(command, timeout) as script:
-            framed = Framed.around(script, separate_stderr=write_error is not None)
-            return self._execute_framed(framed, timeout, write, write_error)
-
-    def _execute_framed(
-        self, framed: Framed, timeout: float, write: Write, write_error: Write | None
-    ) -> int:
-        return execute(
-            self._connected(),
-            framed,
-            label=self.label,
-            timeout=timeout,
-            write=write,
-            write_error=write_error,
-        )
-
-    @contextmanager
-    def _as_script(self, command: str, timeout: float) -> Iterator[str]:
-        """A command that runs what is too long for a link, from a file on the board."""
-        from labctl.transport.local_files import set_aside
-
-        scratch = self.run('echo "${TMPDIR:-/data/local/tmp}"', timeout=timeout).check().text
-        path = check_remote_path(f"{scratch.strip()}/labctl-{os.urandom(16).hex()}.sh")
-        words = remote_words(path)
-        try:
-            with set_aside(check_command(command) + b"\n") as script:
-                self.push(script, path, timeout=timeout)
-            checked = self.run(f"sh -n {words}", timeout=timeout)
-            if checked.exit_status != 0:
-                raise ConfigError(
-                    f"the board's shell does not understand: {brief(command)}",
-                    hint=NOT_UNDERSTOOD_HINT,
-                    details=checked.text or None,
-                )
-            yield f". {words}"
-        finally:
-            with suppress(LinkError, BoardError):
-                self.run(f"rm -f {words}", timeout=ASIDE_SECONDS)
-
 
 @dataclass(frozen=True)
 class _Carried:
@@ -232,17 +114,152 @@ class _Carried:
         return self.link.failure
 
 
-class _Limited:
-    """Keeps an output, as long as it is no longer than what may be held in memory."""
+@dataclass(frozen=True, kw_only=True)
+class HdcTcpConfig:
+    """A board reached over OpenHarmony's hdc, straight at its hdc daemon on TCP."""
 
-    def __init__(self, command: str):
-        self.kept = bytearray()
-        self._command = command
+    __pydantic_config__: ClassVar[dict[str, Any]] = rules(required=("kind", "link"))
+    needs_workdir: ClassVar[bool] = False
 
-    def __call__(self, piece: bytes) -> None:
-        self.kept += piece
-        if len(self.kept) > MAX_OUTPUT_BYTES:
-            raise ConfigError(
-                f"the command printed more than {MAX_OUTPUT_BYTES} bytes: {brief(self._command)}",
-                hint="let it write a file, and pull that",
-            )
+    kind: Literal["hdc"] = "hdc"
+    """How the board is reached."""
+    link: Literal["tcp"] = "tcp"
+    """`tcp`: straight to the board's hdc daemon; no `hdc` program is needed on this host."""
+    address: Endpoint
+    """Where the board's hdc daemon listens, HOST:PORT."""
+    key_file: Annotated[HostPath, InLab()] | None = None
+    """The host key to show to a locked board; otherwise ~/.harmony/hdckey, else labctl's own."""
+
+    @property
+    def place(self) -> str:
+        """Where the board is, for people."""
+        return self.address
+
+    @property
+    def is_on_this_host(self) -> bool:
+        """Whether it may be a virtual board, whose folders are this host's."""
+        return is_on_loopback(self.address)
+
+    def problem(self) -> tuple[str, str] | None:
+        """Nothing: each key stands for itself."""
+        return None
+
+    def clash(self, other: object, name: str) -> tuple[str, str] | None:
+        """Two boards cannot have one address."""
+        if not isinstance(other, HdcTcpConfig) or _way(other.address) != _way(self.address):
+            return None
+        return "address", f"board '{name}' has this address too"
+
+    def open(self, options: OpenOptions = _USUAL) -> HdcTransport:
+        """The way to the board; the link is opened by the first operation, and again when lost.
+
+        A board that is locked is shown the host key of ``options``, else the one configured here,
+        else the user's own (``~/.harmony/hdckey``), else labctl's. Raises ConfigError.
+        """
+        from labctl.hdc import Consent, Session
+
+        host, port = address_of(self.address, "a board")
+        key_file = options.key_file or (None if self.key_file is None else Path(self.key_file))
+
+        def find_key() -> "HostKey":
+            from labctl.hdc.keys import HostKey  # costly to import, and few boards are locked
+
+            return HostKey.of_this_user() if key_file is None else HostKey.load(key_file)
+
+        return HdcTransport(
+            f"hdc tcp {host}:{port}",
+            lambda: Session.connect(
+                host,
+                port,
+                timeout=options.timeout,
+                find_key=find_key,
+                consent=options.consent or Consent(),
+            ),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HdcServerConfig:
+    """A board reached over OpenHarmony's hdc, through an hdc server: on a USB cable, say."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = rules(required=("kind", "link"))
+    needs_workdir: ClassVar[bool] = False
+    is_on_this_host: ClassVar[bool] = False
+
+    kind: Literal["hdc"] = "hdc"
+    """How the board is reached."""
+    link: Literal["server"] = "server"
+    """`server`: through an hdc server that runs, or that the `hdc` program on PATH starts."""
+    key: HdcKey
+    """The board's key, as `hdc list targets` shows it: a serial number, or IPv4:PORT."""
+    server: Endpoint | None = None
+    """Where the server listens, HOST:PORT; otherwise 127.0.0.1:8710."""
+    private: bool = False
+    """Whether labctl runs a server of its own for the board, instead of `server`."""
+
+    @property
+    def place(self) -> str:
+        """Where the board is, for people."""
+        return self.key
+
+    def problem(self) -> tuple[str, str] | None:
+        """A private server has no address to choose."""
+        if self.private and self.server is not None:
+            return "server", "a private server listens where it likes: drop this"
+        return None
+
+    def clash(self, other: object, name: str) -> tuple[str, str] | None:
+        """One server has a board once, and all the boards on cables of its host."""
+        if not isinstance(other, HdcServerConfig):
+            return None
+        if self.key == other.key and self._server == other._server:
+            return "key", f"board '{name}' has this key too"
+        if self._has_cables and other._has_cables and self._server != other._server:
+            other_server = "is on a cable of this host too, with another server"
+            return "key", f"board '{name}' {other_server}"
+        return None
+
+    @property
+    def _server(self) -> tuple[str, int] | None:
+        return None if self.private else _way(self.server or HDC_SERVER)
+
+    @property
+    def _has_cables(self) -> bool:
+        """Whether the board is on a cable of this host: one server has them all."""
+        return ":" not in self.key and is_on_loopback(self.server or HDC_SERVER)
+
+    def open(self, options: OpenOptions = _USUAL) -> HdcTransport:
+        """The way to the board; the link is opened by the first operation, and again when lost.
+
+        A server is started when none runs; that takes time beside that of ``options``. It shows
+        locked boards a key of its own. Raises ConfigError.
+        """
+        from labctl.hdc import ServerSession
+        from labctl.hdc.server_client.keys import check_key
+        from labctl.transport.hdc_server.shared import private_server, running_server
+
+        key, timeout = check_key(self.key), options.timeout
+        if self.private:
+            name, find = "private server", partial(private_server, key, timeout=timeout)
+        else:
+            host, port = address_of(self.server or HDC_SERVER, "an hdc server")
+            name = f"server {host}:{port}"
+            find = partial(running_server, host, port, timeout=timeout)
+        return HdcTransport(
+            f"hdc {name} {key}", lambda: ServerSession.connect(find(), key, timeout=timeout)
+        )
+
+
+def find_server(address: str) -> "HdcServer":
+    """The hdc server at ``HOST:PORT``, to be asked what it knows; nothing is started.
+
+    Raises ConfigError.
+    """
+    from labctl.hdc import HdcServer
+
+    return HdcServer(*address_of(address, "an hdc server"))
+
+
+def _way(endpoint: str) -> tuple[str, int]:
+    host, port = split_endpoint(endpoint)
+    return host.lower(), port

@@ -4,8 +4,9 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, ClassVar, Literal
 
 from labctl import process
 from labctl.errors import (
@@ -19,16 +20,19 @@ from labctl.errors import (
 )
 from labctl.transport.base import (
     CommandResult,
+    OpenOptions,
     Transport,
     Write,
     brief,
     check_command,
     remote_words,
 )
+from labctl.transport.config import rules
 from labctl.transport.copier import Copier, Take
 from labctl.transport.local_files import open_source, set_aside
 from labctl.transport.stream import Stream
 
+_USUAL = OpenOptions()
 _BLOCK_BYTES = 1 << 20
 #: Linux takes words of 131,071 bytes (MAX_ARG_STRLEN); what is around the command needs some.
 _WORD_BYTES = 120_000
@@ -147,3 +151,34 @@ def _board_file(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise BoardPermission(f"the board refuses access: {text}") from error
         raise BoardError(f"the board answers: {text}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalConfig:
+    """This host itself, as if it were a board."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = rules()
+    needs_workdir: ClassVar[bool] = True
+    is_on_this_host: ClassVar[bool] = True
+
+    kind: Literal["local"] = "local"
+    """How the board is reached."""
+
+    @property
+    def place(self) -> str:
+        """Where the board is, for people."""
+        return self.kind
+
+    def problem(self) -> tuple[str, str] | None:
+        """Nothing."""
+        return None
+
+    def clash(self, other: object, name: str) -> tuple[str, str] | None:
+        """Nothing: each has a workdir of its own."""
+        del other, name
+        return None
+
+    def open(self, options: OpenOptions = _USUAL) -> LocalTransport:
+        """The way to this host."""
+        del options
+        return LocalTransport()

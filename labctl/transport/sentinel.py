@@ -17,12 +17,11 @@ from labctl.transport.base import Write
 #: Begins each mark: ASCII's record separator.
 _SEPARATOR = b"\x1e"
 _ERRORS = b"err"
+#: Where boards of OpenHarmony let their shell write.
+SCRATCH = "/data/local/tmp"
 #: The longest word of a mark, its newline included.
 _WORD_BYTES = 4
-_KEPT_APART = (
-    '_f="${TMPDIR:-/data/local/tmp}"/%s;(umask 077;:>"$_f")&&exec 8>"$_f" 9<"$_f"&&rm -f "$_f"'
-    "||exit;"
-)
+_KEPT_APART = '_f="${TMPDIR:-%s}"/%s;(umask 077;:>"$_f")&&exec 8>"$_f" 9<"$_f"&&rm -f "$_f"||exit;'
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,16 @@ class Framed:
     command: str
     nonce: str
     separate_stderr: bool = False
+    #: The board's folder for temporary files where its TMPDIR names none.
+    scratch: str = SCRATCH
 
     @classmethod
-    def around(cls, command: str, *, separate_stderr: bool = False) -> "Framed":
+    def around(
+        cls, command: str, *, separate_stderr: bool = False, scratch: str = SCRATCH
+    ) -> "Framed":
         """``command`` with a fresh nonce."""
         # What `secrets` gives, without the hashes and distributions that it imports.
-        return cls(command, f"labctl-{os.urandom(16).hex()}", separate_stderr)
+        return cls(command, f"labctl-{os.urandom(16).hex()}", separate_stderr, scratch)
 
     @property
     def script(self) -> str:
@@ -49,7 +52,7 @@ class Framed:
         if not self.separate_stderr:
             return f'{start};echo "{mark}:$?"'
         return (
-            f"{_KEPT_APART % self.nonce}{start} 2>&8 8>&- 9<&-;_s=$?;"
+            f"{_KEPT_APART % (self.scratch, self.nonce)}{start} 2>&8 8>&- 9<&-;_s=$?;"
             f'echo "{mark}:err";cat <&9;echo "{mark}:$_s"'
         )
 

@@ -24,7 +24,7 @@ from labctl.board.upload.source import CHUNK_BYTES
 from labctl.deploy import Object, deploy, plan
 from labctl.files import cache_dir
 from labctl.hdc import Session, send_file
-from labctl.transport import Transport, connect, remote_words
+from labctl.transport import HdcTcpConfig, Transport, remote_words
 
 pytestmark = [pytest.mark.bench, pytest.mark.usefixtures("private_state")]
 
@@ -63,7 +63,7 @@ def bench_on(directory: Path, bytes_per_second: int | None = None) -> Iterator[B
         address = board.address
         if bytes_per_second is not None:
             address = stack.enter_context(slow_link(address, bytes_per_second))
-        transport = stack.enter_context(connect("hdc", link="tcp", address=address))
+        transport = stack.enter_context(HdcTcpConfig(address=address).open())
         agent = f"{board.workdir}/agent"
         Path(agent).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(agent_builds.native_agent(), agent)

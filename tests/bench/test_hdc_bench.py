@@ -18,7 +18,7 @@ from labctl.board import BoardStore
 from labctl.deploy import deploy, describe, plan
 from labctl.deploy.agents import agent_hash
 from labctl.hdc import Sending, Session, receive_file, send_file, shell
-from labctl.transport import BoardHash, Transport, connect, push_directory
+from labctl.transport import BoardHash, HdcTcpConfig, Transport, push_directory
 from labctl.virtual import VirtualBoard, serving
 
 pytestmark = pytest.mark.bench
@@ -30,7 +30,7 @@ PROVEN_BYTES = 600 << 20
 def test_shell_round_trip(tmp_path: Path) -> None:
     with (
         serving(VirtualBoard("b", tmp_path)) as (board,),
-        connect("hdc", address=board.address) as transport,
+        HdcTcpConfig(address=board.address).open() as transport,
     ):
         session = Session.connect(board.host, board.port, timeout=10)
         program = str(board.directory / "system/bin/sh")
@@ -56,7 +56,7 @@ def test_send_and_receive(tmp_path: Path) -> None:
             file.write(os.urandom(1 << 20))
     with (
         virtual_board_process(tmp_path / "board") as board,
-        connect("hdc", address=board.address) as transport,
+        HdcTcpConfig(address=board.address).open() as transport,
     ):
         host, _, port = board.address.rpartition(":")
         session = Session.connect(host, int(port), timeout=10)
@@ -100,7 +100,7 @@ def test_proof_by_the_agent(tmp_path: Path, private_state: Path) -> None:
     agent = describe(agent_builds.native_agent(), name="agent", executable=True)
     with (
         virtual_board_process(tmp_path / "board") as board,
-        connect("hdc", address=board.address) as transport,
+        HdcTcpConfig(address=board.address).open() as transport,
     ):
         store = BoardStore(transport, board.workdir)
         deploy(store, plan(store, [agent]))
@@ -180,7 +180,7 @@ def test_directories(tmp_path: Path) -> None:
         (here / f"file-{number}").write_bytes(os.urandom(2000))
     with (
         virtual_board_process(tmp_path / "board") as board,
-        connect("hdc", address=board.address) as transport,
+        HdcTcpConfig(address=board.address).open() as transport,
     ):
         host, _, port = board.address.rpartition(":")
         session = Session.connect(host, int(port), timeout=10)
@@ -204,7 +204,7 @@ def test_many_boards_at_once(tmp_path: Path) -> None:
     plans = [VirtualBoard(f"b{number}", tmp_path / f"b{number}") for number in range(200)]
     with ExitStack() as stack:
         boards = stack.enter_context(serving(*plans, timeout=300))
-        transports = [stack.enter_context(connect("hdc", address=b.address)) for b in boards]
+        transports = [stack.enter_context(HdcTcpConfig(address=b.address).open()) for b in boards]
         pool = stack.enter_context(ThreadPoolExecutor(len(boards)))
 
         def ask(transport: Transport) -> str:

@@ -7,7 +7,7 @@ from hdc_server import Board, stand_in_server
 from interleaved import medians, show
 from virtual_process import virtual_board_process
 
-from labctl.transport import Transport, connect
+from labctl.transport import HdcServerConfig, HdcTcpConfig, Transport
 
 pytestmark = pytest.mark.bench
 
@@ -47,13 +47,11 @@ def test_a_command_on_a_board_starts_fast(tmp_path: Path) -> None:
             40,
             {
                 "import click": import_click,
-                "warm, HOST:PORT": lambda: run_true(connect("hdc", address=board.address)),
+                "warm, HOST:PORT": lambda: run_true(HdcTcpConfig(address=board.address).open()),
                 "shell true, HOST:PORT": lambda: run(
                     LABCTL, "hdc", "-t", board.address, "shell", "true"
                 ),
-                "warm, key": lambda: run_true(
-                    connect("hdc", link="server", key="key", server=server)
-                ),
+                "warm, key": lambda: run_true(HdcServerConfig(key="key", server=server).open()),
                 "shell true, key": lambda: run(
                     LABCTL, "hdc", "--server", server, "-t", "key", "shell", "true"
                 ),

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.transport import Transport, connect
+from labctl.transport import HdcTcpConfig, LocalConfig, Transport
 from labctl.virtual import VirtualBoard, serving
 
 
@@ -13,13 +13,13 @@ def transport(
 ) -> Iterator[Transport]:
     """This host's own shell, and a virtual board's mksh and toybox."""
     if request.param == "local":
-        with connect("local") as local:
+        with LocalConfig().open() as local:
             yield local
     else:
         directory = tmp_path_factory.mktemp("board")
         with (
             serving(VirtualBoard("b", directory)) as (board,),
-            connect("hdc", address=board.address) as remote,
+            HdcTcpConfig(address=board.address).open() as remote,
         ):
             yield remote
 

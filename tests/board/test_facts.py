@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from labctl.board import probe
 from labctl.errors import BoardError
 from labctl.records import Execution
-from labctl.transport import LocalTransport, Transport, connect
+from labctl.transport import HdcTcpConfig, LocalTransport, Transport
 from labctl.transport.testing import ScriptedTransport
 from labctl.virtual import VirtualBoard, serving
 
@@ -167,7 +167,7 @@ def test_a_real_shell_answers(transport: Transport, workdir: str) -> None:
 
 def test_an_emulating_virtual_board_says_so(tmp_path: Path) -> None:
     plan = VirtualBoard("b", tmp_path, emulator=("/opt/emulator", "-cpu", "x"))
-    with serving(plan) as (board,), connect("hdc", address=board.address) as link:
+    with serving(plan) as (board,), HdcTcpConfig(address=board.address).open() as link:
         facts = probe(link, workdir=str(board.workdir), timeout=20)
     assert facts.execution is Execution.EMULATED
     assert facts.emulator == "/opt/emulator -cpu x"
@@ -176,6 +176,6 @@ def test_an_emulating_virtual_board_says_so(tmp_path: Path) -> None:
 
 def test_a_virtual_board_has_the_memory_that_it_is_said_to_have(tmp_path: Path) -> None:
     plan = VirtualBoard("b", tmp_path / "b", memory_bytes=2_000_000_000)
-    with serving(plan) as (board,), connect("hdc", address=board.address) as link:
+    with serving(plan) as (board,), HdcTcpConfig(address=board.address).open() as link:
         facts = probe(link, workdir=str(board.workdir), timeout=20)
     assert facts.memory_total_bytes == facts.memory_available_bytes == 2_000_000_000

@@ -10,6 +10,7 @@ from hdc_server import Board, stand_in_server
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import WORKDIR, find_lab
+from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import Served, VirtualBoard, serving
 
 
@@ -33,7 +34,7 @@ def virtual(tmp_path: Path) -> Iterator[Served]:
 
 
 def workdir_of(folder: Path, name: str) -> str:
-    return find_lab(folder).board(name).workdir
+    return find_lab(folder, TRANSPORTS).board(name).workdir
 
 
 def test_a_virtual_board_gets_a_workdir_of_its_own(virtual: Served, tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_a_virtual_board_that_a_server_lists(
     with stand_in_server(listed) as server:
         monkeypatch.setattr("labctl.cli.init.HDC_SERVER", f"127.0.0.1:{server.port}")
         assert run_cli(["init", str(tmp_path / "lab")]) == 0
-    assert find_lab(tmp_path / "lab").board().workdir == str(virtual.workdir)
+    assert find_lab(tmp_path / "lab", TRANSPORTS).board().workdir == str(virtual.workdir)
 
 
 def test_a_tunnel_to_a_real_board(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_a_virtual_board_is_added_only_where_it_is_wanted_or_alone(
         ("both", (*rk1, "--virtual"), ["rk1", "virtual"]),
     ):
         assert run_cli(["init", str(tmp_path / folder), *words]) == 0
-        lab = find_lab(tmp_path / folder).lab
+        lab = find_lab(tmp_path / folder, TRANSPORTS).lab
         assert (list(lab.boards), lab.default_board) == (boards, boards[0])
         said = capsys.readouterr().out
         assert ("labctl virtual-board" in said) == ("virtual" in boards)

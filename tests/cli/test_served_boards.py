@@ -8,7 +8,9 @@ import pytest
 from hdc_server import Board, StandInServer, stand_in_server
 
 from labctl.cli.root import run_cli
-from labctl.config.lab import HdcServerTransport, HdcTcpTransport, find_lab
+from labctl.config.lab import find_lab
+from labctl.transport import HdcServerConfig, HdcTcpConfig
+from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import VirtualBoard, serving
 
 KEY = "7001005458323933328a01ce1"
@@ -35,19 +37,15 @@ def test_init_takes_what_the_server_lists(
 ) -> None:
     assert run_cli(["init", str(tmp_path / "lab")]) == 0
     said = capsys.readouterr()
-    boards = find_lab(tmp_path / "lab").lab.boards
+    boards = find_lab(tmp_path / "lab", TRANSPORTS).lab.boards
     ways = {name: board.transport for name, board in boards.items() if name != "virtual"}
     assert ways == {
-        f"board-{KEY}": HdcServerTransport(kind="hdc", link="server", key=KEY),
-        "board-2002": HdcServerTransport(kind="hdc", link="server", key="2002"),
-        "board-dev-ttyusb0-1500000": HdcServerTransport(
-            kind="hdc", link="server", key="/dev/ttyUSB0,1500000"
-        ),
-        "board-192-168-1-20-5555": HdcTcpTransport(
-            kind="hdc", link="tcp", address="192.168.1.20:5555"
-        ),
+        f"board-{KEY}": HdcServerConfig(key=KEY),
+        "board-2002": HdcServerConfig(key="2002"),
+        "board-dev-ttyusb0-1500000": HdcServerConfig(key="/dev/ttyUSB0,1500000"),
+        "board-192-168-1-20-5555": HdcTcpConfig(address="192.168.1.20:5555"),
     }
-    assert find_lab(tmp_path / "lab").board().name == f"board-{KEY}"
+    assert find_lab(tmp_path / "lab", TRANSPORTS).board().name == f"board-{KEY}"
     assert "2002: allow this host in the dialog on the board's screen" in said.err
     assert "left out: 3003 (USB) is offline" in said.err
     assert "left out: 192.168.1.21:5555 (TCP) is offline" in said.err
@@ -61,7 +59,7 @@ def test_init_goes_on_without_an_answer(
         monkeypatch.setattr("labctl.cli.init._SERVER_SECONDS", 0.3)
         assert run_cli(["init", str(tmp_path / "lab")]) == 0
     assert "no boards were looked for through hdc: no answer" in capsys.readouterr().err
-    assert set(find_lab(tmp_path / "lab").lab.boards) == {"virtual"}
+    assert set(find_lab(tmp_path / "lab", TRANSPORTS).lab.boards) == {"virtual"}
 
 
 def test_boards_and_shell(

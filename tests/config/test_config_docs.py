@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from labctl.config.lab import Lab
+from labctl.config.lab import Lab, lab_model
 from labctl.config.models import Catalogue
 from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.schema import Kind, json_schema
 from labctl.config.yaml.document import parse
 from labctl.engines import engine_names, engine_tasks, make_engine
 from labctl.results.gates import METRICS
+from labctl.transport.registry import TRANSPORTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILES: dict[Kind, Path] = {
@@ -42,7 +43,7 @@ def rows(model: dict[str, Any]) -> list[str]:
 
 
 def tables(kind: Kind) -> dict[str, list[str]]:
-    schema = json_schema(kind)
+    schema = json_schema(kind, lab_model(TRANSPORTS) if kind == "devices" else None)
     models = {kind: schema, **schema["$defs"]}
     if kind == "recipe":
         for name in engine_names():
@@ -67,7 +68,8 @@ def test_the_reference_has_every_key_as_the_model_has_it(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "model"), [("recipe", Recipe), ("devices", Lab), ("models", Catalogue)]
+    ("kind", "model"),
+    [("recipe", Recipe), ("devices", lab_model(TRANSPORTS)), ("models", Catalogue)],
 )
 def test_the_examples_of_the_reference_are_valid(
     kind: Kind, model: type[Recipe | Lab | Catalogue]

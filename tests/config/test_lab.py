@@ -3,12 +3,15 @@ from pathlib import Path
 
 import pytest
 
+from labctl.checked import LAB_ROOT
 from labctl.config import Lab, find_lab
 from labctl.config.init_files import VIRTUAL_BOARD_FOLDER, devices_yaml
-from labctl.config.lab import HdcServerTransport, HdcTcpTransport
+from labctl.config.lab import lab_model
 from labctl.config.power import CommandMeter, HttpMeter
-from labctl.config.yaml.document import LAB_ROOT, parse
+from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError
+from labctl.transport import HdcServerConfig, HdcTcpConfig
+from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import sandbox
 
 TWO_BOARDS = """\
@@ -38,7 +41,7 @@ boards:
 
 
 def lab(text: str) -> Lab:
-    return parse(text, Lab, "devices.yaml", context={LAB_ROOT: "/lab"})
+    return parse(text, lab_model(TRANSPORTS), "devices.yaml", context={LAB_ROOT: "/lab"})
 
 
 def refusal(text: str) -> str:
@@ -58,8 +61,8 @@ def test_boards_and_their_defaults() -> None:
     rk1, rk2 = found.board("rk1"), found.board("rk2")
     assert (rk1.name, rk1.workdir, rk2.workdir) == ("rk1", "/data/local/tmp/labctl", "/data/labctl")
     assert (rk1.limits.max_time, rk1.limits.storage) == (7200, 20 * 10**9)
-    assert isinstance(rk1.transport, HdcTcpTransport)
-    assert (rk1.transport.host, rk1.transport.port) == ("192.168.1.20", 5555)
+    assert isinstance(rk1.transport, HdcTcpConfig)
+    assert rk1.transport.address == "192.168.1.20:5555"
 
 
 def test_a_workdir_may_begin_at_the_lab_when_the_board_is_on_this_host() -> None:
@@ -72,13 +75,13 @@ def test_a_workdir_may_begin_at_the_lab_when_the_board_is_on_this_host() -> None
 def test_boards_behind_a_server() -> None:
     found = lab(SERVED_BOARDS).boards
     served = found["rk1"].transport
-    assert isinstance(served, HdcServerTransport)
-    assert (served.key, served.server) == ("aaa", "127.0.0.1:8710")
+    assert isinstance(served, HdcServerConfig)
+    assert served.open().label == "hdc server 127.0.0.1:8710 aaa"
     elsewhere = SERVED_BOARDS.replace("bbb", 'aaa, server: "lab2:8710"')
     assert lab(elsewhere).board("rk2").transport.place == "aaa"  # another server's board
     on_tcp = SERVED_BOARDS.replace("bbb", "'10.0.0.1:5555', private: true")
     own = lab(on_tcp).board("rk2").transport
-    assert isinstance(own, HdcServerTransport)
+    assert isinstance(own, HdcServerConfig)
     assert own.private
 
 
@@ -108,8 +111,8 @@ def test_an_ipv6_address() -> None:
     transport = (
         lab(board(transport='{kind: hdc, link: tcp, address: "[fe80::1]:5555"}')).board().transport
     )
-    assert isinstance(transport, HdcTcpTransport)
-    assert (transport.host, transport.port) == ("fe80::1", 5555)
+    assert isinstance(transport, HdcTcpConfig)
+    assert transport.open().label == "hdc tcp fe80::1:5555"
 
 
 def test_the_only_board_needs_no_name() -> None:
@@ -222,13 +225,6 @@ BAD_LABS = {
         SERVED_BOARDS.replace("bbb", "aaa"),
         "7:47: boards.rk2.transport.key: board 'rk1' has this key too",
     ),
-    "ssh": (
-        board(transport="{kind: ssh, address: x}"),
-        (
-            "4:23: boards.rk1.transport.kind: boards over ssh are not in this version;"
-            " use hdc or local"
-        ),
-    ),
     "port": (
         board(transport="{kind: hdc, link: tcp, address: '192.168.1.20:70000'}"),
         (
@@ -257,7 +253,7 @@ BAD_LABS = {
     ),
     "local without workdir": (
         "boards:\n  rk1: {target: rk3568, transport: {kind: local}}",
-        "2:3: boards.rk1.workdir: a local board needs a workdir of its own on this host",
+        "2:3: boards.rk1.workdir: a board of `kind: local` needs a workdir of its own",
     ),
     "power of a program that is not named": (
         board(power="{kind: command, command: [], unit: W}"),
@@ -328,14 +324,14 @@ def test_the_lab_is_the_nearest_folder_above(tmp_path: Path) -> None:
     (tmp_path / "devices.yaml").write_text(TWO_BOARDS)
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
-    found = find_lab(below)
+    found = find_lab(below, TRANSPORTS)
     assert (found.root, found.name) == (tmp_path, tmp_path.name)
     assert found.board("rk1").target == "rk3568"
 
 
 def test_no_lab(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no devices\.yaml in .* or a folder above it") as caught:
-        find_lab(tmp_path)
+        find_lab(tmp_path, TRANSPORTS)
     assert "labctl init" in (caught.value.hint or "")
 
 

@@ -10,11 +10,13 @@ import pytest
 from labctl import shipped
 from labctl.cli.root import run_cli
 from labctl.config.init_files import devices_yaml
+from labctl.config.lab import lab_model
 from labctl.config.schema import KINDS, Kind, document_model
 from labctl.config.schema import json_schema as schema_of
 from labctl.config.yaml.loader import read_yaml
 from labctl.config.yaml.words import Value
 from labctl.engines.schema import recipe_model
+from labctl.transport.registry import TRANSPORTS
 
 Schema = dict[str, Any]
 
@@ -29,7 +31,8 @@ _TYPES = {"string": str, "boolean": bool, "null": type(None), "object": dict, "a
 
 def json_schema(kind: Kind) -> Schema:
     """The schema as the command prints it."""
-    return schema_of(kind, recipe_model()[0] if kind == "recipe" else None)
+    models = {"recipe": lambda: recipe_model()[0], "devices": lambda: lab_model(TRANSPORTS)}
+    return schema_of(kind, models[kind]() if kind in models else None)
 
 
 def accepts(value: Value, schema: Schema, root: Schema) -> bool:

@@ -12,6 +12,7 @@ from labctl.config.target import load_target
 from labctl.config.yaml.document import read_text
 from labctl.engines import engine_names, engine_tasks
 from labctl.runs.inputs.prepare import read_recipe
+from labctl.transport.registry import TRANSPORTS
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(shipped.RECIPES.glob("*.yaml"))
@@ -63,7 +64,7 @@ def test_the_original_experiment_is_as_it_was() -> None:
 
 def test_the_repositorys_devices_yaml_is_what_init_writes() -> None:
     assert (ROOT / "devices.yaml").read_text() == devices_yaml()
-    board = find_lab(ROOT).board()
+    board = find_lab(ROOT, TRANSPORTS).board()
     assert (board.name, board.workdir.startswith(str(ROOT))) == ("virtual", True)
 
 

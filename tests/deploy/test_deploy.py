@@ -8,7 +8,7 @@ from labctl.board import BoardStore
 from labctl.deploy import DeployOptions, Object, agent_object, deploy, describe, plan
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, Execution
-from labctl.transport import connect
+from labctl.transport import LocalConfig
 
 pytestmark = pytest.mark.usefixtures("private_state")
 
@@ -23,7 +23,7 @@ FACTS = BoardFacts(
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[BoardStore]:
-    with connect("local") as link:
+    with LocalConfig().open() as link:
         yield BoardStore(link, str(tmp_path / "board"))
 
 

@@ -26,7 +26,7 @@ from labctl.errors import (
     ProgramFailed,
 )
 from labctl.records import BoardFacts, Execution
-from labctl.transport import Transport, connect
+from labctl.transport import HdcServerConfig, HdcTcpConfig, LocalConfig, Transport
 from labctl.virtual import VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
@@ -59,17 +59,17 @@ def set_up(link: Transport, workdir: str) -> Desk:
 @pytest.fixture(params=["hdc tcp", "hdc server", "local"])
 def desk(request: pytest.FixtureRequest, tmp_path: Path, private_state: Path) -> Iterator[Desk]:
     if request.param == "local":
-        with connect("local") as link:
+        with LocalConfig().open() as link:
             yield set_up(link, str(tmp_path / "board"))
         return
     with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
         if request.param == "hdc tcp":
-            with connect("hdc", address=board.address) as link:
+            with HdcTcpConfig(address=board.address).open() as link:
                 yield set_up(link, str(board.workdir))
             return
         with (
             stand_in_server({"serial": Board(board.address)}) as server,
-            connect("hdc", link="server", key="serial", server=f"127.0.0.1:{server.port}") as link,
+            HdcServerConfig(key="serial", server=f"127.0.0.1:{server.port}").open() as link,
         ):
             yield set_up(link, str(board.workdir))
 
@@ -163,7 +163,7 @@ def test_a_job_survives_the_link(tmp_path: Path) -> None:
     board_plan = VirtualBoard("b", tmp_path / "board")
     with (
         serving(board_plan) as (board,),
-        connect("hdc", address=board.address) as link,
+        HdcTcpConfig(address=board.address).open() as link,
     ):
         desk = set_up(link, str(board.workdir))
         script = "for i in 1 2 3; do sleep 0.5; echo $i; done"
@@ -182,7 +182,7 @@ def test_a_job_survives_the_link(tmp_path: Path) -> None:
 
 def test_a_board_that_goes_away_is_an_infra_error(tmp_path: Path) -> None:
     with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
-        link = connect("hdc", address=board.address)
+        link = HdcTcpConfig(address=board.address).open()
         desk = set_up(link, str(board.workdir))
         started = desk.agent.start(desk.spec("one", "/bin/sleep", "600"))
     with pytest.raises(LinkRefused):
@@ -195,7 +195,7 @@ def test_a_board_that_restarts_is_noticed(tmp_path: Path) -> None:
     directory = tmp_path / "board"
     with serving(VirtualBoard("b", directory)) as (board,):
         port = board.port
-        link = connect("hdc", address=board.address)
+        link = HdcTcpConfig(address=board.address).open()
         desk = set_up(link, str(board.workdir))
         started = desk.agent.start(desk.spec("one", "/bin/sleep", "600"))
     with serving(VirtualBoard("b", directory, port=port)), pytest.raises(BoardRebooted):
@@ -212,7 +212,7 @@ def test_arm64_jobs_run_behind_the_emulator(tmp_path: Path) -> None:
     agent = agent_builds.agent("aarch64")
     with (
         serving(board_plan) as (board,),
-        connect("hdc", address=board.address) as link,
+        HdcTcpConfig(address=board.address).open() as link,
     ):
         desk = set_up(link, str(board.workdir))
         assert desk.facts.execution is Execution.EMULATED
@@ -232,7 +232,7 @@ def test_arm64_jobs_run_behind_the_emulator(tmp_path: Path) -> None:
 def test_an_arm64_program_on_a_board_without_arm64_is_a_wrong_target(tmp_path: Path) -> None:
     with (
         serving(VirtualBoard("b", tmp_path / "board")) as (board,),
-        connect("hdc", address=board.address) as link,
+        HdcTcpConfig(address=board.address).open() as link,
     ):
         desk = set_up(link, str(board.workdir))
         item = describe(agent_builds.agent("aarch64"), executable=True)

@@ -31,7 +31,7 @@ from labctl.deploy import Pace
 from labctl.errors import BoardNoSpace, ConfigError, InfraError
 from labctl.files import cache_dir
 from labctl.retry import wait_until
-from labctl.transport import Transport, connect, remote_words
+from labctl.transport import HdcTcpConfig, Transport, remote_words
 from labctl.virtual import Served, VirtualBoard, serving
 from labctl.virtual.faults import Drop, Duplicate, Freeze, Reboot
 
@@ -86,7 +86,7 @@ class OnBoard:
         (board,) = self.serving.__enter__()
         agent = self.directory / "agent"
         shutil.copy(agent_builds.native_agent(), agent)
-        self.transport = connect("hdc", link="tcp", address=board.address)
+        self.transport = HdcTcpConfig(address=board.address).open()
         return Bench(board, self.transport, agent)
 
     def __exit__(self, *error: object) -> None:
@@ -166,7 +166,7 @@ import os
 import sys
 from pathlib import Path
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
-from labctl.transport import connect
+from labctl.transport import HdcTcpConfig
 address, workdir, agent, file, sha256, size = sys.argv[1:]
 item = StoredObject(sha256, int(size))
 sent = 0
@@ -178,7 +178,7 @@ def pace(count):
     tell("sent", sent)
 def progress(done):
     tell("done", done)
-with connect("hdc", link="tcp", address=address) as transport:
+with HdcTcpConfig(address=address).open() as transport:
     store = BoardStore(transport, workdir, hash_command=(agent, "hash"), agent=agent)
     with ChunkedFile(Path(file), item.sha256, item.size_bytes) as source:
         options = DeliveryOptions(progress=progress, pace=pace)
@@ -379,7 +379,7 @@ def bring_to_all(
         def bring(board: Served) -> Path:
             agent = board.directory / "agent"
             shutil.copy(agent_builds.native_agent(), agent)
-            with connect("hdc", link="tcp", address=board.address) as transport:
+            with HdcTcpConfig(address=board.address).open() as transport:
                 store = BoardStore(
                     transport,
                     str(board.workdir),

@@ -23,7 +23,8 @@ from labctl.config.lab import find_lab
 from labctl.config.target import load_target
 from labctl.retry import wait_until
 from labctl.runs import meet_board
-from labctl.transport import connect, remote_words
+from labctl.transport import HdcTcpConfig, remote_words
+from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import Served, VirtualBoard, serving
 
 pytestmark = [
@@ -105,11 +106,11 @@ def test_one_boards_failure_does_not_stop_the_others(lab: Lab) -> None:
 
 
 def test_a_board_in_use_keeps_nobody_waiting_for_the_others(lab: Lab, tmp_path: Path) -> None:
-    used, said_so = find_lab(lab.root).board("vb1"), tmp_path / "said"
+    used, said_so = find_lab(lab.root, TRANSPORTS).board("vb1"), tmp_path / "said"
     argv = [sys.executable, "-m", "labctl", "deploy", "--tag", "desk"]
     with (
         said_so.open("wb") as errors,
-        connect("hdc", link="tcp", address=lab.boards[1].address) as transport,
+        HdcTcpConfig(address=lab.boards[1].address).open() as transport,
     ):
         with meet_board(used, transport, lab_root=lab.root):
             running = process.start(argv, cwd=lab.root, env=os.environ, stderr=errors.fileno())
@@ -181,7 +182,7 @@ def test_damage_that_a_stamp_vouches_for_is_found_removed_and_mended(lab: Lab) -
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    with connect("hdc", address=lab.boards[0].address) as transport:
+    with HdcTcpConfig(address=lab.boards[0].address).open() as transport:
         quoted = remote_words(str(path))
         stat = f"TZ=UTC0 stat -c '%s %i %y %z' {quoted} >{quoted}.stamp"
         transport.run(stat, timeout=10).check()
@@ -260,7 +261,7 @@ def test_a_disk_too_full_for_this_versions_agent_can_be_pruned(lab: Lab, tmp_pat
             path.write_bytes(content)
             path.chmod(0o755)
             Path(f"{path}.name").write_text(f"{name}\n")
-            with connect("hdc", address=lab.boards[0].address) as transport:
+            with HdcTcpConfig(address=lab.boards[0].address).open() as transport:
                 stat = f"TZ=UTC0 stat -c '%s %i %y %z' {path} >{path}.stamp"
                 transport.run(stat, timeout=10).check()
         fill(disk)
@@ -276,7 +277,7 @@ def test_what_a_running_job_uses_stays(lab: Lab) -> None:
         os.utime(f"{path}.stamp", (long_ago, long_ago))
     agent, job = lab.stored("agent"), lab.boards[0].workdir / "jobs" / "1"
     words = [agent, "run", "--dir", job, "--timeout", "100", "--epoch", "1", "--", "/bin/sleep"]
-    with connect("hdc", address=lab.boards[0].address) as transport:
+    with HdcTcpConfig(address=lab.boards[0].address).open() as transport:
         make = remote_words("mkdir", "-p", str(job.parent))
         script = f"{make} && {remote_words(*map(str, words), '90')} {remote_words(str(model))}"
         # sleep refuses the second word; a shell that ignores it is what runs.

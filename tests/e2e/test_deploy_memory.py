@@ -25,9 +25,8 @@ CONTROLLER = """
 import sys
 from pathlib import Path
 from labctl.board import BoardStore, StoredObject
-from labctl.transport import connect
 address, workdir, agent, file, sha256, size = sys.argv[1:]
-with connect("hdc", link="tcp", address=address) as transport:
+with HdcTcpConfig(address=address).open() as transport:
     store = BoardStore(transport, workdir, hash_command=(agent, "hash"), agent=agent)
     print(store.publish(Path(file), StoredObject(sha256, int(size))))
 print(Path("/proc/self/status").read_text())

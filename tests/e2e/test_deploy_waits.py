@@ -16,7 +16,8 @@ from labctl import process
 from labctl.board import BoardLease
 from labctl.config.lab import find_lab
 from labctl.runs import meet_board
-from labctl.transport import Transport, connect
+from labctl.transport import HdcTcpConfig, Transport
+from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -27,13 +28,13 @@ def a_recipe(lab: LabUnderTest) -> None:
 
 
 def the_board(lab: LabUnderTest) -> Transport:
-    return connect("hdc", link="tcp", address=lab.board.address)
+    return HdcTcpConfig(address=lab.board.address).open()
 
 
 @contextmanager
 def held(lab: LabUnderTest) -> Iterator[None]:
     """What keeps other labctls of this host out while a run, a probe or a deploy has the board."""
-    board = find_lab(lab.root).board(None)
+    board = find_lab(lab.root, TRANSPORTS).board(None)
     with the_board(lab) as transport, meet_board(board, transport, lab_root=lab.root):
         yield
 

@@ -37,7 +37,14 @@ from labctl.errors import (
 )
 from labctl.hdc import Session, interactive_shell
 from labctl.retry import wait_until
-from labctl.transport import Transport, connect, pull_directory, push_directory, reboot
+from labctl.transport import (
+    HdcTcpConfig,
+    OpenOptions,
+    Transport,
+    pull_directory,
+    push_directory,
+    reboot,
+)
 from labctl.transport.base import Carried
 from labctl.virtual import Fault, FaultScript, Served, VirtualBoard, serving
 from labctl.virtual import faults as f
@@ -66,7 +73,8 @@ class Bench:
     count: int = 0
 
     def connect(self) -> Transport:
-        return connect("hdc", address=self.board.address, connect_timeout=self.retry_timeout)
+        options = OpenOptions(timeout=self.retry_timeout)
+        return HdcTcpConfig(address=self.board.address).open(options)
 
     def fresh(self, name: str) -> Path:
         """A name that no case had before."""
@@ -396,7 +404,7 @@ def wait_until_it_answers(bench: Bench) -> None:
     """A board that restarts does so meanwhile, and what ran on it is gone."""
 
     def answers() -> bool:
-        with connect("hdc", address=bench.board.address, connect_timeout=2) as link:
+        with HdcTcpConfig(address=bench.board.address).open(OpenOptions(timeout=2)) as link:
             return link.is_alive()
 
     assert wait_until(answers, timeout=10, interval=0.02)

@@ -14,7 +14,7 @@ from labctl.errors import BoardError, BoardRebooted, NotAuthorised
 from labctl.hdc.daemon import Authorisation
 from labctl.hdc.host.handshake import Consent
 from labctl.retry import wait_until
-from labctl.transport import Transport, connect
+from labctl.transport import HdcTcpConfig, OpenOptions, Transport
 from labctl.virtual import Control, FaultScript, Served, VirtualBoard, serving
 from labctl.virtual import faults as f
 
@@ -29,7 +29,7 @@ def board(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def link(board: Served) -> Iterator[Transport]:
-    with connect("hdc", address=board.address) as link:
+    with HdcTcpConfig(address=board.address).open() as link:
         yield link
 
 
@@ -120,7 +120,7 @@ def test_a_script_holds_from_the_first_connection_on(tmp_path: Path) -> None:
     script = FaultScript(faults=(f.Lie(on="reboot"), f.Throttle(on="reboot")))
     with serving(VirtualBoard("b", tmp_path / "board", faults=script)) as (board,):
         assert (board.directory / ".labctl-fakes/sys/class/thermal").is_dir()
-        with connect("hdc", address=board.address) as link:
+        with HdcTcpConfig(address=board.address).open() as link:
             link.request_reboot(timeout=5)
             assert link.run("echo $LABCTL_SANDBOX", timeout=5).text.strip() == board.boot_id
         assert [state.fired for state in board.faults.states()] == [1, 1]
@@ -130,7 +130,7 @@ def test_a_host_that_waits_is_let_in_through_the_control_socket(tmp_path: Path) 
     plan = VirtualBoard("b", tmp_path / "board", authorisation=Authorisation("pending"))
     with serving(plan) as (board,):
         with (
-            connect("hdc", address=board.address, connect_timeout=2) as link,
+            HdcTcpConfig(address=board.address).open(OpenOptions(timeout=2)) as link,
             pytest.raises(NotAuthorised),
         ):
             link.run("true", timeout=5)
@@ -143,7 +143,9 @@ def test_a_host_that_waits_is_let_in_through_the_control_socket(tmp_path: Path) 
         finger = threading.Thread(
             target=wait_until, args=(somebody_looks,), kwargs={"timeout": 20, "interval": 0.05}
         )
-        with connect("hdc", address=board.address, consent=Consent(timeout=20)) as link:
+        with HdcTcpConfig(address=board.address).open(
+            OpenOptions(consent=Consent(timeout=20))
+        ) as link:
             finger.start()
             assert link.run("echo in", timeout=30).output == b"in\n"
         finger.join()

@@ -24,7 +24,7 @@ from labctl.errors import (
 )
 from labctl.files import sha256_file
 from labctl.retry import wait_until
-from labctl.transport import HdcTransport, connect
+from labctl.transport import HdcTcpConfig, HdcTransport, OpenOptions
 
 pytestmark = pytest.mark.e2e
 
@@ -37,7 +37,7 @@ def board(tmp_path: Path) -> Iterator[BoardProcess]:
 
 @pytest.fixture
 def link(board: BoardProcess) -> Iterator[HdcTransport]:
-    transport = connect("hdc", address=board.address, connect_timeout=5)
+    transport = HdcTcpConfig(address=board.address).open(OpenOptions(timeout=5))
     assert isinstance(transport, HdcTransport)
     with transport:
         yield transport
@@ -72,7 +72,7 @@ def test_a_board_killed_in_mid_command_is_lost(board: BoardProcess, link: HdcTra
 def test_a_board_that_comes_back_is_used_again(tmp_path: Path) -> None:
     with virtual_board_process(tmp_path / "board") as first:
         port = first.address.rpartition(":")[2]
-        with connect("hdc", address=first.address, connect_timeout=5) as link:
+        with HdcTcpConfig(address=first.address).open(OpenOptions(timeout=5)) as link:
             boot = link.run("echo $LABCTL_SANDBOX", timeout=5).text.strip()
             orphan = link.run("sleep 600 </dev/null >/dev/null 2>&1 & echo $!", timeout=5).text
             kill(first)
@@ -161,7 +161,7 @@ def test_a_board_frozen_in_mid_push_times_out(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_stopping_a_board_kills_everything_on_it(tmp_path: Path, number: int) -> None:
     with virtual_board_process(tmp_path / "board") as board:
-        with connect("hdc", address=board.address) as link:
+        with HdcTcpConfig(address=board.address).open() as link:
             link.run("setsid sleep 600 </dev/null >/dev/null 2>&1 &", timeout=5)
             assert board.marked()
             board.process.send_signal(number)
@@ -180,8 +180,8 @@ def test_a_timed_out_command_leaves_nothing_on_the_board(
 def test_an_interrupted_command_leaves_nothing_on_the_board(board: BoardProcess) -> None:
     code = (
         "import sys\n"
-        "from labctl.transport import connect\n"
-        "connect('hdc', address=sys.argv[1]).run('sleep 600', timeout=60)\n"
+        "from labctl.transport import HdcTcpConfig\n"
+        "HdcTcpConfig(address=sys.argv[1]).open().run('sleep 600', timeout=60)\n"
     )
     user = subprocess.Popen([sys.executable, "-c", code, board.address], stderr=subprocess.DEVNULL)
     assert wait_until(lambda: len(board.marked()) >= 2, timeout=10, interval=0.02)
@@ -205,7 +205,7 @@ def test_commands_of_any_length_run(link: HdcTransport) -> None:
 def test_output_without_an_end_is_bounded(
     board: BoardProcess, link: HdcTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labctl.transport.hdc.MAX_OUTPUT_BYTES", 5_000_000)
+    monkeypatch.setattr("labctl.transport.linked.MAX_OUTPUT_BYTES", 5_000_000)
     with pytest.raises(ConfigError, match="more than 5000000 bytes"):
         link.run("yes", timeout=30)
     assert wait_until(lambda: board.marked() == [], timeout=5, interval=0.02)

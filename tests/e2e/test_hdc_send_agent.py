@@ -13,7 +13,7 @@ from labs import write_devices
 from labctl.board import BoardStore
 from labctl.cli.root import run_cli
 from labctl.deploy import Object, deploy, describe, plan
-from labctl.transport import connect
+from labctl.transport import HdcTcpConfig
 from labctl.virtual import Served, VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
@@ -71,7 +71,7 @@ def lab(tmp_path: Path, agent: Object, monkeypatch: pytest.MonkeyPatch) -> Itera
         )
         tool.chmod(0o755)
         write_devices(tmp_path, board.address, str(board.workdir), target=agent_builds.HOST)
-        with connect("hdc", address=board.address) as link:
+        with HdcTcpConfig(address=board.address).open() as link:
             store = BoardStore(link, str(board.workdir))
             deploy(store, plan(store, [agent]))
         source = tmp_path / "source"

@@ -10,7 +10,7 @@ from labs import RECIPE, LabUnderTest, blamed, said
 from virtual_process import BoardProcess, virtual_board_process
 
 from labctl.board import BoardLease
-from labctl.transport import connect
+from labctl.transport import LocalConfig
 from labctl.virtual import Control
 from labctl.virtual import faults as f
 
@@ -77,7 +77,7 @@ def test_a_run_is_moved_by_hand_and_stays_where_it_is(
     # While another measures on the spare board, nothing is sent there, and nothing is put aside.
     finished = lab.finished_trials()
     workdir = Path(spare.workdir)
-    with connect("local") as here:
+    with LocalConfig().open() as here:
         leases = BoardLease(here, spare.workdir)
         theirs = leases.acquire("nightly")
         seconds = Path("/proc/uptime").read_text().partition(".")[0]

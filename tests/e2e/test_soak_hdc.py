@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from leaks import nothing_left
 
-from labctl.transport import Transport, connect
+from labctl.transport import HdcTcpConfig, Transport
 from labctl.virtual import Served, VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
@@ -67,7 +67,7 @@ def test_many_workers_on_several_boards_do_nothing_wrong(tmp_path: Path) -> None
     plans = [VirtualBoard(f"b{n}", tmp_path / f"b{n}") for n in range(BOARDS)]
     with nothing_left(tmp_path), ExitStack() as stack:
         boards = stack.enter_context(serving(*plans))
-        links = [stack.enter_context(connect("hdc", address=b.address)) for b in boards]
+        links = [stack.enter_context(HdcTcpConfig(address=b.address).open()) for b in boards]
 
         def work(number: int) -> str:
             chance = random.Random(number)

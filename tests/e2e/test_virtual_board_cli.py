@@ -10,7 +10,7 @@ import pytest
 from virtual_process import virtual_board_process
 
 from labctl import process
-from labctl.transport import connect
+from labctl.transport import HdcTcpConfig
 
 pytestmark = pytest.mark.e2e
 
@@ -92,7 +92,7 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
 def test_arm64_programs_run_through_the_emulator(tmp_path: Path, hello_arm64: Path) -> None:
     with (
         virtual_board_process(tmp_path / "b", "--target", "rk3568") as board,
-        connect("hdc", address=board.address) as link,
+        HdcTcpConfig(address=board.address).open() as link,
     ):
         emulator = link.run("echo $LABCTL_SANDBOX_EMULATOR", timeout=10).text.split()
         assert Path(emulator[0]).is_absolute()
@@ -113,7 +113,7 @@ def test_a_board_without_an_emulator_refuses_arm64_programs(
 ) -> None:
     with (
         virtual_board_process(tmp_path / "b") as board,
-        connect("hdc", address=board.address) as link,
+        HdcTcpConfig(address=board.address).open() as link,
     ):
         link.push(hello_arm64, f"{board.workdir}/hello", timeout=20)
         result = link.run(f"chmod 755 {board.workdir}/hello; {board.workdir}/hello", timeout=20)

@@ -14,7 +14,7 @@ from labctl.errors import CommandTimeout, ConfigError, LinkRefused, NotAuthorise
 from labctl.hdc import HdcServer, ServerSession, shell
 from labctl.hdc.server_client import reaching
 from labctl.hdc.server_client.keys import address_of, check_key
-from labctl.transport import connect
+from labctl.transport import HdcServerConfig
 from labctl.virtual import VirtualBoard, serving
 
 
@@ -61,7 +61,7 @@ def test_a_sign_of_life_is_heard_to_its_end_before_a_command_is_sent(address: st
         board.loses_ends = True
         for _ in range(5):
             assert echo(reach(server, address)) == b"here\n"
-        link = connect("hdc", link="server", key=address, server=f"127.0.0.1:{server.port}")
+        link = HdcServerConfig(key=address, server=f"127.0.0.1:{server.port}").open()
         with link:
             for number in range(5):
                 said = link.run(f"echo {number}; exit 3", timeout=5)

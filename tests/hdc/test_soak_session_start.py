@@ -18,7 +18,7 @@ from late_closes import as_it_comes
 
 from labctl import process
 from labctl.errors import LabctlError
-from labctl.transport import connect
+from labctl.transport import HdcTcpConfig
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
@@ -42,7 +42,7 @@ def test_no_command_at_the_start_of_a_session_is_lost(tmp_path: Path, seed: int)
 
         def one(number: int) -> None:
             try:
-                with connect("hdc", address=serving.addresses[number % 2]) as link:
+                with HdcTcpConfig(address=serving.addresses[number % 2]).open() as link:
                     said = link.run(f"echo x{number}", timeout=PATIENCE)
             except LabctlError as error:
                 failures[f"{type(error).__name__}: {error.message}"] += 1

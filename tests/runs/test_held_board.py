@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from labctl.board import BoardStore
-from labctl.config.lab import Lab
+from labctl.config.lab import lab_model
 from labctl.config.target import load_target
 from labctl.errors import BoardError, ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.runs.board.held_board import BoardMeeting, _check_features, check_machine
 from labctl.transport import LocalTransport
+from labctl.transport.registry import TRANSPORTS
 
 RK3568 = load_target("rk3568")
 
@@ -50,9 +51,13 @@ def test_a_cpu_without_the_targets_instructions_is_refused_by_name() -> None:
 def test_a_board_that_restarted_is_kept_from_others_of_this_host_as_well(
     tmp_path: Path, private_state: Path
 ) -> None:
-    (board,) = Lab.model_validate(
-        {"boards": {"b": {"target": "rk3568", "transport": {"kind": "local"}, "workdir": "/w"}}}
-    ).boards.values()
+    (board,) = (
+        lab_model(TRANSPORTS)
+        .model_validate(
+            {"boards": {"b": {"target": "rk3568", "transport": {"kind": "local"}, "workdir": "/w"}}}
+        )
+        .boards.values()
+    )
     transport = LocalTransport()
     with ExitStack() as ours:
         met = BoardMeeting(

@@ -16,7 +16,7 @@ from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.runs import BoardSession
 from labctl.runs.board.held_board import BoardMeeting
-from labctl.transport import connect
+from labctl.transport import LocalConfig
 
 AGENT = """#!/bin/sh
 [ -f "$3/runs" ] && echo '{"state":"running"}' || echo '{"state":"finished"}'
@@ -38,7 +38,7 @@ def met(tmp_path: Path, private_state: Path, workdir: Path) -> Iterator[BoardMee
         {"target": "host-x86_64", "workdir": str(workdir), "transport": {"kind": "local"}}
     )
     facts = BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b")
-    with connect("local") as link, ExitStack() as ending:
+    with LocalConfig().open() as link, ExitStack() as ending:
         store, state = BoardStore(link, str(workdir)), tmp_path / "state" / "board"
         yield BoardMeeting(board, load_target("host-x86_64"), facts, store, link, state, ending)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hdc_server import Board, stand_in_server
 
-from labctl.transport import connect
+from labctl.transport import HdcServerConfig, OpenOptions
 from labctl.virtual import VirtualBoard, serving
 
 _LONGEST_PAUSE_SECONDS = 0.01
@@ -90,7 +90,7 @@ def behind(tmp_path: Path, seed: int) -> Iterator[tuple[str, str]]:
 
 def ask(server: str, key: str, number: int) -> None:
     """As `labctl hdc shell` does: a link of its own, one command."""
-    with connect("hdc", link="server", key=key, server=server, connect_timeout=20) as link:
+    with HdcServerConfig(key=key, server=server).open(OpenOptions(timeout=20)) as link:
         said = link.run(f"echo {number}; seq 1 300; exit {number % 256}", timeout=20)
     lines = [number, *range(1, 301)]
     assert (said.exit_status, said.text) == (number % 256, "".join(f"{n}\n" for n in lines))

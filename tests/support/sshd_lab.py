@@ -18,6 +18,7 @@ from labctl.build.toolchain import BuilderKind
 from labctl.build.workspace import Workspace, WorkspaceInputs
 from labctl.config.lab import find_lab
 from labctl.shipped import TOOLCHAINS
+from labctl.transport.registry import TRANSPORTS
 
 #: This machine's own kind: what is built starts here.
 TARGET = f"host-{platform.machine()}"
@@ -100,7 +101,7 @@ class SshLab:
         return build(request, on_progress=self.events.append)
 
     def builder(self, host: str = "x86") -> SshBuilder:
-        lab = find_lab(self.root)
+        lab = find_lab(self.root, TRANSPORTS)
         return SshBuilder(host, lab.lab.build_hosts, lab.root)
 
     def inputs(self, name: str = f"{TARGET}/tiny-first-0123456789ab") -> WorkspaceInputs:

@@ -4,8 +4,10 @@ from pathlib import Path
 import pytest
 from hdc_server import Board, stand_in_server
 
-from labctl.transport import Transport, connect
+from labctl.transport import HdcServerConfig, HdcTcpConfig, LocalConfig, Transport
 from labctl.virtual import VirtualBoard, serving
+
+KEY = "7001005458323933328a01ce1"
 
 
 @pytest.fixture(scope="module", params=["hdc tcp", "hdc server", "local"])
@@ -13,22 +15,19 @@ def transport(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Transport]:
     if request.param == "local":
-        with connect("local") as local:
+        with LocalConfig().open() as local:
             yield local
         return
     with serving(VirtualBoard("b", tmp_path_factory.mktemp("board"))) as (board,):
         if request.param == "hdc tcp":
-            with connect("hdc", address=board.address) as remote:
+            with HdcTcpConfig(address=board.address).open() as remote:
                 yield remote
             return
         with (
-            stand_in_server({"7001005458323933328a01ce1": Board(board.address)}) as server,
-            connect(
-                "hdc",
-                link="server",
-                key="7001005458323933328a01ce1",
-                server=f"127.0.0.1:{server.port}",
-            ) as remote,
+            stand_in_server({KEY: Board(board.address)}) as server,
+            HdcServerConfig(
+                key="7001005458323933328a01ce1", server=f"127.0.0.1:{server.port}"
+            ).open() as remote,
         ):
             yield remote
 

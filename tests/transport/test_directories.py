@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import BoardError, ConfigError, IntegrityError, ProtocolError
-from labctl.transport import Transport, connect, pull_directory, push_directory, remote_words
+from labctl.transport import HdcTcpConfig, Transport, pull_directory, push_directory, remote_words
 from labctl.transport.digests import BoardHash, Digest
 from labctl.transport.testing import Answer, ScriptedTransport
 from labctl.virtual import VirtualBoard, serving
@@ -189,7 +189,7 @@ def test_a_board_that_cannot_hash_reads_its_files_back(tmp_path: Path) -> None:
     make_tree(tmp_path / "here")
     with (
         serving(VirtualBoard("b", tmp_path / "board")) as (board,),
-        connect("hdc", address=board.address) as transport,
+        HdcTcpConfig(address=board.address).open() as transport,
     ):
         programs = board.directory / "system/bin"
         if not programs.is_dir():

@@ -26,7 +26,7 @@ from labctl.errors import (
 )
 from labctl.hdc.messages import TransferConfig
 from labctl.hdc.wire import Command
-from labctl.transport import Transport, connect
+from labctl.transport import HdcTcpConfig, OpenOptions, Transport
 from labctl.virtual import VirtualBoard, serving
 
 Case = Callable[[Path], None]
@@ -36,7 +36,7 @@ Case = Callable[[Path], None]
 def board(script: Callable[[RawPeer], None]) -> Iterator[Transport]:
     with (
         scripted_board(script) as port,
-        connect("hdc", address=f"127.0.0.1:{port}", connect_timeout=1) as transport,
+        HdcTcpConfig(address=f"127.0.0.1:{port}").open(OpenOptions(timeout=1)) as transport,
     ):
         yield transport
 
@@ -45,7 +45,7 @@ def board(script: Callable[[RawPeer], None]) -> Iterator[Transport]:
 def virtual_board(folder: Path) -> Iterator[Transport]:
     with (
         serving(VirtualBoard("b", folder / "board")) as (served,),
-        connect("hdc", address=served.address) as transport,
+        HdcTcpConfig(address=served.address).open() as transport,
     ):
         yield transport
 
@@ -53,7 +53,7 @@ def virtual_board(folder: Path) -> Iterator[Transport]:
 def nothing_listens(_: Path) -> None:
     with scripted_board(lambda _peer: None) as port:
         pass
-    with connect("hdc", address=f"127.0.0.1:{port}") as transport:
+    with HdcTcpConfig(address=f"127.0.0.1:{port}").open() as transport:
         transport.run("echo asked", timeout=1)
 
 

@@ -15,7 +15,7 @@ from labctl import process
 from labctl.errors import BoardError, CommandTimeout, ConfigError, DeviceLost, LabctlError
 from labctl.hdc import Session, shell
 from labctl.hdc.wire import Command
-from labctl.transport import Transport, connect
+from labctl.transport import HdcTcpConfig, OpenOptions, Transport
 from labctl.transport.sentinel import Framed
 from labctl.virtual import VirtualBoard, serving
 
@@ -33,7 +33,7 @@ def test_many_who_wait_for_a_silent_board_wait_once() -> None:
         return None
 
     with scripted_board(silent) as port:
-        transport = connect("hdc", address=f"127.0.0.1:{port}", connect_timeout=0.5)
+        transport = HdcTcpConfig(address=f"127.0.0.1:{port}").open(OpenOptions(timeout=0.5))
         began = time.monotonic()
         with ThreadPoolExecutor(16) as pool:
             errors = list(pool.map(ask, [transport] * 16))
@@ -62,7 +62,10 @@ def test_nothing_but_the_commands_own_group_is_killed(pid: int, kills: bool) -> 
                 peer.send(channel, Command.ECHO_RAW, b"done\n")
                 peer.send(channel, Command.CHANNEL_CLOSE, b"\x01")
 
-    with scripted_board(board) as port, connect("hdc", address=f"127.0.0.1:{port}") as transport:
+    with (
+        scripted_board(board) as port,
+        HdcTcpConfig(address=f"127.0.0.1:{port}").open() as transport,
+    ):
         with pytest.raises(CommandTimeout) as caught:
             transport.run("sleep 9", timeout=0.3)
         assert ("may still run" in str(caught.value.hint)) != kills
@@ -87,7 +90,7 @@ def test_what_the_board_does_not_understand_is_the_users_error(tmp_path: Path) -
     long = "(" + "echo a;" * 10_000
     with (
         serving(VirtualBoard("b", tmp_path)) as (board,),
-        connect("hdc", address=board.address) as transport,
+        HdcTcpConfig(address=board.address).open() as transport,
     ):
         for command in ("echo 'x", long):
             with pytest.raises(ConfigError, match="does not understand") as caught:
@@ -99,7 +102,7 @@ def test_what_the_board_does_not_understand_is_the_users_error(tmp_path: Path) -
 def test_without_room_for_standard_error_the_board_is_to_blame(tmp_path: Path) -> None:
     with (
         serving(VirtualBoard("b", tmp_path)) as (board,),
-        connect("hdc", address=board.address) as transport,
+        HdcTcpConfig(address=board.address).open() as transport,
     ):
         board.workdir.rmdir()
         (board.directory / "data/local/tmp").rmdir()
@@ -126,7 +129,10 @@ def test_a_link_that_breaks_in_its_opening_is_opened_again(
         peer.send(channel, Command.CHANNEL_CLOSE, b"\x01")
         peer.receive()
 
-    with scripted_board(board) as port, connect("hdc", address=f"127.0.0.1:{port}") as transport:
+    with (
+        scripted_board(board) as port,
+        HdcTcpConfig(address=f"127.0.0.1:{port}").open() as transport,
+    ):
         assert transport.run("true", timeout=5).exit_status == 5
     assert len(connections) == 3
     assert caplog.text.count("opening it again") == 2
@@ -145,7 +151,7 @@ def test_a_command_is_never_run_twice() -> None:
 
     with (
         scripted_board(board) as port,
-        connect("hdc", address=f"127.0.0.1:{port}") as transport,
+        HdcTcpConfig(address=f"127.0.0.1:{port}").open() as transport,
         pytest.raises(DeviceLost),
     ):
         transport.run("true", timeout=5)
@@ -156,7 +162,7 @@ def test_a_stream_opens_no_port_on_this_host(tmp_path: Path) -> None:
     """A port here would be open to every other user of this host, and carry bytes twice."""
     with (
         serving(VirtualBoard("b", tmp_path)) as (board,),
-        connect("hdc", address=board.address) as transport,
+        HdcTcpConfig(address=board.address).open() as transport,
         socket.create_server(("127.0.0.1", 0)) as service,
     ):
         transport.run(":", timeout=10)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import BoardError, BoardPermission, IntegrityError
-from labctl.transport import LocalTransport, Transport, connect, receive
+from labctl.transport import HdcTcpConfig, LocalTransport, Transport, receive
 from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file
 from labctl.virtual import VirtualBoard, serving
 
@@ -102,7 +102,7 @@ def test_a_file_that_is_truncated_on_its_way_is_an_error(tmp_path: Path) -> None
         big.touch()
         os.truncate(big, 256 << 20)
         with (
-            connect("hdc", address=board.address) as transport,
+            HdcTcpConfig(address=board.address).open() as transport,
             pytest.raises(IntegrityError, match=r"announced 268435456 bytes of .*/big and sent"),
         ):
             receive(

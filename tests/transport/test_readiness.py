@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import BoardError, ConfigError, DeviceLost, LinkRefused, NotAuthorised
-from labctl.transport import Transport, boot_id, connect, reboot, wait_until_ready
+from labctl.transport import (
+    HdcTcpConfig,
+    LocalConfig,
+    OpenOptions,
+    Transport,
+    boot_id,
+    reboot,
+    wait_until_ready,
+)
 from labctl.transport.testing import ScriptedTransport
 from labctl.virtual import VirtualBoard, serving
 
@@ -28,7 +36,7 @@ def test_a_board_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
     with serving(VirtualBoard("b", tmp_path)) as (board,):
         address, port = board.address, board.port
     found: list[str] = []
-    with connect("hdc", address=address, connect_timeout=1) as transport:
+    with HdcTcpConfig(address=address).open(OpenOptions(timeout=1)) as transport:
         with pytest.raises(LinkRefused):
             wait_until_ready(transport, timeout=0.5)
         waiting = threading.Thread(
@@ -84,7 +92,7 @@ def test_a_board_that_goes_off_is_gone_when_it_is_silent() -> None:
 
 
 def test_this_host_is_not_restarted() -> None:
-    with connect("local") as local:
+    with LocalConfig().open() as local:
         with pytest.raises(ConfigError, match="this host cannot be restarted"):
             reboot(local, timeout=5)
         with pytest.raises(ConfigError, match="remounted"):

@@ -19,7 +19,7 @@ from labctl.errors import (
     NotAuthorised,
     ProtocolError,
 )
-from labctl.transport import Transport, connect
+from labctl.transport import HdcServerConfig, OpenOptions, Transport
 from labctl.transport.hdc_server.shared import running_server
 from labctl.virtual import VirtualBoard, serving
 
@@ -27,12 +27,8 @@ KEY = "7001005458323933328a01ce1"
 
 
 def behind(server: StandInServer, key: str = KEY, timeout: float = 5) -> Transport:
-    return connect(
-        "hdc",
-        link="server",
-        key=key,
-        server=f"127.0.0.1:{server.port}",
-        connect_timeout=timeout,
+    return HdcServerConfig(key=key, server=f"127.0.0.1:{server.port}").open(
+        OpenOptions(timeout=timeout)
     )
 
 
@@ -213,7 +209,7 @@ def test_a_gone_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with (
-        connect("hdc", link="server", key=KEY, server=f"127.0.0.1:{port}") as link,
+        HdcServerConfig(key=KEY, server=f"127.0.0.1:{port}").open() as link,
         pytest.raises(LinkRefused, match="no hdc server answers"),
     ):
         link.run("true", timeout=5)

@@ -372,8 +372,8 @@ def test_what_a_killed_labctl_left_is_ended(
 
 def test_private_servers_end_with_labctl(hdc: FakeHdc, private_state: Path, address: str) -> None:
     code = (
-        "from labctl.transport import connect\n"
-        f"with connect('hdc', link='server', key={address!r}, private=True) as board:\n"
+        "from labctl.transport import HdcServerConfig\n"
+        f"with HdcServerConfig(key={address!r}, private=True).open() as board:\n"
         "    print(board.run('echo here', timeout=10).text, end='')\n"
     )
     done = subprocess.run(

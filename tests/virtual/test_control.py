@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import CommandTimeout, ConfigError, DeviceLost, HostError
-from labctl.transport import connect
+from labctl.transport import HdcTcpConfig
 from labctl.virtual import Control, Served, VirtualBoard, serving
 from labctl.virtual import faults as f
 
@@ -41,7 +41,7 @@ def test_the_socket_is_the_users_own(board: Served) -> None:
 def test_a_fault_is_added_strikes_and_is_counted(board: Served) -> None:
     control = Control(board.directory)
     assert control.add(f.Drop(on="shell", matching="second")) == 1
-    with connect("hdc", address=board.address) as link:
+    with HdcTcpConfig(address=board.address).open() as link:
         assert link.run("echo first", timeout=5).output == b"first\n"
         assert [(s.name, s.matched, s.fired) for s in control.states()] == [("drop", 0, 0)]
         with pytest.raises(DeviceLost):
@@ -54,7 +54,7 @@ def test_a_fault_is_added_strikes_and_is_counted(board: Served) -> None:
 
 def test_a_frozen_board_is_thawed(board: Served) -> None:
     control = Control(board.directory)
-    with connect("hdc", address=board.address) as link:
+    with HdcTcpConfig(address=board.address).open() as link:
         link.run("true", timeout=5)
         control.add(f.Freeze(on="now"))
         with pytest.raises(CommandTimeout):

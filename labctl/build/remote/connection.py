@@ -28,8 +28,8 @@ from paramiko.ssh_exception import (
 
 from labctl import process
 from labctl.build.remote.link import Link
+from labctl.checked import split_endpoint
 from labctl.config.lab import BuildHost
-from labctl.config.types import split_endpoint
 from labctl.errors import ConfigError, HostError
 
 #: For each of: the TCP connection, the greeting, the log-in.

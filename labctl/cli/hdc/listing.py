@@ -11,7 +11,7 @@ import click
 
 from labctl.cli.hdc.target import Choice
 from labctl.errors import InfraError, LinkRefused, NotAuthorised, printable
-from labctl.transport import Transport, boot_id, find_server
+from labctl.transport import OpenOptions, Transport, boot_id, find_server
 
 if TYPE_CHECKING:
     from labctl.config.lab import LabFile
@@ -63,17 +63,19 @@ def list_boards(choice: Choice, as_json: bool) -> None:
 def _of_lab(lab: "LabFile", key_file: Path | None) -> list[Listed]:
     from labctl.cli.lab import connect_board
 
+    options = OpenOptions(key_file=key_file)
     boards = [board for board in lab.lab.boards.values() if board.transport.kind == "hdc"]
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         return list(
             pool.map(
-                lambda board: _asked(board.name, connect_board(board, key_file=key_file)), boards
+                lambda board: _asked(board.name, connect_board(board, options)),
+                boards,
             )
         )
 
 
 def _of_this_host() -> list[Listed]:
-    from labctl.config.lab import HDC_SERVER
+    from labctl.transport.hdc import HDC_SERVER
 
     try:
         return _of_server(HDC_SERVER)

@@ -15,7 +15,7 @@ import click
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError, NotAuthorised
 from labctl.hdc import Consent
-from labctl.transport import Transport, connect
+from labctl.transport import HdcServerConfig, HdcTcpConfig, OpenOptions, Transport
 
 if TYPE_CHECKING:
     from labctl.config.lab import Board, LabFile
@@ -65,15 +65,14 @@ class Choice:
                 raise ConfigError(
                     "no board is named", hint="name its key: labctl hdc --server … -t KEY …"
                 )
-            return connect("hdc", link="server", key=self.target, server=self.server)
+            return HdcServerConfig(key=self.target, server=self.server).open()
+        options = OpenOptions(key_file=self.key_file, consent=self._consent())
         if self.target is not None and self._is_address:
-            return connect(
-                "hdc", address=self.target, key_file=self.key_file, consent=self._consent()
-            )
+            return HdcTcpConfig(address=self.target).open(options)
         from labctl.cli.lab import connect_board
 
         _, board = self._of_lab
-        return connect_board(board, key_file=self.key_file, consent=self._consent())
+        return connect_board(board, options)
 
     @property
     def _is_address(self) -> bool:

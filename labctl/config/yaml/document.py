@@ -25,9 +25,6 @@ from labctl.config.yaml.loader import Path
 from labctl.config.yaml.words import Value
 from labctl.errors import ConfigError
 
-#: The key of a validation's context that holds the lab's folder.
-LAB_ROOT = "lab_root"
-
 MOST_BYTES = 1_000_000
 MOST_PROBLEMS = 20
 

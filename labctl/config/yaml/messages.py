@@ -32,6 +32,7 @@ _WANTED = {
     "none_required": "empty",
     "dict_type": "a mapping",
     "model_type": "a mapping",
+    "dataclass_type": "a mapping",
     "model_attributes_type": "a mapping",
     "list_type": "a list",
     "tuple_type": "a list",
@@ -49,6 +50,9 @@ _BOUNDS = {
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
 }
+
+#: Of a model, and of a dataclass.
+_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 _COUNTS = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
 
@@ -102,7 +106,7 @@ def explain(
         if wanted and not others:
             yield path, _mismatch(wanted, here[0]["input"]), False
         for error in others:
-            about_key = error["type"] == "extra_forbidden" or error["loc"][-1:] == ("[key]",)
+            about_key = error["type"] in _UNKNOWN_KEY or error["loc"][-1:] == ("[key]",)
             known = sorted(
                 {key for schema in schemas[path] for key in schema.get("properties", ())}
             )
@@ -126,7 +130,7 @@ def _sentence(error: ErrorDetails, known_keys: list[str]) -> str:
     match kind:
         case "missing":
             text = "this key is required"
-        case "extra_forbidden":
+        case _ if kind in _UNKNOWN_KEY:
             text = _unknown_key(str(error["loc"][-1]), known_keys)
         case "literal_error" | "enum":
             text = one_of(got, _quoted(context["expected"]))

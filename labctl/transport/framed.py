@@ -1,6 +1,8 @@
-"""One command on a board over hdc: run in its frame, ended with its whole tree when it must be."""
+"""One command on a board: run in its frame, ended with its whole tree when it must be."""
 
+from collections.abc import Generator
 from contextlib import closing, suppress
+from typing import Protocol
 
 from labctl.errors import (
     BoardError,
@@ -10,7 +12,6 @@ from labctl.errors import (
     LabctlError,
     LinkError,
 )
-from labctl.hdc import HostLink, shell
 from labctl.transport.base import Write, brief, remote_words
 from labctl.transport.sentinel import Framed, FrameReader
 
@@ -20,6 +21,21 @@ NOT_UNDERSTOOD_HINT = "boards have a POSIX shell (mksh): leave out what only bas
 _TAIL_BYTES = 2000
 #: A longer command is not asked for its syntax: quoted, it would not fit where commands fit.
 _CHECKED_BYTES = 30_000
+
+
+class Shell(Protocol):
+    """Runs scripts in a board's shell, each in a conversation of its own."""
+
+    @property
+    def failure(self) -> LinkError | None:
+        """Why nothing more can be run; None while that is not known."""
+
+    def __call__(self, script: str, *, timeout: float) -> Generator[bytes, None, None]:
+        """Run a script; what it prints, as it comes, both streams as one.
+
+        Closing it ends the conversation. Raises LinkError, BoardError; CommandTimeout when it does
+        not end within ``timeout`` seconds.
+        """
 
 
 class Tail:
@@ -41,7 +57,7 @@ class Tail:
 
 
 def execute(
-    link: HostLink,
+    shell: Shell,
     framed: Framed,
     *,
     label: str,
@@ -59,12 +75,12 @@ def execute(
     reader = FrameReader(framed, tail, write_error)
     try:
         # The channel is closed before anything else is asked: its backlog blocks the link.
-        with closing(shell(link, framed.script, timeout=timeout)) as pieces:
+        with closing(shell(framed.script, timeout=timeout)) as pieces:
             for piece in pieces:
                 reader.feed(piece)
         reader.finish()
     except CommandTimeout as error:
-        stopped = _kill(link, framed, reader.process_id)
+        stopped = _kill(shell, framed, reader.process_id)
         raise CommandTimeout(
             f"{label}: no end within {timeout:g} s of: {brief(framed.command)}",
             hint="give it more time, or ask what it waits for"
@@ -75,33 +91,33 @@ def execute(
     except (LinkError, BoardError) as error:
         raise error.during(brief(framed.command), details=tail.text) from error
     except BaseException:
-        _kill(link, framed, reader.process_id)  # nobody waits for it any more
+        _kill(shell, framed, reader.process_id)  # nobody waits for it any more
         raise
     if reader.exit_status is None:
-        raise _without_status(link, framed, label, reader.process_id, tail.text)
+        raise _without_status(shell, framed, label, reader.process_id, tail.text)
     return reader.exit_status
 
 
-def _kill(link: HostLink, framed: Framed, process_id: int | None) -> bool:
+def _kill(shell: Shell, framed: Framed, process_id: int | None) -> bool:
     """Kill a command's whole tree: its shell leads a process group. False if unsure."""
     # 0 and 1 would mean our own group and every process there is.
-    if process_id is None or process_id <= 1 or link.failure is not None:
+    if process_id is None or process_id <= 1 or shell.failure is not None:
         return False
     try:
-        reply = b"".join(shell(link, framed.killing(process_id), timeout=ASIDE_SECONDS))
+        reply = b"".join(shell(framed.killing(process_id), timeout=ASIDE_SECONDS))
     except (LinkError, BoardError):
         return False
     return reply == b"done\n"
 
 
 def _without_status(
-    link: HostLink, framed: Framed, label: str, process_id: int | None, said: str | None
+    shell: Shell, framed: Framed, label: str, process_id: int | None, said: str | None
 ) -> LabctlError:
     """Why a command's channel ended in good order, but without a status."""
     if len(framed.command) <= _CHECKED_BYTES:
         check = "sh -n -c " + remote_words(framed.command) + " >/dev/null 2>&1 || echo wrong"
         with suppress(LinkError, BoardError):
-            if b"".join(shell(link, check, timeout=ASIDE_SECONDS)) == b"wrong\n":
+            if b"".join(shell(check, timeout=ASIDE_SECONDS)) == b"wrong\n":
                 return ConfigError(
                     f"the board's shell does not understand: {brief(framed.command)}",
                     hint=NOT_UNDERSTOOD_HINT,
@@ -110,7 +126,7 @@ def _without_status(
     if framed.separate_stderr and process_id is None and said is not None:
         return BoardError(
             f"{label}: no place for the standard error of: {brief(framed.command)}",
-            hint="the board's ${TMPDIR:-/data/local/tmp} must be writable and have space",
+            hint=f"the board's ${{TMPDIR:-{framed.scratch}}} must be writable and have space",
             details=said,
         )
     return DeviceLost(

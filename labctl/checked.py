@@ -1,0 +1,157 @@
+"""Kinds of text that a user writes, each with its check and its JSON schema.
+
+Models of pydantic take them as types of their fields, but nothing here imports pydantic: what is
+made without it (a transport that the command line names) does not wait for it.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema, core_schema
+
+#: The key of a validation's context that holds the lab's folder.
+LAB_ROOT = "lab_root"
+
+
+class Checked:
+    """A check for pydantic to make, in an ``Annotated`` text.
+
+    ``check`` gives the text as it is kept, or raises ValueError with words for people. ``schema``
+    is what a JSON schema says of it.
+    """
+
+    def __init__(self, check: Callable[[str], str], **schema: object):
+        self._check = check
+        self._schema = schema
+
+    def __get_pydantic_core_schema__(
+        self, source: type[str], handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.with_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> dict[str, Any]:
+        return handler(schema) | self._schema
+
+    def _checked(self, text: str, info: "core_schema.ValidationInfo") -> str:
+        del info
+        return self._check(text)
+
+
+class InLab(Checked):
+    """A path of this host that begins at the lab's folder, where a lab is read."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda path: path)
+
+    def _checked(self, text: str, info: "core_schema.ValidationInfo") -> str:
+        root = (info.context or {}).get(LAB_ROOT)
+        return text if root is None else str(Path(root) / text)
+
+
+_WORD_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}$"
+
+
+def _word(text: str) -> str:
+    if not re.fullmatch(_WORD_PATTERN.removesuffix("$"), text):
+        raise ValueError("must be one word of letters, digits, '_', '.', '+' and '-'")
+    return text
+
+
+#: A word that is safe in a command: a user, a package, a version.
+Word = Annotated[str, Checked(_word, pattern=_WORD_PATTERN)]
+
+_HOST = r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?)"
+_PORT = r"([0-9]{1,5})"
+
+
+def split_endpoint(text: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[ipv6]:port``; raises ValueError for people."""
+    match = re.fullmatch(f"{_HOST}:{_PORT}", text)
+    host, _, port = text.rpartition(":")
+    if match is None or not 1 <= int(port) <= 65535:
+        raise ValueError("must be HOST:PORT such as 192.168.1.20:5555")
+    return host.strip("[]"), int(port)
+
+
+def is_on_loopback(endpoint: str) -> bool:
+    """Return whether a valid ``HOST:PORT`` leads to this host: to a virtual board, or a tunnel."""
+    host, _ = split_endpoint(endpoint)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _endpoint(text: str) -> str:
+    split_endpoint(text)
+    return text
+
+
+#: ``host:port``; ``split_endpoint`` takes it apart.
+Endpoint = Annotated[
+    str, Checked(_endpoint, pattern=rf"^{_HOST}:{_PORT}$", examples=["192.168.1.20:5555"])
+]
+
+_OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4_PORT_PATTERN = rf"({_OCTET}\.){{3}}{_OCTET}:{_PORT}"
+_HDC_KEY_PATTERN = rf"^(?!any$)([!-9;-~]{{1,31}}|{_IPV4_PORT_PATTERN})$"
+
+
+def _hdc_key(text: str) -> str:
+    if text == "any":
+        raise ValueError("'any' is no board's key: to hdc it means whatever board is connected")
+    if not re.fullmatch(r"[!-~]{1,31}", text):
+        raise ValueError("must be a key from `hdc list targets`: 1 to 31 characters, no blanks")
+    if ":" in text:
+        if not re.fullmatch(_IPV4_PORT_PATTERN, text):
+            raise ValueError("must be IPv4:PORT such as 192.168.1.20:5555: hdc looks up no names")
+        split_endpoint(text)
+    return text
+
+
+#: What an hdc server calls a board. It carries 31 characters.
+HdcKey = Annotated[
+    str,
+    Checked(
+        _hdc_key,
+        pattern=_HDC_KEY_PATTERN,
+        examples=["7001005458323933328a01ce1", "192.168.1.20:5555"],
+    ),
+]
+
+
+def _ssh_address(text: str) -> str:
+    if not re.fullmatch(_HOST, text):
+        split_endpoint(text)
+    return text
+
+
+#: ``host`` or ``host:port``.
+SshAddress = Annotated[
+    str,
+    Checked(_ssh_address, pattern=rf"^{_HOST}(:{_PORT})?$", examples=["build.example.org"]),
+]
+
+
+def _host_path(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError("must be a path")
+    if text.startswith("~"):
+        raise ValueError("'~' is not replaced: write the path out")
+    return text
+
+
+#: A path on this host; a relative one begins at the lab's folder.
+HostPath = Annotated[
+    str,
+    Checked(_host_path, pattern=r"^[^~\u0000][^\u0000]*$", examples=["models/model.gguf"]),
+]

@@ -1,0 +1,206 @@
+"""A transport whose commands run over a link that can be lost: opened at need, and again."""
+
+import os
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, LinkError
+from labctl.retry import retry_infra
+from labctl.transport.base import (
+    CommandResult,
+    Transport,
+    Write,
+    brief,
+    check_command,
+    remote_words,
+)
+from labctl.transport.framed import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, execute
+from labctl.transport.paths import check_remote_path
+from labctl.transport.sentinel import SCRATCH, Framed
+
+#: hdc's command line takes 61,439 bytes; the same bound here keeps every link equal.
+MAX_COMMAND_BYTES = 60_000
+#: How long a link that breaks in its opening is opened again, and after which pause first.
+_OPENING_SECONDS = 2.0
+_OPENING_INTERVAL_SECONDS = 0.1
+#: A command that prints more is stopped: output is held in memory. Larger things are pulled.
+MAX_OUTPUT_BYTES = 64 << 20
+
+
+class Link(Protocol):
+    """An open link to a board. ``failure`` is set when it is over."""
+
+    @property
+    def failure(self) -> LinkError | None:
+        """Why nothing more can be asked of it; None while that is not known."""
+
+    def close(self) -> None:
+        """End it, and what goes on over it. Idempotent."""
+
+
+L = TypeVar("L", bound=Link)
+
+
+class LinkedTransport(Transport, Generic[L]):
+    """Runs commands in frames over a link, which tells no exit status or need not be believed.
+
+    ``open_link`` is called by the first operation, and again after the link was lost; the operation
+    under way when it is lost raises. ``scratch`` is the board's folder for temporary files where
+    its ``TMPDIR`` names none.
+    """
+
+    scratch = SCRATCH
+
+    def __init__(self, label: str, open_link: Callable[[], L]):
+        self.label = label
+        self._open_link = open_link
+        self._link: L | None = None
+        self._opening = threading.Lock()
+        self._refusal: LinkError | None = None
+        self._refused = 0.0  # when, on the monotonic clock (s)
+
+    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
+        """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
+        output, errors = _Limited(command), _Limited(command)
+        began = time.monotonic_ns()
+        status = self._execute(command, timeout, output, errors if separate_stderr else None)
+        return CommandResult(
+            command,
+            status,
+            bytes(output.kept),
+            time.monotonic_ns() - began,
+            bytes(errors.kept) if separate_stderr else None,
+        )
+
+    def stream(self, command: str, *, timeout: float, write: Write) -> int:
+        """Run a shell command with live output; see :class:`Transport`."""
+        return self._execute(command, timeout, write)
+
+    @abstractmethod
+    def shell(self, link: L, script: str, *, timeout: float) -> Generator[bytes, None, None]:
+        """Run a script over a link; see :class:`labctl.transport.framed.Shell`."""
+
+    def close(self) -> None:
+        """End the link, if there is one."""
+        with self._opening:
+            link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def _connected(self) -> L:
+        asked = time.monotonic()
+        with self._opening:
+            if self._link is not None and self._link.failure is not None:
+                self._link.close()
+                self._link = None
+            if self._link is None:
+                # Whoever waited for another's attempt has its answer: not a time-out for each.
+                if self._refusal is not None and self._refused >= asked:
+                    raise self._refusal.again()
+                self._link = self._open()
+            return self._link
+
+    def _open(self) -> L:
+        try:
+            # A daemon that just starts again accepts and drops; nothing was asked of it yet.
+            return retry_infra(
+                self._open_link,
+                on=(DeviceLost,),
+                timeout=_OPENING_SECONDS,
+                interval=_OPENING_INTERVAL_SECONDS,
+                on_retry=self._tell_retry,
+            )
+        except LinkError as error:
+            self._refusal, self._refused = error, time.monotonic()
+            raise
+
+    def _tell_retry(self, error: InfraError) -> None:
+        import logging  # a command that needs no second attempt does not wait for it
+
+        logging.getLogger("labctl.transport").warning("%s: opening it again: %s", self.label, error)
+
+    def _execute(
+        self, command: str, timeout: float, write: Write, write_error: Write | None = None
+    ) -> int:
+        framed = self._framed(command, write_error)
+        if len(check_command(framed.script)) <= MAX_COMMAND_BYTES:
+            return self._execute_framed(framed, timeout, write, write_error)
+        with self._as_script(command, timeout) as script:
+            framed = self._framed(script, write_error)
+            return self._execute_framed(framed, timeout, write, write_error)
+
+    def _framed(self, command: str, write_error: Write | None) -> Framed:
+        return Framed.around(command, separate_stderr=write_error is not None, scratch=self.scratch)
+
+    def _execute_framed(
+        self, framed: Framed, timeout: float, write: Write, write_error: Write | None
+    ) -> int:
+        return execute(
+            _Shell(self, self._connected()),
+            framed,
+            label=self.label,
+            timeout=timeout,
+            write=write,
+            write_error=write_error,
+        )
+
+    @contextmanager
+    def _as_script(self, command: str, timeout: float) -> Iterator[str]:
+        """A command that runs what is too long for a link, from a file on the board."""
+        from labctl.transport.local_files import set_aside
+
+        scratch = self.run(f'echo "${{TMPDIR:-{self.scratch}}}"', timeout=timeout).check().text
+        path = check_remote_path(f"{scratch.strip()}/labctl-{os.urandom(16).hex()}.sh")
+        words = remote_words(path)
+        try:
+            with set_aside(check_command(command) + b"\n") as script:
+                self.push(script, path, timeout=timeout)
+            checked = self.run(f"sh -n {words}", timeout=timeout)
+            if checked.exit_status != 0:
+                raise ConfigError(
+                    f"the board's shell does not understand: {brief(command)}",
+                    hint=NOT_UNDERSTOOD_HINT,
+                    details=checked.text or None,
+                )
+            yield f". {words}"
+        finally:
+            with suppress(LinkError, BoardError):
+                self.run(f"rm -f {words}", timeout=ASIDE_SECONDS)
+
+
+@dataclass(frozen=True)
+class _Shell(Generic[L]):
+    """The shell of a board over one link."""
+
+    transport: LinkedTransport[L]
+    link: L
+
+    @property
+    def failure(self) -> LinkError | None:
+        """Why nothing more can be run."""
+        return self.link.failure
+
+    def __call__(self, script: str, *, timeout: float) -> Generator[bytes, None, None]:
+        """Run a script."""
+        return self.transport.shell(self.link, script, timeout=timeout)
+
+
+class _Limited:
+    """Keeps an output, as long as it is no longer than what may be held in memory."""
+
+    def __init__(self, command: str):
+        self.kept = bytearray()
+        self._command = command
+
+    def __call__(self, piece: bytes) -> None:
+        self.kept += piece
+        if len(self.kept) > MAX_OUTPUT_BYTES:
+            raise ConfigError(
+                f"the command printed more than {MAX_OUTPUT_BYTES} bytes: {brief(self._command)}",
+                hint="let it write a file, and pull that",
+            )
