@@ -18,7 +18,7 @@ def runs_folder(invocation: Invocation, run: str) -> Path:
     """Where the lab keeps its runs; no lab is needed for a run named by its path."""
     direct = Path(run)
     with host_reads(run):
-        if (direct / "run.json").is_file():
+        if (direct / "run.json").is_file() or (direct / "events.jsonl").is_file():
             return direct.resolve().parent
     return lab_of(invocation).root / "runs"
 

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
     "resume": ("labctl.cli.resume", "resume", "Go on with a run that did not come to its end."),
+    "watch": ("labctl.cli.watch", "watch", "Show a run that another process drives."),
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),

@@ -35,6 +35,8 @@ class RunView:
         self._trial: tuple[Step, Trial] | None = None
         self._link_lost = False
         self._skipped: set[str] = set()
+        #: What the run does now, in a line; empty between trials.
+        self.now = ""
 
     def show(self, event: AnyEvent) -> None:
         """Show one event."""
@@ -62,7 +64,7 @@ class RunView:
     def _show_step(self, name: str, event: Fetch | Deploy | Progress) -> None:
         if self._step is None or self._step[0] != name:
             self.end_step(event)
-            self._step = (name, event)
+            self._step, self.now = (name, event), name
         age = _age_s(self._step[1])
         self._steps.step(
             name, event.done or 0, event.total, age_s=age, remaining_s=event.remaining_s
@@ -72,7 +74,7 @@ class RunView:
         """End the step under way, if any, at the time of an event."""
         if self._step:
             self._steps.end(None if now is None else _seconds(self._step[1], now))
-            self._step = None
+            self._step, self.now = None, ""
 
     def close(self) -> None:
         """Take away what is shown of a run whose controller left."""
@@ -89,7 +91,7 @@ class RunView:
         if self._overall is None:
             self._overall = self._view.open("all trials", event.trials, age_s=_age_s(event))
         step = self._view.open(_title(event), event.expected_s, age_s=_age_s(event))
-        self._trial = (step, event)
+        self._trial, self.now = (step, event), _title(event)
 
     def _progress(self, event: Progress) -> None:
         self._link_lost = False
@@ -97,9 +99,11 @@ class RunView:
             age, left = _age_s(event), event.remaining_s
             left = None if left is None else max(0.0, left - age)
             self._trial[0].clock(event.elapsed_s + age, left, standing(event))
+            self.now = f"{_title(self._trial[1])}: {standing(event)}"
 
     def _end(self, event: Trial) -> None:
         """One line of result; of trials that are not run, one line for each variant."""
+        self.now = ""
         if self._trial:
             step, began = self._trial
             step.finish(_result(event), took_s=_seconds(began, event))

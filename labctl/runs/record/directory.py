@@ -2,12 +2,15 @@
 
 ``runs/<UTC time>-<recipe>-<short id>/`` holds ``run.json``, ``trials/<n>-<slug>/`` with the raw
 files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a line each);
-``plan.json`` and ``journal.jsonl`` are what :mod:`labctl.runs.resume` goes on from.
+``plan.json`` and ``journal.jsonl`` are what :mod:`labctl.runs.resume` goes on from, and
+``events.jsonl`` is what :mod:`labctl.runs.watch` shows. The directory begins when the board has
+answered and can take the run; it is a run once it has a ``run.json``.
 """
 
 import re
 import secrets
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -17,11 +20,12 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from labctl.config.yaml.messages import path_text
-from labctl.errors import ConfigError, HostError
+from labctl.errors import BoardBusy, BoardNoSpace, BoardPermission, ConfigError, HostError
 from labctl.files import (
     append_line,
     host_reads,
     host_writes,
+    is_locked,
     locked,
     sync_directory,
     write_atomic,
@@ -43,6 +47,11 @@ RecordT = TypeVar("RecordT", bound=FileRecord)
 OnDamage = Callable[[ConfigError], None]
 
 RECORD = "record.json"
+LOCK = "lock"
+#: Whoever looks whether a run is held has its lock for a moment.
+_LOOK_SECONDS = 0.5
+#: What a run ends with that was never to be.
+_REFUSALS = (ConfigError, BoardBusy, BoardNoSpace, BoardPermission)
 _MOST_PROBLEMS = 3
 _ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{6}")
 
@@ -60,17 +69,36 @@ class RunDirectory:
 
     @classmethod
     def create(cls, runs: Path, record: RunRecord, plan: PlanRecord) -> "RunDirectory":
-        """Make the directory of a new run, with its ``plan.json`` and then its ``run.json``.
+        """Begin and start a run at once."""
+        directory = cls.begin(runs, record.id)
+        directory.start(record, plan)
+        return directory
 
-        Without a ``run.json`` it is no run.
-        """
-        path = runs / record.id
+    @classmethod
+    def begin(cls, runs: Path, run_id: str) -> "RunDirectory":
+        """Make the directory of a new run, with nothing in it."""
+        path = runs / run_id
         with host_writes(path):
             path.mkdir(parents=True)
             sync_directory(runs)
-        write_atomic(path / "plan.json", plan.model_dump_json(indent=2) + "\n")
-        write_atomic(path / "run.json", record.model_dump_json(indent=2) + "\n")
         return cls(path)
+
+    def start(self, record: RunRecord, plan: PlanRecord) -> None:
+        """Write ``plan.json`` and then ``run.json``: from here on it is a run."""
+        write_atomic(self.path / "plan.json", plan.model_dump_json(indent=2) + "\n")
+        write_atomic(self.path / "run.json", record.model_dump_json(indent=2) + "\n")
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it is a run: its trials can begin."""
+        return (self.path / "run.json").is_file()
+
+    def forget_if_refused(self, error: Exception) -> bool:
+        """Remove the directory when its run was refused before it was planned; tell whether."""
+        refused = isinstance(error, _REFUSALS) and not self.is_planned
+        if refused:
+            shutil.rmtree(self.path, ignore_errors=True)  # the refusal is what is to be said
+        return refused
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -78,8 +106,13 @@ class RunDirectory:
 
         Raises HostTimeout when one has it.
         """
-        with locked(self.path / "lock", timeout=0, holder="another labctl that makes this run"):
+        holder = "another labctl that makes this run"
+        with locked(self.path / LOCK, timeout=_LOOK_SECONDS, holder=holder):
             yield
+
+    def is_held(self) -> bool:
+        """Tell whether a controller of this host drives the run now."""
+        return is_locked(self.path / LOCK)
 
     def trial_path(self, number: int, slug: str) -> Path:
         """The folder of one trial's raw files and record."""
@@ -174,41 +207,70 @@ def _problems(error: ValueError) -> str:
     return "\n".join(lines[:_MOST_PROBLEMS] + (["..."] if len(lines) > _MOST_PROBLEMS else []))
 
 
-def run_directories(runs: Path) -> list[RunDirectory]:
-    """All runs of a lab, oldest first."""
+def all_directories(runs: Path) -> list[RunDirectory]:
+    """All runs of a lab, oldest first, also those that have no plan yet or never got one."""
     if not runs.is_dir():
         return []
-    found = [p for p in runs.iterdir() if _ID.fullmatch(p.name) and (p / "run.json").is_file()]
-    return [RunDirectory(path) for path in sorted(found)]
+    return [RunDirectory(path) for path in sorted(runs.iterdir()) if _ID.fullmatch(path.name)]
+
+
+def run_directories(runs: Path) -> list[RunDirectory]:
+    """All planned runs of a lab, oldest first."""
+    return [directory for directory in all_directories(runs) if directory.is_planned]
 
 
 def find_run(runs: Path, name: str) -> RunDirectory:
-    """A run by path, id, the start or the end of its id, or ``latest``.
+    """A planned run by path, id, the start or the end of its id, or ``latest``.
 
     Raises ConfigError when there is none, or more than one.
     """
-    direct = Path(name)
+    direct = RunDirectory(Path(name))
     with host_reads(name):
-        if (direct / "run.json").is_file():
-            return RunDirectory(direct)
-    known = run_directories(runs)
-    if not known:
+        if direct.is_planned:
+            return direct
+    if found := _one_of(run_directories(runs), name):
+        return found
+    if ended := _one_of(all_directories(runs), name):
+        run = ended.path.name
         raise ConfigError(
+            f"run {run} has no trial: it is still being prepared, or ended before",
+            hint=f"`labctl watch {run}` shows which; `labctl run` makes a new one",
+        )
+    raise _no_run(run_directories(runs), runs, name)
+
+
+def find_directory(runs: Path, name: str) -> RunDirectory:
+    """A run as :func:`find_run` finds it, planned or not."""
+    direct = RunDirectory(Path(name))
+    with host_reads(name):
+        if direct.is_planned or (direct.path / LOCK).is_file():
+            return direct
+    known = all_directories(runs)
+    if found := _one_of(known, name):
+        return found
+    raise _no_run(known, runs, name)
+
+
+def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
+    if name == "latest":
+        return known[-1] if known else None
+    ids = {directory.path.name: directory for directory in known}
+    if name in ids:
+        return ids[name]
+    matches = [i for i in ids if i.startswith(name) or i.endswith(name)]
+    if len(matches) > 1:
+        raise ConfigError(f"{name!r} is the name of {len(matches)} runs: {', '.join(matches)}")
+    return ids[matches[0]] if matches else None
+
+
+def _no_run(known: Sequence[RunDirectory], runs: Path, name: str) -> ConfigError:
+    if not known:
+        return ConfigError(
             f"there are no runs in {runs}", hint="make one: `labctl run recipes/NAME.yaml`"
         )
-    if name == "latest":
-        return known[-1]
-    ids = [run.path.name for run in known]
-    matches = [i for i in ids if i == name] or [
-        i for i in ids if i.startswith(name) or i.endswith(name)
-    ]
-    if len(matches) == 1:
-        return RunDirectory(runs / matches[0])
-    if matches:
-        raise ConfigError(f"{name!r} is the name of {len(matches)} runs: {', '.join(matches)}")
-    raise ConfigError(
+    return ConfigError(
         f"no run {name!r} in {runs}",
-        hint=f"the newest is {ids[-1]}; `labctl report --list` shows them",
+        hint=f"the newest is {known[-1].path.name}; `labctl report --list` shows them",
     )
 
 

@@ -1,0 +1,72 @@
+"""``labctl watch``."""
+
+import time
+
+import click
+
+from labctl.cli.lab import runs_folder
+from labctl.cli.progress import ProgressView
+from labctl.cli.root import Invocation
+from labctl.cli.run_view import RunView
+from labctl.errors import ExitStatus, printable
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.watch import Watch, find_watched
+from labctl.units import counted
+
+#: After this long without an event, it is said that the controller is alive.
+_SILENCE_SECONDS = 60.0
+
+
+@click.command(epilog="Example: labctl watch latest")
+@click.argument("run", required=False)
+@click.pass_obj
+def watch(invocation: Invocation, run: str | None) -> int:
+    """Show a run that another process drives.
+
+    RUN is a run's id, the start or end of one, the path of its directory, or `latest`; default: the
+    newest run that is driven just now. Reads the run's events.jsonl alone: the board is not asked,
+    and the run does not notice. Ends when the run ends, with its exit status; with 3 when its
+    controller died.
+    """
+    directory = find_watched(runs_folder(invocation, run or "latest"), run)
+    watched = Watch(directory)
+    with ProgressView() as view:
+        view.say(f"run directory: {directory.path}")
+        shown = RunView(view)
+        heard, silent = time.monotonic(), False
+        for event in watched.events():
+            if event is not None:
+                shown.show(event)
+                heard, silent = time.monotonic(), False
+            elif not silent and time.monotonic() - heard > _SILENCE_SECONDS:
+                silent = True
+                view.say(f"no event for {_SILENCE_SECONDS:.0f} s; the controller is alive")
+        shown.close()
+    if watched.damaged:
+        torn = counted(watched.damaged, "torn line")
+        click.echo(f"note: {torn} in the events left out", err=True)
+    return _show_end(directory, watched, shown.now)
+
+
+def _show_end(directory: RunDirectory, watched: Watch, now: str) -> int:
+    """Print how the run ended and what can be done; the exit status."""
+    run, end = directory.path.name, watched.end()
+    if not directory.path.is_dir():
+        click.echo(f"run {run} was refused", err=True)
+        return ExitStatus.CONFIG
+    again = f"labctl resume {run}" if directory.is_planned else "labctl run (no trial was started)"
+    if end is None:
+        at = f" since {watched.last.utc:%Y-%m-%d %H:%M:%S} UTC" if watched.last else ""
+        what = f" ({now})" if now else ""
+        click.echo(printable(f"the controller of run {run} is gone{at}{what}"), err=True)
+        click.echo(f"to go on: {again}", err=True)
+        return ExitStatus.INFRA
+    if end.state == "finished":
+        click.echo(f"run {run} is finished; its tables: labctl report {run}", err=True)
+        return end.exit_status
+    why = f" ({end.failure.blame}): {end.failure.message}" if end.failure else ""
+    click.echo(printable(f"run {run} {end.state}{why}"), err=True)
+    if end.failure and end.failure.hint:
+        click.echo(printable(f"hint: {end.failure.hint}"), err=True)
+    click.echo(f"to go on: {again}", err=True)
+    return end.exit_status

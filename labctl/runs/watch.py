@@ -1,0 +1,78 @@
+"""``labctl watch``: look on at a run that another process drives, from its directory alone."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from labctl.errors import ConfigError, ExitStatus
+from labctl.records.events import AnyEvent, End
+from labctl.runs.record.directory import RunDirectory, all_directories, find_directory
+from labctl.runs.record.event_log import EVENTS
+from labctl.runs.record.event_reader import EventReader, follow
+from labctl.runs.runner import Outcome
+
+
+def find_watched(runs: Path, name: str | None) -> RunDirectory:
+    """Return the run of a name; for None the newest that a controller drives, else the newest.
+
+    Raises ConfigError when there is none, or it has no events.
+    """
+    if name is None:
+        driven = [directory for directory in all_directories(runs) if directory.is_held()]
+        directory = driven[-1] if driven else find_directory(runs, "latest")
+    else:
+        directory = find_directory(runs, name)
+    if not (directory.path / EVENTS).is_file():
+        raise ConfigError(
+            f"run {directory.path.name} has no {EVENTS}",
+            hint="an older labctl made it; `labctl report` shows its results",
+        )
+    return directory
+
+
+class Watch:
+    """One look at a run, from its first event until no controller drives it any more."""
+
+    def __init__(self, directory: RunDirectory, *, wait: Callable[[float], None] = time.sleep):
+        self._directory = directory
+        self._wait = wait
+        self._reader = EventReader(directory.path / EVENTS)
+        self._last: AnyEvent | None = None
+
+    def events(self) -> Iterator[AnyEvent | None]:
+        """Yield all events, old and new; None for each look that found nothing new.
+
+        Raises NewerRecord.
+        """
+        for event in follow(self._directory.path, self._reader, wait=self._wait):
+            self._last = event or self._last
+            yield event
+
+    @property
+    def last(self) -> AnyEvent | None:
+        """The last event that was read."""
+        return self._last
+
+    @property
+    def damaged(self) -> int:
+        """Number of lines that were no events, as a power cut or a full disk leaves them."""
+        return self._reader.damaged
+
+    def end(self) -> End | None:
+        """How the controller left the run; None: it died. Raises ConfigError.
+
+        Where its events ended before it did, as on a full disk, ``end.json`` knows.
+        """
+        if isinstance(self._last, End):
+            return self._last
+        end = self._directory.end()
+        if end is None:
+            return None
+        if end.state == "finished":
+            run, trials = self._directory.run(), tuple(self._directory.trials())
+            status = Outcome(self._directory, run, trials, end.gates).exit_status
+        elif end.state == "interrupted":
+            status = ExitStatus.INTERRUPTED
+        else:
+            status = ExitStatus.INFRA
+        return End(utc=end.finished, state=end.state, exit_status=status, failure=end.failure)

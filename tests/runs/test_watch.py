@@ -1,0 +1,247 @@
+"""A run that another process drives, seen from its events alone."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from records_made import plan, run, trial
+
+from labctl.cli.root import run_cli
+from labctl.errors import ConfigError, DeviceLost
+from labctl.records import Execution, RunEnd, TrialState
+from labctl.records.events import AnyEvent, Contact, End, Fetch, Note, Progress, Trial
+from labctl.runs.observer import Observer
+from labctl.runs.record.directory import RunDirectory, find_run, list_runs
+from labctl.runs.recording import Recording
+from labctl.runs.watch import Watch, find_watched
+
+RUN = "20261120T223000Z-q2-abcdef"
+CONTACT = Contact(run=RUN, recipe="q2", board="rk1", target="rk3568", execution=Execution.BOARD)
+START = Trial(number=1, trials=2, slug="q2-r1", variant="q2", state="started")
+HALF = Progress(
+    number=1, phase="generating", elapsed_s=5, done=17, total=32, unit="tokens", per_second=3.2
+)
+GOOD = START.model_copy(update={"state": "ok", "token_ns": 9e6})
+
+CONTROLLER = """
+import sys
+from pathlib import Path
+from labctl.records import Execution
+from labctl.records.events import Contact, Progress, Trial
+from labctl.runs.observer import Observer
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.recording import Recording
+
+directory = RunDirectory(Path(sys.argv[1]))
+observer = Observer()
+with Recording(observer) as recording:
+    recording.begin(directory)
+    observer.tell(Trial(number=1, trials=2, slug="q2-r1", variant="q2", state="started"))
+    observer.tell(Progress(number=1, phase="generating", elapsed_s=5, done=17, total=32,
+                           unit="tokens"))
+    print("under way", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    return RunDirectory.begin(tmp_path / "runs", RUN)
+
+
+@contextmanager
+def controller(directory: RunDirectory) -> Iterator[subprocess.Popen[str]]:
+    """A process that drives the run and is in the middle of its first trial."""
+    words = [sys.executable, "-c", CONTROLLER, str(directory.path)]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as made:
+        try:
+            assert made.stdout is not None
+            assert made.stdout.readline() == "under way\n"
+            yield made
+        finally:
+            made.kill()
+
+
+def watch(directory: RunDirectory) -> int:
+    return run_cli(["watch", str(directory.path)])
+
+
+def record(directory: RunDirectory, *events: AnyEvent, error: BaseException | None = None) -> None:
+    """A run in which this was reported, with its end."""
+    observer = Observer()
+    with Recording(observer) as recording:
+        recording.begin(directory)
+        for event in events:
+            observer.tell(event)
+        if error:
+            raise error
+
+
+def test_a_watcher_sees_each_event_until_the_end(directory: RunDirectory) -> None:
+    observer, seen = Observer(), list[AnyEvent | None]()
+    with Recording(observer) as recording:
+        recording.begin(directory)
+        steps = iter((CONTACT, START, HALF, GOOD))
+
+        def wait(_seconds: float) -> None:
+            event = next(steps, None)
+            if event is not None:
+                observer.tell(event)
+            else:
+                recording.__exit__(None, None, None)
+
+        seen += Watch(directory, wait=wait).events()
+    events = [event for event in seen if event is not None]
+    assert events[:4] == [CONTACT, START, HALF, GOOD]
+    assert isinstance(events[4], End)
+    assert events[4].state == "finished"
+
+
+def test_a_watcher_that_comes_late_tells_what_was_before(
+    directory: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory.start(run(RUN), plan())
+    fetch = Fetch(step="fetch q2", done=9, total=9)
+    record(directory, CONTACT, fetch, Note(text="a note"), START, HALF, GOOD)
+    assert watch(directory) == 0
+    told = capsys.readouterr().err
+    assert "fetch q2: done" in told
+    assert "a note" in told
+    assert "trial 1/2 q2-r1: 9.00 ms a token" in told
+    assert f"labctl report {RUN}" in told
+
+
+def test_a_controller_that_was_killed_is_gone(
+    directory: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory.start(run(RUN), plan())
+    with controller(directory) as driving:
+        watched = Watch(directory, wait=lambda _seconds: None)
+        for event in watched.events():
+            if event is None:  # nothing new: it lives, and waits
+                driving.kill()
+                driving.wait(60)
+        assert driving.returncode == -9
+        assert watched.end() is None
+    assert watch(directory) == 3
+    told = capsys.readouterr().err
+    assert f"the controller of run {RUN} is gone since " in told
+    assert "(trial 1/2 q2-r1: generating, 17/32 tokens)" in told
+    assert f"labctl resume {RUN}" in told
+
+
+def test_looking_on_keeps_nobody_out_of_the_run(directory: RunDirectory) -> None:
+    with controller(directory) as driving:
+        assert directory.is_held()
+        driving.kill()
+        driving.wait(60)
+        assert not directory.is_held()
+        with directory.held():
+            assert directory.is_held()
+
+
+def test_a_torn_last_line_is_left_out_and_told(
+    directory: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory.start(run(RUN), plan())
+    record(directory, CONTACT, START, Note(text="the last whole line"))
+    path = directory.path / "events.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rindex(b"{") + 20])  # the power was cut in the end's line
+    assert watch(directory) == 3
+    told = capsys.readouterr().err
+    assert "the last whole line" in told
+    assert "is gone" in told
+    record(directory, Note(text="resumed"))
+    assert watch(directory) == 0
+    told = capsys.readouterr().err
+    assert "resumed" in told
+    assert "1 torn line" in told
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (DeviceLost("the link broke"), 3, "failed (infra): the link broke"),
+        (ConfigError("a model changed"), 2, "failed (config): a model changed"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (RuntimeError("a bug"), 3, "failed (infra): bug in labctl: a bug"),
+    ],
+)
+def test_a_watcher_ends_as_the_run_does(
+    directory: RunDirectory,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    status: int,
+    words: str,
+) -> None:
+    directory.start(run(RUN), plan())
+    with pytest.raises(type(error)):
+        record(directory, CONTACT, error=error)
+    assert watch(directory) == status
+    told = capsys.readouterr().err
+    assert f"run {RUN} {words}" in told
+    assert f"to go on: labctl resume {RUN}" in told
+
+
+def test_events_that_a_full_disk_ended_leave_the_end_to_the_record(
+    directory: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory.start(run(RUN), plan())
+    record(directory, CONTACT, START)
+    path = directory.path / "events.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    failed = trial(1, state=TrialState.FAILED)
+    directory.add(failed)
+    directory.finish(RunEnd(state="finished", finished=failed.finished))
+    assert watch(directory) == 1
+    assert "is finished" in capsys.readouterr().err
+
+
+def test_a_refused_run_leaves_nothing(directory: RunDirectory) -> None:
+    with pytest.raises(ConfigError):
+        record(directory, CONTACT, error=ConfigError("does not fit"))
+    assert not directory.path.exists()
+
+
+def test_a_run_that_ended_before_its_first_trial_is_watched_but_not_listed(
+    directory: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = directory.path.parent
+    with pytest.raises(DeviceLost):
+        record(directory, CONTACT, error=DeviceLost("lost"))
+    assert list_runs(runs) == []
+    with pytest.raises(ConfigError, match="has no trial"):
+        find_run(runs, RUN)
+    assert watch(directory) == 3
+    assert "to go on: labctl run" in capsys.readouterr().err
+
+
+def test_the_run_that_is_driven_now_is_the_one_to_watch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "devices.yaml").write_text(
+        "lab: x\nboards:\n  rk1: {target: rk3568, transport: {kind: hdc, link: tcp,"
+        " address: '127.0.0.1:9'}}\n"
+    )
+    old = RunDirectory.begin(tmp_path / "runs", RUN)
+    newer = RunDirectory.begin(tmp_path / "runs", RUN.replace("20T", "21T"))
+    for one in (old, newer):
+        record(one, Note(text=f"this is {one.path.name}"))
+    observer = Observer()
+    with Recording(observer) as recording:
+        recording.begin(old)
+        assert find_watched(tmp_path / "runs", None).path == old.path
+    assert run_cli(["--lab", str(tmp_path), "watch"]) == 0
+    assert f"this is {newer.path.name}" in capsys.readouterr().err
+
+
+def test_a_run_without_events_is_refused_with_the_reason(
+    directory: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory.start(run(RUN), plan())
+    assert watch(directory) == 2
+    assert "has no events.jsonl" in capsys.readouterr().err
