@@ -13,6 +13,8 @@ from labctl.engines.base import (
     Tool,
 )
 from labctl.engines.benchmark import COMPUTE_BENCHMARK
+from labctl.engines.outcome import diagnose_outcome
+from labctl.engines.program import ProgramSource
 from labctl.engines.progress import Headway, Seen
 from labctl.engines.registry import check_engine, engine_names, engine_tasks, make_engine
 
@@ -25,12 +27,14 @@ __all__ = [
     "Inputs",
     "MemoryNeed",
     "Passes",
+    "ProgramSource",
     "RawOutput",
     "Roles",
     "Seen",
     "Settled",
     "Tool",
     "check_engine",
+    "diagnose_outcome",
     "engine_names",
     "engine_tasks",
     "make_engine",
