@@ -1,15 +1,34 @@
 """One board: its facts, its store of files, its agent, its lease."""
 
-from labctl.board.agent import LINK_LOSSES, BoardAgent
-from labctl.board.facts import probe
-from labctl.board.job import JobProgress, JobSpec, JobState, Started
-from labctl.board.lease import ALIVE_SECONDS, BoardLease, Lease, LeaseStatus
-from labctl.board.prune import Holder, Inventory, PrunePolicy, Pruner, StoreEntry, choose, find
-from labctl.board.running_jobs import running_jobs
-from labctl.board.store import BoardStore, StoredObject
-from labctl.board.upload.source import ChunkedFile
-from labctl.board.upload.transfer import DeliveryOptions
-from labctl.board.workdir_check import Survey, survey
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.board.agent import LINK_LOSSES, BoardAgent
+    from labctl.board.facts import probe
+    from labctl.board.job import JobProgress, JobSpec, JobState, Started
+    from labctl.board.lease import ALIVE_SECONDS, BoardLease, Lease, LeaseStatus
+    from labctl.board.prune import Holder, Inventory, PrunePolicy, Pruner, StoreEntry, choose, find
+    from labctl.board.store import BoardStore, StoredObject
+    from labctl.board.upload.source import ChunkedFile
+    from labctl.board.upload.transfer import DeliveryOptions
+    from labctl.board.workdir_check import Survey, survey
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "agent": "LINK_LOSSES BoardAgent",
+            "facts": "probe",
+            "job": "JobProgress JobSpec JobState Started",
+            "lease": "ALIVE_SECONDS BoardLease Lease LeaseStatus",
+            "prune": "Holder Inventory PrunePolicy Pruner StoreEntry choose find",
+            "store": "BoardStore StoredObject",
+            "upload.source": "ChunkedFile",
+            "upload.transfer": "DeliveryOptions",
+            "workdir_check": "Survey survey",
+        },
+    )
 
 __all__ = [
     "ALIVE_SECONDS",
@@ -35,6 +54,5 @@ __all__ = [
     "choose",
     "find",
     "probe",
-    "running_jobs",
     "survey",
 ]

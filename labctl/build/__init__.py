@@ -1,20 +1,34 @@
 """Builds tools for targets: sources, the local builder, proofs, and the cache of artifacts."""
 
-from labctl.build.artifact import (
-    Artifact,
-    Manifest,
-    SmokeRun,
-    ToolRecord,
-    find_artifact,
-    list_artifacts,
-)
-from labctl.build.builder import build
-from labctl.build.dry_run import Explanation, explain_build
-from labctl.build.plan import BuildRequest
-from labctl.build.progress import OnProgress, Progress, Step
-from labctl.build.spec import BuildSpec, find_spec
-from labctl.build.spec_source import GitSource
-from labctl.build.toolchain import BuilderKind, CompilerKind
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.build.artifact import Artifact, find_artifact, list_artifacts
+    from labctl.build.builder import build
+    from labctl.build.dry_run import Explanation, explain_build
+    from labctl.build.manifest import Manifest, SmokeRun, ToolRecord
+    from labctl.build.plan import BuildRequest
+    from labctl.build.progress import OnProgress, Progress, Step
+    from labctl.build.spec import BuildSpec, find_spec
+    from labctl.build.spec_source import GitSource
+    from labctl.build.toolchain import BuilderKind, CompilerKind
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "artifact": "Artifact find_artifact list_artifacts",
+            "builder": "build",
+            "dry_run": "Explanation explain_build",
+            "manifest": "Manifest SmokeRun ToolRecord",
+            "plan": "BuildRequest",
+            "progress": "OnProgress Progress Step",
+            "spec": "BuildSpec find_spec",
+            "spec_source": "GitSource",
+            "toolchain": "BuilderKind CompilerKind",
+        },
+    )
 
 __all__ = [
     "Artifact",

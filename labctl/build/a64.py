@@ -6,12 +6,11 @@ A table of encodings (Arm ARM, DDI 0487, chapter C4) over all words at once: eac
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-Words = NDArray[np.uint32]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Row(NamedTuple):
@@ -159,8 +158,10 @@ TABLE = tuple(
 EXTENSIONS = tuple(dict.fromkeys(row.extension for row in TABLE))
 
 
-def find(words: Words) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """For each extension that occurs, the ascending positions of its instructions in ``words``."""
+def find(words: "NDArray[np.uint32]") -> Iterator[tuple[str, "NDArray[np.intp]"]]:
+    """Yield each extension that occurs, with the ascending positions of its words."""
+    import numpy as np  # the table alone is needed to find that a tool is proven already
+
     from_half = words & np.uint32(_FROM_HALF[0]) == np.uint32(_FROM_HALF[1])
     for extension in EXTENSIONS:
         hits = np.zeros(len(words), dtype=bool)

@@ -11,103 +11,16 @@ The manifest is written last: a tool that it does not name does not exist.
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from labctl.build.bill_of_materials import Material
-from labctl.build.elf import ElfFacts
-from labctl.build.isa import IsaFacts
-from labctl.build.source import SourceIdentity
-from labctl.build.spec import Definition, find_spec
-from labctl.build.toolchain import ToolchainIdentity
+from labctl.build.manifest import SCHEMA_VERSION, Manifest
 from labctl.config.names import listed, unknown
-from labctl.config.target import load_target
 from labctl.errors import ConfigError, IntegrityError
 from labctl.files import cache_dir, host_writes, sha256_file, write_atomic
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 2
-
-
-class Recorded(BaseModel):
-    """Base of what a manifest says; fields of a newer labctl are kept out."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
-
-
-class SmokeRun(Recorded):
-    """A first start of a tool on this host."""
-
-    done: bool
-    """Whether it was started at all."""
-    reason: str | None = None
-    """Why not."""
-    argv: tuple[str, ...] = ()
-    """The whole command, the emulator with it."""
-    exit_status: int | None = None
-    output: str = ""
-    """The first lines that it printed."""
-
-    @property
-    def emulated(self) -> bool:
-        """Whether an emulator, the only program with a path in ``argv``, was put before it."""
-        return self.done and Path(self.argv[0]).is_absolute()
-
-    def __str__(self) -> str:
-        if not self.done:
-            return f"not done: {self.reason}"
-        return "good (emulated)" if self.emulated else "good"
-
-
-class ToolRecord(Recorded):
-    """One tool."""
-
-    sha256: str
-    size_bytes: int
-    elf: ElfFacts
-    isa: IsaFacts | None
-    """Optional instructions in its code; ``None`` for machines whose code is not looked into."""
-    sections: dict[str, int]
-    """Bytes of each section of the file."""
-    smoke: SmokeRun
-    """Its first start."""
-    infer: SmokeRun | None
-    """Its run of a tiny model; ``None`` for tools that run none."""
-    built: datetime
-    """When it was built, UTC."""
-    rules: str | None = None
-    """SHA-256 of all that it was held against; ``None`` of an older labctl."""
-
-
-class Manifest(Recorded):
-    """``manifest.json``: everything that decided on the tools' bytes, and what proves them."""
-
-    schema_version: int = SCHEMA_VERSION
-    product: str
-    version: str
-    """Label of the version, e.g. ``new``."""
-    target: str
-    key: str
-    """SHA-256 of all inputs of the build."""
-    source: SourceIdentity
-    toolchain: ToolchainIdentity
-    definitions: dict[str, Definition]
-    """CMake definitions."""
-    flags: tuple[str, ...]
-    """Flags of every call of the compiler."""
-    materials: tuple[Material, ...]
-    """What went into it, with versions, hashes and licences where they are known."""
-    why_builder: str
-    """Why it was built where it was."""
-    labctl_version: str
-    tools: dict[str, ToolRecord]
-
-    @property
-    def commit(self) -> str | None:
-        """The source's git commit, where it has one."""
-        return self.source.commit
 
 
 @dataclass(frozen=True)
@@ -212,6 +125,9 @@ def find_artifact(
 
     Raises ConfigError when there is none, with the command that builds it.
     """
+    from labctl.build.spec import find_spec  # a list of artifacts reads no YAML
+    from labctl.config.target import load_target
+
     load_target(target, lab_root)
     spec, _ = find_spec(target, product, lab_root)
     label = version or spec.default_version

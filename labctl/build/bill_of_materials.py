@@ -3,10 +3,7 @@
 Enough to make an SBOM of (SPDX, CycloneDX): name, version, hash and licence where they are known.
 """
 
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict
-
+from labctl.build.manifest import Material
 from labctl.build.script import Order
 from labctl.build.source import SourceIdentity
 from labctl.build.toolchain import CompilerKind
@@ -14,21 +11,6 @@ from labctl.build.toolchain import CompilerKind
 #: SPDX expressions of what compilers link into every program.
 _LLVM = "Apache-2.0 WITH LLVM-exception"
 _GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"
-
-
-class Material(BaseModel):
-    """One thing that decided on the bytes of an artifact."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-    kind: Literal["source", "patch", "compiler", "library", "build-tool", "image", "kit"]
-    name: str
-    version: str | None = None
-    sha256: str | None = None
-    licence: str | None = None
-    """SPDX expression."""
-    linked: bool
-    """Whether its code or data is in the artifact."""
 
 
 def bill_of_materials(order: Order, source: SourceIdentity) -> tuple[Material, ...]:

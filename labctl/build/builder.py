@@ -5,16 +5,10 @@ from contextlib import ExitStack
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-from labctl.build.artifact import (
-    Artifact,
-    Manifest,
-    ToolRecord,
-    mark_current,
-    publish,
-    read_artifact,
-)
+from labctl.build.artifact import Artifact, mark_current, publish, read_artifact
 from labctl.build.bill_of_materials import bill_of_materials
 from labctl.build.job import Job, missing_sources
+from labctl.build.manifest import Manifest, ToolRecord
 from labctl.build.plan import KEY_DIGITS, BuildRequest, Plan, make_plan
 from labctl.build.progress import OnProgress, Progress, Step, ignore
 from labctl.build.proof import examine, is_proven

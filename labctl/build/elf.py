@@ -7,37 +7,11 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 from elftools.elf.segments import InterpSegment
-from pydantic import BaseModel, ConfigDict
 
+from labctl.build.manifest import ElfFacts
 from labctl.build.spec import ElfKind, ToolSpec
 from labctl.config.target import Target
 from labctl.errors import ConfigError, HostError
-
-
-class ElfFacts(BaseModel):
-    """Facts of one ELF file."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-    machine: str
-    """``e_machine``, e.g. ``EM_AARCH64``."""
-    bits: int
-    """Class of the file: 32 or 64."""
-    type: str
-    """``e_type``, e.g. ``ET_EXEC``."""
-    interpreter: str | None
-    """The dynamic linker that it asks for (PT_INTERP)."""
-    dynamic: bool
-    """Whether it has a dynamic section (PT_DYNAMIC)."""
-    needed: tuple[str, ...]
-    """Libraries that it needs at run time."""
-    stripped: bool
-    """Neither a symbol table nor debug information."""
-
-    def __str__(self) -> str:
-        kind = "dynamic" if self.dynamic else "static"
-        state = "stripped" if self.stripped else "with symbols"
-        return f"{self.machine.removeprefix('EM_')} {self.bits}-bit, {kind}, {state}"
 
 
 def read_elf(path: Path) -> ElfFacts:

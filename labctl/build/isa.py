@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import numpy as np
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
-from pydantic import BaseModel, ConfigDict
 
 from labctl.build import a64
 from labctl.build.functions import Functions
+from labctl.build.manifest import DispatchedUse, IsaFacts
 from labctl.build.spec import Dispatched
 from labctl.build.toolchain import CompilerKind
 from labctl.config.target import Target
@@ -99,29 +98,6 @@ _INSTRUCTION_BYTES = 4
 _UNNAMED = "no function is known there"
 
 
-class DispatchedUse(BaseModel):
-    """Functions that use what the target lacks, behind a guard."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-    extensions: tuple[str, ...]
-    functions: tuple[str, ...]
-    reason: str
-
-
-class IsaFacts(BaseModel):
-    """Optional instructions in a program's code."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-    used: dict[str, int]
-    """Extension, in the words of /proc/cpuinfo -> number of its instructions."""
-    dispatched: tuple[DispatchedUse, ...] = ()
-    """What of it the target lacks, and why it may be there all the same."""
-    named: bool
-    """Whether the functions were known: otherwise data among the code could not be told apart."""
-
-
 @dataclass(frozen=True)
 class Hit:
     """Instructions of one extension in one function."""
@@ -134,6 +110,8 @@ class Hit:
 
 def read_isa(path: Path, functions: Functions) -> tuple[IsaFacts, list[Hit]]:
     """What the code of an A64 program uses, and where. Raises ConfigError when it shows no code."""
+    import numpy as np
+
     used: dict[str, int] = {}
     counts: dict[tuple[str, str], list[int]] = {}
     with path.open("rb") as file:

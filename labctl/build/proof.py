@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from labctl.build import a64
-from labctl.build.artifact import Artifact, SmokeRun, ToolRecord
+from labctl.build.artifact import Artifact
 from labctl.build.elf import prove, read_elf, read_sections
 from labctl.build.functions import read_functions
 from labctl.build.isa import LIBRARIES, prove_isa
 from labctl.build.job import Made
+from labctl.build.manifest import SmokeRun, ToolRecord
 from labctl.build.plan import Plan
 from labctl.build.smoke import infer, smoke_run, starter
 from labctl.files import sha256_file

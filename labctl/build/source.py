@@ -24,7 +24,7 @@ GIT_SECONDS = 60.0
 class PatchIdentity(BaseModel):
     """A patch that was applied."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
     name: str
     """Its path below the folder of toolchains."""
@@ -34,7 +34,7 @@ class PatchIdentity(BaseModel):
 class SourceIdentity(BaseModel):
     """Which source it is. ``commit`` or ``sha256`` is there, or both; of a kit nothing is known."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
     kind: Literal["package", "archive", "git", "folder", "kit"]
     location: str

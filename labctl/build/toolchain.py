@@ -41,7 +41,7 @@ class CompilerKind(StrEnum):
 class Machine(BaseModel):
     """The machine that a builder compiles on."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
     builder: BuilderKind
     machine: str
@@ -65,7 +65,7 @@ class Machine(BaseModel):
 class ToolchainIdentity(BaseModel):
     """The programs that decide on an artifact's bytes, and where they run."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
     compiler: CompilerKind
     version: str | None

@@ -5,16 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.markup import escape
 
 from labctl.cli.lab import runs_folder
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError
 from labctl.records import RunRecord, TrialRecord
-from labctl.report import print_experiment, print_timing_table
-from labctl.results.estimate import wanted_precision
-from labctl.results.summary import summarise
 from labctl.runs.record.directory import find_run, list_runs
 
 
@@ -45,6 +40,11 @@ def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json:
     if as_json:
         click.echo(report_json(record, trials, directory.path))
         return
+    from rich.console import Console  # a list of runs needs no tables
+    from rich.markup import escape
+
+    from labctl.report import print_experiment, print_timing_table
+
     if not trials:
         raise ConfigError(f"run {record.id} has no finished trial", hint=f"see {directory.path}")
     console = Console()
@@ -63,6 +63,9 @@ def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json:
 
 def report_json(run: RunRecord, trials: list[TrialRecord], path: Path) -> str:
     """A run for machines: where it is, its record, the rows of its table, its trials."""
+    from labctl.results.estimate import wanted_precision
+    from labctl.results.summary import summarise
+
     document = {
         "directory": str(path.resolve()),
         "run": run.model_dump(mode="json"),

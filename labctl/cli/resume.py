@@ -10,9 +10,9 @@ from labctl.cli.root import Invocation
 from labctl.cli.run import tell
 from labctl.cli.run_view import RunView
 from labctl.runs import Observer, ResumeRequest
-from labctl.runs import resume as resume_run
 from labctl.runs.record.directory import find_run
 from labctl.runs.resume import last_board
+from labctl.runs.resume import resume as resume_run
 
 
 @click.command(epilog="Example: labctl resume latest")

@@ -4,9 +4,23 @@ Whatever is wrong in a file is a ConfigError with a line ``FILE:LINE:COLUMN: key
 problem, and the nearest known name.
 """
 
-from labctl.config.lab import Board, Lab, LabFile, find_lab
-from labctl.config.recipe import Recipe, find_recipe, load_recipe
-from labctl.config.variants import Variant
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.config.lab import Board, Lab, LabFile, find_lab
+    from labctl.config.recipe import Recipe, find_recipe, load_recipe
+    from labctl.config.variants import Variant
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "lab": "Board Lab LabFile find_lab",
+            "recipe": "Recipe find_recipe load_recipe",
+            "variants": "Variant",
+        },
+    )
 
 __all__ = [
     "Board",

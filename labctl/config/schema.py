@@ -1,9 +1,15 @@
 """JSON Schemas of what the user writes, for editors that complete and check."""
 
+import ast
+import inspect
+import sys
+from functools import cache
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
 
 Kind = Literal["recipe", "devices", "models", "target"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -23,9 +29,46 @@ def json_schema(kind: Kind, model: type[BaseModel] | None = None) -> dict[str, A
     engine's own parameters are beyond it. ``model`` stands in for the document's own: one that
     knows more, such as the keys of all engines.
     """
-    schema = (model or document_model(kind)).model_json_schema(mode="validation")
+    wanted = model or document_model(kind)
+    schema = wanted.model_json_schema(schema_generator=_Described, mode="validation")
     _close(schema)
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": _TITLES[kind]}
+
+
+class _Described(GenerateJsonSchema):
+    """Describe each key with the docstring of its attribute.
+
+    pydantic's ``use_attribute_docstrings`` reads the source of every model at import: half the
+    start-up time of commands that read a lab and print no schema.
+    """
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        described = super().model_schema(schema)
+        model = schema["cls"]
+        for name, text in _attribute_docstrings(model).items():
+            key = model.model_fields[name].alias or name
+            described["properties"][key].setdefault("description", text)
+        return described
+
+
+def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the string literal below each field of a model, by the field's name."""
+    found: dict[str, str] = {}
+    for one in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+        source = _classes(one.__module__).get(one.__name__)  # None if made by create_model
+        for field, text in pairwise(source.body if source else ()):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                    value=ast.Constant(value=str(docstring))
+                ) if name in model.model_fields:
+                    found[name] = inspect.cleandoc(docstring)
+    return found
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def document_model(kind: Kind) -> type[BaseModel]:

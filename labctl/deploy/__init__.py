@@ -1,11 +1,28 @@
 """What must be on a board, moved there, verified."""
 
-from labctl.deploy.deploy import DeployOptions, OnProgress, deploy
-from labctl.deploy.pace import Pace
-from labctl.deploy.plan import DeployPlan, Object, agent_object, describe, plan
-from labctl.deploy.preflight import problems, refuse
-from labctl.deploy.rates import Stopwatch, known_rate
-from labctl.deploy.sources import Sources
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.deploy.deploy import DeployOptions, OnProgress
+    from labctl.deploy.pace import Pace
+    from labctl.deploy.plan import DeployPlan, Object, agent_object, describe
+    from labctl.deploy.preflight import problems, refuse
+    from labctl.deploy.rates import Stopwatch, known_rate
+    from labctl.deploy.sources import Sources
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "deploy": "DeployOptions OnProgress",
+            "pace": "Pace",
+            "plan": "DeployPlan Object agent_object describe",
+            "preflight": "problems refuse",
+            "rates": "Stopwatch known_rate",
+            "sources": "Sources",
+        },
+    )
 
 __all__ = [
     "DeployOptions",
@@ -16,10 +33,8 @@ __all__ = [
     "Sources",
     "Stopwatch",
     "agent_object",
-    "deploy",
     "describe",
     "known_rate",
-    "plan",
     "problems",
     "refuse",
 ]

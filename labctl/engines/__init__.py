@@ -1,22 +1,40 @@
 """How to call inference programs and read their output."""
 
-from labctl.engines.base import (
-    Engine,
-    EngineKeys,
-    EngineParameters,
-    Inputs,
-    MemoryNeed,
-    Passes,
-    RawOutput,
-    Roles,
-    Settled,
-    Tool,
-)
-from labctl.engines.benchmark import COMPUTE_BENCHMARK
-from labctl.engines.outcome import diagnose_outcome
-from labctl.engines.program import ProgramSource
-from labctl.engines.progress import Headway, Seen
-from labctl.engines.registry import check_engine, engine_names, engine_tasks, make_engine
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.engines.base import (
+        Engine,
+        EngineKeys,
+        EngineParameters,
+        Inputs,
+        MemoryNeed,
+        Passes,
+        RawOutput,
+        Roles,
+        Settled,
+        Tool,
+    )
+    from labctl.engines.benchmark import COMPUTE_BENCHMARK
+    from labctl.engines.outcome import diagnose_outcome
+    from labctl.engines.program import ProgramSource
+    from labctl.engines.progress import Headway, Seen
+    from labctl.engines.registry import check_engine, engine_names, engine_tasks, make_engine
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "base": "Engine EngineKeys EngineParameters Inputs MemoryNeed Passes"
+            " RawOutput Roles Settled Tool",
+            "benchmark": "COMPUTE_BENCHMARK",
+            "outcome": "diagnose_outcome",
+            "program": "ProgramSource",
+            "progress": "Headway Seen",
+            "registry": "check_engine engine_names engine_tasks make_engine",
+        },
+    )
 
 __all__ = [
     "COMPUTE_BENCHMARK",

@@ -4,7 +4,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import create_model
 
 from labctl.config.recipe import Recipe
 from labctl.engines.base import EngineKeys
@@ -41,10 +41,6 @@ def _block(engine: EngineClass, *, is_usual: bool) -> type[EngineKeys]:
 
 
 def _with(base: Any, model_name: str, **fields: tuple[Any, Any]) -> Any:
-    described = {
-        name: (kind, Field(default, description=base.model_fields[name].description))
-        for name, (kind, default) in fields.items()
-    }
-    made = create_model(model_name, __base__=base, **described)  # type: ignore[call-overload]
+    made = create_model(model_name, __base__=base, **fields)  # type: ignore[call-overload]
     made.__doc__ = base.__doc__
     return made

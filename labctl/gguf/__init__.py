@@ -1,15 +1,28 @@
 """GGUF files: what they hold, whether they are whole, and their hash."""
 
-from labctl.gguf.hashes import file_sha256
-from labctl.gguf.header import GoesOn
-from labctl.gguf.inspect import (
-    GgufInfo,
-    identify,
-    identify_beginning,
-    identify_file,
-    inspect,
-    is_gguf,
-)
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.gguf.hashes import file_sha256
+    from labctl.gguf.header import GoesOn
+    from labctl.gguf.inspect import (
+        GgufInfo,
+        identify,
+        identify_beginning,
+        identify_file,
+        is_gguf,
+    )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "hashes": "file_sha256",
+            "header": "GoesOn",
+            "inspect": "GgufInfo identify identify_beginning identify_file is_gguf",
+        },
+    )
 
 __all__ = [
     "GgufInfo",
@@ -18,6 +31,5 @@ __all__ = [
     "identify",
     "identify_beginning",
     "identify_file",
-    "inspect",
     "is_gguf",
 ]

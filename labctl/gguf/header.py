@@ -3,39 +3,54 @@
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little endian.
 The ``gguf`` package's own reader makes numpy objects of every string of the vocabulary (2.3 s for
 49,000 tokens, against 0.1 s here) and meets a file that is cut short with whatever error numpy has;
-so its tables of types are used, but not its reader.
+so its table of tensor types is used, late because it imports numpy, but not its reader.
 """
 
 import io
 import stat
 import struct
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
-
-from gguf.constants import (
-    GGML_QUANT_SIZES,
-    GGUF_DEFAULT_ALIGNMENT,
-    GGMLQuantizationType,
-    GGUFValueType,
-)
 
 from labctl.errors import ConfigError
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
+_DEFAULT_ALIGNMENT = 32
+
+
+class ValueType(IntEnum):
+    """Types of values in the header, ``gguf_metadata_value_type`` of the format."""
+
+    UINT8 = 0
+    INT8 = 1
+    UINT16 = 2
+    INT16 = 3
+    UINT32 = 4
+    INT32 = 5
+    FLOAT32 = 6
+    BOOL = 7
+    STRING = 8
+    ARRAY = 9
+    UINT64 = 10
+    INT64 = 11
+    FLOAT64 = 12
+
+
 _SCALARS = {
-    GGUFValueType.UINT8: "<B",
-    GGUFValueType.INT8: "<b",
-    GGUFValueType.UINT16: "<H",
-    GGUFValueType.INT16: "<h",
-    GGUFValueType.UINT32: "<I",
-    GGUFValueType.INT32: "<i",
-    GGUFValueType.FLOAT32: "<f",
-    GGUFValueType.BOOL: "<?",
-    GGUFValueType.UINT64: "<Q",
-    GGUFValueType.INT64: "<q",
-    GGUFValueType.FLOAT64: "<d",
+    ValueType.UINT8: "<B",
+    ValueType.INT8: "<b",
+    ValueType.UINT16: "<H",
+    ValueType.INT16: "<h",
+    ValueType.UINT32: "<I",
+    ValueType.INT32: "<i",
+    ValueType.FLOAT32: "<f",
+    ValueType.BOOL: "<?",
+    ValueType.UINT64: "<Q",
+    ValueType.INT64: "<q",
+    ValueType.FLOAT64: "<d",
 }
 #: Arrays of numbers up to this length are read: per-layer settings, not vocabularies.
 _LONGEST_KEPT_ARRAY = 1024
@@ -171,7 +186,7 @@ class _Reader:
             if key in values:
                 raise self.refuse(f"the key {key[:80]!r} comes twice")
             values[key] = self.value(key)
-        alignment = values.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
+        alignment = values.get("general.alignment", _DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
             raise self.refuse(f"general.alignment is {alignment!r}, not a power of two")
         announced = [self.tensor() for _ in range(tensor_count)]
@@ -241,27 +256,27 @@ class _Reader:
 
     def value(self, key: str) -> Value:
         kind = self.kind(key)
-        if kind is GGUFValueType.STRING:
+        if kind is ValueType.STRING:
             return self.text()
-        if kind is GGUFValueType.ARRAY:
+        if kind is ValueType.ARRAY:
             return self.array(key)
         form = _SCALARS[kind]
         scalar: bool | int | float = struct.unpack(form, self.take(struct.calcsize(form)))[0]
         return scalar
 
-    def kind(self, key: str) -> GGUFValueType:
+    def kind(self, key: str) -> ValueType:
         number = self.number("<I")
         try:
-            return GGUFValueType(number)
+            return ValueType(number)
         except ValueError:
             raise self.refuse(f"the value of {key[:80]!r} has the unknown type {number}") from None
 
     def array(self, key: str) -> Value:
         kind = self.kind(key)
         length = self.number("<Q")
-        if kind is GGUFValueType.ARRAY:
+        if kind is ValueType.ARRAY:
             raise self.refuse(f"{key[:80]!r} is an array of arrays, which llama.cpp does not read")
-        if kind is GGUFValueType.STRING:
+        if kind is ValueType.STRING:
             self.skip_texts(length)
             return Skipped(length)
         form = _SCALARS[kind]
@@ -273,6 +288,8 @@ class _Reader:
         return [item for (item,) in struct.iter_unpack(form, raw)]
 
     def tensor(self) -> tuple[str, tuple[int, ...], str, int, int]:
+        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
         name = self.text()
         dimensions = self.number("<I")
         if dimensions > _MOST_DIMENSIONS:

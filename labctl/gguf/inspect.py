@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gguf.constants import LlamaFileType
-
 from labctl.errors import ConfigError, printable
 from labctl.gguf.hashes import file_sha256
 from labctl.gguf.header import Header, Skipped, Tensor, Value, read_beginning, read_header
@@ -254,6 +252,8 @@ def _mix(tensors: tuple[Tensor, ...]) -> tuple[TensorMix, ...]:
 
 def _quantization(header: Header, mix: tuple[TensorMix, ...]) -> str:
     """``general.file_type`` by name; where it is absent or only guessed, the main type."""
+    from gguf.constants import LlamaFileType  # imports numpy
+
     number = header.values.get("general.file_type")
     try:
         name = LlamaFileType(number).name if isinstance(number, int) else ""

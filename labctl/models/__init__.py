@@ -1,14 +1,32 @@
 """From what a recipe or the lab says of its models to checked GGUF files on this host."""
 
-from labctl.models.catalogue import add_model, parse_entry
-from labctl.models.expected import are_here, check_files, expect
-from labctl.models.file import ModelFile
-from labctl.models.lock import LockedModel, ModelsLock
-from labctl.models.progress import Progress
-from labctl.models.quantizer import FindQuantizer, Quantizer, find_quantizer
-from labctl.models.references import parse_reference, reference
-from labctl.models.resolve import resolve
-from labctl.models.state import ModelState, state_of
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.models.catalogue import add_model, parse_entry
+    from labctl.models.expected import are_here, check_files, expect
+    from labctl.models.file import ModelFile
+    from labctl.models.lock import LockedModel, ModelsLock
+    from labctl.models.progress import Progress
+    from labctl.models.quantizer import FindQuantizer, Quantizer, find_quantizer
+    from labctl.models.references import parse_reference, reference
+    from labctl.models.state import ModelState, state_of
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "catalogue": "add_model parse_entry",
+            "expected": "are_here check_files expect",
+            "file": "ModelFile",
+            "lock": "LockedModel ModelsLock",
+            "progress": "Progress",
+            "quantizer": "FindQuantizer Quantizer find_quantizer",
+            "references": "parse_reference reference",
+            "state": "ModelState state_of",
+        },
+    )
 
 __all__ = [
     "FindQuantizer",
@@ -26,6 +44,5 @@ __all__ = [
     "parse_entry",
     "parse_reference",
     "reference",
-    "resolve",
     "state_of",
 ]

@@ -2,15 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
 from labctl.config.models import DerivedModel
 from labctl.errors import ConfigError, HostError, LabctlError, ProgramFailed
-from labctl.files import cache_dir, locked, publish, scratch
-from labctl.gguf import file_sha256, inspect
+from labctl.files import locked, publish, scratch
+from labctl.gguf.inspect import inspect
+from labctl.models.cache import Derivation
 from labctl.models.file import ModelFile
 from labctl.models.progress import Progress
 from labctl.models.quantizer import FindQuantizer
@@ -28,40 +27,6 @@ def requantized_from(base: ModelIdentity) -> str | None:
     if base.requantized_from is not None:
         return f"{base.requantized_from} via {base.quantization}"
     return None if base.quantization in _FULL_PRECISION else base.quantization
-
-
-@dataclass(frozen=True)
-class Derivation:
-    """All that decides on a derived model's bytes, but the llama-quantize that makes it."""
-
-    base_sha256: str
-    quantization: str
-    imatrix_sha256: str | None
-
-    @classmethod
-    def of(cls, source: DerivedModel, base_sha256: str, root: Path) -> "Derivation":
-        """The derivation that a recipe asks for; ``root`` is the lab's folder.
-
-        Raises ConfigError when there is no such importance matrix.
-        """
-        matrix = None if source.imatrix is None else file_sha256(root / source.imatrix)
-        return cls(base_sha256, source.quantization, matrix)
-
-    @property
-    def reference(self) -> str:
-        """Its name in the lock file."""
-        matrix = f" with {self.imatrix_sha256}" if self.imatrix_sha256 else ""
-        return f"derive:{self.quantization} of {self.base_sha256}{matrix}"
-
-    def made_by(self, quantizer_sha256: str) -> Path:
-        """The folder of what that llama-quantize makes of it."""
-        matrix = f" {self.imatrix_sha256}" if self.imatrix_sha256 else ""
-        made_from = f"{self.base_sha256} {self.quantization} {quantizer_sha256}{matrix}"
-        return cache_dir() / "models" / sha256(made_from.encode()).hexdigest()
-
-    def present(self, quantizer_sha256: str) -> Path | None:
-        """What that llama-quantize made, if it is here; only whole files have such names."""
-        return next(self.made_by(quantizer_sha256).glob("[!.]*.gguf"), None)
 
 
 def derive(

@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.files import cache_dir, host_writes, locked, publish
-from labctl.gguf import file_sha256
 from labctl.http import Unreachable, request
+from labctl.models.cache import cached
 from labctl.models.progress import Progress
 from labctl.retry import retry_infra
 from labctl.units import size
@@ -106,14 +106,6 @@ def _refuse_full_disk(key: str, part: Path, done: int, size_bytes: int | None) -
             f" {part.parents[1]} has {size(free)}",
             hint="free some space, or set LABCTL_CACHE to a folder on another disk",
         )
-
-
-def cached(sha256: str) -> Path | None:
-    """The file with that SHA-256 in the cache of fetched models."""
-    for present in (cache_dir() / "models" / sha256).glob("[!.]*"):
-        if present.is_file() and file_sha256(present) == sha256:
-            return present
-    return None
 
 
 @dataclass(frozen=True)

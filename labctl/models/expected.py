@@ -10,14 +10,13 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
 from labctl.config.models import ModelSource
-from labctl.gguf import GoesOn, identify_beginning, inspect, is_gguf
+from labctl.gguf import GoesOn, identify_beginning, is_gguf
+from labctl.gguf.inspect import inspect
 from labctl.http import Unreachable
 from labctl.models import hub
+from labctl.models.cache import Derivation
 from labctl.models.derive import (
-    Derivation,
     derived_name,
     refuse_requantizing,
     requantized_from,
@@ -171,6 +170,8 @@ def _derived(
     Exact where the lock knows what came of it. Else the least: every weight in the smallest type
     that the quantisation is made of. Mixtures keep some tensors finer, so that files are larger.
     """
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType  # imports numpy
+
     wanted = source.derive
     assert wanted is not None
     derivation = Derivation.of(wanted, base.sha256, root)
@@ -208,5 +209,7 @@ def _derived(
 
 def _main_type(quantization: str) -> str:
     """The smallest type of a mixture: ``Q4_K`` of ``Q4_K_M``."""
+    from gguf.constants import GGMLQuantizationType
+
     name = _MAIN_TYPES.get(quantization, quantization)
     return name if name in GGMLQuantizationType.__members__ else name.rpartition("_")[0]

@@ -6,10 +6,12 @@ from pathlib import Path
 from labctl.config.models import DerivedModel, HubModel, ModelSource, load_catalogue
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
-from labctl.gguf import identify, identify_file, inspect, is_gguf
+from labctl.gguf import identify, identify_file, is_gguf
+from labctl.gguf.inspect import inspect
 from labctl.models import hub, pypi
-from labctl.models.derive import Derivation, derive, requantized_from
-from labctl.models.download import cached, fetch_file
+from labctl.models.cache import Derivation, cached
+from labctl.models.derive import derive, requantized_from
+from labctl.models.download import fetch_file
 from labctl.models.file import ModelFile
 from labctl.models.lock import LockedModel, ModelsLock
 from labctl.models.progress import Progress, silent

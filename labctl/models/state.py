@@ -7,8 +7,7 @@ from pathlib import Path
 from labctl.config.models import ModelSource, load_catalogue
 from labctl.errors import IntegrityError
 from labctl.files import host_reads, sha256_file
-from labctl.models.derive import Derivation
-from labctl.models.download import cached
+from labctl.models.cache import Derivation, cached
 from labctl.models.lock import LockedModel, ModelsLock
 from labctl.models.progress import Progress, silent
 from labctl.models.references import reference

@@ -1,36 +1,60 @@
 """What labctl writes: versioned models of facts, trials and runs, and how older ones are read."""
 
-from labctl.records.base import SCHEMA_VERSION, FileRecord
-from labctl.records.board import BoardFacts, CpuFacts, Execution
-from labctl.records.energy import EnergyRecord
-from labctl.records.journal import JournalEntry, PlannedRecord, PlanRecord
-from labctl.records.migrations import NewerRecord, read_record, written_version
-from labctl.records.model import ModelIdentity, TensorMix
-from labctl.records.probe import (
-    BoardProbe,
-    ComputeRate,
-    CpuClock,
-    MemoryRate,
-    Slowdown,
-    StorageRate,
-)
-from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
-from labctl.records.state import BoardState, ClockState, CoolingState, ResidentFile
-from labctl.records.telemetry import StreamSoFar, TelemetrySample
-from labctl.records.timing import BenchTest, ClockCheck, Measure, SpanCheck, TimingRecord
-from labctl.records.trial import (
-    Check,
-    ConditionRecord,
-    Failure,
-    JobStatus,
-    TrialBound,
-    TrialEvidence,
-    TrialLimit,
-    TrialPrediction,
-    TrialRecord,
-    TrialState,
-    Workload,
-)
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.records.base import SCHEMA_VERSION, FileRecord
+    from labctl.records.board import BoardFacts, CpuFacts, Execution
+    from labctl.records.energy import EnergyRecord
+    from labctl.records.journal import JournalEntry, PlannedRecord, PlanRecord
+    from labctl.records.migrations import NewerRecord, read_record, written_version
+    from labctl.records.model import ModelIdentity, TensorMix
+    from labctl.records.probe import (
+        BoardProbe,
+        ComputeRate,
+        CpuClock,
+        MemoryRate,
+        Slowdown,
+        StorageRate,
+    )
+    from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
+    from labctl.records.state import BoardState, ClockState, CoolingState, ResidentFile
+    from labctl.records.telemetry import StreamSoFar, TelemetrySample
+    from labctl.records.timing import BenchTest, ClockCheck, Measure, SpanCheck, TimingRecord
+    from labctl.records.trial import (
+        Check,
+        ConditionRecord,
+        Failure,
+        JobStatus,
+        TrialBound,
+        TrialEvidence,
+        TrialLimit,
+        TrialPrediction,
+        TrialRecord,
+        TrialState,
+        Workload,
+    )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "base": "SCHEMA_VERSION FileRecord",
+            "board": "BoardFacts CpuFacts Execution",
+            "energy": "EnergyRecord",
+            "journal": "JournalEntry PlannedRecord PlanRecord",
+            "migrations": "NewerRecord read_record written_version",
+            "model": "ModelIdentity TensorMix",
+            "probe": "BoardProbe ComputeRate CpuClock MemoryRate Slowdown StorageRate",
+            "run": "ArtifactIdentity GateRecord RunEnd RunRecord",
+            "state": "BoardState ClockState CoolingState ResidentFile",
+            "telemetry": "StreamSoFar TelemetrySample",
+            "timing": "BenchTest ClockCheck Measure SpanCheck TimingRecord",
+            "trial": "Check ConditionRecord Failure JobStatus TrialBound TrialEvidence"
+            " TrialLimit TrialPrediction TrialRecord TrialState Workload",
+        },
+    )
 
 __all__ = [
     "SCHEMA_VERSION",

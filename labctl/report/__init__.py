@@ -1,5 +1,20 @@
 """Tables made from records."""
 
-from labctl.report.tables import print_experiment, print_timing_table
+from typing import TYPE_CHECKING
 
-__all__ = ["print_experiment", "print_timing_table"]
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.report.tables import print_experiment, print_timing_table
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "tables": "print_experiment print_timing_table",
+        },
+    )
+
+__all__ = [
+    "print_experiment",
+    "print_timing_table",
+]

@@ -1,5 +1,7 @@
+import itertools
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,23 @@ def test_help_costs_little_more_than_importing_click() -> None:
     )
     show("start-up", found, "import click")
     assert found["labctl --help"] <= 1.6 * found["import click"]
+
+
+def test_commands_that_only_read_start_fast(tmp_path: Path) -> None:
+    lab = tmp_path / "lab"
+    run(LABCTL, "init", lab)
+    new = itertools.count()
+    commands: dict[str, Callable[[], object]] = {
+        "report --list": lambda: run(LABCTL, "--lab", lab, "report", "--list"),
+        "models list": lambda: run(LABCTL, "--lab", lab, "models", "list"),
+        "artifacts list": lambda: run(LABCTL, "artifacts", "list"),
+        "schema recipe": lambda: run(LABCTL, "schema", "recipe"),
+        "init": lambda: run(LABCTL, "init", tmp_path / str(next(new))),
+    }
+    found = medians(20, {"import click": import_click, **commands})
+    show("start-up of commands that only read", found, "import click")
+    for command in commands:
+        assert found[command] <= 8 * found["import click"], command
 
 
 def test_a_command_on_a_board_starts_fast(tmp_path: Path) -> None:

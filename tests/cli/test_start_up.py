@@ -6,10 +6,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 from hdc_server import Board, stand_in_server
 
+import labctl
 from labctl.virtual import Served, VirtualBoard, serving
 
 #: Models of devices.yaml and recipes, and the reader of both.
@@ -32,6 +34,12 @@ HEAVY = CONFIGURATION | {
     "labctl.hdc.host.mux",
     "labctl.transport.copy",
     "labctl.transport.local",
+}
+#: What no command that only reads files of this host has a use for.
+LIBRARIES = {"cryptography", "elftools", "fabric", "gguf", "httpx", "lz4", "numpy", "paramiko"} | {
+    "requests",
+    "scipy",
+    "labctl.virtual",
 }
 RUN = (
     "import sys; from labctl.cli.root import run_cli\n"
@@ -106,10 +114,60 @@ def test_no_command_of_hdc_brings_configuration_along() -> None:
     assert not set(done.stdout.split()) & CONFIGURATION
 
 
-@pytest.mark.parametrize("face", ["labctl.hdc", "labctl.transport"])
-def test_a_face_has_every_name_that_it_hands_on(face: str) -> None:
-    package = importlib.import_module(face)
-    for name in package.__all__:
-        assert getattr(package, name) is not None
+@pytest.mark.parametrize(
+    ("words", "not_needed"),
+    [
+        ("report --list", LIBRARIES | {"rich", "labctl.stats", "labctl.engines", "labctl.report"}),
+        ("models list", LIBRARIES | {"rich", "labctl.runs", "labctl.build", "labctl.board"}),
+        ("artifacts list", LIBRARIES | {"labctl.config.lab", "labctl.hdc", "labctl.runs"}),
+        ("schema recipe", LIBRARIES | {"rich", "labctl.config.lab", "labctl.hdc"}),
+        ("init new", LIBRARIES | {"rich", "labctl.runs", "labctl.build", "labctl.models"}),
+    ],
+)
+def test_a_command_that_only_reads_imports_little(
+    words: str, not_needed: set[str], tmp_path: Path
+) -> None:
+    devices = "boards: {b: {target: rk3568, transport: {kind: local}, workdir: w}}\n"
+    (tmp_path / "devices.yaml").write_text(devices)
+    (tmp_path / "models.yaml").write_text("models: {a: {file: a.gguf}}\n")
+    assert not imported(words.split(), tmp_path) & not_needed
+
+
+def test_no_command_imports_what_few_of_them_use() -> None:
+    code = (
+        "import importlib, sys; from labctl.cli.root import COMMANDS\n"
+        "for module, _, _ in COMMANDS.values(): importlib.import_module(module)\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    few = {"numpy", "scipy", "requests", "httpx", "paramiko", "fabric"}
+    assert not set(done.stdout.split()) & few
+
+
+FACES = sorted(
+    path.parent.name
+    for path in Path(labctl.__file__).parent.glob("*/__init__.py")
+    if "lazy_names" in path.read_text()
+)
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_face_has_every_name_that_it_hands_on(name: str) -> None:
+    package = importlib.import_module(f"labctl.{name}")
+    for one in package.__all__:
+        assert getattr(package, one) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = package.nothing
+    # A name that is a module's too would be the one or the other, by what was imported first.
+    assert not {module.name for module in iter_modules(package.__path__)} & set(package.__all__)
+
+
+def test_all_larger_faces_are_lazy() -> None:
+    code = (
+        "import importlib, sys\n"
+        f"for face in {FACES}: importlib.import_module(f'labctl.{{face}}')\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own = {name for name in done.stdout.split() if name.startswith("labctl.")}
+    assert own == {"labctl.lazy", *(f"labctl.{face}" for face in FACES)}

@@ -15,7 +15,9 @@ from hdc_server import Board, stand_in_server
 from jobs import is_alive, soon
 
 from labctl.board import BoardAgent, BoardLease, BoardStore, JobSpec, JobState, probe
-from labctl.deploy import agent_object, deploy, describe, plan
+from labctl.deploy import agent_object, describe
+from labctl.deploy.deploy import deploy
+from labctl.deploy.plan import plan
 from labctl.errors import (
     BoardError,
     BoardRebooted,

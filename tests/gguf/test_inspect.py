@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tiny_gguf import HEAD_WIDTH, HEADS, LAYERS, VOCABULARY, WIDTH, write_tiny_gguf
 
 from labctl.errors import ConfigError
-from labctl.gguf import identify, inspect
+from labctl.gguf import identify
+from labctl.gguf.inspect import inspect
 
 
 @pytest.fixture(scope="session")

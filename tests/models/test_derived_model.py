@@ -9,7 +9,8 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.config.models import ModelSource
 from labctl.errors import ConfigError, HostError, ProgramFailed
-from labctl.models import ModelFile, ModelsLock, Quantizer, resolve
+from labctl.models import ModelFile, ModelsLock, Quantizer
+from labctl.models.resolve import resolve
 
 #: Copies the model with another ``general.file_type``, which is the fifth uint32 of the header.
 PROGRAM = """

@@ -19,7 +19,7 @@ from labctl.models import (
     Quantizer,
     expect,
 )
-from labctl.models.derive import Derivation
+from labctl.models.cache import Derivation
 from labctl.models.progress import silent
 
 MEBIBYTE = 1 << 20

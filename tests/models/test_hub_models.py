@@ -10,8 +10,9 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.config.models import ModelSource
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.models import ModelFile, ModelsLock, Quantizer, download, hub, parse_reference, resolve
+from labctl.models import ModelFile, ModelsLock, Quantizer, download, hub, parse_reference
 from labctl.models.progress import silent
+from labctl.models.resolve import resolve
 
 
 @pytest.fixture

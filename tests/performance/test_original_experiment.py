@@ -12,7 +12,7 @@ from records_made import timing
 
 from labctl.config.target import load_target
 from labctl.engines.llama_cpp.engine import LlamaCpp
-from labctl.gguf import inspect
+from labctl.gguf.inspect import inspect
 from labctl.performance.bottleneck import Ground, explain
 from labctl.performance.prediction import Work, predictions
 from labctl.performance.rates import Rate, Rates, rates_of

@@ -11,7 +11,9 @@ import pytest
 from labctl.board import BoardAgent, BoardLease, BoardStore, Lease
 from labctl.config.lab import Board
 from labctl.config.target import load_target
-from labctl.deploy import deploy, describe, plan
+from labctl.deploy import describe
+from labctl.deploy.deploy import deploy
+from labctl.deploy.plan import plan
 from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.runs import BoardSession

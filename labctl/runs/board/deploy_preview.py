@@ -11,11 +11,11 @@ from labctl.deploy import (
     Object,
     OnProgress,
     Stopwatch,
-    deploy,
     known_rate,
-    plan,
     problems,
 )
+from labctl.deploy.deploy import deploy
+from labctl.deploy.plan import plan
 from labctl.errors import LabctlError
 from labctl.performance.rates import known_rates
 from labctl.runs.board.held_board import BoardMeeting, BoardSession

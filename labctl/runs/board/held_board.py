@@ -21,8 +21,10 @@ from labctl.board import (
 )
 from labctl.config.lab import Board
 from labctl.config.target import Target, load_target
-from labctl.deploy import DeployOptions, Object, OnProgress, agent_object, deploy, plan
+from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
 from labctl.deploy.agents import AGENT_PRODUCT, agent_artifact, is_machine
+from labctl.deploy.deploy import deploy
+from labctl.deploy.plan import plan
 from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, HostTimeout, InfraError, LinkError
 from labctl.files import append_line, locked, state_dir, write_atomic
 from labctl.records import BoardFacts, Execution

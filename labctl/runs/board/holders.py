@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from labctl.board import ALIVE_SECONDS, BoardAgent, Lease, LeaseStatus, running_jobs
+from labctl.board import ALIVE_SECONDS, BoardAgent, Lease, LeaseStatus
+from labctl.board.running_jobs import running_jobs
 from labctl.config.lab import Board
 from labctl.errors import BoardBusy
 from labctl.files import state_dir

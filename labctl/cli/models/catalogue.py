@@ -1,0 +1,85 @@
+"""``labctl models list`` and ``labctl models unlock``: models.yaml and its lock file."""
+
+import json
+
+import click
+
+from labctl.cli.lab import lab_of
+from labctl.cli.root import Invocation
+from labctl.config.lab import LabFile
+from labctl.config.models import load_catalogue
+from labctl.config.names import unknown
+from labctl.errors import ConfigError, printable_line
+from labctl.models.lock import ModelsLock
+from labctl.models.references import reference
+from labctl.models.state import ModelState, state_of
+from labctl.units import size
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@click.pass_obj
+def list_models(invocation: Invocation, *, as_json: bool) -> None:
+    """List the lab's models.
+
+    Shows which of them are on this host, and their size.
+    """
+    lab = lab_of(invocation)
+    known = load_catalogue(lab.root).models
+    states = [state_of(name, known, lab.root) for name in known]
+    if as_json:
+        click.echo(json.dumps([_described(state) for state in states], indent=2))
+        return
+    for state in states:
+        click.echo(
+            f"{state.name:24} {_standing(state):12} "
+            f"{size(state.locked.size_bytes) if state.locked else '-':>8}  "
+            f"{printable_line(state.reference or reference(state.source))}"
+        )
+    if not states:
+        click.echo("no models yet: labctl models add NAME SOURCE", err=True)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True)
+@click.pass_obj
+def unlock(invocation: Invocation, names: tuple[str, ...]) -> None:
+    """Remove the recorded SHA-256 of models.
+
+    The next fetch records a new one. NAMES are models of the lab, or sources as written in
+    models.lock.yaml.
+    """
+    lab = lab_of(invocation)
+    known = load_catalogue(lab.root).models
+    lock = ModelsLock(lab.root)
+    for name in names:
+        state = state_of(name, known, lab.root) if name in known else None
+        entry = name if state is None else state.reference
+        if entry is None or not lock.drop([entry]):
+            raise ConfigError(
+                f"{lock.path} has no entry for {name!r}", hint="copy the name from that file"
+            )
+        click.echo(f"removed {entry} from {lock.path.name}")
+
+
+def known_name(lab: LabFile, name: str) -> str:
+    """Return ``name``. Raises ConfigError when models.yaml does not have it."""
+    known = load_catalogue(lab.root).models
+    if name not in known:
+        raise ConfigError(unknown("model in models.yaml", name, known))
+    return name
+
+
+def _standing(state: ModelState) -> str:
+    if state.path is None:
+        return "not here"
+    return "here" if state.locked else "not locked"
+
+
+def _described(state: ModelState) -> dict[str, object]:
+    return {
+        "name": state.name,
+        "reference": state.reference,
+        "path": None if state.path is None else str(state.path),
+        "locked": state.locked and state.locked.model_dump(mode="json"),
+    }

@@ -1,0 +1,101 @@
+"""``labctl models fetch`` and ``labctl models verify``: the files on this host."""
+
+from collections.abc import Mapping
+
+import click
+
+from labctl.cli.lab import lab_of
+from labctl.cli.models.catalogue import known_name
+from labctl.cli.progress import ProgressView, Steps
+from labctl.cli.root import Invocation
+from labctl.config.lab import LabFile
+from labctl.config.models import ModelSource, load_catalogue
+from labctl.config.recipe import find_recipe
+from labctl.errors import IntegrityError, printable_line
+from labctl.models import ModelFile, find_quantizer, state_of
+from labctl.models.resolve import resolve
+from labctl.runs import read_recipe
+from labctl.units import size
+
+
+@click.command(epilog="Example: labctl models fetch --recipe recipes/q8_latency.yaml")
+@click.argument("names", nargs=-1)
+@click.option("--recipe", help="Fetch what a recipe measures.")
+@click.pass_obj
+def fetch(invocation: Invocation, names: tuple[str, ...], recipe: str | None) -> None:
+    """Download or make models on this host.
+
+    NAMES are models of the lab; default: all models of the recipe, or of the lab.
+    """
+    lab = lab_of(invocation)
+    if recipe is not None:
+        read = read_recipe(find_recipe(recipe, lab.root), lab_root=lab.root)
+        fetch_models(lab, read.models, names or tuple(read.measured_models()), target=read.target)
+        return
+    known = load_catalogue(lab.root).models
+    fetch_models(lab, known, tuple(known_name(lab, name) for name in names) or tuple(known))
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.pass_obj
+def verify(invocation: Invocation, names: tuple[str, ...]) -> int:
+    """Hash model files again.
+
+    Compares them with models.lock.yaml. Exit status 3 if one is damaged. Lists models missing on
+    this host.
+    """
+    lab = lab_of(invocation)
+    known = load_catalogue(lab.root).models
+    damaged = 0
+    with ProgressView() as view:
+        shown = Steps(view)
+        for name in names or known:
+            state = state_of(known_name(lab, name), known, lab.root)
+            if state.path is None:
+                shown.note(f"{name}: not on this host")
+                continue
+            try:
+                state.verify(shown.step)
+            except IntegrityError as error:
+                damaged += 1
+                shown.note(f"{name}: {error.message}\n  {error.hint}")
+            else:
+                proven = "good" if state.locked else "not locked yet, nothing to compare with"
+                shown.note(f"{name}: {proven}")
+        shown.end()
+    return IntegrityError.exit_status if damaged else 0
+
+
+def fetch_models(
+    lab: LabFile,
+    sources: Mapping[str, ModelSource],
+    names: tuple[str, ...],
+    *,
+    target: str | None = None,
+) -> None:
+    """Fetch models with a progress display and print a line for each.
+
+    ``target`` is the machine type whose llama-quantize makes derived models.
+    """
+    quantizes_for = target or lab.board().target
+    with ProgressView() as view:
+        shown = Steps(view)
+        found = resolve(
+            sources,
+            names,
+            root=lab.root,
+            find_quantizer=lambda: find_quantizer(quantizes_for, lab.root),
+            progress=shown.step,
+        )
+        shown.end()
+    for name, model in found.items():
+        click.echo(_summary(name, model))
+
+
+def _summary(name: str, model: ModelFile) -> str:
+    found = model.identity
+    return (
+        f"{name}: {found.quantization}, {size(found.size_bytes)},"
+        f" sha256 {found.sha256[:12]}…  {printable_line(str(model.path))}"
+    )
