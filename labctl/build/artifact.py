@@ -30,6 +30,10 @@ class Artifact:
     path: Path
     manifest: Manifest
 
+    def document(self) -> dict[str, object]:
+        """Its path and manifest, for machines."""
+        return {"path": str(self.path), **self.manifest.model_dump(mode="json")}
+
     def tool(self, name: str) -> Path:
         """The file of a tool.
 

@@ -96,6 +96,18 @@ def section_sizes(artifacts: Sequence[Artifact]) -> dict[str, list[Difference]]:
     return tables
 
 
+def difference_document(artifacts: Sequence[Artifact]) -> dict[str, object]:
+    """Both of them, for machines."""
+    tables = section_sizes(artifacts)
+    return {
+        "artifacts": [str(artifact.path) for artifact in artifacts],
+        "fields": {one.field: one.values for one in differences(artifacts)},
+        "sections": {
+            tool: {row.field: row.values for row in rows} for tool, rows in tables.items()
+        },
+    }
+
+
 def _flat(artifact: Artifact) -> Flat:
     manifest = artifact.manifest.model_dump(mode="json", exclude=set(_INCIDENTAL))
     for tool in manifest["tools"].values():

@@ -19,6 +19,22 @@ class Explanation:
     built: bool
     """Whether all tools are there already, so that nothing of this would run."""
 
+    def document(self) -> dict[str, object]:
+        """Machine, source and commands, for machines."""
+        plan = self.plan
+        return {
+            "toolchain": plan.order.toolchain.identity.model_dump(mode="json"),
+            "why": plan.choice.why,
+            "source": plan.source.identity.model_dump(mode="json"),
+            "environment": dict(plan.order.toolchain.environment),
+            "files": dict(self.script.files),
+            "commands": [
+                {"step": command.step, "cwd": command.cwd or self.folders.tree}
+                | {"argv": command.words}
+                for command in self.script.commands
+            ],
+        }
+
 
 def explain_build(request: BuildRequest) -> Explanation:
     """Every command that :func:`labctl.build.build` would run, on a machine that has nothing yet.

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from labctl.build import artifact_store
-from labctl.build.artifact import Artifact, list_artifacts
+from labctl.build.artifact import list_artifacts
 from labctl.config.quantities import parse_duration
 from labctl.errors import ConfigError, IntegrityError
 from labctl.report.whole import print_whole
@@ -35,7 +35,7 @@ def list_command(target: str | None, *, as_json: bool) -> None:
     found = [a for a in list_artifacts() if target in (None, a.manifest.target)]
     current = artifact_store.current_paths()
     if as_json:
-        rows = [{"current": a.path.resolve() in current, **_as_json(a)} for a in found]
+        rows = [{"current": a.path.resolve() in current, **a.document()} for a in found]
         click.echo(json.dumps(rows, indent=2))
         return
     table = _table(
@@ -61,7 +61,7 @@ def list_command(target: str | None, *, as_json: bool) -> None:
 @click.argument("name")
 def show(name: str) -> None:
     """Print an artifact's manifest as JSON."""
-    click.echo(json.dumps(_as_json(artifact_store.resolve_artifact(name)), indent=2))
+    click.echo(json.dumps(artifact_store.resolve_artifact(name).document(), indent=2))
 
 
 @artifacts.command()
@@ -96,14 +96,7 @@ def diff(names: tuple[str, ...], *, as_json: bool) -> None:
     found = [artifact_store.resolve_artifact(name) for name in names]
     fields, tables = artifact_store.differences(found), artifact_store.section_sizes(found)
     if as_json:
-        said = {
-            "artifacts": [str(artifact.path) for artifact in found],
-            "fields": {one.field: one.values for one in fields},
-            "sections": {
-                tool: {row.field: row.values for row in rows} for tool, rows in tables.items()
-            },
-        }
-        click.echo(json.dumps(said, indent=2))
+        click.echo(json.dumps(artifact_store.difference_document(found), indent=2))
         return
     heads = [f"{a.manifest.target}/{a.manifest.key[: artifact_store.KEY_DIGITS]}" for a in found]
     console = Console()
@@ -138,10 +131,6 @@ def prune(older: str, *, dry_run: bool) -> None:
         click.echo(f"{'would remove' if dry_run else 'removed'}  {artifact.path}")
     total = size(sum(map(artifact_store.size_bytes, removed)))
     click.echo(f"{len(removed)} artifacts, {total} of tools", err=True)
-
-
-def _as_json(artifact: Artifact) -> dict[str, object]:
-    return {"path": str(artifact.path), **artifact.manifest.model_dump(mode="json")}
 
 
 def _shown(value: object) -> str:

@@ -140,8 +140,7 @@ def build(
             )
             artifacts.append(shown.build(agent))
     if as_json:
-        manifest = artifacts[0].manifest.model_dump(mode="json")
-        click.echo(json.dumps({"path": str(artifacts[0].path), **manifest}, indent=2))
+        click.echo(json.dumps(artifacts[0].document(), indent=2))
         return
     for artifact in artifacts:
         _print_summary(artifact, tools if artifact is artifacts[0] else ())
@@ -165,19 +164,7 @@ def _print_explanation(found: Explanation, *, as_json: bool) -> None:
     plan = found.plan
     identity = plan.order.toolchain.identity
     if as_json:
-        commands = [
-            {"step": command.step, "cwd": command.cwd or found.folders.tree, "argv": command.words}
-            for command in found.script.commands
-        ]
-        said = {
-            "toolchain": identity.model_dump(mode="json"),
-            "why": plan.choice.why,
-            "source": plan.source.identity.model_dump(mode="json"),
-            "environment": dict(plan.order.toolchain.environment),
-            "files": dict(found.script.files),
-            "commands": commands,
-        }
-        click.echo(json.dumps(said, indent=2))
+        click.echo(json.dumps(found.document(), indent=2))
         return
     click.echo(f"# {plan.order.what}: {plan.label}, {plan.source.identity.revision}")
     click.echo(f"# {identity}, {plan.choice.why}")

@@ -9,7 +9,6 @@ import click
 from labctl.cli.lab import runs_folder
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError
-from labctl.records import RunRecord, TrialRecord
 from labctl.runs.record.directory import find_run, list_runs
 
 
@@ -38,7 +37,9 @@ def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json:
     directory = find_run(runs, run)
     record, trials = directory.run(), directory.trials()
     if as_json:
-        click.echo(report_json(record, trials, directory.path))
+        from labctl.report.document import run_document
+
+        click.echo(json.dumps(run_document(record, trials, directory.path), indent=2))
         return
     from rich.console import Console  # a list of runs needs no tables
     from rich.markup import escape
@@ -59,23 +60,6 @@ def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json:
         console.print(f"[red]ended early[/] ({end.failure.blame}): {escape(end.failure.message)}")
     elif end.state == "interrupted":
         console.print("[yellow]interrupted[/]")
-
-
-def report_json(run: RunRecord, trials: list[TrialRecord], path: Path) -> str:
-    """A run for machines: where it is, its record, the rows of its table, its trials."""
-    from labctl.results.estimate import wanted_precision
-    from labctl.results.summary import summarise
-
-    document = {
-        "directory": str(path.resolve()),
-        "run": run.model_dump(mode="json"),
-        "rows": [
-            {**asdict(row), "model": row.model.model_dump(mode="json")}
-            for row in summarise(trials, run.variants, wanted_precision(run))
-        ],
-        "trials": [trial.model_dump(mode="json") for trial in trials],
-    }
-    return json.dumps(document, indent=2)
 
 
 def _print_list(runs: Path, as_json: bool) -> None:

@@ -1,15 +1,17 @@
 """``labctl run``."""
 
+import json
+
 import click
 from rich.console import Console
 
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.progress import ProgressView
-from labctl.cli.report import report_json
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.recipe import find_recipe
 from labctl.report import print_timing_table
+from labctl.report.document import run_document
 from labctl.runs import (
     Observer,
     Outcome,
@@ -75,7 +77,8 @@ def tell(invocation: Invocation, outcome: Outcome, *, as_json: bool) -> int:
     """Print what a run came to; its exit status."""
     invocation.status = outcome.exit_status
     if as_json:
-        click.echo(report_json(outcome.run, list(outcome.trials), outcome.directory.path))
+        document = run_document(outcome.run, outcome.trials, outcome.directory.path)
+        click.echo(json.dumps(document, indent=2))
     else:
         print_timing_table(Console(), outcome.run, outcome.trials, outcome.gates)
         click.echo(f"run directory: {outcome.directory.path}")

@@ -51,6 +51,25 @@ class GgufInfo:
     #: The files of the model: more than one when it is split.
     parts: tuple[Path, ...]
 
+    def document(self) -> dict[str, object]:
+        """What `labctl models show` prints, for machines."""
+        return {
+            "files": [str(part) for part in self.parts],
+            "size_bytes": self.size_bytes,
+            "name": self.name,
+            "architecture": self.architecture,
+            "parameters": self.parameters,
+            "quantization": self.quantization,
+            "tensor_bytes": self.tensor_bytes,
+            "bytes_per_token": self.bytes_per_token,
+            "context_length": self.context_length,
+            "kv_bytes_per_position": self.kv_bytes_per_position,
+            "tokenizer": self.tokenizer,
+            "vocabulary": self.vocabulary,
+            "gguf_version": self.version,
+            "tensors": [mix.model_dump(mode="json") for mix in self.tensors],
+        }
+
 
 def inspect(path: Path) -> GgufInfo:
     """Read a model's header; the tensor data is not touched.

@@ -24,6 +24,15 @@ class ModelState:
     locked: LockedModel | None
     path: Path | None
 
+    def document(self) -> dict[str, object]:
+        """What this host has of it, for machines."""
+        return {
+            "name": self.name,
+            "reference": self.reference,
+            "path": None if self.path is None else str(self.path),
+            "locked": self.locked and self.locked.model_dump(mode="json"),
+        }
+
     def verify(self, progress: Progress = silent) -> None:
         """Read the whole file again and compare. Raises IntegrityError, ConfigError."""
         assert self.path is not None

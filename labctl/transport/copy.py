@@ -32,6 +32,18 @@ class Delivered:
     path: str
     copied: Copied
 
+    def document(self) -> dict[str, object]:
+        """What was copied, and what was not, for machines."""
+        copied = self.copied
+        return {
+            "path": self.path,
+            "files": copied.files,
+            "size_bytes": copied.size_bytes,
+            "proven": copied.not_proven is None,
+            "reason": copied.not_proven,
+            "left_out": [*copied.skipped, *copied.unreadable],
+        }
+
 
 def send(
     transport: Transport,

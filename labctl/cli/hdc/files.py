@@ -132,15 +132,7 @@ def _shown(what: str) -> Iterator[Step]:
 def _tell(done: Delivered, *, as_json: bool) -> None:
     copied = done.copied
     if as_json:
-        document = {
-            "path": done.path,
-            "files": copied.files,
-            "size_bytes": copied.size_bytes,
-            "proven": copied.not_proven is None,
-            "reason": copied.not_proven,
-            "left_out": [*copied.skipped, *copied.unreadable],
-        }
-        click.echo(json.dumps(document, indent=2))
+        click.echo(json.dumps(done.document(), indent=2))
         return
     for names, why in (
         (copied.skipped, "neither a file nor a directory"),

@@ -28,7 +28,7 @@ def list_models(invocation: Invocation, *, as_json: bool) -> None:
     known = load_catalogue(lab.root).models
     states = [state_of(name, known, lab.root) for name in known]
     if as_json:
-        click.echo(json.dumps([_described(state) for state in states], indent=2))
+        click.echo(json.dumps([state.document() for state in states], indent=2))
         return
     for state in states:
         click.echo(
@@ -74,12 +74,3 @@ def _standing(state: ModelState) -> str:
     if state.path is None:
         return "not here"
     return "here" if state.locked else "not locked"
-
-
-def _described(state: ModelState) -> dict[str, object]:
-    return {
-        "name": state.name,
-        "reference": state.reference,
-        "path": None if state.path is None else str(state.path),
-        "locked": state.locked and state.locked.model_dump(mode="json"),
-    }

@@ -36,7 +36,7 @@ def show(invocation: Invocation, model: str, *, as_json: bool) -> None:
         path = state.path
     info = inspect(path)
     if as_json:
-        click.echo(json.dumps(_info(info), indent=2))
+        click.echo(json.dumps(info.document(), indent=2))
         return
     for label, value in _rows(info):
         click.echo(f"{label:18} {value}")
@@ -59,22 +59,3 @@ def _rows(info: GgufInfo) -> list[tuple[str, str]]:
         ("tokenizer", f"{info.tokenizer or '-'}, {info.vocabulary or '-'} tokens"),
         ("GGUF version", str(info.version)),
     ]
-
-
-def _info(info: GgufInfo) -> dict[str, object]:
-    return {
-        "files": [str(part) for part in info.parts],
-        "size_bytes": info.size_bytes,
-        "name": info.name,
-        "architecture": info.architecture,
-        "parameters": info.parameters,
-        "quantization": info.quantization,
-        "tensor_bytes": info.tensor_bytes,
-        "bytes_per_token": info.bytes_per_token,
-        "context_length": info.context_length,
-        "kv_bytes_per_position": info.kv_bytes_per_position,
-        "tokenizer": info.tokenizer,
-        "vocabulary": info.vocabulary,
-        "gguf_version": info.version,
-        "tensors": [mix.model_dump(mode="json") for mix in info.tensors],
-    }

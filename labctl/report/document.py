@@ -1,0 +1,24 @@
+"""A run for machines: what ``--json`` of ``run``, ``resume`` and ``report`` prints."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from labctl.records import RunRecord, TrialRecord
+from labctl.results.estimate import wanted_precision
+from labctl.results.summary import summarise
+
+
+def run_document(
+    run: RunRecord, trials: Sequence[TrialRecord], directory: Path
+) -> dict[str, object]:
+    """Where a run is, its record, the rows of its table, its trials; keys are the records' own."""
+    return {
+        "directory": str(directory.resolve()),
+        "run": run.model_dump(mode="json"),
+        "rows": [
+            {**asdict(row), "model": row.model.model_dump(mode="json")}
+            for row in summarise(trials, run.variants, wanted_precision(run))
+        ],
+        "trials": [trial.model_dump(mode="json") for trial in trials],
+    }
