@@ -171,3 +171,19 @@ def test_all_larger_faces_are_lazy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     own = {name for name in done.stdout.split() if name.startswith("labctl.")}
     assert own == {"labctl.lazy", *(f"labctl.{face}" for face in FACES)}
+
+
+def test_a_board_of_hdc_has_three_spellings_and_the_old_one_is_hidden(
+    board: Served, folder: Path
+) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "labctl", "hdc", *words]
+        return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+
+    for option in ("-t", "--board", "--target"):
+        done = run(option, board.address, "shell", "exit 3")
+        assert (done.returncode, "--target" in done.stderr) == (3, option == "--target")
+    assert run("--target", "x:1", "-t", "x:1", "list").returncode == 2
+    text = run("--help").stdout
+    assert "--board" in text
+    assert "--target" not in text

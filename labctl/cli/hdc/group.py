@@ -32,10 +32,11 @@ class HdcGroup(LazyGroup):
 )
 @click.option(
     "-t",
-    "--target",
+    "--board",
     help="A board of the lab, HOST:PORT of a board's hdcd, or its key with --server; default: the"
     " lab's default board.",
 )
+@click.option("--target", hidden=True, help="What --board was called before 0.2.")
 @click.option("--server", help="Go through the hdc server at HOST:PORT, which knows the board.")
 @click.option(
     "--key-file",
@@ -51,6 +52,7 @@ class HdcGroup(LazyGroup):
 def hdc(
     ctx: click.Context,
     *,
+    board: str | None,
     target: str | None,
     server: str | None,
     key_file: Path | None,
@@ -63,4 +65,10 @@ def hdc(
     """
     invocation = ctx.ensure_object(Invocation)
     invocation.command = f"hdc {ctx.invoked_subcommand}"
-    ctx.obj = Choice(invocation, target, server, key_file, wait_authorised)
+    if target is not None:
+        if board is not None:
+            raise click.UsageError("--target is the old name of --board; give one of them")
+        click.echo("note: --target is called --board now", err=True)
+    ctx.obj = Choice(
+        invocation, target if board is None else board, server, key_file, wait_authorised
+    )

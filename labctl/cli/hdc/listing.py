@@ -43,8 +43,8 @@ def list_boards(choice: Choice, as_json: bool) -> None:
     The lab's boards on hdc are asked, or the one that -t names. With --server that server's boards
     are listed as it knows them; without a lab, those of this host's server, if one runs.
     """
-    if choice.target is not None:
-        found = [_asked(choice.target, choice.connected())]
+    if choice.board is not None:
+        found = [_asked(choice.board, choice.connected())]
     elif choice.server is not None:
         found = _of_server(choice.server)
     elif (lab := choice.lab()) is not None:

@@ -30,7 +30,7 @@ class Choice:
     """What the group's options said."""
 
     invocation: Invocation
-    target: str | None
+    board: str | None
     server: str | None
     key_file: Path | None
     wait_authorised: bool
@@ -61,14 +61,14 @@ class Choice:
 
     def _transport(self) -> Transport:
         if self.server is not None:
-            if self.target is None:
+            if self.board is None:
                 raise ConfigError(
                     "no board is named", hint="name its key: labctl hdc --server … -t KEY …"
                 )
-            return HdcServerConfig(key=self.target, server=self.server).open()
+            return HdcServerConfig(key=self.board, server=self.server).open()
         options = OpenOptions(key_file=self.key_file, consent=self._consent())
-        if self.target is not None and self._is_address:
-            return HdcTcpConfig(address=self.target).open(options)
+        if self.board is not None and self._is_address:
+            return HdcTcpConfig(address=self.board).open(options)
         from labctl.cli.lab import connect_board
 
         _, board = self._of_lab
@@ -76,7 +76,7 @@ class Choice:
 
     @property
     def _is_address(self) -> bool:
-        return ":" in (self.target or "")  # no board of a lab is called so
+        return ":" in (self.board or "")  # no board of a lab is called so
 
     def _let_agent_hash(self, transport: Transport) -> None:
         """Let files be hashed by the agent, where it is known which one belongs there."""
@@ -93,17 +93,17 @@ class Choice:
         from labctl.config.names import did_you_mean
 
         lab = self.lab()
-        if lab is not None and (self.target is None or self.target in lab.lab.boards):
-            return lab, lab.board(self.target)
-        if self.target is None:
+        if lab is not None and (self.board is None or self.board in lab.lab.boards):
+            return lab, lab.board(self.board)
+        if self.board is None:
             raise ConfigError(
                 "no board is named, and there is no lab here",
                 hint="name one: labctl hdc -t HOST:PORT …, or with --server its key",
             )
-        near = did_you_mean(self.target, lab.lab.boards) if lab else ""
+        near = did_you_mean(self.board, lab.lab.boards) if lab else ""
         raise ConfigError(
-            f"no board {self.target!r}{near}",
-            hint="-t takes a board of the lab, HOST:PORT of a board's hdcd, or a key together with"
+            f"no board {self.board!r}{near}",
+            hint="--board takes a board of the lab, HOST:PORT of a board's hdcd, or a key together with"
             " --server HOST:PORT",
         )
 
