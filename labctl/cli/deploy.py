@@ -2,17 +2,18 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
-from labctl.board import PrunePolicy
-from labctl.cli.deploy_housekeeping import Pins, prune_boards, verify_boards
+from labctl.cli.board_options import choose_boards, several_boards
 from labctl.cli.deploy_view import BoardsView, offer_json, offer_text, result_text
 from labctl.cli.lab import connect_board, lab_of
-from labctl.cli.parameters import DURATION, RATE, SIZE
+from labctl.cli.parameters import RATE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
+from labctl.cli.store import old_store_flags, run_old_flags
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
 from labctl.deploy import Pace
@@ -26,12 +27,9 @@ ASK_BYTES = 1_000_000_000
 
 
 @click.command(
-    epilog="Examples: labctl deploy --board rk1 recipes/q8_latency.yaml;"
-    " labctl deploy --all --plan; labctl deploy --prune --free 4GB --dry-run"
+    epilog="Examples: labctl deploy --board rk1 recipes/q8_latency.yaml; labctl deploy --all --plan"
 )
-@click.option("--board", "boards", multiple=True, help="A board to serve; several times: several.")
-@click.option("--tag", "tags", multiple=True, help="Serve all boards with this tag.")
-@click.option("--all", "every", is_flag=True, help="Serve all boards of the lab.")
+@several_boards
 @click.option(
     "--set",
     "set_values",
@@ -40,23 +38,16 @@ ASK_BYTES = 1_000_000_000
     help="Change a key of the recipes named; may be given several times.",
 )
 @click.option("--plan", "only_plan", is_flag=True, help="Say what would move and for how long.")
-@click.option(
-    "--verify", is_flag=True, help="Read every file on the boards again; remove damaged ones."
-)
-@click.option("--prune", is_flag=True, help="Remove what has not been used for long.")
-@click.option("--older", type=DURATION, help="With --prune: unused for longer, e.g. 30d.")
-@click.option("--free", type=SIZE, help="With --prune: until so much is free, e.g. 4GB.")
-@click.option("--dry-run", is_flag=True, help="With --prune: only say what would go.")
-@click.option("--pin", "pins", multiple=True, metavar="NAME", help="Never prune this file.")
-@click.option("--unpin", "unpins", multiple=True, metavar="NAME", help="Undo --pin.")
 @click.option("--limit-rate", type=RATE, help="For all boards together, e.g. 5MB/s.")
 @click.option("--no-wait", is_flag=True, help="Refuse a board that somebody uses; end with 3.")
 @click.option("--yes", is_flag=True, help="Do not ask, however much is sent or does not fit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@old_store_flags
 @click.argument("recipes", nargs=-1)
 @click.pass_obj
 def deploy(
     invocation: Invocation,
+    /,
     *,
     recipes: tuple[str, ...],
     boards: tuple[str, ...],
@@ -64,17 +55,11 @@ def deploy(
     every: bool,
     set_values: tuple[str, ...],
     only_plan: bool,
-    verify: bool,
-    prune: bool,
-    older: float | None,
-    free: int | None,
-    dry_run: bool,
-    pins: tuple[str, ...],
-    unpins: tuple[str, ...],
     limit_rate: int | None,
     no_wait: bool,
     yes: bool,
     as_json: bool,
+    **old: Any,
 ) -> int:
     """Bring tools and models to boards.
 
@@ -85,26 +70,14 @@ def deploy(
     Nothing is built, nothing is sent twice; a deploy that was interrupted goes on where it was.
     While a run, a probe or another deploy uses a board, it waits and sends nothing.
     """
-    prune = prune or bool(pins or unpins)
-    _refuse_nonsense(
-        {
-            "--set changes the recipes that are named; name one": set_values and not recipes,
-            "choose one of --plan, --verify, and --prune with its pins": only_plan + verify + prune
-            > 1,
-            "--older, --free and --dry-run belong to --prune": not prune
-            and (older is not None or free is not None or dry_run),
-        }
-    )
+    if set_values and not recipes:
+        raise click.UsageError("--set changes the recipes that are named; name one")
+    named = {"boards": boards, "tags": tags, "every": every, "as_json": as_json}
+    if (status := run_old_flags(invocation, named, only_plan=only_plan, **old)) is not None:
+        return status
     lab = lab_of(invocation)
     chosen = choose_boards(lab, boards, tags, every=every)
     with ProgressView() as view:
-        if prune:
-            policy = PrunePolicy(older, free)
-            return prune_boards(
-                lab, chosen, view, policy, Pins(pins, unpins), dry_run=dry_run, as_json=as_json
-            )
-        if verify:
-            return verify_boards(lab, chosen, view, as_json=as_json)
         pace = None if limit_rate is None else Pace(limit_rate, len(chosen))
         shown = BoardsView(view, len(chosen))
         wanted = _wanted(lab, chosen, recipes, set_values, shown)
@@ -179,29 +152,6 @@ def _serve_free(
         yes = _agree(fleet, view, yes=yes)
         fleet.deliver()
     return yes
-
-
-def _refuse_nonsense(wrong: Mapping[str, object]) -> None:
-    """Raise UsageError with the first sentence that holds."""
-    for sentence, holds in wrong.items():
-        if holds:
-            raise click.UsageError(sentence)
-
-
-def choose_boards(
-    lab: LabFile, names: Sequence[str], tags: Sequence[str], *, every: bool
-) -> list[Board]:
-    """The boards that options name; without any, the lab's default. Raises ConfigError."""
-    known = lab.lab.boards
-    if every:
-        return list(known.values())
-    for tag in tags:
-        if not any(tag in board.tags for board in known.values()):
-            raise ConfigError(f"no board in {lab.path} has the tag {tag}")
-    named = [lab.board(name) for name in names]
-    tagged = [board for board in known.values() if set(tags) & set(board.tags)]
-    found = {board.name: board for board in (*named, *tagged)}
-    return list(found.values()) or [lab.board(None)]
 
 
 def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> bool:

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "List, prove, compare and remove what was built.",
     ),
     "deploy": ("labctl.cli.deploy", "deploy", "Bring tools and models to boards."),
+    "store": ("labctl.cli.store", "store", "List, verify, prune and pin what boards have."),
     "plan": (
         "labctl.cli.plan",
         "plan",

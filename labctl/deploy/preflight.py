@@ -97,7 +97,7 @@ def _space(plan: DeployPlan, survey: Survey, facts: BoardFacts) -> Iterator[Labc
         yield BoardNoSpace(
             f"the board lacks {size(short)}: {size(coming)} have to be sent"
             f" (and {size(SPARE_BYTES)} stay free), it has {size(free)}",
-            hint=f"`labctl deploy --prune --free {math.ceil((coming + SPARE_BYTES) / 1e6)}MB`"
+            hint=f"`labctl store prune --free {math.ceil((coming + SPARE_BYTES) / 1e6)}MB`"
             " removes what was not used for longest",
             details="\n".join(f"{item.name}: {size(item.size_bytes)}" for item in plan.missing),
         )
@@ -109,5 +109,5 @@ def _limit(plan: DeployPlan, survey: Survey, limit_bytes: int | None) -> Iterato
         yield ConfigError(
             f"the board's limits.storage is {size(limit_bytes)}: {size(survey.used_bytes)} are in"
             f" use and {size(coming)} have to be sent",
-            hint="raise the limit in devices.yaml, or `labctl deploy --prune`",
+            hint="raise the limit in devices.yaml, or `labctl store prune`",
         )

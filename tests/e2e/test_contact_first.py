@@ -99,7 +99,7 @@ def test_a_model_that_the_board_has_is_not_fetched_for_it(lab: LabUnderTest, hub
         done = lab.run(*words)
         assert done.exit_status == 0, said(done)
         assert not hub.is_asked_for_all
-    store = lab.run("deploy", "--verify", "--json")
+    store = lab.run("store", "verify", "--json")
     assert json.loads(store.text)[0]["damaged"] == []
     (Path(lab.board.workdir) / "store" / hub.sha256).unlink()
     done = lab.run("deploy", "tiny")

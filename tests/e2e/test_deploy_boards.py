@@ -41,7 +41,13 @@ class Lab:
 
     def run(self, *words: str, status: int = 0, **variables: str) -> process.Completed:
         done = process.run(
-            [sys.executable, "-m", "labctl", "deploy", *words],
+            [
+                sys.executable,
+                "-m",
+                "labctl",
+                *(() if words[:1] == ("store",) else ("deploy",)),
+                *words,
+            ],
             timeout=280,
             cwd=self.root,
             env={**os.environ, **variables},
@@ -177,7 +183,7 @@ def test_all_problems_are_told_before_the_first_byte(lab: Lab) -> None:
 
 def test_damage_that_a_stamp_vouches_for_is_found_removed_and_mended(lab: Lab) -> None:
     lab.run()
-    assert "3 of 3 files are good" in lab.run("--verify").text
+    assert "3 of 3 files are good" in lab.run("store", "verify").text
     path = lab.stored("tiny.gguf")
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
@@ -187,24 +193,24 @@ def test_damage_that_a_stamp_vouches_for_is_found_removed_and_mended(lab: Lab) -
         stat = f"TZ=UTC0 stat -c '%s %i %y %z' {quoted} >{quoted}.stamp"
         transport.run(stat, timeout=10).check()
     assert lab.json()[0]["sent"] == []  # who can forge a stamp is believed until a proof
-    done = lab.run("--verify", status=3)
+    done = lab.run("store", "verify", status=3)
     assert "vb0: tiny.gguf was damaged; it is removed" in done.text
     assert "vb0: 2 of 3 files are good" in done.text
     assert [item["name"] for item in lab.json()[0]["sent"]] == ["tiny.gguf"]
-    assert "3 of 3 files are good" in lab.run("--verify").text
+    assert "3 of 3 files are good" in lab.run("store", "verify").text
 
 
 def test_boards_are_looked_after_at_once_and_none_hides_another(lab: Lab) -> None:
     lab.run("--tag", "desk")
     lab.stored("tiny.gguf", 1).write_bytes(b"torn")
-    done = lab.run("--verify", "--all", status=3)
+    done = lab.run("store", "verify", "--all", status=3)
     assert done.text.splitlines() == [
         "vb0: 3 of 3 files are good",
         "vb1: tiny.gguf was damaged; it is removed",
         "vb1: 2 of 3 files are good",
         "gone: failed: no board answers at 127.0.0.1:1: Connection refused",
     ]
-    pruned = lab.json("--prune", "--free", "1000TB", "--dry-run", "--all", status=3)
+    pruned = lab.json("store", "prune", "--free", "1000TB", "--dry-run", "--all", status=3)
     assert [told["board"] for told in pruned] == ["vb0", "vb1", "gone"]
     assert [sorted(item["name"] for item in told["removed"]) for told in pruned[:2]] == [
         ["llama-completion", "tiny.gguf"],
@@ -232,20 +238,42 @@ def test_what_was_not_used_for_long_goes_and_pins_stay(lab: Lab) -> None:
     left = lab.store() / f".part-{'a' * 64}"
     left.write_bytes(b"half")
     os.utime(left, (long_ago, long_ago))
-    assert "pinned: tiny.gguf" in lab.run("--pin", "tiny.gguf").text
-    planned = lab.run("--prune", "--dry-run").text
+    assert "pinned: tiny.gguf" in lab.run("store", "pin", "tiny.gguf").text
+    listed = lab.run("store", "list").text
+    assert re.search(r"vb0: llama-completion  [\d.]+ MB, unused for 40 days$", listed, re.M)
+    assert re.search(r"vb0: tiny.gguf  [\d.]+ kB, unused for 40 days, pinned$", listed, re.M)
+    assert "not whole" in listed
+    planned = lab.run("store", "prune", "--dry-run").text
     assert "would go: llama-completion" in planned
     assert "unused for 40 days" in planned
     assert tool.exists()
-    (told,) = lab.json("--prune", "--older", "30d")
+    (told,) = lab.json("store", "prune", "--older", "30d")
     assert sorted(item["name"] or item["path"] for item in told["removed"]) == [
         "llama-completion",
         f"store/{left.name}",
     ]
     assert (tool.exists(), left.exists(), model.exists()) == (False, False, True)
-    lab.run("--unpin", "tiny.gguf")
-    assert [i["name"] for i in lab.json("--prune", "--older", "30d")[0]["removed"]] == ["tiny.gguf"]
+    lab.run("store", "pin", "--undo", "tiny.gguf")
+    assert [i["name"] for i in lab.json("store", "prune", "--older", "30d")[0]["removed"]] == [
+        "tiny.gguf"
+    ]
     assert [path.read_text().strip() for path in lab.store().glob("*.name")] == ["agent"]
+
+
+def test_options_of_deploy_that_became_commands_still_work_and_are_hidden(lab: Lab) -> None:
+    lab.run()
+    for words, new in (
+        (("--verify",), "store verify"),
+        (("--pin", "tiny.gguf"), "store pin"),
+        (("--prune", "--free", "1000TB", "--dry-run"), "store prune"),
+    ):
+        old = lab.run(*words)
+        assert f"note: this is called labctl {new} now" in old.stderr.decode()
+    assert "would go: llama-completion" in old.text
+    assert "pinned: tiny.gguf" in old.text
+    assert "--older" not in lab.run("--help").text
+    for nonsense in (("--older", "3d"), ("--plan", "--verify"), ("--verify", "--pin", "x")):
+        lab.run(*nonsense, status=2)
 
 
 def test_a_disk_too_full_for_this_versions_agent_can_be_pruned(lab: Lab, tmp_path: Path) -> None:
@@ -265,7 +293,7 @@ def test_a_disk_too_full_for_this_versions_agent_can_be_pruned(lab: Lab, tmp_pat
                 stat = f"TZ=UTC0 stat -c '%s %i %y %z' {path} >{path}.stamp"
                 transport.run(stat, timeout=10).check()
         fill(disk)
-        (told,) = lab.json("--prune", "--free", "1GB")
+        (told,) = lab.json("store", "prune", "--free", "1GB")
         assert [item["name"] for item in told["removed"]] == ["model.gguf"]
 
 
@@ -283,11 +311,11 @@ def test_what_a_running_job_uses_stays(lab: Lab) -> None:
         # sleep refuses the second word; a shell that ignores it is what runs.
         script = script.replace("/bin/sleep 90", "/bin/sh -c 'sleep 90'")
         transport.run(script, timeout=30).check()
-        (told,) = lab.json("--prune", "--free", "1000TB")
+        (told,) = lab.json("store", "prune", "--free", "1000TB")
         assert [item["name"] for item in told["removed"]] == ["llama-completion"]
         transport.run(remote_words(str(agent), "stop", "--dir", str(job)), timeout=30).check()
         assert wait_until((job / "status.json").exists, timeout=20, interval=0.1)
-    (told,) = lab.json("--prune", "--free", "1000TB")
+    (told,) = lab.json("store", "prune", "--free", "1000TB")
     assert [item["name"] for item in told["removed"]] == ["tiny.gguf"]
 
 

@@ -39,7 +39,7 @@ def test_a_living_controller_keeps_the_board_and_a_dead_one_frees_it(
     assert running.process.poll() is None
 
     # Both have the same files there, and a prune takes none away from who measures.
-    done = other.run("deploy", "--prune", "--free", "1000TB", "--json")
+    done = other.run("store", "prune", "--free", "1000TB", "--json")
     assert done.exit_status == 0, said(done)
     (told,) = json.loads(done.text)
     assert told["removed"] == []
@@ -60,7 +60,7 @@ def test_a_living_controller_keeps_the_board_and_a_dead_one_frees_it(
 
     # Who came to his end has left the board, and nobody has to wait for it.
     assert not alive.exists()
-    assert json.loads(other.run("deploy", "--prune", "--json").text)[0]["in_use_by"] is None
+    assert json.loads(other.run("store", "prune", "--json").text)[0]["in_use_by"] is None
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "a third state"))
     done = other.run("run", "tiny", *ONCE)
     assert done.exit_status == 0, said(done)

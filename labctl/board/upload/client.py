@@ -229,7 +229,7 @@ class _Talk:
             rest = self.source.size_bytes - self.counters.present_bytes
             return BoardNoSpace(
                 f"{reason}; {size(rest)} of {size(self.source.size_bytes)} are still to come",
-                hint="free space on the board: labctl deploy --prune",
+                hint="free space on the board: labctl store prune",
             )
         return BoardPermission(reason) if number in _REFUSED else BoardError(reason)
 

@@ -183,7 +183,7 @@ class _Delivery:
         lacks = f": its storage lacks {size(missing)}" if isinstance(missing, int) else ""
         return BoardNoSpace(
             f"{what}, {size(self.source.size_bytes)}{lacks or f': {reason}'}",
-            hint="free space on the board: labctl deploy --prune",
+            hint="free space on the board: labctl store prune",
         )
 
     def _await_the_other(self) -> None:

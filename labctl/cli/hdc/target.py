@@ -103,8 +103,8 @@ class Choice:
         near = did_you_mean(self.board, lab.lab.boards) if lab else ""
         raise ConfigError(
             f"no board {self.board!r}{near}",
-            hint="--board takes a board of the lab, HOST:PORT of a board's hdcd, or a key together with"
-            " --server HOST:PORT",
+            hint="--board takes a board of the lab, HOST:PORT of a board's hdcd, or a key"
+            " together with --server HOST:PORT",
         )
 
     def _consent(self) -> Consent:

@@ -1,4 +1,4 @@
-"""``labctl deploy --verify`` and ``--prune``: what is on the boards already."""
+"""The work of ``labctl store`` on several boards at once."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.errors import BoardError, ExitStatus, HostError, LabctlError, printable
 from labctl.runs import at_once, bring_agent, meet_board, pruner_of
 from labctl.transport import Transport
-from labctl.units import size
+from labctl.units import counted, size
 
 #: What ``--prune`` removes when neither an age nor a free-space target is given.
 _DEFAULT_OLDER_SECONDS = 30 * 86400.0
@@ -25,8 +25,8 @@ _DEFAULT_OLDER_SECONDS = 30 * 86400.0
 class Pins:
     """What to pin, and what no longer, by name or by the first digits of its SHA-256."""
 
-    add: Sequence[str]
-    drop: Sequence[str]
+    add: Sequence[str] = ()
+    drop: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,54 @@ class Findings:
     status: int = ExitStatus.OK
 
 
-def verify_boards(
-    lab: LabFile, boards: Sequence[Board], view: ProgressView, *, as_json: bool
-) -> int:
+def list_boards(work: "StoreWork") -> int:
+    """Say what lies in the boards' stores."""
+    return work.run(lambda board, transport: _listed(work.lab, board, transport))
+
+
+def _listed(lab: LabFile, board: Board, transport: Transport) -> Findings:
+    with meet_board(board, transport, lab_root=lab.root) as met:
+        there = pruner_of(met, lab.root)[0].inventory()
+    lines, objects = [], []
+    for item in sorted(there.objects, key=lambda item: item.label):
+        pinned = item.sha256 in there.pins
+        lines.append(
+            f"{item.label}  {size(item.size_bytes)}{_age(item)}{', pinned' if pinned else ''}"
+        )
+        objects.append(
+            {
+                "name": item.name,
+                "sha256": item.sha256,
+                "bytes": item.size_bytes,
+                "age_seconds": item.age_seconds,
+                "pinned": pinned,
+            }
+        )
+    lines += [f"{item.path}  {size(item.size_bytes)}, not whole" for item in there.partials]
+    lines += [f"{item.path}  {size(item.size_bytes)}, a job's files" for item in there.jobs]
+    whole = sum(item.size_bytes for item in (*there.objects, *there.partials, *there.jobs))
+    free = "" if there.free_bytes is None else f", {size(there.free_bytes)} are free"
+    return Findings(
+        {
+            "objects": objects,
+            "partials": [{"path": p.path, "bytes": p.size_bytes} for p in there.partials],
+            "jobs": [{"path": j.path, "bytes": j.size_bytes} for j in there.jobs],
+            "free_bytes": there.free_bytes,
+        },
+        [*lines, f"{counted(len(there.objects), 'file')}, {size(whole)} in all{free}"],
+    )
+
+
+def _age(item: StoreEntry) -> str:
+    return "" if item.age_seconds is None else f", unused for {item.age_seconds // 86400} days"
+
+
+def verify_boards(work: "StoreWork") -> int:
     """Read every file in the boards' stores again; damaged ones are removed and named."""
-    work = _Housekeeping(boards, view)
-    return work.run(lambda board, transport: _verify(lab, board, transport, work), as_json=as_json)
+    return work.run(lambda board, transport: _verify(work.lab, board, transport, work))
 
 
-def _verify(lab: LabFile, board: Board, transport: Transport, work: "_Housekeeping") -> Findings:
+def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork") -> Findings:
     unread: dict[str, str] = {}
     with meet_board(board, transport, lab_root=lab.root) as met:
         before = met.store.contents()
@@ -81,16 +120,7 @@ def _verify(lab: LabFile, board: Board, transport: Transport, work: "_Housekeepi
     )
 
 
-def prune_boards(
-    lab: LabFile,
-    boards: Sequence[Board],
-    view: ProgressView,
-    policy: PrunePolicy,
-    pins: Pins,
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
+def prune_boards(work: "StoreWork", policy: PrunePolicy, pins: Pins, *, dry_run: bool) -> int:
     """Remove what was not used for long; pins first, so that nothing pinned goes.
 
     Pins alone remove nothing.
@@ -100,15 +130,15 @@ def prune_boards(
         policy = PrunePolicy(_DEFAULT_OLDER_SECONDS)
 
     def prune(board: Board, transport: Transport) -> Findings:
-        with meet_board(board, transport, lab_root=lab.root) as met:
-            pruner, agent = pruner_of(met, lab.root)
+        with meet_board(board, transport, lab_root=work.lab.root) as met:
+            pruner, agent = pruner_of(met, work.lab.root)
             there = _pinned(pruner, pins)
             gone = [] if only_pins else choose(there, replace(policy, needed=(agent,)))
             if not dry_run:
                 gone = pruner.remove(gone)
         return _pruned(there, gone, policy, dry_run=dry_run)
 
-    return _Housekeeping(boards, view).run(prune, as_json=as_json)
+    return work.run(prune)
 
 
 def _pinned(pruner: Pruner, pins: Pins) -> Inventory:
@@ -124,10 +154,7 @@ def _pruned(
     there: Inventory, gone: Sequence[StoreEntry], policy: PrunePolicy, *, dry_run: bool
 ) -> Findings:
     verb = "would go" if dry_run else "removed"
-    lines = []
-    for item in gone:
-        age = "" if item.age_seconds is None else f", unused for {item.age_seconds // 86400} days"
-        lines.append(f"{verb}: {item.label}  {size(item.size_bytes)}{age}")
+    lines = [f"{verb}: {item.label}  {size(item.size_bytes)}{_age(item)}" for item in gone]
     freed = sum(item.size_bytes for item in gone)
     pinned = sorted(i.label for i in there.objects if i.sha256 in there.pins)
     held = f"; pinned: {', '.join(pinned)}" if pinned else ""
@@ -151,12 +178,14 @@ def _pruned(
     )
 
 
-class _Housekeeping:
+class StoreWork:
     """Some work on all boards at once; one's failure does not stop or hide the others'."""
 
-    def __init__(self, boards: Sequence[Board], view: ProgressView):
+    def __init__(self, lab: LabFile, boards: Sequence[Board], view: ProgressView, as_json: bool):
+        self.lab = lab
         self.view = view
         self._boards = boards
+        self._as_json = as_json
         self._stopped = threading.Event()
 
     def go_on(self) -> None:
@@ -164,7 +193,7 @@ class _Housekeeping:
         if self._stopped.is_set():
             raise HostError("interrupted")
 
-    def run(self, work: Callable[[Board, Transport], Findings], *, as_json: bool) -> int:
+    def run(self, work: Callable[[Board, Transport], Findings]) -> int:
         """Do it and say what came of it, board by board. Raises what befell the only board."""
         found: dict[str, Findings] = {}
         with ExitStack() as opened:
@@ -187,7 +216,7 @@ class _Housekeeping:
             at_once(links, visit, stop)
         self.view.bars.stop()
         results = [(board.name, found[board.name]) for board in self._boards]
-        if as_json:
+        if self._as_json:
             click.echo(json.dumps([{"board": n, **f.told} for n, f in results], indent=2))
         else:
             for name, findings in results:
