@@ -38,6 +38,7 @@ def request(
     address: str,
     *,
     headers: Mapping[str, str] | None = None,
+    content: bytes | None = None,
     connect_s: float = CONNECT_SECONDS,
     silence_s: float = SILENCE_SECONDS,
     follow: bool = True,
@@ -68,7 +69,7 @@ def request(
             hint="check HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
         ) from error
     try:
-        with client, client.stream(method, address, headers=asking) as answer:
+        with client, client.stream(method, address, headers=asking, content=content) as answer:
             what = f"{address} broke off"
             yield answer
     except httpx.InvalidURL as error:

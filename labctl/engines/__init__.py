@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         EngineKeys,
         EngineParameters,
         Inputs,
+        Listen,
         MemoryNeed,
         Passes,
         RawOutput,
@@ -21,34 +22,48 @@ if TYPE_CHECKING:
     from labctl.engines.outcome import diagnose_outcome
     from labctl.engines.program import ProgramSource
     from labctl.engines.progress import Headway, Seen
-    from labctl.engines.registry import check_engine, engine_names, engine_tasks, make_engine
+    from labctl.engines.registry import (
+        check_engine,
+        engine_names,
+        engine_tasks,
+        make_engine,
+        make_server,
+    )
+    from labctl.engines.server import Answer, Endpoint, Question, Reply, ServerEngine
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "base": "Engine EngineKeys EngineParameters Inputs MemoryNeed Passes"
+            "base": "Engine EngineKeys EngineParameters Inputs Listen MemoryNeed Passes"
             " RawOutput Roles Settled Tool",
             "benchmark": "COMPUTE_BENCHMARK",
             "outcome": "diagnose_outcome",
             "program": "ProgramSource",
             "progress": "Headway Seen",
-            "registry": "check_engine engine_names engine_tasks make_engine",
+            "registry": "check_engine engine_names engine_tasks make_engine make_server",
+            "server": "Answer Endpoint Question Reply ServerEngine",
         },
     )
 
 __all__ = [
     "COMPUTE_BENCHMARK",
+    "Answer",
+    "Endpoint",
     "Engine",
     "EngineKeys",
     "EngineParameters",
     "Headway",
     "Inputs",
+    "Listen",
     "MemoryNeed",
     "Passes",
     "ProgramSource",
+    "Question",
     "RawOutput",
+    "Reply",
     "Roles",
     "Seen",
+    "ServerEngine",
     "Settled",
     "Tool",
     "check_engine",
@@ -56,4 +71,5 @@ __all__ = [
     "engine_names",
     "engine_tasks",
     "make_engine",
+    "make_server",
 ]

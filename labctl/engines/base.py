@@ -148,8 +148,19 @@ class Passes:
 
 
 @dataclass(frozen=True)
+class Listen:
+    """Where a server listens, on the loopback of its machine, and what it calls itself.
+
+    The name is of this start alone: no answer of another server can be taken for its own.
+    """
+
+    port: int
+    name: str
+
+
+@dataclass(frozen=True)
 class Inputs:
-    """What a command is built from: paths on the board, and the prompt itself.
+    """What a command is built from: paths on the board, the prompt itself, where to listen.
 
     ``None``, or a missing file, is what the engine does not use.
     """
@@ -158,6 +169,7 @@ class Inputs:
     model: str | None = None
     prompt: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    listen: Listen | None = None
 
 
 @dataclass(frozen=True)
@@ -179,8 +191,12 @@ class RawOutput:
             raise HostError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
-class Engine(ABC, Generic[P]):
-    """One thing that one kind of inference program is asked for."""
+class EngineBase(ABC, Generic[P]):
+    """One thing that one kind of inference program is asked for.
+
+    What programs that end (:class:`Engine`) and servers
+    (:class:`~labctl.engines.server.ServerEngine`) have in common.
+    """
 
     #: Its name in recipes, and what it is asked for.
     name: ClassVar[str]
@@ -237,15 +253,8 @@ class Engine(ABC, Generic[P]):
     ) -> MemoryNeed | None:
         """What a run with settled parameters takes of the board's memory; None: nobody can say.
 
-        ``text_bytes`` is as for :meth:`passes`; None: as long as may be.
+        ``text_bytes``: of the prompt, or of the text that it reads; None: as long as may be.
         """
-
-    def passes(self, parameters: P, text_bytes: int) -> Passes | None:  # noqa: ARG002 - of others
-        """What a run with settled parameters computes; None: nobody can say.
-
-        ``text_bytes`` is the length of the prompt, or of the text that it reads.
-        """
-        return None
 
     @abstractmethod
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
@@ -272,10 +281,6 @@ class Engine(ABC, Generic[P]):
             **parameters.model_dump(mode="json"),
         }
 
-    def headway(self, seen: Seen, parameters: P) -> Headway:  # noqa: ARG002 - others look at them
-        """How far a run is, for whoever waits for it; nothing is decided by it."""
-        return printed(seen)
-
     def locks_memory(self, parameters: P) -> bool:  # noqa: ARG002 - nothing is locked
         """Whether its program is told to lock memory, for which it needs the permission."""
         return False
@@ -283,6 +288,21 @@ class Engine(ABC, Generic[P]):
     @abstractmethod
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Why a job is no success, or ``None`` when it is one."""
+
+
+class Engine(EngineBase[P]):
+    """A program that ends by itself, and is measured from its beginning to its end."""
+
+    def passes(self, parameters: P, text_bytes: int) -> Passes | None:  # noqa: ARG002 - of others
+        """What a run with settled parameters computes; None: nobody can say.
+
+        ``text_bytes`` is the length of the prompt, or of the text that it reads.
+        """
+        return None
+
+    def headway(self, seen: Seen, parameters: P) -> Headway:  # noqa: ARG002 - others look at them
+        """How far a run is, for whoever waits for it; nothing is decided by it."""
+        return printed(seen)
 
     @abstractmethod
     def parse(self, raw: RawOutput, parameters: P) -> TimingRecord:

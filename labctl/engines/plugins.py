@@ -1,8 +1,8 @@
 """Which packages offer engines, and whether an engine is as the contract says.
 
 A package offers an engine by an entry point of the group ``labctl.engines``. Its name is the
-engine's in recipes; it names a tuple of subclasses of :class:`~labctl.engines.base.Engine`, one for
-each task, the usual first.
+engine's in recipes; it names a tuple of subclasses of :class:`~labctl.engines.base.Engine`, or of
+:class:`~labctl.engines.server.ServerEngine`, one for each task, the usual first.
 """
 
 import inspect
@@ -12,7 +12,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from labctl.config.names import listed
-from labctl.engines.base import Engine
+from labctl.engines.base import Engine, EngineBase
+from labctl.engines.server import ServerEngine
 from labctl.errors import ConfigError
 
 GROUP = "labctl.engines"
@@ -27,7 +28,7 @@ _OWN = tuple(
     )
 )
 
-EngineClass = type[Engine[Any]]
+EngineClass = type[EngineBase[Any]]
 
 
 def offers() -> tuple[EntryPoint, ...]:
@@ -74,7 +75,7 @@ def _problems(entry: EntryPoint, engines: object) -> Iterator[str]:
 
 
 def _is_engine(candidate: object) -> bool:
-    return inspect.isclass(candidate) and issubclass(candidate, Engine)
+    return inspect.isclass(candidate) and issubclass(candidate, (Engine, ServerEngine))
 
 
 def _engine_problems(name: str, engine: EngineClass) -> Iterator[str]:

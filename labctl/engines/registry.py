@@ -13,9 +13,16 @@ from labctl.config.names import listed, unknown
 from labctl.config.recipe import EngineChoice
 from labctl.config.yaml.document import refuse, refuse_explained
 from labctl.config.yaml.messages import explain, path_text
-from labctl.engines.base import Engine, EngineKeys
+from labctl.engines.base import Engine, EngineBase, EngineKeys
 from labctl.engines.plugins import EngineClass, load, offers, owner
+from labctl.engines.server import ServerEngine
 from labctl.errors import ConfigError
+
+#: What is said of an engine that is not of the kind that is wanted.
+_KINDS: dict[type[Any], str] = {
+    Engine: "a server, which does not end by itself: no trial can be made of it",
+    ServerEngine: "no server",
+}
 
 
 def engine_names() -> list[str]:
@@ -42,13 +49,19 @@ def engine_tasks(name: str) -> dict[str, EngineClass]:
 
 def make_engine(choice: EngineChoice) -> Engine[Any]:
     """Make the engine that a recipe chooses. Raises ConfigError."""
-    try:
-        engine, keys = _resolved(choice)
-    except PydanticCustomError as refused:
-        problems = (refused.context or {})["problems"]  # as ``refuse`` makes it
-        said = (f"{path_text(('engine', *path))}: {sentence}" for path, sentence, _ in problems)
-        raise ConfigError("; ".join(said)) from None
-    return engine.chosen(keys)
+    engine = _made(choice, Engine)
+    assert isinstance(engine, Engine)  # as _resolved found it
+    return engine
+
+
+def make_server(choice: EngineChoice) -> ServerEngine[Any]:
+    """Make an engine that is a server, as :func:`labctl.engines.serving.serve` starts it.
+
+    Raises ConfigError.
+    """
+    engine = _made(choice, ServerEngine)
+    assert isinstance(engine, ServerEngine)  # as _resolved found it
+    return engine
 
 
 def check_engine(choice: EngineChoice) -> EngineKeys:
@@ -56,10 +69,20 @@ def check_engine(choice: EngineChoice) -> EngineKeys:
 
     Raises what ``refuse`` makes, and ConfigError for a package that cannot be used.
     """
-    return _resolved(choice)[1]
+    return _resolved(choice, Engine)[1]
 
 
-def _resolved(choice: EngineChoice) -> tuple[EngineClass, EngineKeys]:
+def _made(choice: EngineChoice, kind: type[Any]) -> EngineBase[Any]:
+    try:
+        engine, keys = _resolved(choice, kind)
+    except PydanticCustomError as refused:
+        problems = (refused.context or {})["problems"]  # as ``refuse`` makes it
+        said = (f"{path_text(('engine', *path))}: {sentence}" for path, sentence, _ in problems)
+        raise ConfigError("; ".join(said)) from None
+    return engine.chosen(keys)
+
+
+def _resolved(choice: EngineChoice, kind: type[Any]) -> tuple[EngineClass, EngineKeys]:
     known = engine_names()
     if choice.name not in known:
         raise refuse(unknown("engine", choice.name, known), "name")
@@ -68,6 +91,8 @@ def _resolved(choice: EngineChoice) -> tuple[EngineClass, EngineKeys]:
     if task not in tasks:
         raise refuse(unknown(f"{choice.name} task", task, tasks), "task")
     engine = tasks[task]
+    if not issubclass(engine, kind):
+        raise refuse(f"{task} is {_KINDS[kind]}", "task")
     if type(choice) is engine.keys_model:
         return engine, choice
     written = choice.model_dump(mode="json", exclude_unset=True)

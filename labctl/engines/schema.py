@@ -7,19 +7,22 @@ from typing import Any, Literal
 from pydantic import create_model
 
 from labctl.config.recipe import Recipe
-from labctl.engines.base import EngineKeys
+from labctl.engines.base import Engine, EngineKeys
 from labctl.engines.plugins import EngineClass
 from labctl.engines.registry import engine_names, engine_tasks
 from labctl.errors import ConfigError
 
 
 def recipe_model() -> tuple[type[Recipe], list[ConfigError]]:
-    """Return the model of recipes, and why engines are left out that cannot be used."""
+    """Return the model of recipes, and why engines are left out that cannot be used.
+
+    No recipe runs a server.
+    """
     blocks: list[type[EngineKeys]] = []
     unusable: list[ConfigError] = []
     for name in engine_names():
         try:
-            tasks = list(engine_tasks(name).values())
+            tasks = [e for e in engine_tasks(name).values() if issubclass(e, Engine)]
         except ConfigError as error:
             unusable.append(error)
             continue

@@ -12,7 +12,7 @@ from labctl.config.models import Catalogue
 from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.schema import Kind, json_schema
 from labctl.config.yaml.document import parse
-from labctl.engines import engine_names, engine_tasks, make_engine
+from labctl.engines import Engine, engine_names, engine_tasks, make_engine
 from labctl.results.gates import METRICS
 from labctl.transport.registry import TRANSPORTS
 
@@ -25,7 +25,11 @@ FILES: dict[Kind, Path] = {
 
 #: Engines whose parameters are the same in every recipe.
 FIXED_PARAMETERS = [
-    *(("llama_cpp", task) for task in engine_tasks("llama_cpp")),
+    *(
+        ("llama_cpp", task)
+        for task, e in engine_tasks("llama_cpp").items()
+        if issubclass(e, Engine)
+    ),
     ("mindspore_lite", "benchmark"),
 ]
 

@@ -4,9 +4,10 @@ from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.parameters import LlamaBenchParameters, LlamaCppParameters
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
+from labctl.engines.llama_cpp.server import LlamaServer
 
 #: What an engine's entry point names: its tasks, the usual first.
-ENGINES = (LlamaCpp, LlamaBench, LlamaPerplexity)
+ENGINES = (LlamaCpp, LlamaBench, LlamaPerplexity, LlamaServer)
 
 __all__ = [
     "ENGINES",
@@ -15,4 +16,5 @@ __all__ = [
     "LlamaCpp",
     "LlamaCppParameters",
     "LlamaPerplexity",
+    "LlamaServer",
 ]

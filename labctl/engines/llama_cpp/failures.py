@@ -82,7 +82,7 @@ _SYMPTOMS = (
     _symptom(
         r"error: failed to load model",
         "the model cannot be loaded",
-        f"{_DEPLOY_AGAIN}; llama-bench does not say more: try the same model with tool: completion",
+        f"{_DEPLOY_AGAIN}; llama-bench does not say more: try the same model with task: completion",
     ),
     _symptom(
         r"failed to create context",

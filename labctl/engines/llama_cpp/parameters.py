@@ -127,6 +127,17 @@ class LlamaBenchParameters(TimedParameters):
         return self.depth + max(self.prompt_tokens, self.tokens)
 
 
+class LlamaServerParameters(TimedParameters):
+    """Parameters of llama-server; what a question asks for comes with the question."""
+
+    context: int = Field(
+        2048,
+        ge=_LEAST_CONTEXT,
+        le=_MOST_CONTEXT,
+        description="positions for a question and its answer (-c)",
+    )
+
+
 class LlamaPerplexityParameters(LlamaParameters):
     """Parameters of llama-perplexity."""
 

@@ -1,0 +1,147 @@
+"""llama-server: the HTTP server of llama.cpp.
+
+``GET /health`` answers 503 while the model loads, then 200; ``POST /completion`` continues a text
+and tells its times (``tools/server/README.md``). It calls its model by ``--alias``, in
+``/v1/models`` and in each answer.
+"""
+
+from collections.abc import Collection
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from labctl.engines.base import Inputs, MemoryNeed, RawOutput, Roles, Settled, Tool
+from labctl.engines.llama_cpp import failures, programs
+from labctl.engines.llama_cpp.defaults import settle
+from labctl.engines.llama_cpp.memory import memory_need
+from labctl.engines.llama_cpp.parameters import LlamaServerParameters
+from labctl.engines.server import Answer, Endpoint, Question, Reply, ServerEngine
+from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
+from labctl.records import BoardFacts, JobStatus, ModelIdentity
+from labctl.records.timing import StopReason
+
+PROGRAM = "llama-server"
+_STOPPED: dict[str, StopReason] = {"limit": "limit", "eos": "end-of-generation"}
+
+
+class _Timings(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+
+    prompt_ms: float = Field(ge=0)
+    predicted_ms: float = Field(ge=0)
+
+
+class _Completion(BaseModel):
+    """What is read of an answer."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    model: str
+    content: str
+    tokens_predicted: int = Field(ge=0)
+    tokens_evaluated: int = Field(ge=0)
+    stop_type: Literal["limit", "eos"]
+    truncated: Literal[False]
+    timings: _Timings
+
+
+class LlamaServer(ServerEngine[LlamaServerParameters]):
+    """Completion of many texts by one server, which loads the model once."""
+
+    name = "llama_cpp"
+    task = "serve"
+    product = "llama.cpp"
+    parameters_model = LlamaServerParameters
+    roles = Roles(threads="threads", warm_up="warmup", batch="ubatch")
+
+    def settle(
+        self,
+        parameters: LlamaServerParameters,
+        facts: BoardFacts,
+        model: ModelIdentity,
+        text_bytes: int | None = None,  # noqa: ARG002 - questions are of any length
+    ) -> Settled[LlamaServerParameters]:
+        """One thread for each core; warm-up and repacking only where the weights fit."""
+        return settle(parameters, facts, model, self.memory)
+
+    def memory(
+        self,
+        parameters: LlamaServerParameters,
+        model: ModelIdentity,
+        text_bytes: int | None = None,  # noqa: ARG002 - questions are of any length
+    ) -> MemoryNeed:
+        """Weights, the whole cache, compute buffers."""
+        return memory_need(parameters, model, context=parameters.context)
+
+    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
+        """``llama-server``, with the flags of its version."""
+        return programs.choose(PROGRAM, self.task, available, offered)
+
+    def command(self, tool: Tool, parameters: LlamaServerParameters, inputs: Inputs) -> list[str]:
+        """One question at a time, on the loopback alone; nothing is fetched from anywhere."""
+        if inputs.listen is None:
+            raise ConfigError("llama-server is told no port")
+        argv = [*programs.start(inputs), "--host", "127.0.0.1", "--port", str(inputs.listen.port)]
+        argv += ["--alias", inputs.listen.name, "-np", "1", "-c", str(parameters.context)]
+        argv += ["--no-context-shift", *programs.common_words(parameters)]
+        if tool.dialect == programs.NEW:
+            argv += ["-fit", "off", "--offline"]
+        return [*argv, "--no-repack"] if parameters.repack is False else argv
+
+    def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
+        """What its last words and its end mean."""
+        return failures.diagnose(job, raw)
+
+    def is_ready(self, server: Endpoint) -> bool:
+        """Healthy, and the server that was started."""
+        if server.get("/health").status != 200:
+            return False
+        served = server.get("/v1/models").json()
+        names = [model.get("id") for model in served.get("data", ())]
+        if server.name not in names:
+            raise OutputNotUnderstood(f"another server answers at {server.address}: {names}")
+        return True
+
+    def ask(self, server: Endpoint, question: Question) -> Answer:
+        """Continue a text; nothing of an earlier question is kept in the cache."""
+        reply = server.post(
+            "/completion",
+            {
+                "prompt": question.prompt,
+                "n_predict": question.most_tokens,
+                "seed": question.seed,
+                "temperature": question.temperature,
+                "cache_prompt": False,
+            },
+        )
+        if reply.status != 200:
+            raise ProgramFailed(
+                f"llama-server refused the question: {_reason(reply)}", details=reply.shown
+            )
+        try:
+            said = _Completion.model_validate_json(reply.body)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise OutputNotUnderstood(
+                f"llama-server's answer: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
+                hint="is it a version that labctl does not know?",
+                details=reply.shown,
+            ) from error
+        if said.model != server.name:
+            raise OutputNotUnderstood(f"another server answered: {said.model}")
+        return Answer(
+            text=said.content,
+            generated_tokens=said.tokens_predicted,
+            prompt_tokens=said.tokens_evaluated,
+            stop_reason=_STOPPED[said.stop_type],
+            prompt_eval_ns=round(said.timings.prompt_ms * 1e6),
+            eval_ns=round(said.timings.predicted_ms * 1e6),
+        )
+
+
+def _reason(reply: Reply) -> str:
+    """What its ``error`` says, where it is in the usual form."""
+    document = reply.json()
+    error = document.get("error") if isinstance(document, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return str(message or f"status {reply.status}")

@@ -1,0 +1,115 @@
+"""The contract of an engine that is a server: started, ready, asked many times, stopped.
+
+The engine starts nothing and waits for nothing: :mod:`labctl.engines.serving` does.
+"""
+
+import json
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from labctl import http
+from labctl.engines.base import EngineBase, P
+from labctl.errors import OutputNotUnderstood
+from labctl.records.timing import StopReason
+
+_SHOWN_BYTES = 2000
+
+
+@dataclass(frozen=True)
+class Question:
+    """A text to go on with, byte for byte: no chat template is put around it.
+
+    ``temperature`` 0 takes the likeliest token each time.
+    """
+
+    prompt: str
+    most_tokens: int
+    seed: int = 1
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server made of a question; times are its own, None where it does not tell."""
+
+    text: str
+    generated_tokens: int
+    prompt_tokens: int | None
+    stop_reason: StopReason
+    prompt_eval_ns: int | None = None
+    eval_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a server answered to one request."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON. Raises OutputNotUnderstood."""
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise OutputNotUnderstood("the server answered no JSON", details=self.shown) from error
+
+    @property
+    def shown(self) -> str | None:
+        """The beginning of the body, for messages."""
+        return self.body[:_SHOWN_BYTES].decode(errors="replace") or None
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server that was started, as this host reaches it.
+
+    ``address`` is ``http://HOST:PORT``, ``name`` what the server was told to call itself, and
+    ``silence_s`` for how many seconds it may be silent.
+    """
+
+    address: str
+    name: str
+    silence_s: float
+
+    def get(self, path: str) -> Reply:
+        """Ask for a path. Raises :class:`labctl.http.Unreachable`."""
+        return self._request("GET", path)
+
+    def post(self, path: str, document: object) -> Reply:
+        """Send JSON to a path. Raises :class:`labctl.http.Unreachable`."""
+        return self._request("POST", path, json.dumps(document).encode())
+
+    def _request(self, method: str, path: str, content: bytes | None = None) -> Reply:
+        with http.request(
+            method,
+            self.address + path,
+            headers={"Content-Type": "application/json"} if content else None,
+            content=content,
+            connect_s=min(self.silence_s, http.CONNECT_SECONDS),
+            silence_s=self.silence_s,
+            follow=False,
+            direct=True,
+        ) as answer:
+            return Reply(answer.status_code, answer.read())
+
+
+class ServerEngine(EngineBase[P]):
+    """A program that stays up; its ``command`` listens where ``inputs.listen`` says."""
+
+    @abstractmethod
+    def is_ready(self, server: Endpoint) -> bool:
+        """Look once whether it answers questions by now.
+
+        Raises :class:`labctl.http.Unreachable` while nothing listens, and OutputNotUnderstood for
+        what cannot be the server that was started.
+        """
+
+    @abstractmethod
+    def ask(self, server: Endpoint, question: Question) -> Answer:
+        """Ask one question.
+
+        Raises :class:`labctl.http.Unreachable`, ProgramFailed where the server refuses, and
+        OutputNotUnderstood.
+        """

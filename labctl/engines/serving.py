@@ -1,0 +1,144 @@
+"""Start a server, wait until it is ready, ask it, and stop it, wherever it runs."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from labctl.engines.base import EngineParameters, Inputs, Listen, RawOutput, Tool
+from labctl.engines.server import Answer, Endpoint, Question, ServerEngine
+from labctl.errors import LabctlError, ProgramFailed, ProgramTimeout
+from labctl.http import Unreachable
+from labctl.records import JobStatus
+from labctl.retry import wait_until
+
+_SHOWN_BYTES = 2000
+#: Between two looks whether a server is ready.
+_LOOK_SECONDS = 0.05
+#: How long one look may take: a server that loads may not answer at all.
+_LOOK_SILENCE_SECONDS = 5.0
+#: A connection breaks before the end of its server is known.
+_END_SECONDS = 2.0
+
+
+class Running(Protocol):
+    """A started server program."""
+
+    @property
+    def address(self) -> str:
+        """Where this host reaches it, ``http://HOST:PORT``."""
+
+    def end(self) -> JobStatus | None:
+        """How it ended; None while it runs."""
+
+    def output(self) -> RawOutput:
+        """What it has printed so far."""
+
+    def stop(self) -> None:
+        """End it, and all that it started. Does nothing when it has ended."""
+
+
+class Place(Protocol):
+    """A machine where servers run."""
+
+    def free_port(self) -> int:
+        """A port of its loopback that nobody listens on at this moment."""
+
+    def start(self, argv: Sequence[str], port: int) -> Running:
+        """Start a server that is told to listen on ``port``."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that was ready; it may have ended since."""
+
+    engine: ServerEngine[Any]
+    tool: Tool
+    running: Running
+    name: str
+
+    def ask(self, question: Question, *, timeout: float) -> Answer:
+        """Ask one question; it may take ``timeout`` seconds.
+
+        Raises ProgramTimeout; ProgramFailed, or what the engine makes of its last words, when it
+        has ended or refuses; OutputNotUnderstood.
+        """
+        try:
+            return self.engine.ask(self._endpoint(timeout), question)
+        except Unreachable as error:
+            if wait_until(self._has_ended, timeout=_END_SECONDS, interval=_LOOK_SECONDS):
+                raise self._death("while it was asked") from error
+            if error.timed_out:
+                raise self._late(f"did not answer within {timeout:g} s") from error
+            raise ProgramFailed(
+                f"{self.tool.name} broke off its answer: {error.reason}", details=self._tail()
+            ) from error
+
+    def _endpoint(self, silence_s: float) -> Endpoint:
+        return Endpoint(self.running.address, self.name, silence_s)
+
+    def _has_ended(self) -> bool:
+        return self.running.end() is not None
+
+    def _wait(self, timeout: float) -> None:
+        endpoint = self._endpoint(min(timeout, _LOOK_SILENCE_SECONDS))
+
+        def is_ready() -> bool:
+            if self._has_ended():
+                raise self._death("before it was ready")
+            try:
+                return self.engine.is_ready(endpoint)
+            except Unreachable:
+                return False
+
+        if not wait_until(is_ready, timeout=timeout, interval=_LOOK_SECONDS):
+            raise self._late(f"was not ready within {timeout:g} s")
+
+    def _late(self, what: str) -> ProgramTimeout:
+        return ProgramTimeout(
+            f"{self.tool.name} {what}",
+            hint="give it more time, or a smaller model",
+            details=self._tail(),
+        )
+
+    def _death(self, when: str) -> LabctlError:
+        end = self.running.end()
+        assert end is not None
+        known = self.engine.diagnose(end, self.running.output())
+        return known or ProgramFailed(
+            f"{self.tool.name} ended by itself {when}, with status {end.exit_status}",
+            details=self._tail(),
+        )
+
+    def _tail(self) -> str | None:
+        raw = self.running.output()
+        shown = raw.stdout[-_SHOWN_BYTES:] + b"\n" + raw.stderr[-_SHOWN_BYTES:]
+        return shown.decode(errors="replace").strip() or None
+
+
+@contextmanager
+def serve(
+    engine: ServerEngine[Any],
+    tool: Tool,
+    parameters: EngineParameters,
+    inputs: Inputs,
+    *,
+    place: Place,
+    ready_within: float,
+) -> Iterator[Server]:
+    """Serve during the block; yields the server when it is ready, and stops it in the end.
+
+    ``ready_within``: seconds that it may take to load. Raises ProgramTimeout when it takes longer;
+    ProgramFailed, or what the engine makes of its last words, when it ends before; ConfigError for
+    what the program cannot do.
+    """
+    listen = Listen(place.free_port(), f"labctl-{secrets.token_hex(8)}")
+    argv = engine.command(tool, parameters, replace(inputs, listen=listen))
+    running = place.start(argv, listen.port)
+    try:
+        server = Server(engine, tool, running, listen.name)
+        server._wait(ready_within)
+        yield server
+    finally:
+        running.stop()

@@ -1,0 +1,249 @@
+"""Servers: started, ready in time or not, asked, dead while they serve, stopped."""
+
+import os
+import sys
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fake_server
+import pytest
+
+from labctl.config.recipe import EngineChoice
+from labctl.engines import (
+    Answer,
+    Endpoint,
+    EngineParameters,
+    Inputs,
+    MemoryNeed,
+    Question,
+    RawOutput,
+    ServerEngine,
+    Settled,
+    Tool,
+    diagnose_outcome,
+    make_engine,
+    make_server,
+)
+from labctl.engines.serving import Server, serve
+from labctl.engines.this_host import HostServer, ThisHost
+from labctl.errors import (
+    ConfigError,
+    LabctlError,
+    OutputNotUnderstood,
+    ProgramFailed,
+    ProgramTimeout,
+    ToolMissing,
+)
+from labctl.records import BoardFacts, JobStatus, ModelIdentity
+from labctl.retry import wait_until
+from labctl.runs.inputs.prepare import read_recipe
+
+TOOL = Tool("shouter", "only")
+
+
+class ShouterParameters(EngineParameters):
+    load: float = 0.0
+    die_on_load: int | None = None
+    stubborn: bool = False
+
+
+class Shouter(ServerEngine[ShouterParameters]):
+    """The fake server's engine."""
+
+    name = "shouter"
+    task = "serve"
+    product = "any"
+    parameters_model = ShouterParameters
+
+    def settle(
+        self,
+        parameters: ShouterParameters,
+        facts: BoardFacts,
+        model: ModelIdentity,
+        text_bytes: int | None = None,
+    ) -> Settled[ShouterParameters]:
+        return Settled(parameters)
+
+    def memory(
+        self, parameters: ShouterParameters, model: ModelIdentity, text_bytes: int | None = None
+    ) -> MemoryNeed | None:
+        return None
+
+    def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
+        return TOOL
+
+    def command(self, tool: Tool, parameters: ShouterParameters, inputs: Inputs) -> list[str]:
+        assert inputs.listen is not None
+        words = [inputs.program, str(inputs.files["script"])]
+        words += ["--port", str(inputs.listen.port), "--name", inputs.listen.name]
+        words += ["--load", str(parameters.load)]
+        if parameters.die_on_load is not None:
+            words += ["--die-on-load", str(parameters.die_on_load)]
+        return [*words, "--stubborn"] if parameters.stubborn else words
+
+    def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
+        return diagnose_outcome(job, program="shouter", output_tail=raw.stderr.decode())
+
+    def is_ready(self, server: Endpoint) -> bool:
+        reply = server.get("/ready")
+        if reply.status == 200 and reply.json()["name"] != server.name:
+            raise OutputNotUnderstood(f"another server answers at {server.address}")
+        return reply.status == 200
+
+    def ask(self, server: Endpoint, question: Question) -> Answer:
+        text = server.post("/say", {"prompt": question.prompt}).json()["text"]
+        return Answer(text, len(text), None, "limit")
+
+
+@dataclass(frozen=True)
+class Watched(ThisHost):
+    """Remembers what it started."""
+
+    started: list[HostServer]
+    argv: list[Sequence[str]]
+
+    def start(self, argv: Sequence[str], port: int) -> HostServer:
+        self.argv.append(argv)
+        self.started.append(super().start(argv, port))
+        return self.started[-1]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Watched:
+    return Watched(tmp_path, [], [])
+
+
+@contextmanager
+def shouting(host: Watched, *, ready_within: float = 30, **parameters: Any) -> Iterator[Server]:
+    inputs = Inputs(sys.executable, files={"script": str(fake_server.__file__)})
+    engine = Shouter()
+    asked = engine.parameters(parameters)
+    with serve(engine, TOOL, asked, inputs, place=host, ready_within=ready_within) as server:
+        yield server
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def ask(server: Server, prompt: str, timeout: float = 30) -> str:
+    return server.ask(Question(prompt, 4), timeout=timeout).text
+
+
+def test_a_server_is_asked_many_times_and_stopped(host: Watched) -> None:
+    with shouting(host, load=0.3) as server:
+        assert [ask(server, text) for text in ("one", "zwei", "三\n")] == ["ONE", "ZWEI", "三\n"]
+        assert host.started[0].end() is None
+    assert host.started[0].end() is not None
+    assert is_gone(host.started[0].program.pid)
+
+
+def test_no_environments_proxy_is_asked(host: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    with shouting(host) as server:
+        assert ask(server, "x") == "X"
+
+
+def test_one_that_is_not_ready_in_time_is_told_and_stopped(host: Watched) -> None:
+    began = time.monotonic()
+    with (
+        pytest.raises(ProgramTimeout, match=r"shouter was not ready within 1 s"),
+        shouting(host, load=1000, ready_within=1),
+    ):
+        pass
+    assert time.monotonic() - began < 15
+    assert is_gone(host.started[0].program.pid)
+
+
+def test_one_that_ends_before_it_is_ready_is_told_at_once_with_its_last_words(
+    host: Watched,
+) -> None:
+    for status in (3, 0):
+        with pytest.raises(ProgramFailed) as failed, shouting(host, die_on_load=status):
+            pass
+        assert "no such model" in (failed.value.details or "")
+        assert f"status {status}" in failed.value.message
+
+
+@pytest.mark.parametrize(
+    ("prompt", "because"),
+    [("die", "shouter was killed by SIGSEGV"), ("exit", "ended by itself while it was asked")],
+)
+def test_death_while_it_serves_is_told(host: Watched, prompt: str, because: str) -> None:
+    with shouting(host) as server:
+        assert ask(server, "x") == "X"
+        for _ in range(2):  # and it stays dead
+            with pytest.raises(ProgramFailed, match=because):
+                ask(server, prompt)
+
+
+def test_an_answer_that_does_not_come_is_told_and_the_next_may_come(host: Watched) -> None:
+    with shouting(host) as server:
+        with pytest.raises(ProgramTimeout, match=r"shouter did not answer within 0\.5 s"):
+            ask(server, "hang", timeout=0.5)
+        assert ask(server, "x") == "X"
+
+
+def test_what_ignores_sigterm_ends_all_the_same_and_its_children_too(host: Watched) -> None:
+    with shouting(host, stubborn=True):
+        assert wait_until(
+            lambda: b"child" in host.started[0].output().stderr, timeout=10, interval=0.05
+        )
+        child = int(host.started[0].output().stderr.split()[1])
+    assert is_gone(host.started[0].program.pid)
+    assert wait_until(lambda: is_gone(child), timeout=10, interval=0.05)
+
+
+def test_an_error_in_the_block_stops_the_server(host: Watched) -> None:
+    with pytest.raises(KeyboardInterrupt), shouting(host):
+        raise KeyboardInterrupt
+    assert is_gone(host.started[0].program.pid)
+
+
+def test_another_server_on_the_port_is_not_taken_for_ours(host: Watched, tmp_path: Path) -> None:
+    class Taken(Watched):
+        def free_port(self) -> int:
+            return host.started[0].port
+
+        def start(self, argv: Sequence[str], port: int) -> HostServer:
+            return super().start(["sleep", "1000"], port)
+
+    with (
+        shouting(host),
+        pytest.raises(OutputNotUnderstood, match="another server answers"),
+        shouting(Taken(tmp_path, [], [])),
+    ):
+        pass
+
+
+def test_a_program_that_is_not_there_is_the_hosts(host: Watched) -> None:
+    engine = Shouter()
+    inputs = Inputs("/nowhere/shouter", files={"script": "x"})
+    with (
+        pytest.raises(ToolMissing),
+        serve(engine, TOOL, engine.parameters({}), inputs, place=host, ready_within=1),
+    ):
+        pass
+
+
+def test_a_recipe_runs_no_server(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(
+        "name: r\ntarget: rk3568\nengine: {name: llama_cpp, task: serve}\n"
+        "models: {m: {file: m.gguf}}\nmax_time: 10m\n"
+    )
+    with pytest.raises(ConfigError, match=r"r\.yaml:3:33: engine\.task: serve is a server, which"):
+        read_recipe(tmp_path / "r.yaml")
+    with pytest.raises(ConfigError, match="serve is a server"):
+        make_engine(EngineChoice(name="llama_cpp", task="serve"))
+    assert make_server(EngineChoice(name="llama_cpp", task="serve")).task == "serve"
+    with pytest.raises(ConfigError, match=r"engine\.task: completion is no server"):
+        make_server(EngineChoice(name="llama_cpp"))
