@@ -29,10 +29,14 @@ def json_schema(kind: Kind, model: type[BaseModel] | None = None) -> dict[str, A
     engine's own parameters are beyond it. ``model`` stands in for the document's own: one that
     knows more, such as the keys of all engines.
     """
-    wanted = model or document_model(kind)
-    schema = wanted.model_json_schema(schema_generator=_Described, mode="validation")
+    schema = described(model or document_model(kind))
     _close(schema)
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": _TITLES[kind]}
+
+
+def described(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a model, its keys described by the docstrings of its attributes."""
+    return model.model_json_schema(schema_generator=_Described, mode="validation")
 
 
 class _Described(GenerateJsonSchema):
@@ -67,7 +71,10 @@ def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 @cache
 def _classes(module: str) -> dict[str, ast.ClassDef]:
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except OSError:  # an engine's package may be without its source
+        return {}
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 

@@ -10,7 +10,7 @@ import pytest
 from labctl.config.lab import Lab, lab_model
 from labctl.config.models import Catalogue
 from labctl.config.recipe import EngineChoice, Recipe
-from labctl.config.schema import Kind, json_schema
+from labctl.config.schema import Kind, described, json_schema
 from labctl.config.yaml.document import parse
 from labctl.engines import Engine, engine_names, engine_tasks, make_engine
 from labctl.results.gates import METRICS
@@ -52,7 +52,7 @@ def tables(kind: Kind) -> dict[str, list[str]]:
     if kind == "recipe":
         for name in engine_names():
             for task, engine in engine_tasks(name).items():
-                keys = engine.keys_model.model_json_schema()
+                keys = described(engine.keys_model)
                 for known in EngineChoice.model_fields:
                     del keys["properties"][known]
                 models |= {f"engine: {name} {task}": keys, **keys.get("$defs", {})}

@@ -88,4 +88,5 @@ def test_the_schema_has_its_keys(lab: LabUnderTest) -> None:
     schema = json.loads(lab.run("schema", "recipe").stdout)
     block = schema["$defs"]["abacus_count"]
     assert set(block["required"]) == {"name", "program", "frame"}
+    assert block["properties"]["frame"]["description"] == "What it is made of."
     assert {"$ref": "#/$defs/abacus_count"} in schema["properties"]["engine"]["anyOf"]

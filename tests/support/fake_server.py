@@ -46,6 +46,7 @@ class Handler(BaseHTTPRequestHandler):
         if prompt == "die":
             sys.stderr.write("about to crash\n")
             os.kill(os.getpid(), signal.SIGSEGV)
+            NEVER.wait()  # it arrives in another thread
         if prompt == "exit":
             os._exit(0)
         self.reply(200, {"name": self.name, "text": prompt.upper()})
