@@ -16,19 +16,20 @@ from labctl.errors import BoardError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.transport import Transport, remote_words, require
 from labctl.units import ranges
+from labctl.virtual.marks import BOOT_ID, EMULATOR, FAKES, IS_VIRTUAL, MARK
 
 #: The directory is the nearest one that exists: a probe makes nothing on the board.
-_SCRIPT = """\
+_SCRIPT = f"""\
 section machine; uname -m
 section kernel; uname -r
-section boot; cat /proc/sys/kernel/random/boot_id 2>/dev/null
-section sandbox; echo "$LABCTL_SANDBOX"
-section emulator; echo "$LABCTL_SANDBOX_EMULATOR"
-section shell; echo "${KSH_VERSION:-$BASH_VERSION}"
+section boot; echo "{BOOT_ID}"
+section sandbox; echo "${MARK}"
+section emulator; echo "${EMULATOR}"
+section shell; echo "${{KSH_VERSION:-$BASH_VERSION}}"
 section cpus; cat /proc/cpuinfo 2>/dev/null
 section allowed; sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status 2>/dev/null
 section memory
-if kb=$(cat "$LABCTL_SANDBOX_FAKES/memory_kb" 2>/dev/null); then
+if kb=$(cat "${FAKES}/memory_kb" 2>/dev/null); then
   echo "MemTotal: $kb kB"; echo "MemAvailable: $kb kB"
 else
   cat /proc/meminfo 2>/dev/null
@@ -40,7 +41,7 @@ if command -v param >/dev/null 2>&1; then
     $bounded param get $name 2>/dev/null </dev/null || echo
   done
 fi
-section serial; { echo "$(cat /proc/device-tree/serial-number)"; } 2>/dev/null  # ends with NUL
+section serial; {{ echo "$(cat /proc/device-tree/serial-number)"; }} 2>/dev/null  # ends with NUL
 section directory; cd "$directory" && pwd -P
 section space; df -P -k "$directory" 2>/dev/null
 section mounts; cat /proc/mounts 2>/dev/null
@@ -71,7 +72,7 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
         execution=execution,
         machine=_needed(answers, "machine", transport),
         kernel=_needed(answers, "kernel", transport),
-        boot_id=sandbox or _needed(answers, "boot", transport),
+        boot_id=_needed(answers, "boot", transport),
         os_version=_os_version(answers.get("os", "")),
         shell=_line(answers, "shell"),
         emulator=emulator if sandbox is not None else None,
@@ -94,7 +95,7 @@ def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:
     Raises LinkError, BoardError.
     """
     asked = transport.run(
-        f'[ -z "$LABCTL_SANDBOX" ] || echo "$TMPDIR/{posixpath.basename(WORKDIR)}"', timeout=timeout
+        f'! {IS_VIRTUAL} || echo "$TMPDIR/{posixpath.basename(WORKDIR)}"', timeout=timeout
     )
     said = require(asked, f"{transport.label}: cannot ask whether it is virtual").text.strip()
     return said or None

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from labctl.board.sections import SECTION, sections
 from labctl.errors import BoardError, LeaseLost
 from labctl.transport import Transport, remote_words, require
+from labctl.virtual.marks import BOOT_ID
 
 LEASE_FILE = "lease"
 #: A controller gives signs while it waits for a board to become ready, and before and after each
@@ -27,9 +28,8 @@ LEASE_FILE = "lease"
 ALIVE_SECONDS = 10 * 60.0
 #: The agent reads the epoch as a signed 64-bit number.
 _MOST_EPOCH = (1 << 63) - 2
-_BOOT = "${LABCTL_SANDBOX:-$(cat /proc/sys/kernel/random/boot_id)}"
 #: Seconds since the boot, and which boot it is.
-_NOW = f'"$(cut -d . -f 1 /proc/uptime) {_BOOT}"'
+_NOW = f'"$(cut -d . -f 1 /proc/uptime) {BOOT_ID}"'
 
 
 @dataclass(frozen=True)

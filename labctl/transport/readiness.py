@@ -8,10 +8,9 @@ from labctl.errors import BoardError, InfraError, LinkError
 from labctl.retry import retry_infra, wait_until
 from labctl.transport.base import Reboot, Transport
 from labctl.transport.board_errors import require
+from labctl.virtual.marks import BOOT_ID
 
 _LOG = logging.getLogger("labctl.transport")
-#: A virtual board has the kernel of its host; each of its boots has an id of its own.
-_ASK_BOOT_ID = 'echo "${LABCTL_SANDBOX:-$(cat /proc/sys/kernel/random/boot_id)}"'
 _BOOT_ID = re.compile(r"[0-9a-f-]{16,64}")
 #: Patience for one answer while a board may be on its way up or down.
 _ANSWER_SECONDS = 5.0
@@ -26,7 +25,8 @@ def boot_id(transport: Transport, *, timeout: float) -> str:
     Raises LinkError, BoardError.
     """
     asked = require(
-        transport.run(_ASK_BOOT_ID, timeout=timeout), f"{transport.label}: cannot ask for its boot"
+        transport.run(f'echo "{BOOT_ID}"', timeout=timeout),
+        f"{transport.label}: cannot ask for its boot",
     )
     found = asked.text.strip()
     if not _BOOT_ID.fullmatch(found):

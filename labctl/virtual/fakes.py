@@ -18,7 +18,6 @@ from pathlib import Path
 
 from labctl.files import host_writes, write_atomic
 
-FAKES = "LABCTL_SANDBOX_FAKES"
 _FOLDER = Path(".labctl-fakes")
 _CPUS = 4
 _COOL_MILLICELSIUS, _FULL_KHZ = 45_000, 1_992_000

@@ -20,10 +20,9 @@ from labctl.errors import ConfigError, HostError
 from labctl.files import write_atomic
 from labctl.hdc.daemon import PARAMETERS
 from labctl.retry import wait_until
-from labctl.virtual.fakes import FAKES, Fakes
+from labctl.virtual.fakes import Fakes
+from labctl.virtual.marks import EMULATOR, FAKES, MARK
 
-MARK = "LABCTL_SANDBOX"
-EMULATOR = "LABCTL_SANDBOX_EMULATOR"
 #: Where labctl works on a board, below the board's directory here.
 WORKDIR = Path("data/local/tmp/labctl")
 

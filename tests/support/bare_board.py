@@ -22,7 +22,8 @@ from virtual_process import BoardProcess
 
 from labctl import process
 from labctl.hdc.daemon import Board, Daemon
-from labctl.virtual.fakes import FAKES, Fakes
+from labctl.virtual.fakes import Fakes
+from labctl.virtual.marks import FAKES
 
 TARGET = f"host-{platform.machine()}"
 _TOTAL_KB, _AVAILABLE_KB = 2_000_000, 1_500_000

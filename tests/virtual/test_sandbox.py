@@ -10,7 +10,8 @@ from labctl import process
 from labctl.errors import ConfigError
 from labctl.retry import wait_until
 from labctl.virtual import sandbox
-from labctl.virtual.sandbox import MARK, Sandbox, boot, kill_boot, kill_process, most_wasteful
+from labctl.virtual.marks import MARK
+from labctl.virtual.sandbox import Sandbox, boot, kill_boot, kill_process, most_wasteful
 
 needs_board_userland = pytest.mark.skipif(
     not (shutil.which("mksh") and shutil.which("toybox")),

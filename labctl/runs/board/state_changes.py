@@ -4,25 +4,22 @@ All is noted in a file on the board *before* it is changed, so that whoever come
 back when this controller dies: a line ``boot <id>``, then ``set <path> <value>``, ``continue <pid>
 <start>`` and ``wake``. What was noted in another boot is past: a restart undid it.
 On a virtual board all is looked for below the folder of what it makes up
-(``LABCTL_SANDBOX_FAKES``), and only its own processes are stopped: nothing of its host changes.
+(``labctl.virtual.marks``), and only its own processes are stopped: nothing of its host changes.
 """
 
 from dataclasses import dataclass
 
 from labctl.records import ConditionRecord
 from labctl.transport import Transport, remote_words, require
+from labctl.virtual.marks import BOOT_ID, KERNEL_ROOT, OWN_PROCESS
 
 STATE_FILE = "conditions"
 TIMEOUT_SECONDS = 30.0
 
 #: Sets ``$root``, which stands before every path of the kernel's.
-ROOT = "root=${LABCTL_SANDBOX_FAKES:-}\n"
-_BOOT = "boot=${LABCTL_SANDBOX:-$(cat /proc/sys/kernel/random/boot_id)}\n"
+ROOT = f"root={KERNEL_ROOT}\n"
+_BOOT = f"boot={BOOT_ID}\n"
 _CPUFREQ = "/sys/devices/system/cpu/cpu[0-9]*/cpufreq"
-_OWN = (
-    '[ -z "$LABCTL_SANDBOX" ] || tr "\\0" "\\n" </proc/$pid/environ'
-    ' | grep -qx "LABCTL_SANDBOX=$LABCTL_SANDBOX" || continue'
-)
 #: Start of a process in clock ticks: field 22 of its ``stat``, the 20th after the name.
 _START = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 20)"
 _STATE = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 1)"
@@ -133,7 +130,7 @@ for file in {paths}; do [ ! -f "$file" ] || cat "$file"; done
         """Hold all processes of a name where they are."""
         script = f"""\
 {self._to_note}for pid in $(pidof {remote_words(name)}); do
-  {_OWN}
+  {OWN_PROCESS}
   note "continue $pid {_START}"
   kill -STOP $pid
   for again in 1 2 3; do [ "{_STATE}" != T ] || break; sleep 1; done  # it has to run, to stop
