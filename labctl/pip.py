@@ -7,6 +7,7 @@ import re
 import sys
 
 from labctl.errors import HostError, ToolMissing
+from labctl.system_errors import tells_full_disk
 
 _NETWORK = re.compile(
     r"Retrying \(Retry|NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
@@ -33,7 +34,7 @@ def host_fault(said: str, what: str) -> HostError | None:
         return ToolMissing(
             f"{what}: {sys.executable} has no pip", hint=f"{sys.executable} -m ensurepip"
         )
-    if "No space left on device" in said:
+    if tells_full_disk(said):
         return HostError(f"{what}: the disk of this host is full", details=said)
     if _NETWORK.search(said):
         return HostError(

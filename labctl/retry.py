@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: How long (s) a lost link or server is tried again without progress. A board that restarts needs
+#: about a minute.
+RETRY_SECONDS = 120.0
+
 
 def wait_until(
     condition: Callable[[], bool],

@@ -36,7 +36,7 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.records import BoardFacts, JobStatus
-from labctl.retry import retry_infra, wait_until
+from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
 from labctl.transport import CommandResult, Transport, board_error, remote_words, require
 
 #: What a command may take beyond the time it is asked to wait on the board.
@@ -104,7 +104,7 @@ class BoardAgent:
         spec: JobSpec,
         *,
         again: bool = False,
-        reattach_s: float = 120.0,
+        reattach_s: float = RETRY_SECONDS,
         on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> Started:
         """Start a job; it runs on when the link goes.
@@ -143,7 +143,7 @@ class BoardAgent:
         started: Started,
         *,
         timeout_s: float,
-        reattach_s: float = 120.0,
+        reattach_s: float = RETRY_SECONDS,
         on_progress: Callable[[JobProgress], None] | None = None,
         on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> JobStatus:
@@ -186,7 +186,7 @@ class BoardAgent:
         local: Path,
         *,
         status: JobStatus | None = None,
-        reattach_s: float = 120.0,
+        reattach_s: float = RETRY_SECONDS,
         on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> dict[str, Path]:
         """Bring the job's files into ``local``, each proven by its hash; name -> path.

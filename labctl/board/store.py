@@ -39,7 +39,7 @@ from labctl.errors import (
 )
 from labctl.files import sha256_file
 from labctl.retry import retry_infra
-from labctl.transport import Progress, Transport, remote_words, require
+from labctl.transport import Transport, remote_words, require
 
 #: Size, inode, time of modification and of change in ns: the same letters in toybox.
 STAT = "TZ=UTC0 stat -c '%s %i %y %z'"
@@ -116,32 +116,6 @@ class BoardStore:
         """
         return [item for item in {o.sha256: o for o in objects}.values() if not self._prove(item)]
 
-    def publish(
-        self,
-        local: Path,
-        item: StoredObject,
-        *,
-        executable: bool = False,
-        progress: Progress | None = None,
-        stall_timeout: float = 60.0,
-    ) -> str:
-        """Bring a file to the board and return its path there; nothing torn ever has that path.
-
-        ``progress`` gets the bytes sent so far; ``stall_timeout`` (s) bounds each wait for it. A
-        link that breaks before it brought anything is not taken up again.
-        Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, and ConfigError when the
-        local file is not (or no longer) what ``item`` says.
-        """
-        with ChunkedFile(local, item.sha256, item.size_bytes) as source:
-            return self.receive(
-                source,
-                item,
-                executable=executable,
-                options=DeliveryOptions(
-                    stall_timeout=stall_timeout, retry_timeout=0, progress=progress or _unseen
-                ),
-            )
-
     def receive(
         self,
         source: ChunkedFile,
@@ -150,9 +124,11 @@ class BoardStore:
         executable: bool = False,
         options: DeliveryOptions,
     ) -> str:
-        """As :meth:`publish`, from a file that several boards may be reading from.
+        """Bring a file to the board and return its path there; nothing torn ever has that path.
 
-        A link that breaks is taken up again as ``options`` say.
+        Several boards may read from ``source`` at once. A link that breaks is taken up again as
+        ``options`` say. Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, and
+        ConfigError when the local file is not (or no longer) what ``item`` says.
         """
         again = partial(
             retry_infra, on=LINK_LOSSES, timeout=options.retry_timeout, on_retry=options.on_loss
@@ -315,10 +291,6 @@ class BoardStore:
 
     def _run(self, script: str, what: str, *, timeout: float = _TIMEOUT_SECONDS) -> str:
         return require(self._transport.run(script, timeout=timeout), what).text
-
-
-def _unseen(_sent_bytes: int) -> None:
-    """Nobody looks at the progress."""
 
 
 def _naming(item: StoredObject, quoted: str) -> str:

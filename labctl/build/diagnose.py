@@ -7,6 +7,7 @@ from pathlib import Path
 
 from labctl.errors import CompileError, ConfigError, HostError, LabctlError
 from labctl.process import Completed
+from labctl.system_errors import tells_full_disk
 
 _ERROR = re.compile(
     r"\berror:|undefined (?:reference|symbol)|^CMake Error|ninja: error:|multiple definition"
@@ -46,7 +47,7 @@ def explain(what: str, done: Completed, errors: ErrorLines, log: Path) -> Labctl
     said = "\n".join([*errors.lines, done.text])
     details = "\n".join(errors.lines) or done.tail(_MOST_LINES)
     hint = f"the whole log: {log}"
-    if re.search(r"No space left on device|NoSpaceLeft", said) or disk_is_full(log.parent):
+    if tells_full_disk(said) or disk_is_full(log.parent):
         return HostError(f"{what}: the disk is full", hint=hint, details=details)
     if re.search(r"unable to spawn|OutOfMemory|Cannot allocate memory|terminated by signal", said):
         return HostError(

@@ -15,6 +15,7 @@ from labctl.build.source import (
     without_password,
 )
 from labctl.errors import ConfigError, HostError
+from labctl.system_errors import tells_full_disk
 
 FETCH_SECONDS = 1800.0
 
@@ -87,7 +88,7 @@ class Repository(Source):
         if done.exit_status == 0:
             return done
         said = done.tail(8).replace(self.address, self.shown)
-        if "No space left on device" in said:
+        if tells_full_disk(said):
             raise HostError(f"cannot fetch {self.shown}: the disk is full", details=said)
         if _NETWORK.search(said) and not _NOT_THERE.search(said):
             raise HostError(

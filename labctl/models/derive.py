@@ -15,6 +15,7 @@ from labctl.models.progress import Progress
 from labctl.models.quantizer import FindQuantizer
 from labctl.process import Completed, run_streaming
 from labctl.records import ModelIdentity
+from labctl.system_errors import tells_full_disk
 
 #: An 8B model behind an emulator takes hours.
 _QUANTIZE_SECONDS = 12 * 3600.0
@@ -118,7 +119,7 @@ def _quantize(
 
 def _failed(key: str, source: DerivedModel, finished: Completed) -> LabctlError:
     said = finished.tail()
-    if "No space left on device" in said:
+    if tells_full_disk(said):
         return HostError(f"no space on this host for the model {key!r}", details=said)
     return ProgramFailed(
         f"llama-quantize could not make {source.quantization} for the model {key!r}"

@@ -16,14 +16,12 @@ from labctl.files import cache_dir, host_writes, locked, publish
 from labctl.http import Unreachable, request
 from labctl.models.cache import cached
 from labctl.models.progress import Progress
-from labctl.retry import retry_infra
+from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.units import size
 
 if TYPE_CHECKING:
     import httpx
 
-#: How long a broken line is tried again without one new byte.
-PATIENCE_SECONDS = 120.0
 #: Of a file's name: the end, which has the suffix.
 _LONGEST_NAME = 120
 _WHOLE_SECONDS = 12 * 3600.0
@@ -126,7 +124,7 @@ class _Download:
         while True:
             before = self.done
             try:
-                retry_infra(self._receive, on=(Unreachable,), timeout=PATIENCE_SECONDS)
+                retry_infra(self._receive, on=(Unreachable,), timeout=RETRY_SECONDS)
                 break
             except Unreachable:
                 # As long as each round brings something, a slow and shaky line gets there.

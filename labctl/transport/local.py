@@ -1,6 +1,5 @@
 """This host as its own board, for native runs."""
 
-import errno
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from labctl.errors import (
     HostTimeout,
     LinkRefused,
 )
+from labctl.system_errors import FULL_NUMBERS, REFUSED_NUMBERS
 from labctl.transport.base import (
     CommandResult,
     OpenOptions,
@@ -146,9 +146,9 @@ def _board_file(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         text = f"{(error.strerror or str(error)).lower()}, path:{path}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL_NUMBERS:
             raise BoardNoSpace(f"the board's storage is full: {text}") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in REFUSED_NUMBERS:
             raise BoardPermission(f"the board refuses access: {text}") from error
         raise BoardError(f"the board answers: {text}") from error
 

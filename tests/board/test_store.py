@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+from stored import publish
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
 from labctl.board import store as store_module
@@ -64,7 +65,7 @@ def test_a_published_file_is_there_and_nothing_else(
 ) -> None:
     local, item = content(tmp_path, b"x" * 3_000_000)
     seen: list[int] = []
-    path = Path(store.publish(local, item, progress=seen.append))
+    path = Path(publish(store, local, item, progress=seen.append))
     assert path == Path(workdir) / "store" / item.sha256
     assert path.read_bytes() == local.read_bytes()
     assert seen[-1] == item.size_bytes
@@ -76,7 +77,7 @@ def test_a_published_file_is_there_and_nothing_else(
 
 def test_a_program_is_executable(store: BoardStore, tmp_path: Path) -> None:
     local, item = content(tmp_path, b"#!/bin/sh\n")
-    path = Path(store.publish(local, item, executable=True))
+    path = Path(publish(store, local, item, executable=True))
     assert path.stat().st_mode & 0o111 == 0o111
 
 
@@ -86,7 +87,7 @@ def test_looking_again_is_one_command_without_hashing(
     items = []
     for number in range(5):
         local, item = content(tmp_path, b"x" * number)
-        store.publish(local, item)
+        publish(store, local, item)
         items.append(item)
     link.commands.clear()
     assert store.missing(items) == []
@@ -101,7 +102,7 @@ def test_a_changed_file_is_found_and_replaced(
     store: BoardStore, tmp_path: Path, change: str
 ) -> None:
     local, item = content(tmp_path, b"good bytes")
-    path = Path(store.publish(local, item))
+    path = Path(publish(store, local, item))
     before = path.stat()
     changes = {"truncated": b"good", "longer": b"good bytes and more", "one bit": b"good bytEs"}
     data = changes.get(change, b"evil bytes")
@@ -117,7 +118,7 @@ def test_a_changed_file_is_found_and_replaced(
     elif change == "content":
         os.utime(path, (1, 1))
     assert store.missing([item]) == [item]
-    store.publish(local, item)
+    publish(store, local, item)
     assert path.read_bytes() == b"good bytes"
     assert store.missing([item]) == []
 
@@ -126,7 +127,7 @@ def test_a_touched_file_is_hashed_once_and_then_believed(
     store: BoardStore, link: Watched, tmp_path: Path
 ) -> None:
     local, item = content(tmp_path)
-    path = Path(store.publish(local, item))
+    path = Path(publish(store, local, item))
     os.utime(path, (1, 1))
     assert store.missing([item]) == []
     assert any("sha256sum" in command for command in link.commands)
@@ -137,7 +138,7 @@ def test_a_touched_file_is_hashed_once_and_then_believed(
 
 def test_a_file_without_a_stamp_is_not_believed_unread(store: BoardStore, tmp_path: Path) -> None:
     local, item = content(tmp_path)
-    path = Path(store.publish(local, item))
+    path = Path(publish(store, local, item))
     path.with_name(f"{item.sha256}.stamp").unlink()
     path.write_bytes(b"CONTENT")
     assert store.missing([item]) == [item]
@@ -148,7 +149,7 @@ def test_verify_reads_what_the_stamp_vouches_for(
     store: BoardStore, link: Watched, tmp_path: Path
 ) -> None:
     local, item = content(tmp_path)
-    path = Path(store.publish(local, item))
+    path = Path(publish(store, local, item))
     path.write_bytes(b"CONTENT")
     quoted = remote_words(str(path))
     link.run(f"{STAT} {quoted} >{quoted}.stamp", timeout=10).check()
@@ -163,7 +164,7 @@ def test_a_local_file_that_is_not_what_it_was_is_refused(
     local, item = content(tmp_path)
     local.write_bytes(b"CONTENT")
     with pytest.raises(ConfigError, match="changed"):
-        store.publish(local, item)
+        publish(store, local, item)
     assert link.pushed == []
 
 
@@ -173,13 +174,13 @@ def test_a_local_file_that_changes_meanwhile_is_not_published(
     local, item = content(tmp_path)
     link.after_push = lambda: os.utime(local, (1, 1))
     with pytest.raises(ConfigError, match="changed"):
-        store.publish(local, item)
+        publish(store, local, item)
     assert list((Path(workdir) / "store").iterdir()) == []
 
 
 def test_a_missing_local_file_is_the_users_error(store: BoardStore, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
-        store.publish(tmp_path / "gone", StoredObject("0" * 64, 1))
+        publish(store, tmp_path / "gone", StoredObject("0" * 64, 1))
 
 
 @pytest.mark.parametrize("error", [IntegrityError("torn"), BoardError("bad")])
@@ -189,7 +190,7 @@ def test_a_failed_transfer_leaves_nothing(
     local, item = content(tmp_path)
     link.fail = error
     with pytest.raises(type(error)):
-        store.publish(local, item)
+        publish(store, local, item)
     assert list((Path(workdir) / "store").iterdir()) == []
 
 
@@ -199,12 +200,12 @@ def test_what_a_lost_link_left_is_removed_by_the_next_push(
     local, item = content(tmp_path)
     link.fail = DeviceLost("cable")
     with pytest.raises(DeviceLost):
-        store.publish(local, item)
+        publish(store, local, item)
     (left,) = (Path(workdir) / "store").iterdir()
     assert left.name.startswith(PREFIX)
     assert store.missing([item]) == [item]
     link.fail = None
-    store.publish(local, item)
+    publish(store, local, item)
     assert not left.exists()
 
 
@@ -263,7 +264,7 @@ def test_transfers_that_live_or_are_another_hosts_are_left_alone(
     with pushing() as push:
         alive = folder / f"{PREFIX}{push.token}"
         alive.write_bytes(b"part")
-        store.publish(*content(tmp_path))
+        publish(store, *content(tmp_path))
         assert alive.exists()
     assert foreign.exists()
     assert not forgotten.exists()
@@ -272,7 +273,7 @@ def test_transfers_that_live_or_are_another_hosts_are_left_alone(
 def test_what_people_call_it_is_kept_beside_it(store: BoardStore, tmp_path: Path) -> None:
     local, item = content(tmp_path)
     named = StoredObject(item.sha256, item.size_bytes, "it's a model.gguf")
-    path = Path(store.publish(local, named))
+    path = Path(publish(store, local, named))
     path.with_name("stray").write_text("")
     (found,) = store.contents()
     assert (found, found.name) == (item, "it's a model.gguf")
@@ -282,7 +283,7 @@ def test_what_people_call_it_is_kept_beside_it(store: BoardStore, tmp_path: Path
 
 def test_looking_for_it_says_that_it_is_wanted(store: BoardStore, tmp_path: Path) -> None:
     local, item = content(tmp_path)
-    stamp = Path(f"{store.publish(local, item)}.stamp")
+    stamp = Path(f"{publish(store, local, item)}.stamp")
     os.utime(stamp, (1, 1))
     assert store.missing([item]) == []
     assert stamp.stat().st_mtime > 1
@@ -290,7 +291,7 @@ def test_looking_for_it_says_that_it_is_wanted(store: BoardStore, tmp_path: Path
 
 def test_content_can_be_removed(store: BoardStore, tmp_path: Path) -> None:
     local, item = content(tmp_path)
-    path = Path(store.publish(local, item))
+    path = Path(publish(store, local, item))
     store.remove(item.sha256)
     store.remove(item.sha256)
     assert list(path.parent.iterdir()) == []
@@ -305,7 +306,7 @@ def test_only_hashes_are_names(store: BoardStore, name: str) -> None:
 def test_a_store_that_cannot_be_made_is_the_boards_error(link: Watched, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BoardError, match="cannot make"):
-        BoardStore(link, f"{tmp_path}/file").publish(*content(tmp_path))
+        publish(BoardStore(link, f"{tmp_path}/file"), *content(tmp_path))
 
 
 def test_a_name_of_several_lines_makes_no_objects(
@@ -316,7 +317,7 @@ def test_a_name_of_several_lines_makes_no_objects(
     sha256 = hashlib.sha256(b"content").hexdigest()
     hostile = f"x\n7 {'b' * 64} y\x1b[31m"
     store = BoardStore(transport, workdir)
-    path = Path(store.publish(local, StoredObject(sha256, 7, hostile)))
+    path = Path(publish(store, local, StoredObject(sha256, 7, hostile)))
     assert Path(f"{path}.name").read_text().count("\n") == 1
     (found,) = store.contents()
     assert (found.sha256, found.size_bytes) == (sha256, 7)

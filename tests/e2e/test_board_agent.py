@@ -13,6 +13,7 @@ import agent_builds
 import pytest
 from hdc_server import Board, stand_in_server
 from jobs import is_alive, soon
+from stored import publish
 
 from labctl.board import BoardAgent, BoardLease, BoardStore, JobSpec, JobState, probe
 from labctl.deploy import agent_object, describe
@@ -153,7 +154,7 @@ def test_the_store_can_hash_with_the_agent(desk: Desk, tmp_path: Path) -> None:
     store = BoardStore(desk.link, desk.workdir, hash_command=(desk.agent.path, "hash"))
     (tmp_path / "file").write_bytes(b"x" * 1000)
     item = describe(tmp_path / "file")
-    path = Path(store.publish(item.local, item.stored))
+    path = Path(publish(store, item.local, item.stored))
     os.utime(path, (1, 1))
     assert store.missing([item.stored]) == []
     assert store.verify([item.stored]) == []

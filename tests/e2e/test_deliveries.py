@@ -20,6 +20,7 @@ from typing import Any
 import agent_builds
 import pytest
 from small_disk import fill, small_disk
+from stored import publish
 
 from labctl import process
 from labctl.board import BoardStore, StoredObject
@@ -135,7 +136,7 @@ def test_a_file_arrives_whole_and_is_known_at_a_glance(
     assert bench.leftovers() == []
     assert bench.store.missing([item]) == []
     assert (bench.folder / f"{item.sha256}.stamp").exists()
-    program = bench.store.publish(file, item, executable=True)
+    program = publish(bench.store, file, item, executable=True)
     assert Path(program).read_bytes() == file.read_bytes()
 
 

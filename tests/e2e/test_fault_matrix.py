@@ -18,6 +18,7 @@ from pathlib import Path
 
 import agent_builds
 import pytest
+import stored
 from leaks import nothing_left
 
 from labctl.board import BoardAgent, BoardStore, JobSpec
@@ -146,7 +147,7 @@ def publish(bench: Bench, link: Transport) -> None:
     store = BoardStore(link, str(bench.board.workdir))
     final = Path(store.path(item.sha256))
     try:
-        store.publish(local, item, stall_timeout=bench.retry_timeout)
+        stored.publish(store, local, item, stall_timeout=bench.retry_timeout)
     finally:
         assert not final.exists() or final.read_bytes() == content
     assert final.exists()

@@ -19,7 +19,7 @@ from labctl.models.resolve import resolve
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(download, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(download, "RETRY_SECONDS", 0.2)
     monkeypatch.setattr(hub, "_LOOK_UP_SECONDS", 0.2)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "MODELSCOPE_API_TOKEN", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)

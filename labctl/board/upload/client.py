@@ -22,6 +22,7 @@ from labctl.errors import (
     IntegrityError,
     ProtocolError,
 )
+from labctl.system_errors import FULL_NUMBERS, REFUSED_NUMBERS
 from labctl.transport import Stream
 from labctl.units import size
 
@@ -35,8 +36,6 @@ _NUMBER = struct.Struct(">I")
 _CHUNK = struct.Struct(">cII32s")
 #: How often a chunk may arrive damaged before the way is given up.
 _MOST_DAMAGED = 5
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Busy(BoardError):
@@ -225,13 +224,13 @@ class _Talk:
         if number == errno.EAGAIN:
             return Busy.of(self.label, self.source)
         reason = f"{self.label}: the board cannot write {self._what}: {os.strerror(number)}"
-        if number in _NO_SPACE:
+        if number in FULL_NUMBERS:
             rest = self.source.size_bytes - self.counters.present_bytes
             return BoardNoSpace(
                 f"{reason}; {size(rest)} of {size(self.source.size_bytes)} are still to come",
                 hint="free space on the board: labctl store prune",
             )
-        return BoardPermission(reason) if number in _REFUSED else BoardError(reason)
+        return BoardPermission(reason) if number in REFUSED_NUMBERS else BoardError(reason)
 
     def _odd(self, kind: bytes) -> ProtocolError:
         return ProtocolError(f"{self.label}: the agent says {kind!r} where nothing such is due")

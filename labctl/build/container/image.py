@@ -18,6 +18,7 @@ from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
 from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import cache_dir, host_writes, locked
+from labctl.system_errors import tells_full_disk
 
 FILE_NAME = "Containerfile"
 #: Names the base image, instead of the Containerfile's ``ARG BASE=``.
@@ -155,7 +156,7 @@ class _Wanted:
         if done.exit_status == 0:
             return
         hint = f"the whole log: {log}"
-        if "No space left on device" in done.text:
+        if tells_full_disk(done.text):
             raise HostError(f"the {what} cannot be built: the disk is full", hint=hint)
         if _WRONG_FILE.search(done.text):
             raise ConfigError(f"{self.path} is wrong", hint=hint, details=done.tail(8))

@@ -16,6 +16,7 @@ from paramiko.ssh_exception import SSHException
 
 from labctl.build.remote.link import Link
 from labctl.errors import HostError, HostTimeout
+from labctl.system_errors import tells_full_disk
 from labctl.transport import remote_words
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -205,7 +206,7 @@ def call(
 
 def refused(link: Link, what: str, answer: Answer) -> HostError:
     """The error for a script that ended badly; ``what`` as in "cannot ...", for messages."""
-    if "No space left on device" in answer.errors:
+    if tells_full_disk(answer.errors):
         return HostError(
             f"cannot {what}: the disk of build host {link.name!r} is full",
             hint="free some space there, or choose another workdir in devices.yaml",

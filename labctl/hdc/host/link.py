@@ -23,9 +23,7 @@ from labctl.errors import (
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command
-
-_NO_SPACE = ("no space left on device", "disk quota exceeded")
-_REFUSED = ("permission denied", "operation not permitted", "read-only file system")
+from labctl.system_errors import tells_full_disk, tells_refusal
 
 
 @dataclass(frozen=True)
@@ -195,10 +193,9 @@ def raise_echo(data: bytes) -> None:
     text = data[1:].decode(errors="replace").strip()
     if not data or data[0] != EchoLevel.FAIL:
         return
-    lowered = text.lower()
-    if any(reason in lowered for reason in _NO_SPACE):
+    if tells_full_disk(text):
         raise BoardNoSpace(f"the board's storage is full: {text}", hint="free space on the board")
-    if any(reason in lowered for reason in _REFUSED):
+    if tells_refusal(text):
         raise BoardPermission(
             f"the board refuses access: {text}", hint="use a path below the board's workdir"
         )

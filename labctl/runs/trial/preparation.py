@@ -12,7 +12,7 @@ from labctl.config.recipe import Recipe
 from labctl.deploy import DeployOptions, Stopwatch
 from labctl.errors import BoardError
 from labctl.records import BoardFacts
-from labctl.retry import retry_infra
+from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.conditions import BoardConditions
 from labctl.runs.board.deploy_preview import program_path, send, sending
 from labctl.runs.board.held_board import PROBE_SECONDS, BoardMeeting, BoardSession
@@ -24,9 +24,6 @@ from labctl.runs.trial.context import Bench, DeployedModel
 from labctl.runs.trial.energy import trouble
 from labctl.transport import remote_words
 
-#: How long a lost link is taken up again before the run ends; the job on the board goes on. A board
-#: that restarts needs about a minute.
-REATTACH_SECONDS = 120.0
 _HASH_SECONDS = 60.0
 #: Pages that the kernel keeps for itself differ a little from boot to boot.
 _MEMORY_TOLERANCE = 0.02
@@ -68,7 +65,7 @@ class Stand:
                 key: DeployedModel(file.identity, self.paths[file.identity.sha256])
                 for key, file in prepared.models.items()
             },
-            reattach_seconds=prepared.recipe.timeouts.reattach or REATTACH_SECONDS,
+            reattach_seconds=prepared.recipe.timeouts.reattach or RETRY_SECONDS,
             on_link_loss=self.observer.link_lost,
             comparability={
                 **prepared.comparability,
