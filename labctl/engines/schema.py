@@ -44,6 +44,9 @@ def _block(engine: EngineClass, *, is_usual: bool) -> type[EngineKeys]:
 
 
 def _with(base: Any, model_name: str, **fields: tuple[Any, Any]) -> Any:
-    made = create_model(model_name, __base__=base, **fields)  # type: ignore[call-overload]
+    late = {"defer_build": True}  # no validator for each block: only the whole is described
+    made = create_model(  # type: ignore[call-overload]
+        model_name, __base__=base, __cls_kwargs__=late, **fields
+    )
     made.__doc__ = base.__doc__
     return made

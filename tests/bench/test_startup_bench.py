@@ -1,4 +1,5 @@
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,8 +18,13 @@ pytestmark = pytest.mark.bench
 LABCTL = Path(sys.executable).with_name("labctl")
 
 
+#: As installed: with the bytecode of all modules.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run(*words: str | Path) -> None:
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    subprocess.run(words, check=True, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
 
 
 def import_click() -> None:
