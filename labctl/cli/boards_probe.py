@@ -1,6 +1,7 @@
 """``labctl boards probe``."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -46,10 +47,15 @@ def probe(
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)
-    with ProgressView() as view, connect_board(chosen) as transport:
+    with ProgressView() as view:
         shown = RunView(view)
         found, path = probe_board(
-            lab, chosen, transport, Observer(shown.show), full=full, models=models
+            lab,
+            chosen,
+            partial(connect_board, chosen),
+            Observer(shown.show),
+            full=full,
+            models=models,
         )
         shown.end_step()
     if as_json:

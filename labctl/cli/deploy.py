@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from labctl.cli.board_options import choose_boards, several_boards
-from labctl.cli.deploy_view import BoardsView, offer_json, offer_text, result_text
+from labctl.cli.deploy_view import BoardsView, preview_json, preview_text, result_text
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.parameters import RATE
 from labctl.cli.progress import ProgressView
@@ -92,7 +92,7 @@ def deploy(
         fleet = Fleet(visits, lab, connect_board, shown, pace, wait=not no_wait)
         _serve(fleet, view, shown, tell=tell, only_plan=only_plan, yes=yes)
     if as_json:
-        click.echo(json.dumps([offer_json(visit) for visit in visits], indent=2))
+        click.echo(json.dumps([preview_json(visit) for visit in visits], indent=2))
     elif not only_plan:
         for visit in visits:
             click.echo(result_text(visit))
@@ -132,8 +132,8 @@ def _serve_free(
     if not fleet.is_whole:
         # All that is known before gigabytes come to this host.
         for visit in fleet.alive:
-            if visit.offer is not None and visit.offer.problems:
-                tell(offer_text(visit.offer))
+            if visit.preview is not None and visit.preview.problems:
+                tell(preview_text(visit.preview))
         fleet.refuse_impossible()
         if not only_plan:
             yes = _agree(fleet, view, yes=yes)
@@ -143,8 +143,8 @@ def _serve_free(
     if only_plan:
         view.bars.stop()
     for visit in fleet.alive:
-        if visit.offer is not None:
-            tell(offer_text(visit.offer))
+        if visit.preview is not None:
+            tell(preview_text(visit.preview))
     fleet.refuse_impossible()
     if only_plan:
         fleet.leave()
@@ -159,9 +159,11 @@ def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> bool:
 
     Raises ConfigError: nobody to ask.
     """
-    offers = [visit.offer for visit in fleet.alive if visit.offer and visit.offer.plan.missing]
-    total = sum(offer.plan.bytes for offer in offers)
-    warnings = [warning for offer in offers for warning in offer.warnings]
+    previews = [
+        visit.preview for visit in fleet.alive if visit.preview and visit.preview.plan.missing
+    ]
+    total = sum(preview.plan.bytes for preview in previews)
+    warnings = [warning for preview in previews for warning in preview.warnings]
     if yes or not (warnings or total > ASK_BYTES):
         return yes
     what = f"{size(total)} have to be sent"

@@ -6,64 +6,63 @@ import time
 from labctl.cli.progress import ProgressView, Step, Steps
 from labctl.deploy import Object
 from labctl.errors import BoardBusy, InfraError, printable_line
-from labctl.runs import Fit, FleetView, Offer, Visit
+from labctl.runs import DeployPreview, Fit, FleetView, Visit
 from labctl.units import counted, duration, size
 
 
-def offer_text(offer: Offer) -> str:
+def preview_text(preview: DeployPreview) -> str:
     """What is missing, how long it takes, what fits, and what stands in the way."""
-    name, plan = offer.board.name, offer.plan
+    name, plan = preview.board.name, preview.plan
     if plan.missing:
-        lines = [
-            f"{name} lacks {counted(len(plan.missing), 'file')}, {size(plan.bytes)}{_time(offer)}:"
-        ]
+        files = counted(len(plan.missing), "file")
+        lines = [f"{name} lacks {files}, {size(plan.bytes)}{_time(preview)}:"]
         lines += [
             f"  {printable_line(item.name)}  {size(item.size_bytes)}" for item in plan.missing
         ]
     else:
         lines = [f"{name} lacks nothing"]
-    lines += [f"  memory: {fit.told()}" for fit in offer.fits]
-    lines += [f"  warning: {warning}" for warning in offer.warnings]
-    lines += [f"  in the way: {problem.message}" for problem in offer.problems]
+    lines += [f"  memory: {fit.message()}" for fit in preview.fits]
+    lines += [f"  warning: {warning}" for warning in preview.warnings]
+    lines += [f"  in the way: {problem.message}" for problem in preview.problems]
     return "\n".join(lines)
 
 
-def _time(offer: Offer) -> str:
-    if offer.seconds is None or offer.bytes_per_second is None:
+def _time(preview: DeployPreview) -> str:
+    if preview.seconds is None or preview.bytes_per_second is None:
         return ", for a time that is not known: nothing was sent there from this host before"
-    return f", about {duration(offer.seconds * 1e9)} at {size(offer.bytes_per_second)}/s"
+    return f", about {duration(preview.seconds * 1e9)} at {size(preview.bytes_per_second)}/s"
 
 
 def result_text(visit: Visit) -> str:
     """How a board ended, in one line."""
-    name, offer = visit.board.name, visit.offer
-    if visit.error is not None or offer is None:
+    name, preview = visit.board.name, visit.preview
+    if visit.error is not None or preview is None:
         return f"{name}: {visit.error.message if visit.error else 'nothing was done'}"
-    sent, all_of_them = len(offer.plan.missing), counted(len(offer.plan.objects), "file")
+    sent, all_of_them = len(preview.plan.missing), counted(len(preview.plan.objects), "file")
     text = f"{name} has all {all_of_them}; {sent} {'was' if sent == 1 else 'were'} sent"
     if visit.watch and visit.watch.bytes_per_second:
         text += f": {size(visit.watch.sent_bytes)} at {size(visit.watch.bytes_per_second)}/s"
     return text
 
 
-def offer_json(visit: Visit) -> dict[str, object]:
+def preview_json(visit: Visit) -> dict[str, object]:
     """The outcome of one board, for programs."""
-    offer, error = visit.offer, visit.error
+    preview, error = visit.preview, visit.error
     told: dict[str, object] = {
         "board": visit.board.name,
         "error": error and {"kind": error.kind, "blame": error.blame, "message": error.message},
     }
-    if offer is not None:
+    if preview is not None:
         told |= {
-            "wanted": [_listed(item) for item in offer.plan.objects],
-            "missing": [_listed(item) for item in offer.plan.missing],
+            "wanted": [_listed(item) for item in preview.plan.objects],
+            "missing": [_listed(item) for item in preview.plan.missing],
             "sent": [_listed(item) for item in visit.sent],
-            "missing_bytes": offer.plan.bytes,
-            "expected_seconds": offer.seconds,
-            "link_bytes_per_second": offer.bytes_per_second,
-            "memory": [_memory(fit) for fit in offer.fits],
-            "warnings": offer.warnings,
-            "problems": [problem.message for problem in offer.problems],
+            "missing_bytes": preview.plan.bytes,
+            "expected_seconds": preview.seconds,
+            "link_bytes_per_second": preview.bytes_per_second,
+            "memory": [_memory(fit) for fit in preview.fits],
+            "warnings": preview.warnings,
+            "problems": [problem.message for problem in preview.problems],
             "sent_bytes": visit.watch.sent_bytes if visit.watch else 0,
         }
     return told
@@ -118,14 +117,14 @@ class BoardsView(FleetView):
 
     def moved(self, visit: Visit, item: Object, done_bytes: int) -> None:
         """Move the board's bar."""
-        name, offer = visit.board.name, visit.offer
-        wanted = {o.sha256 for o in offer.plan.missing} if offer else set()
+        name, preview = visit.board.name, visit.preview
+        wanted = {o.sha256 for o in preview.plan.missing} if preview else set()
         with self._lock:
             self._lost.discard(name)
             if item.sha256 not in wanted:
                 return  # the agent: it is not worth a bar
             if name not in self._steps:
-                total = offer.plan.bytes if offer else None
+                total = preview.plan.bytes if preview else None
                 self._steps[name] = self._view.open(f"send to {name}", total)
             done = self._done.setdefault(name, {})
             done[item.sha256] = done_bytes

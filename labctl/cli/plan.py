@@ -15,7 +15,7 @@ from labctl.cli.run_view import RunView
 from labctl.config.recipe import find_recipe
 from labctl.report.whole import print_whole
 from labctl.runs import Observer, RunRequest, read_recipe
-from labctl.runs.preview.preview import Outlook, outlook
+from labctl.runs.preview.preview import Preview, preview_run
 from labctl.units import duration
 
 
@@ -54,8 +54,8 @@ def plan(
     wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
     with ProgressView() as view:
         shown = RunView(view)
-        request = RunRequest(wanted, chosen, lab.name, lab.root)
-        seen = outlook(request, partial(connect_board, chosen), Observer(shown.show), ask=ask)
+        request = RunRequest(wanted, chosen, lab)
+        seen = preview_run(request, partial(connect_board, chosen), Observer(shown.show), ask=ask)
         shown.end_step()
     if as_json:
         click.echo(json.dumps(seen.document(), indent=2))
@@ -63,7 +63,7 @@ def plan(
     _print(Console(), wanted.name, chosen.name, seen)
 
 
-def _print(console: Console, recipe: str, board: str, seen: Outlook) -> None:
+def _print(console: Console, recipe: str, board: str, seen: Preview) -> None:
     console.print(f"[bold]{escape(recipe)}[/] on {escape(board)}", highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("variant", "trials", "tokens", "per token", "per trial", "in all", "bound"):
@@ -80,5 +80,5 @@ def _print(console: Console, recipe: str, board: str, seen: Outlook) -> None:
             trial.bound if trial else "as before" if row.measured else "-",
         )
     print_whole(console, table)
-    for line in seen.sentences():
+    for line in seen.messages():
         console.print(escape(line), highlight=False, soft_wrap=True)

@@ -36,7 +36,7 @@ def resume(invocation: Invocation, run: str, board: str | None, as_json: bool) -
     on = lab.board(board or last_board(directory))
     with ProgressView() as view:
         outcome = resume_run(
-            ResumeRequest(directory, on, lab.name, lab.root),
+            ResumeRequest(directory, on, lab),
             partial(connect_board, on),
             Observer(RunView(view).show),
         )

@@ -16,8 +16,8 @@ from labctl.runs import (
     Observer,
     Outcome,
     RunRequest,
-    conduct_with_spares,
     read_recipe,
+    run_with_failover,
 )
 
 
@@ -64,8 +64,8 @@ def run(
     wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
     others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
     with ProgressView() as view:
-        outcome = conduct_with_spares(
-            RunRequest(wanted, chosen, lab.name, lab.root),
+        outcome = run_with_failover(
+            RunRequest(wanted, chosen, lab),
             others,
             connect_board,
             Observer(RunView(view).show),

@@ -98,8 +98,8 @@ class RunView:
         if self._trial and event.elapsed_s is not None:
             age, left = _age_s(event), event.remaining_s
             left = None if left is None else max(0.0, left - age)
-            self._trial[0].clock(event.elapsed_s + age, left, standing(event))
-            self.now = f"{_title(self._trial[1])}: {standing(event)}"
+            self._trial[0].clock(event.elapsed_s + age, left, progress_text(event))
+            self.now = f"{_title(self._trial[1])}: {progress_text(event)}"
 
     def _end(self, event: Trial) -> None:
         """One line of result; of trials that are not run, one line for each variant."""
@@ -117,7 +117,7 @@ class RunView:
             self._overall.update(event.number)
 
 
-def standing(progress: Progress) -> str:
+def progress_text(progress: Progress) -> str:
     """``generating, 17/32 tokens, 3.21 tokens/s, 61.3 °C``, as far as it is known."""
     parts = [progress.phase]
     if progress.done:

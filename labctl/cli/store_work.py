@@ -13,7 +13,7 @@ from labctl.cli.lab import connect_board
 from labctl.cli.progress import ProgressView
 from labctl.config.lab import Board, LabFile
 from labctl.errors import BoardError, ExitStatus, HostError, LabctlError, printable
-from labctl.runs import at_once, bring_agent, meet_board, pruner_of
+from labctl.runs import at_once, hold_board, pruner_of
 from labctl.transport import Transport
 from labctl.units import counted, size
 
@@ -44,8 +44,8 @@ def list_boards(work: "StoreWork") -> int:
 
 
 def _listed(lab: LabFile, board: Board, transport: Transport) -> Findings:
-    with meet_board(board, transport, lab_root=lab.root) as met:
-        there = pruner_of(met, lab.root)[0].inventory()
+    with hold_board(board, transport, lab) as held:
+        there = pruner_of(held)[0].inventory()
     lines, objects = [], []
     for item in sorted(there.objects, key=lambda item: item.label):
         pinned = item.sha256 in there.pins
@@ -87,13 +87,13 @@ def verify_boards(work: "StoreWork") -> int:
 
 def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork") -> Findings:
     unread: dict[str, str] = {}
-    with meet_board(board, transport, lab_root=lab.root) as met:
-        before = met.store.contents()
+    with hold_board(board, transport, lab) as held:
+        before = held.store.contents()
         # The agent hashes the others; only the board's own program may vouch for it.
-        wanted = met.agent_object(lab.root).stored
+        wanted = held.agent_object().stored
         agents = [item for item in before if item.sha256 == wanted.sha256]
-        damaged = [item.name or item.sha256 for item in met.store.verify(agents)]
-        session = bring_agent(met, lab.root, lambda _item, _done: None)
+        damaged = [item.name or item.sha256 for item in held.store.verify(agents)]
+        held.bring_agent(lambda _item, _done: None)
         rest = [item for item in before if item.sha256 != wanted.sha256]
         total = sum(item.size_bytes for item in rest)
         with work.view.step(f"verify {board.name}", total=total) as step:
@@ -103,7 +103,7 @@ def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork")
                 name = item.name or item.sha256
                 step.update(done, note=name)
                 try:
-                    if session.store.verify([item]):
+                    if held.store.verify([item]):
                         damaged.append(name)
                 except BoardError as error:  # its storage fails, say; the others may be good
                     unread[name] = error.message
@@ -130,8 +130,8 @@ def prune_boards(work: "StoreWork", policy: PrunePolicy, pins: Pins, *, dry_run:
         policy = PrunePolicy(_DEFAULT_OLDER_SECONDS)
 
     def prune(board: Board, transport: Transport) -> Findings:
-        with meet_board(board, transport, lab_root=work.lab.root) as met:
-            pruner, agent = pruner_of(met, work.lab.root)
+        with hold_board(board, transport, work.lab) as held:
+            pruner, agent = pruner_of(held)
             there = _pinned(pruner, pins)
             gone = [] if only_pins else choose(there, replace(policy, needed=(agent,)))
             if not dry_run:

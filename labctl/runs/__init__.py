@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.runs.board.deploy_preview import Offer
+    from labctl.runs.board.deploy_preview import DeployPreview
     from labctl.runs.board.fleet import Fleet, FleetView, Visit, at_once
-    from labctl.runs.board.held_board import BoardSession, bring_agent, meet_board, pruner_of
-    from labctl.runs.failover import conduct_with_spares
+    from labctl.runs.board.held_board import HeldBoard, hold_board, pruner_of
+    from labctl.runs.failover import run_with_failover
     from labctl.runs.inputs.deploy_inputs import Wanted
     from labctl.runs.inputs.prepare import find_files, read_recipe
     from labctl.runs.observer import Observer
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from labctl.runs.plan.trials import PlannedTrial
     from labctl.runs.progress import TrialProgress
     from labctl.runs.resume import ResumeRequest
-    from labctl.runs.run import RunRequest, conduct
+    from labctl.runs.run import RunRequest, run_recipe
     from labctl.runs.runner import Outcome
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "board.deploy_preview": "Offer",
+            "board.deploy_preview": "DeployPreview",
             "board.fleet": "Fleet FleetView Visit at_once",
-            "board.held_board": "BoardSession bring_agent meet_board pruner_of",
-            "failover": "conduct_with_spares",
+            "board.held_board": "HeldBoard hold_board pruner_of",
+            "failover": "run_with_failover",
             "inputs.deploy_inputs": "Wanted",
             "inputs.prepare": "find_files read_recipe",
             "observer": "Observer",
@@ -33,18 +33,18 @@ else:
             "plan.trials": "PlannedTrial",
             "progress": "TrialProgress",
             "resume": "ResumeRequest",
-            "run": "RunRequest conduct",
+            "run": "RunRequest run_recipe",
             "runner": "Outcome",
         },
     )
 
 __all__ = [
-    "BoardSession",
+    "DeployPreview",
     "Fit",
     "Fleet",
     "FleetView",
+    "HeldBoard",
     "Observer",
-    "Offer",
     "Outcome",
     "PlannedTrial",
     "ResumeRequest",
@@ -53,11 +53,10 @@ __all__ = [
     "Visit",
     "Wanted",
     "at_once",
-    "bring_agent",
-    "conduct",
-    "conduct_with_spares",
     "find_files",
-    "meet_board",
+    "hold_board",
     "pruner_of",
     "read_recipe",
+    "run_recipe",
+    "run_with_failover",
 ]

@@ -1,4 +1,4 @@
-"""A run that goes on on another equal board when its own breaks, if the user allows it."""
+"""``labctl run --spare``: fail over to another equal board when the first one breaks."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,43 +8,43 @@ from labctl.errors import BoardError, ConfigError, LinkError
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.resume import ResumeRequest, resume
-from labctl.runs.run import RunRequest, conduct
+from labctl.runs.run import RunRequest, run_recipe
 from labctl.runs.runner import Outcome
 from labctl.transport import Transport
 
 
-def conduct_with_spares(
+def run_with_failover(
     request: RunRequest,
-    spares: Sequence[Board],
+    others: Sequence[Board],
     connect: Callable[[Board], Transport],
     observer: Observer,
 ) -> Outcome:
-    """Conduct a run; when link or board break it off, go on on each of the spares in turn.
+    """Run a recipe; when link or board break it off, go on on each of the others in turn.
 
-    Raises what :func:`labctl.runs.run` raises, of several boards that broke the last one's
-    error, and ConfigError for a spare of another target.
+    Raises what :func:`labctl.runs.run_recipe` raises, of several boards that broke the last one's
+    error, and ConfigError for one of another target.
     """
-    for spare in spares:
-        if spare.target != request.board.target:
+    for other in others:
+        if other.target != request.board.target:
             raise ConfigError(
-                f"board {spare.name} is a {spare.target}, board {request.board.name} a"
+                f"board {other.name} is a {other.target}, board {request.board.name} a"
                 f" {request.board.target}: no run goes on from one to the other",
                 hint="name a board of the same target",
             )
     begun: list[RunDirectory] = []
     try:
-        return conduct(request, partial(connect, request.board), observer, begun.append)
+        return run_recipe(request, partial(connect, request.board), observer, begun.append)
     except (LinkError, BoardError) as error:
         if not begun:
             raise
         broken: LinkError | BoardError = error
-    for spare in spares:
-        observer.note(f"{broken.message}; the run goes on on board {spare.name}")
-        again = ResumeRequest(begun[0], spare, request.lab_name, request.lab_root)
+    for other in others:
+        observer.note(f"{broken.message}; the run goes on on board {other.name}")
+        again = ResumeRequest(begun[0], other, request.lab)
         try:
-            return resume(again, partial(connect, spare), observer)
+            return resume(again, partial(connect, other), observer)
         except (LinkError, BoardError) as error:
             broken = error
         except ConfigError as error:
-            observer.note(f"note: board {spare.name} cannot take it: {error.message}")
+            observer.note(f"note: board {other.name} cannot take it: {error.message}")
     raise broken

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import platform
+import re
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,64 +12,71 @@ from labctl import process
 from labctl.build import Artifact
 from labctl.deploy.agents import agent_artifact
 from labctl.records import ArtifactIdentity, PlanRecord, RunRecord, TrialLimit
-from labctl.runs.board.held_board import BoardSession
+from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.plan.trials import Plan
 from labctl.runs.record.directory import new_run_id
-from labctl.runs.trial.preparation import Stand
+from labctl.transport import remote_words
+
+_HASH_SECONDS = 60.0
 
 
 def run_record(
-    prepared: Prepared,
-    session: BoardSession,
-    plan: Plan,
-    *,
-    notes: Sequence[str],
-    epoch: int,
-    lab_root: Path,
+    held: HeldBoard, prepared: Prepared, plan: Plan, *, notes: Sequence[str]
 ) -> RunRecord:
-    """The record of a run that begins now."""
+    """Make the record of a run that begins now, under the board's lease."""
     recipe = prepared.recipe
     return RunRecord(
         id=new_run_id(recipe.name),
         recipe=recipe.name,
         recipe_resolved=recipe.resolved(),
-        board=session.board.name,
-        target=session.board.target,
-        facts=session.facts,
-        artifacts=artifact_identities(prepared, session, lab_root),
+        board=held.board.name,
+        target=held.board.target,
+        facts=held.facts,
+        artifacts=artifact_identities(held, prepared),
         models=tuple(file.identity for file in prepared.models.values()),
         variants=tuple(variant.slug for variant in recipe.variants()),
         trials_planned=len(plan.trials),
         plan_notes=tuple(notes),
         labctl_version=importlib.metadata.version("labctl"),
-        lab_revision=lab_revision(lab_root),
+        lab_revision=lab_revision(held.lab.root),
         host=platform.node(),
         started=datetime.now(UTC),
-        epoch=epoch,
+        epoch=held.epoch,
     )
 
 
 def plan_record(
-    stand: Stand, plan: Plan, max_seconds: float, limits: dict[str, TrialLimit]
+    prepared: Prepared,
+    plan: Plan,
+    max_seconds: float,
+    limits: dict[str, TrialLimit],
+    program_sha256: str | None,
 ) -> PlanRecord:
-    """What the run will do."""
+    """Make the record of what the run will do."""
     return PlanRecord(
         trials=tuple(trial.record() for trial in plan.trials),
         max_seconds=max_seconds,
         predicted_seconds=plan.predicted_seconds,
         limits=limits,
-        prompt_sha256=stand.prepared.prompt_sha256,
-        program_sha256=stand.program_sha256,
-        files_sha256={name: item.sha256 for name, item in stand.prepared.files.items()},
+        prompt_sha256=prepared.prompt_sha256,
+        program_sha256=program_sha256,
+        files_sha256={name: item.sha256 for name, item in prepared.files.items()},
     )
 
 
-def artifact_identities(
-    prepared: Prepared, session: BoardSession, lab_root: Path
-) -> tuple[ArtifactIdentity, ...]:
-    """The program under test, and the agent."""
-    agent = agent_artifact(session.facts.machine, session.target, lab_root)
+def program_sha256(held: HeldBoard, prepared: Prepared) -> str | None:
+    """Hash the program that is run, also where it is the board's own."""
+    if prepared.program is not None:
+        return prepared.program.sha256
+    asked = remote_words(held.agent.path, "hash", prepared.tool.name)
+    answer = held.transport.run(asked, timeout=_HASH_SECONDS).text.partition(" ")[0].strip()
+    return answer if re.fullmatch("[0-9a-f]{64}", answer) else None
+
+
+def artifact_identities(held: HeldBoard, prepared: Prepared) -> tuple[ArtifactIdentity, ...]:
+    """List the program under test, and the agent."""
+    agent = agent_artifact(held.facts.machine, held.target, held.lab.root)
     return tuple(_identity(a) for a in (prepared.artifact, agent) if a is not None)
 
 

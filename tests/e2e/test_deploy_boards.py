@@ -22,7 +22,7 @@ from labctl import process
 from labctl.config.lab import find_lab
 from labctl.config.target import load_target
 from labctl.retry import wait_until
-from labctl.runs import meet_board
+from labctl.runs import hold_board
 from labctl.transport import HdcTcpConfig, remote_words
 from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import Served, VirtualBoard, serving
@@ -112,13 +112,13 @@ def test_one_boards_failure_does_not_stop_the_others(lab: Lab) -> None:
 
 
 def test_a_board_in_use_keeps_nobody_waiting_for_the_others(lab: Lab, tmp_path: Path) -> None:
-    used, said_so = find_lab(lab.root, TRANSPORTS).board("vb1"), tmp_path / "said"
+    found, said_so = find_lab(lab.root, TRANSPORTS), tmp_path / "said"
     argv = [sys.executable, "-m", "labctl", "deploy", "--tag", "desk"]
     with (
         said_so.open("wb") as errors,
         HdcTcpConfig(address=lab.boards[1].address).open() as transport,
     ):
-        with meet_board(used, transport, lab_root=lab.root):
+        with hold_board(found.board("vb1"), transport, found):
             running = process.start(argv, cwd=lab.root, env=os.environ, stderr=errors.fileno())
             served = wait_until(
                 lambda: len(list(lab.store().glob("*.name"))) == 3, timeout=30, interval=0.1

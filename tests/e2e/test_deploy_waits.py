@@ -15,7 +15,7 @@ from labs import RECIPE, LabUnderTest, RunningLabctl, blamed, said
 from labctl import process
 from labctl.board import BoardLease
 from labctl.config.lab import find_lab
-from labctl.runs import meet_board
+from labctl.runs import hold_board
 from labctl.transport import HdcTcpConfig, Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -34,8 +34,8 @@ def the_board(lab: LabUnderTest) -> Transport:
 @contextmanager
 def held(lab: LabUnderTest) -> Iterator[None]:
     """What keeps other labctls of this host out while a run, a probe or a deploy has the board."""
-    board = find_lab(lab.root, TRANSPORTS).board(None)
-    with the_board(lab) as transport, meet_board(board, transport, lab_root=lab.root):
+    found = find_lab(lab.root, TRANSPORTS)
+    with the_board(lab) as transport, hold_board(found.board(None), transport, found):
         yield
 
 

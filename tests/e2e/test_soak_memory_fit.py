@@ -23,8 +23,7 @@ from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution, ModelIdentity, TimingRecord, TrialPrediction
 from labctl.results.telemetry import read_telemetry
 from labctl.runs.inputs.prepare import Prepared, prepare, read_recipe
-from labctl.runs.plan.forecast import foresee
-from labctl.runs.plan.memory_fit import settled_variants
+from labctl.runs.plan.forecast import make_forecast
 from labctl.runs.plan.trials import PlannedTrial
 from labctl.shipped import RECIPES
 from labctl.stats import near_border
@@ -166,10 +165,10 @@ def run(prepared: Prepared, rates: Rates, size: int, folder: Path) -> Seen:
     program, model = prepared.program.local, prepared.models["q8_0"]
     (folder / "before").mkdir()
     facts = facts_of(booted(folder / "before", size, program, None, ""))
-    (variant,), notes = settled_variants(prepared, facts)
-    foresight = foresee(prepared, [variant], facts, rates)
+    forecast = make_forecast(prepared, facts, rates)
+    (variant,), notes = forecast.variants, list(forecast.notes)
     trial = PlannedTrial(1, variant, 1, TOKENS, warm_up_pass=True)
-    predicted = foresight.of(trial)
+    predicted = forecast.of(trial)
     assert predicted is not None
     parameters = prepared.engine.parameters(trial.parameters)
     words = prepared.engine.command(
@@ -180,7 +179,7 @@ def run(prepared: Prepared, rates: Rates, size: int, folder: Path) -> Seen:
     assert (status["outcome"], status["exit_status"]) == ("exited", 0), results
     timing = prepared.engine.parse(RawOutput.read(results / "job"), parameters)
     samples = read_telemetry(results / "job" / "telemetry").samples
-    work = foresight.works[variant.slug]
+    work = forecast.works[variant.slug]
     found = Seen(
         facts,
         work.need.resident_bytes,

@@ -1,5 +1,5 @@
 import pytest
-from foreseen import foresight_of
+from forecasts import forecast_of
 from records_made import model
 
 from labctl.config.target import load_target
@@ -45,7 +45,7 @@ def test_an_accidental_night_becomes_half_an_hour() -> None:
         order="interleaved",
         max_seconds=1800,
         min_tokens=4,
-        predict=foresight_of({"q8_0": WORK}, facts(), RATES).seconds,
+        predict=forecast_of({"q8_0": WORK}, facts(), RATES).seconds,
         roles=LlamaCpp.roles,
     )
     (trial,) = plan.trials
@@ -56,7 +56,7 @@ def test_an_accidental_night_becomes_half_an_hour() -> None:
 
 
 def test_a_warm_up_pass_that_is_off_already_is_not_counted() -> None:
-    predict = foresight_of({"q8_0": WORK}, facts(), RATES).seconds
+    predict = forecast_of({"q8_0": WORK}, facts(), RATES).seconds
     with_pass = predict(Variant("q8_0", "q8_0", {"warmup": True}), 4, True)
     without = predict(Variant("q8_0", "q8_0", {"warmup": False}), 4, True)
     assert with_pass is not None

@@ -12,7 +12,7 @@ from labctl.config.conditions import Conditions
 from labctl.errors import BoardError, BoardNotReady, ConfigError, DeviceLost, LeaseLost
 from labctl.records import ConditionRecord
 from labctl.retry import wait_until
-from labctl.runs.board.conditions import BoardConditions, held
+from labctl.runs.board.conditions import BoardConditions
 from labctl.transport import LocalTransport
 
 
@@ -72,7 +72,7 @@ def states(found: tuple[ConditionRecord, ...]) -> dict[str, bool | None]:
 
 def test_a_fixed_frequency_is_set_verified_and_put_back(board: Board) -> None:
     conditions = board.conditions(governor="performance", frequency_mhz=1104)
-    with held(conditions, ours):
+    with conditions.held(ours):
         assert states(conditions.ready()) == {"governor": True, "frequency": True}
         assert board.read("scaling_governor") == {"performance"}
         assert board.read("scaling_min_freq") == board.read("scaling_max_freq") == {"1104000"}
@@ -85,7 +85,7 @@ def test_a_fixed_frequency_is_set_verified_and_put_back(board: Board) -> None:
 
 
 def test_it_is_put_back_when_the_run_fails(board: Board) -> None:
-    with pytest.raises(DeviceLost), held(board.conditions(governor="performance"), ours):
+    with pytest.raises(DeviceLost), board.conditions(governor="performance").held(ours):
         raise DeviceLost("the cable is out")
     assert board.read("scaling_governor") == {"schedutil"}
 
@@ -93,21 +93,21 @@ def test_it_is_put_back_when_the_run_fails(board: Board) -> None:
 def test_the_next_controller_puts_back_what_a_killed_one_left(board: Board) -> None:
     board.conditions(governor="performance").hold()  # and killed here
     assert board.read("scaling_governor") == {"performance"}
-    with held(board.conditions(), ours):
+    with board.conditions().held(ours):
         assert board.read("scaling_governor") == {"schedutil"}
     assert not board.state.exists()
 
 
 def test_a_resumed_run_keeps_it_and_still_knows_what_was_before(board: Board) -> None:
     board.conditions(governor="performance").hold()  # and killed here
-    with held(board.conditions(governor="performance"), ours, again=True):
+    with board.conditions(governor="performance").held(ours, still_ours=True):
         assert board.read("scaling_governor") == {"performance"}
     assert board.read("scaling_governor") == {"schedutil"}
 
 
 def test_a_restart_in_between_is_made_good_before_the_next_trial(board: Board) -> None:
     conditions = board.conditions(governor="performance")
-    with held(conditions, ours):
+    with conditions.held(ours):
         board.write("scaling_governor", "schedutil")
         assert states(conditions.ready()) == {"governor": True}
         assert board.read("scaling_governor") == {"performance"}
@@ -119,14 +119,14 @@ def test_what_was_noted_before_a_restart_is_past(
     board.conditions(governor="performance").hold()  # and killed here
     monkeypatch.setenv("LABCTL_SANDBOX", "another-boot")
     board.write("scaling_governor", "userspace")  # by whoever owns the board
-    with held(board.conditions(governor="performance"), ours, again=True):
+    with board.conditions(governor="performance").held(ours, still_ours=True):
         assert board.read("scaling_governor") == {"performance"}
     assert board.read("scaling_governor") == {"userspace"}
     assert not board.state.exists()
 
 
 def test_what_cannot_be_put_back_is_told_and_tried_again(board: Board) -> None:
-    with held(board.conditions(governor="performance"), ours):
+    with board.conditions(governor="performance").held(ours):
         for cpu in board.cpus:
             (cpu / "scaling_governor").unlink()
             (cpu / "scaling_governor").symlink_to("/dev/null")  # takes nothing
@@ -144,7 +144,7 @@ def test_a_board_that_another_controller_took_is_left_to_it(board: Board) -> Non
     def lost() -> None:
         raise LeaseLost("another lab took the board")
 
-    with held(board.conditions(governor="performance"), lost):
+    with board.conditions(governor="performance").held(lost):
         # The other one put the board back, and asks for a state of its own.
         board.conditions().restore()
         board.conditions(governor="powersave").hold()
@@ -160,7 +160,7 @@ def test_an_interruption_while_it_is_put_back_is_told(board: Board) -> None:
 
     with (
         pytest.raises(KeyboardInterrupt),
-        held(board.conditions(governor="powersave"), interrupted),
+        board.conditions(governor="powersave").held(interrupted),
     ):
         pass
     assert "the next run on it undoes that (interrupted)" in board.notes[-1]
@@ -205,7 +205,7 @@ def screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_screen_is_off_when_the_power_manager_says_so(board: Board, screen: Path) -> None:
     conditions = board.conditions(screen_off=True)
-    with held(conditions, ours):
+    with conditions.held(ours):
         (found,) = conditions.ready()
         assert (found.had, found.ok) == ("off (INACTIVE)", True)
         screen.write_text("AWAKE")  # somebody touched it
@@ -215,7 +215,7 @@ def test_a_screen_is_off_when_the_power_manager_says_so(board: Board, screen: Pa
 
 def test_a_screen_that_was_off_is_not_woken(board: Board, screen: Path) -> None:
     screen.write_text("SLEEP")
-    with held(board.conditions(screen_off=True), ours):
+    with board.conditions(screen_off=True).held(ours):
         pass
     assert screen.read_text() == "SLEEP"
 
@@ -243,12 +243,12 @@ def test_what_a_board_does_not_have_is_recorded_or_refused(board: Board) -> None
     for cpu in board.cpus:
         (cpu / "scaling_governor").unlink()
     conditions = board.conditions(governor="performance")
-    with held(conditions, ours):
+    with conditions.held(ours):
         assert states(conditions.ready()) == {"governor": None}
     assert board.notes == ["note: governor performance could not be had: the board has no cpufreq"]
     with (
         pytest.raises(ConfigError, match="cannot be had with governor performance"),
-        held(board.conditions(governor="performance", strict=True), ours),
+        board.conditions(governor="performance", strict=True).held(ours),
     ):
         pass
 
@@ -314,7 +314,7 @@ def test_processes_of_a_name_are_held_and_go_on(board: Board, tmp_path: Path) ->
     # Of the same name, but not the virtual board's.
     other = process.start([str(program), "60"], cwd=tmp_path, env={"PATH": os.environ["PATH"]})
     try:
-        with held(board.conditions(stop_processes=("labctl-noise",)), ours):
+        with board.conditions(stop_processes=("labctl-noise",)).held(ours):
             assert state_of(noise.pid) == "T"
             assert state_of(other.pid) != "T"
         assert wait_until(lambda: state_of(noise.pid) != "T", timeout=5, interval=0.05)

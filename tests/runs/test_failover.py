@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from labctl.config.lab import Board
+from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
-from labctl.runs import Observer, RunRequest, conduct_with_spares
+from labctl.runs import Observer, RunRequest, run_with_failover
 from labctl.transport import Transport
 
 RECIPE = Recipe.model_validate(
@@ -31,6 +31,6 @@ def never(board: Board) -> Transport:
 
 
 def test_a_spare_of_another_target_is_refused_before_anything_begins(tmp_path: Path) -> None:
-    request = RunRequest(RECIPE, board("rk3568"), "lab", tmp_path)
+    request = RunRequest(RECIPE, board("rk3568"), LabFile(tmp_path, Lab(boards={})))
     with pytest.raises(ConfigError, match=r"is a host-x86_64, board .* a rk3568"):
-        conduct_with_spares(request, [board("host-x86_64")], never, Observer())
+        run_with_failover(request, [board("host-x86_64")], never, Observer())

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board import BoardStore
-from labctl.config.lab import lab_model
+from labctl.config.lab import LabFile, lab_model
 from labctl.config.target import load_target
 from labctl.errors import BoardError, ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution
-from labctl.runs.board.held_board import BoardMeeting, _check_features, check_machine
+from labctl.runs.board.held_board import HeldBoard, _check_features, check_machine
 from labctl.transport import LocalTransport
 from labctl.transport.registry import TRANSPORTS
 
@@ -51,18 +50,11 @@ def test_a_cpu_without_the_targets_instructions_is_refused_by_name() -> None:
 def test_a_board_that_restarted_is_kept_from_others_of_this_host_as_well(
     tmp_path: Path, private_state: Path
 ) -> None:
-    (board,) = (
-        lab_model(TRANSPORTS)
-        .model_validate(
-            {"boards": {"b": {"target": "rk3568", "transport": {"kind": "local"}, "workdir": "/w"}}}
-        )
-        .boards.values()
-    )
+    board = {"target": "rk3568", "transport": {"kind": "local"}, "workdir": "/w"}
+    lab = LabFile(tmp_path, lab_model(TRANSPORTS).model_validate({"boards": {"b": board}}))
     transport = LocalTransport()
     with ExitStack() as ours:
-        met = BoardMeeting(
-            board, RK3568, facts(), BoardStore(transport, "/w"), transport, tmp_path, ours
-        )
+        met = HeldBoard(lab.board("b"), lab, RK3568, facts(), transport, tmp_path, ours)
         met.lock_boot("the first boot")
         met.lock_boot("the second")
         for boot in ("the first boot", "the second"):

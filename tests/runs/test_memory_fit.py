@@ -32,18 +32,18 @@ def test_near_the_border_both_times_are_told() -> None:
         "q2 needs 3.33 GB of 3.30 GB, within 15% of what fits: it may re-read 3.00 GB from"
         " storage for every token"
     )
-    assert near.told().endswith("268 MB KV cache, 10.0 MB compute buffers, 51.0 MB program")
+    assert near.message().endswith("268 MB KV cache, 10.0 MB compute buffers, 51.0 MB program")
 
 
 def test_each_part_is_shown() -> None:
     need = MemoryNeed(3_300_000_000, 3_100_000_000, 67_000_000, 150_000_000)
-    assert fit(need, 8 * GB).told() == (
+    assert fit(need, 8 * GB).message() == (
         "q8: 6.62 GB of 8.00 GB available: 3.30 GB weights mapped, 3.10 GB repacked,"
         " 67.0 MB KV cache, 150 MB compute buffers"
     )
-    read = fit(MemoryNeed(0, 3_300_000_000, 0, 0), 8 * GB).told()
+    read = fit(MemoryNeed(0, 3_300_000_000, 0, 0), 8 * GB).message()
     assert read.startswith("q8: 3.30 GB of 8.00 GB available: 3.30 GB weights read into memory, ")
-    assert "KV cache unknown" in fit(MemoryNeed(GB, 0, None, None), None).told()
+    assert "KV cache unknown" in fit(MemoryNeed(GB, 0, None, None), None).message()
 
 
 def test_what_fits_and_what_cannot_be_known_is_no_warning() -> None:

@@ -19,12 +19,12 @@ from labctl.records import (
     StorageRate,
     TrialRecord,
 )
+from labctl.runs.context import differences, differences_in_kind
 from labctl.runs.migration import leave_board, unlike_in_speed
-from labctl.runs.plan.time_budget import RunClock
+from labctl.runs.plan.time_limits import RunClock
 from labctl.runs.plan.trials import Amount, Order, PlannedTrial, make_plan
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Journal
-from labctl.runs.trial.preparation import differences, differences_in_kind
 
 BOARD = BoardFacts(
     execution=Execution.BOARD,

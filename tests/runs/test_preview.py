@@ -1,7 +1,7 @@
 """What `labctl plan` tells before anything moves."""
 
 import pytest
-from foreseen import foresight_of
+from forecasts import forecast_of
 from records_made import model
 
 from labctl.config.recipe import Recipe
@@ -12,7 +12,7 @@ from labctl.performance.prediction import Work
 from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution
 from labctl.runs.plan.forecast import plan_trials
-from labctl.runs.preview.preview import Outlook
+from labctl.runs.preview.preview import Preview
 
 PROBE = "the probe of 2026-11-20"
 RATES = Rates(Rate(175e6, PROBE), {4: Rate(5e9, PROBE)})
@@ -23,7 +23,7 @@ VARIANT = Variant("q2", "q2", {"tokens": 5, "warmup": False})
 
 def seen(
     execution: Execution = Execution.BOARD, available: int = 1_600_000_000, **changes: object
-) -> Outlook:
+) -> Preview:
     facts = BoardFacts(
         execution=execution,
         machine="aarch64",
@@ -43,8 +43,8 @@ def seen(
         }
     )
     works = {"q2": Work.of(Q2, NEED, LlamaCpp.roles.workload(VARIANT.parameters))}
-    foresight = foresight_of(works, facts, RATES)
-    return Outlook(plan_trials(recipe, [VARIANT], foresight, 3600), foresight, 3600, ())
+    forecast = forecast_of(works, facts, RATES, (VARIANT,))
+    return Preview(plan_trials(recipe, forecast, 3600), forecast, 3600, ())
 
 
 def test_a_trial_and_all_of_them_are_foretold() -> None:
@@ -58,7 +58,7 @@ def test_a_trial_and_all_of_them_are_foretold() -> None:
     assert row.predicted.ttft_ns == pytest.approx(2 * row.predicted.token_ns)
     assert row.predicted.trial_ns == pytest.approx(6 * row.predicted.token_ns)
     assert row.predicted.resident_token_ns is None
-    first, board, second = found.sentences()
+    first, board, second = found.messages()
     assert board == "planned for the board as it is now"
     assert first == (
         "predicted to take 327 s, loading included, from the probe of 2026-11-20;"
@@ -73,7 +73,7 @@ def test_near_the_border_of_memory_both_times_are_told() -> None:
     assert row.predicted is not None
     assert row.predicted.resident_token_ns == row.predicted.token_ns == 636_000_000
     assert round((row.predicted.storage_token_ns or 0) / 1e9, 1) == 18.2
-    assert found.sentences()[2] == (
+    assert found.messages()[2] == (
         "q2: within 15% of what fits in memory (3.18 GB of 3.30 GB): 636 ms a token if it does"
         " (3.18 GB a token at 5.00 GB/s from DRAM, at best), 18.2 s if not (every token reads"
         " 3.18 GB at 175 MB/s from storage)"
@@ -92,4 +92,4 @@ def test_repeats_that_depend_on_the_result_are_told_apart() -> None:
 def test_nothing_is_foretold_of_an_emulated_board() -> None:
     found = seen(Execution.EMULATED)
     assert found.rows()[0].predicted is None
-    assert found.sentences()[0].startswith("nothing is predicted: emulated, not a board")
+    assert found.messages()[0].startswith("nothing is predicted: emulated, not a board")

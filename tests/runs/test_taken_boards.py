@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board import BoardAgent, BoardLease, BoardStore, Lease
-from labctl.config.lab import Board
+from labctl.board import BoardAgent, Lease
+from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.target import load_target
 from labctl.deploy import describe
 from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
 from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
 from labctl.records import BoardFacts, Execution
-from labctl.runs import BoardSession
-from labctl.runs.board.held_board import BoardMeeting
+from labctl.runs import HeldBoard
 from labctl.transport import LocalConfig
 
 AGENT = """#!/bin/sh
@@ -35,29 +34,22 @@ def workdir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def met(tmp_path: Path, private_state: Path, workdir: Path) -> Iterator[BoardMeeting]:
+def met(tmp_path: Path, private_state: Path, workdir: Path) -> Iterator[HeldBoard]:
+    """A board without an agent."""
     board = Board.model_validate(
         {"target": "host-x86_64", "workdir": str(workdir), "transport": {"kind": "local"}}
     )
     facts = BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b")
+    lab, target = LabFile(tmp_path, Lab(lab="lab", boards={})), load_target("host-x86_64")
     with LocalConfig().open() as link, ExitStack() as ending:
-        store, state = BoardStore(link, str(workdir)), tmp_path / "state" / "board"
-        yield BoardMeeting(board, load_target("host-x86_64"), facts, store, link, state, ending)
+        yield HeldBoard(board, lab, target, facts, link, tmp_path / "state" / "board", ending)
 
 
 @pytest.fixture
-def session(met: BoardMeeting, workdir: Path) -> BoardSession:
-    return BoardSession(
-        met.board,
-        met.target,
-        met.facts,
-        met.store,
-        BoardAgent(met.transport, str(workdir / "agent"), str(workdir)),
-        BoardLease(met.transport, str(workdir)),
-        met.transport,
-        met.state.with_suffix(".epoch"),
-        met.ending,
-    )
+def held(met: HeldBoard, workdir: Path) -> HeldBoard:
+    """The same board, with an agent."""
+    agent = BoardAgent(met.transport, str(workdir / "agent"), str(workdir))
+    return replace(met, _agent=agent)
 
 
 def a_job_runs(workdir: Path) -> Path:
@@ -69,7 +61,7 @@ def a_job_runs(workdir: Path) -> Path:
     return job / "runs"
 
 
-def agent_in_store(met: BoardMeeting, workdir: Path) -> None:
+def agent_in_store(met: HeldBoard, workdir: Path) -> None:
     agent = describe(workdir / "agent", name="agent", executable=True)
     deploy(met.store, plan(met.store, [agent]))
 
@@ -80,65 +72,63 @@ def silent_for(workdir: Path, seconds: float) -> None:
     alive.write_text(f"{int(now) - int(seconds)} {boot}\n")
 
 
-def test_a_free_board_is_taken_and_left(
-    met: BoardMeeting, session: BoardSession, workdir: Path
-) -> None:
+def test_a_free_board_is_taken_and_left(met: HeldBoard, held: HeldBoard, workdir: Path) -> None:
     met.refuse_if_taken()
-    taken = session.take_lease("lab")
+    taken = held.take_lease()
     assert (workdir / "lease.alive").exists()
     met.refuse_if_taken()  # it is ours
-    session.ending.close()
+    held.ending.close()
     assert not (workdir / "lease.alive").exists()
     assert json.loads((workdir / "lease").read_text())["epoch"] == taken.epoch
 
 
-def test_a_lease_that_was_taken_over_is_left_as_well(session: BoardSession, workdir: Path) -> None:
-    session.keep_lease(session.leases.acquire("lab"))
-    session.ending.close()
+def test_a_lease_that_was_taken_over_is_left_as_well(held: HeldBoard, workdir: Path) -> None:
+    held.keep_lease(held.leases.acquire("lab"))
+    held.ending.close()
     assert not (workdir / "lease.alive").exists()
 
 
-def test_another_controller_is_not_driven_out(met: BoardMeeting, session: BoardSession) -> None:
-    theirs = session.leases.acquire("nightly")
-    for take in (met.refuse_if_taken, lambda: session.take_lease("lab")):
+def test_another_controller_is_not_driven_out(met: HeldBoard, held: HeldBoard) -> None:
+    theirs = held.leases.acquire("nightly")
+    for take in (met.refuse_if_taken, held.take_lease):
         with pytest.raises(BoardBusy, match=r"is in use by nightly .*: it gave a sign of life"):
             take()
-    session.ending.close()
-    session.leases.check(theirs)
+    held.ending.close()
+    held.leases.check(theirs)
 
 
 def test_a_dead_one_is_not_waited_for_for_ever(
-    session: BoardSession, workdir: Path, monkeypatch: pytest.MonkeyPatch
+    held: HeldBoard, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("labctl.board.lease.ALIVE_SECONDS", 5.0)  # this computer may be just on
-    theirs = session.leases.acquire("nightly")
+    theirs = held.leases.acquire("nightly")
     silent_for(workdir, 10)
-    assert session.take_lease("lab").epoch == theirs.epoch + 1
+    assert held.take_lease().epoch == theirs.epoch + 1
 
 
 def test_a_silent_one_whose_job_runs_is_alive(
-    met: BoardMeeting, session: BoardSession, workdir: Path
+    met: HeldBoard, held: HeldBoard, workdir: Path
 ) -> None:
-    session.leases.acquire("nightly")
+    held.leases.acquire("nightly")
     (workdir / "lease.alive").unlink()
     runs = a_job_runs(workdir)
     with pytest.raises(BoardBusy, match="a job runs there"):
-        session.take_lease("lab")
+        held.take_lease()
     met.refuse_if_taken()  # without an agent in the store nobody has started a job
     agent_in_store(met, workdir)
     with pytest.raises(BoardBusy, match="a job runs there"):
         met.refuse_if_taken()
     runs.unlink()
     met.refuse_if_taken()
-    session.take_lease("lab")
+    held.take_lease()
 
 
 def test_a_job_of_a_dead_controller_of_this_host_is_measured_undisturbed(
-    met: BoardMeeting, session: BoardSession, workdir: Path
+    met: HeldBoard, held: HeldBoard, workdir: Path
 ) -> None:
     """A deploy waits for it; a run takes its place, as ever."""
     agent_in_store(met, workdir)
-    session.take_lease("lab")
+    held.take_lease()
     runs = a_job_runs(workdir)
     met.refuse_if_taken()
     with pytest.raises(BoardBusy, match="a job runs there"):
@@ -148,37 +138,37 @@ def test_a_job_of_a_dead_controller_of_this_host_is_measured_undisturbed(
 
 
 def test_who_sends_under_a_lease_of_this_host_leaves_it_to_the_run_that_had_it(
-    session: BoardSession, workdir: Path
+    held: HeldBoard, workdir: Path
 ) -> None:
-    had = session.take_lease("lab")
+    had = held.take_lease()
     (workdir / "lease.alive").unlink()
-    session.hold_to_send("lab")
-    assert session.leases.read() == had
+    held.hold_to_send()
+    assert held.leases.read() == had
     assert (workdir / "lease.alive").exists()
-    session.ending.close()
+    held.ending.close()
     assert not (workdir / "lease.alive").exists()
 
 
 def test_who_sends_gives_signs_of_life_until_he_loses_the_board(
-    session: BoardSession, workdir: Path, monkeypatch: pytest.MonkeyPatch
+    held: HeldBoard, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alive = workdir / "lease.alive"
-    sign = session.hold_to_send("lab")
+    held.hold_to_send()
+    sign = held.signs_of_life()
     alive.unlink()
     sign(1)
     assert not alive.exists()  # not for every piece
     monkeypatch.setattr("labctl.runs.board.held_board.SIGN_SECONDS", 0.0)
-    sign = session.hold_to_send("lab")
-    alive.unlink()
+    sign = held.signs_of_life()
     sign(1)
     assert alive.exists()
-    session.leases.acquire("nightly")
+    held.leases.acquire("nightly")
     with pytest.raises(LeaseLost, match="nightly"):
         sign(1)
 
 
 def test_a_lease_is_our_own_before_its_answer_has_come(
-    session: BoardSession, monkeypatch: pytest.MonkeyPatch
+    held: HeldBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The board has it, and who took it dies or loses the link before it knows that."""
 
@@ -186,24 +176,24 @@ def test_a_lease_is_our_own_before_its_answer_has_come(
         raise DeviceLost("cable")
 
     with monkeypatch.context() as broken:
-        broken.setattr(session.leases, "check", lost)
+        broken.setattr(held.leases, "check", lost)
         with pytest.raises(DeviceLost):
-            session.take_lease("lab")
-    session.leases.check(taken := session.leases.read() or pytest.fail("there is no lease"))
-    assert session.take_lease("lab").epoch == taken.epoch + 1
+            held.take_lease()
+    held.leases.check(taken := held.leases.read() or pytest.fail("there is no lease"))
+    assert held.take_lease().epoch == taken.epoch + 1
 
 
-def test_what_this_host_had_is_its_own_whoever_died(session: BoardSession, tmp_path: Path) -> None:
+def test_what_this_host_had_is_its_own_whoever_died(held: HeldBoard, tmp_path: Path) -> None:
     """Also when it comes by another way, of which it knows no epoch."""
-    first = session.take_lease("lab")
-    second = replace(session, known_epoch=tmp_path / "state" / "other.epoch").take_lease("lab")
+    first = held.take_lease()
+    second = replace(held, state=tmp_path / "state" / "other").take_lease()
     assert second.epoch == first.epoch + 1
 
 
-def test_the_same_epoch_is_not_the_same_lease(session: BoardSession) -> None:
-    first = session.take_lease("lab")
-    theirs = session.leases.acquire("nightly")
+def test_the_same_epoch_is_not_the_same_lease(held: HeldBoard) -> None:
+    first = held.take_lease()
+    theirs = held.leases.acquire("nightly")
     assert theirs.epoch == first.epoch + 1
-    session.known_epoch.write_text(f"{theirs.epoch}\n")
+    held.epoch_file.write_text(f"{theirs.epoch}\n")
     with pytest.raises(BoardError, match="is in use by nightly"):
-        session.take_lease("lab")
+        held.take_lease()

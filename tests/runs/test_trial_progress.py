@@ -3,7 +3,7 @@
 from typing import Any
 
 from labctl.board import JobProgress, Started
-from labctl.cli.run_view import standing
+from labctl.cli.run_view import progress_text
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.runs import TrialProgress
 from labctl.runs.progress import remaining_of_trial, trial_progress
@@ -45,18 +45,18 @@ def told(sample: Any, state: str = "running") -> TrialProgress:
 def test_a_trial_is_told_with_phase_tokens_rate_and_heat() -> None:
     progress = told(SAMPLE)
     assert (progress.elapsed_s, progress.remaining_s) == (20, 4)
-    assert standing(progress) == "generating, 5/8 tokens, 0.500 tokens/s, 61.2 °C"
+    assert progress_text(progress) == "generating, 5/8 tokens, 0.500 tokens/s, 61.2 °C"
 
 
 def test_what_the_board_does_not_tell_is_not_told() -> None:
     cool = told({key: value for key, value in SAMPLE.items() if key != "temps_mc"})
-    assert standing(cool) == "generating, 5/8 tokens, 0.500 tokens/s"
+    assert progress_text(cool) == "generating, 5/8 tokens, 0.500 tokens/s"
     for nothing in (None, {"mono_ns": 1}, "garbage"):
-        assert standing(told(nothing)) == "started"
+        assert progress_text(told(nothing)) == "started"
 
 
 def test_a_job_that_ended_is_being_fetched() -> None:
-    assert standing(told(SAMPLE, state="finished")) == "fetching what it printed"
+    assert progress_text(told(SAMPLE, state="finished")) == "fetching what it printed"
 
 
 def test_what_the_last_such_trial_took_is_what_is_left_where_nothing_else_is_known() -> None:

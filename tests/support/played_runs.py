@@ -1,19 +1,24 @@
 """Runs of four trials on a board that is played by a few lines."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
+from forecasts import forecast_of
 from llama_output import session
+from pydantic import JsonValue
 from records_made import model, run
 
-from labctl.board import JobProgress, JobSpec, JobState, Started
-from labctl.config.recipe import Precision
+from labctl.board import JobProgress, JobSpec, JobState, Lease, Started
+from labctl.config.lab import Board
+from labctl.config.recipe import Precision, Recipe
 from labctl.config.variants import Variant
 from labctl.engines import Tool
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import DeviceLost, InfraError, LeaseLost
+from labctl.models import ModelFile
 from labctl.records import (
     BoardFacts,
     ConditionRecord,
@@ -23,14 +28,28 @@ from labctl.records import (
     TrialLimit,
     TrialRecord,
 )
+from labctl.runs.context import RunContext
+from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
-from labctl.runs.plan.time_budget import RunClock
-from labctl.runs.plan.timeouts import MAX_TIME, RECIPE
+from labctl.runs.plan.forecast import Forecast
+from labctl.runs.plan.time_limits import MAX_TIME, RunClock
+from labctl.runs.plan.time_limits import RECIPE as BY_RECIPE
 from labctl.runs.plan.trials import Amount, PlannedTrial, make_plan
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Journal
-from labctl.runs.runner import Held, Outcome, Runner
-from labctl.runs.trial.context import Bench, DeployedModel
+from labctl.runs.runner import Outcome, run_trials
+
+ASKED = Recipe.model_validate(
+    {
+        "name": "r",
+        "target": "rk3568",
+        "engine": {"name": "llama_cpp"},
+        "models": {"m": {"file": "m.gguf"}},
+        "prompt": "x",
+        "max_time": "1m",
+        "timeouts": {"reattach": "1s"},
+    }
+)
 
 
 def planned(repeats: int = 4) -> tuple[PlannedTrial, ...]:
@@ -131,18 +150,78 @@ class PlayedAgent:
             raise self.blips.pop(step)
 
 
+@dataclass
+class PlayedBoard:
+    """A board under a lease that may be lost. It answers again when the setting says so."""
+
+    setting: "Setting"
+    board: Board
+    facts: BoardFacts
+    agent: PlayedAgent
+    leases: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(path="/w/lease"))
+    transport: None = None
+    epoch: int = 1
+    has_inherited_lease: bool = False
+
+    def check_lease(self) -> None:
+        if self.setting.lost:
+            raise self.setting.lost
+
+    def take_lease(self) -> Lease:
+        return Lease("lab", self.epoch, "host", "2026-11-21T00:00:00+00:00", "0123")
+
+    def lock_boot(self, boot_id: str) -> None:
+        """Nobody else is there."""
+
+    def look_again(self) -> BoardFacts:
+        self.setting.renewals += 1
+        if self.setting.renewal:
+            raise self.setting.renewal
+        return self.setting.facts()
+
+
+@dataclass
+class PlayedConditions:
+    """Conditions that are soon as they were asked for."""
+
+    setting: "Setting"
+    unlike: dict[str, JsonValue] = field(default_factory=dict)
+
+    def held(
+        self, mine: Callable[[], None], *, still_ours: bool = False
+    ) -> AbstractContextManager[None]:
+        return self.setting.held(mine)
+
+    def ready(self, longest_s: float, _mine: Callable[[], None]) -> tuple[ConditionRecord, ...]:
+        self.setting.waits.append(longest_s)
+        self.setting.while_waiting()
+        return (ConditionRecord(name="temperature", wanted="<= 50 °C", had="45 °C", ok=True),)
+
+
+class LossesSeen(Observer):
+    """Keeps why the link was lost."""
+
+    def __init__(self) -> None:
+        self.losses: list[InfraError] = []
+
+    def link_lost(self, error: InfraError) -> None:
+        self.losses.append(error)
+
+
 class Setting:
     """A run of four trials, and what stands around it."""
 
     def __init__(self, runs: Path) -> None:
         self.agent = PlayedAgent()
         self.lost: LeaseLost | None = None
-        self.losses: list[InfraError] = []
+        self.observer = LossesSeen()
         self.limits = {"m": TrialLimit(seconds=60, source=MAX_TIME)}
         self.waits: list[float] = []
         self.while_waiting: Callable[[], None] = lambda: None
         self.renewal: InfraError | None = None
-        self.held: Held = lambda _mine: nullcontext()
+        self.held: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _mine: (
+            nullcontext()
+        )
         self.execution = Execution.BOARD
         self.infra_retries = 0
         self.renewals = 0
@@ -154,68 +233,64 @@ class Setting:
         )
         self.journal = Journal(self.directory.path, "r")
 
+    @property
+    def losses(self) -> list[InfraError]:
+        return self.observer.losses
+
     def may_take(self, seconds: float) -> None:
         """Each trial, by the recipe."""
-        self.limits = {"m": TrialLimit(seconds=seconds, source=RECIPE)}
-
-    def ready(self, longest_s: float) -> tuple[ConditionRecord, ...]:
-        self.waits.append(longest_s)
-        self.while_waiting()
-        return (ConditionRecord(name="temperature", wanted="<= 50 °C", had="45 °C", ok=True),)
-
-    def check_lease(self) -> None:
-        if self.lost:
-            raise self.lost
+        self.limits = {"m": TrialLimit(seconds=seconds, source=BY_RECIPE)}
 
     def lose(self) -> None:
         self.lost = LeaseLost("another lab took the board")
 
-    def bench(self) -> Bench:
-        facts = BoardFacts(
+    def facts(self) -> BoardFacts:
+        return BoardFacts(
             execution=self.execution,
             machine="aarch64",
             kernel="5.10",
             boot_id=self.agent.boot_id if self.renewals else "b1",
         )
-        return Bench(
-            board="rk1",
-            target="rk3568",
-            facts=facts,
-            agent=self.agent,  # type: ignore[arg-type]
-            epoch=1,
-            lease_path="/w/lease",
-            check_lease=self.check_lease,
-            run_id="r",
-            engine=LlamaCpp(),
-            tool=Tool("llama-completion", "completion"),
-            program="/w/store/p",
-            prompt="x",
-            models={"m": DeployedModel(model("m"), "/w/store/m")},
-            reattach_seconds=1,
-            on_link_loss=self.losses.append,
-            ready=self.ready,
-            resumed=self.journal.resumptions,
+
+    def forecast(self) -> Forecast:
+        return forecast_of({}, self.facts(), None)
+
+    def context(self) -> RunContext:
+        board = Board.model_validate(
+            {"target": "rk3568", "workdir": "/w", "transport": {"kind": "local"}}
         )
-
-    def renewed(self, _bench: Bench) -> Bench:
-        self.renewals += 1
-        if self.renewal:
-            raise self.renewal
-        return self.bench()
-
-    def run(self, done: Sequence[TrialRecord] = ()) -> Outcome:
-        runner = Runner(
-            bench=self.bench(),
+        board._name = "rk1"
+        recipe = ASKED.model_copy(
+            update={"infra_retries": self.infra_retries, "repeats_until": self.precision}
+        )
+        file = ModelFile(Path("m.gguf"), model("m"))
+        context = RunContext(
+            held=PlayedBoard(self, board, self.facts(), self.agent),  # type: ignore[arg-type]
+            prepared=Prepared(
+                lab_root=Path("/lab"),
+                recipe=recipe,
+                engine=LlamaCpp(),
+                artifact=None,
+                tool=Tool("llama-completion", "completion"),
+                program=None,
+                prompt="x",
+                files={},
+                models={"m": file},
+            ),
+            forecast=self.forecast(),
+            run=run(),
             directory=self.directory,
             journal=self.journal,
             clock=RunClock(60, self.limits, lambda _trial: None),
-            observer=Observer(),
-            renew=self.renewed,
-            infra_retries=self.infra_retries,
-            precision=self.precision,
-            held=self.held,
+            observer=self.observer,
+            paths={file.identity.sha256: "/w/store/m"},
+            program_sha256=None,
         )
-        return runner.run(self.trials, run(), (), done)
+        context.conditions = PlayedConditions(self)  # type: ignore[assignment]
+        return context
+
+    def run(self, done: Sequence[TrialRecord] = ()) -> Outcome:
+        return run_trials(self.context(), self.trials, done)
 
     def another_controller(self) -> None:
         """All that was only in memory is gone."""

@@ -79,6 +79,22 @@ class BoardConditions:
             self.note(f"note: {left} (interrupted)")
             raise
 
+    @contextmanager
+    def held(self, mine: Callable[[], None], *, still_ours: bool = False) -> Iterator[None]:
+        """Keep the board as asked for while the block lasts; put it back whatever happens.
+
+        ``mine`` raises LeaseLost once another controller has the board. ``still_ours``: this run
+        had it before, and a job of it may be under way; else what an earlier one left is put back
+        first. What cannot be put back now, for want of a link, the next run puts back.
+        """
+        if not still_ours:
+            self.restore()
+        try:
+            self.hold()
+            yield
+        finally:
+            self.leave(mine)
+
     def hold(self) -> None:
         """Set what stays for the whole run. Raises ConfigError when strict and not to be had."""
         found = []
@@ -219,22 +235,3 @@ def _load(told: Mapping[str, str]) -> float | None:
     grown = [now - was for now, was in zip(after, before, strict=True)]
     total = sum(grown)
     return None if total <= 0 else round((total - grown[3] - grown[4]) / total * cpus, 2)
-
-
-@contextmanager
-def held(
-    conditions: BoardConditions, mine: Callable[[], None], *, again: bool = False
-) -> Iterator[None]:
-    """The board as asked for while the block lasts, put back whatever happens.
-
-    ``mine`` raises LeaseLost once another controller has the board. ``again``: this run had it
-    before, and a job of it may be under way; else what an earlier one left is put back first. What
-    cannot be put back now, for want of a link, the next run puts back.
-    """
-    if not again:
-        conditions.restore()
-    try:
-        conditions.hold()
-        yield
-    finally:
-        conditions.leave(mine)

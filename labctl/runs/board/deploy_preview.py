@@ -1,8 +1,7 @@
-"""Bringing what recipes need to boards."""
+"""What a deploy would bring to a board, seen before the first byte moves; and the bringing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from labctl.config.lab import Board
 from labctl.deploy import (
@@ -17,16 +16,16 @@ from labctl.deploy import (
 from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
 from labctl.errors import LabctlError
-from labctl.performance.rates import known_rates
-from labctl.runs.board.held_board import BoardMeeting, BoardSession
+from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
-from labctl.runs.plan.memory_fit import Fit, fits_of
+from labctl.runs.plan.forecast import make_forecast
+from labctl.runs.plan.memory_fit import Fit
 
 
 @dataclass(frozen=True)
-class Offer:
-    """What a deploy would do to a board, known before the first byte moves.
+class DeployPreview:
+    """What a deploy would do to a board.
 
     ``problems`` are all reasons why it cannot; ``bytes_per_second`` is the speed of an earlier
     delivery to this board, None where there was none.
@@ -40,7 +39,7 @@ class Offer:
 
     @property
     def warnings(self) -> list[str]:
-        """What will be slow, or fail, for want of memory."""
+        """Say what will be slow, or fail, for want of memory."""
         return [text for fit in self.fits if (text := fit.warning())]
 
     @property
@@ -51,46 +50,55 @@ class Offer:
         return self.plan.bytes / self.bytes_per_second
 
 
-def make_offer(met: BoardMeeting, prepared: Sequence[Prepared], lab_root: Path) -> Offer:
+def preview_deploy(held: HeldBoard, prepared: Sequence[Prepared]) -> DeployPreview:
     """Look at a board and say what recipes need of it. Raises LinkError, BoardError."""
+    wanted, found = missing_on(held, prepared)
+    fits = [
+        fit
+        for one in prepared
+        if one.tells_memory
+        for fit in make_forecast(one, held.facts, held.rates).fits
+    ]
+    return DeployPreview(held.board, wanted, tuple(fits), tuple(found), known_rate(held.rate_file))
+
+
+def missing_on(
+    held: HeldBoard, prepared: Iterable[Prepared]
+) -> tuple[DeployPlan, list[LabctlError]]:
+    """Ask a board what it has of what recipes need; all reasons why the rest cannot be sent.
+
+    Raises LinkError, BoardError.
+    """
     objects: dict[str, Object] = {}
-    for item in (item for one in prepared for item in wanted_objects(one)):
+    for item in (item for one in prepared for item in objects_of(one)):
         # What one recipe executes may be a mere file to another.
         if item.sha256 not in objects or item.executable:
             objects[item.sha256] = item
-    wanted = plan(met.store, objects.values())
-    found = problems(wanted, met.survey(), met.facts, limit_bytes=met.board.limits.storage)
-    rates = known_rates(lab_root, met.board.name, met.target)
-    fits = [fit for one in prepared if one.tells_memory for fit in fits_of(one, met.facts, rates)]
-    return Offer(met.board, wanted, tuple(fits), tuple(found), known_rate(met.rate_file))
+    wanted = plan(held.store, objects.values())
+    limit = held.board.limits.storage
+    return wanted, problems(wanted, held.survey(), held.facts, limit_bytes=limit)
 
 
 def send(
-    session: BoardSession,
-    wanted: DeployPlan,
-    options: DeployOptions,
-    watch: Stopwatch,
-    lab_name: str,
+    held: HeldBoard, wanted: DeployPlan, options: DeployOptions, watch: Stopwatch | None = None
 ) -> dict[str, str]:
-    """Carry out a plan while other controllers are kept out; the paths by SHA-256.
+    """Carry out a plan under the board's lease; the paths by SHA-256.
 
-    ``watch`` is told of what is sent. Raises what :func:`labctl.deploy.deploy` and
-    :meth:`BoardSession.hold_to_send` raise.
+    ``watch`` is told of what is sent. Raises what :func:`labctl.deploy.deploy` raises, LeaseLost.
     """
-    if not wanted.missing:
-        return deploy(session.store, wanted)
-    sign = session.hold_to_send(lab_name)
+    sign = held.signs_of_life()
 
     def pace(count: int) -> None:
         sign(count)
         options.pace(count)
-        watch(count)
+        if watch:
+            watch(count)
 
-    return deploy(session.store, wanted, replace(options, pace=pace))
+    return deploy(held.store, wanted, replace(options, pace=pace))
 
 
-def wanted_objects(prepared: Prepared) -> list[Object]:
-    """What a recipe needs on a board, the agent apart."""
+def objects_of(prepared: Prepared) -> list[Object]:
+    """List what a recipe needs on a board, the agent apart."""
     models = [
         Object(
             file.identity.sha256,
@@ -117,7 +125,7 @@ def _hashes(items: Sequence[Object]) -> set[str]:
 
 
 def sending(observer: Observer) -> OnProgress:
-    """What shows an observer how far an object is."""
+    """Make what shows an observer how far an object is."""
 
     def sent(item: Object, done: int) -> None:
         observer.sent(f"send {item.name}", done, item.size_bytes)

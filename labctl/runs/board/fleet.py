@@ -12,8 +12,8 @@ from labctl.config.lab import Board, LabFile
 from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, refuse
 from labctl.errors import BoardBusy, HostError, InfraError, LabctlError
 from labctl.retry import wait_until
-from labctl.runs.board.deploy_preview import Offer, make_offer, send
-from labctl.runs.board.held_board import BoardMeeting, bring_agent, meet_board
+from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
+from labctl.runs.board.held_board import HeldBoard, hold_board
 from labctl.runs.inputs.deploy_inputs import Wanted
 from labctl.transport import Transport
 
@@ -50,7 +50,7 @@ class Visit:
     board: Board
     wanted: Wanted
     #: None while somebody else uses the board.
-    offer: Offer | None = None
+    preview: DeployPreview | None = None
     error: LabctlError | None = None
     is_done: bool = False
     watch: Stopwatch | None = None
@@ -97,12 +97,12 @@ class Fleet:
     @property
     def waiting(self) -> list[Visit]:
         """Those that were in use when they were looked at last, or were not looked at."""
-        return [visit for visit in self.visits if visit.error is None and visit.offer is None]
+        return [visit for visit in self.visits if visit.error is None and visit.preview is None]
 
     @property
     def alive(self) -> list[Visit]:
         """Those that were free, and are to be served now."""
-        return [v for v in self.visits if v.error is None and v.offer and not v.is_done]
+        return [v for v in self.visits if v.error is None and v.preview and not v.is_done]
 
     def find_free(self) -> bool:
         """See what boards lack that are free, as soon as one is; nothing is sent. Else False."""
@@ -121,7 +121,7 @@ class Fleet:
     def refuse_impossible(self) -> None:
         """End the visits that would break off in the middle."""
         for visit in self.alive:
-            if visit.offer is not None:
+            if visit.preview is not None:
                 self._guarded(visit, lambda v: refuse(_problems(v), v.board.name))
 
     @property
@@ -150,35 +150,34 @@ class Fleet:
         self._each(self.alive, lambda visit: self._deliver(visit, sources))
 
     @contextmanager
-    def _meeting(self, visit: Visit) -> Iterator[BoardMeeting]:
+    def _held(self, visit: Visit) -> Iterator[HeldBoard]:
         with (
             self.connect(visit.board) as transport,
-            meet_board(visit.board, transport, lab_root=self.lab.root) as met,
+            hold_board(visit.board, transport, self.lab) as held,
         ):
-            met.refuse_if_taken(orphans=True)
-            visit.offer = make_offer(met, visit.wanted.look(self.view.step), self.lab.root)
-            yield met
+            held.refuse_if_taken(orphans=True)
+            visit.preview = preview_deploy(held, visit.wanted.look(self.view.step))
+            yield held
 
     def _look(self, visit: Visit) -> None:
-        with self._meeting(visit):
+        with self._held(visit):
             pass
 
     def _deliver(self, visit: Visit, sources: Sources) -> None:
-        with self._meeting(visit) as met:
-            assert visit.offer is not None
+        with self._held(visit) as held:
             if _to_fetch(visit):  # somebody removed it from the board meanwhile
-                visit.offer = None
+                visit.preview = None
                 return
-            refuse(visit.offer.problems, visit.board.name)
-            self._send(visit, visit.offer, met, sources)
+            refuse(_problems(visit), visit.board.name)
+            self._send(visit, held, sources)
             visit.is_done = True
 
-    def _send(self, visit: Visit, offer: Offer, met: BoardMeeting, sources: Sources) -> None:
+    def _send(self, visit: Visit, held: HeldBoard, sources: Sources) -> None:
         def moved(item: Object, done_bytes: int) -> None:
             self._go_on()
             self.view.moved(visit, item, done_bytes)
 
-        session = bring_agent(met, self.lab.root, moved)
+        held.bring_agent(moved)
         watch = visit.watch = Stopwatch()
 
         def pace(count: int) -> None:
@@ -191,10 +190,14 @@ class Fleet:
             self.view.lost(visit, error)
 
         options = DeployOptions(progress=moved, pace=pace, on_loss=lost, sources=sources)
-        send(session, offer.plan, options, watch, self.lab.name)
-        visit.sent = offer.plan.missing
+        assert visit.preview is not None
+        plan = visit.preview.plan
+        if plan.missing:
+            held.hold_to_send()
+        send(held, plan, options, watch)
+        visit.sent = plan.missing
         if self.pace is None:  # a speed that was wanted says nothing about the link
-            watch.note(met.rate_file)
+            watch.note(held.rate_file)
         self.view.ended(visit)
 
     def _go_on(self) -> None:
@@ -208,7 +211,7 @@ class Fleet:
             if not self.wait:
                 self._end(visit, error)
                 return
-            visit.offer = None
+            visit.preview = None
             if visit.board.name not in self._told:
                 self._told.add(visit.board.name)
                 self.view.waits(error)
@@ -224,11 +227,11 @@ class Fleet:
 
 
 def _problems(visit: Visit) -> Sequence[LabctlError]:
-    return visit.offer.problems if visit.offer else ()
+    return visit.preview.problems if visit.preview else ()
 
 
 def _missing(visit: Visit) -> set[str]:
-    return {item.sha256 for item in visit.offer.plan.missing} if visit.offer else set()
+    return {item.sha256 for item in visit.preview.plan.missing} if visit.preview else set()
 
 
 def _to_fetch(visit: Visit) -> bool:

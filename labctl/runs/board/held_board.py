@@ -1,25 +1,32 @@
-"""A board held by this process: nobody else's on this host meanwhile, with the agent on it."""
+"""A board held by this process: nobody else's on this host meanwhile, with the agent on it.
+
+Controllers of other hosts are not driven out while they live; those of this host are known again by
+the tokens of their leases.
+"""
 
 import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from labctl.board import (
+    ALIVE_SECONDS,
     BoardAgent,
     BoardLease,
     BoardStore,
     Lease,
+    LeaseStatus,
     Pruner,
     StoredObject,
     Survey,
     probe,
     survey,
 )
-from labctl.config.lab import Board
+from labctl.board.running_jobs import running_jobs
+from labctl.config.lab import Board, LabFile
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
 from labctl.deploy.agents import AGENT_PRODUCT, agent_artifact, is_machine
@@ -27,8 +34,8 @@ from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
 from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, HostTimeout, InfraError, LinkError
 from labctl.files import append_line, locked, state_dir, write_atomic
+from labctl.performance.rates import Rates, known_rates
 from labctl.records import BoardFacts, Execution
-from labctl.runs.board.holders import is_own, own_leases, refuse_conflict
 from labctl.transport import BoardHash, Transport
 
 PROBE_SECONDS = 20.0
@@ -36,19 +43,63 @@ PROBE_SECONDS = 20.0
 SIGN_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class BoardMeeting:
-    """A board that is ours until the context ends, with nothing of ours brought there yet."""
+@dataclass
+class HeldBoard:
+    """A board that is ours until the context ends. Methods raise LinkError and BoardError."""
 
     board: Board
+    lab: LabFile
     target: Target
+    #: As its shell tells them; as its agent does once that is brought.
     facts: BoardFacts
-    store: BoardStore
     transport: Transport
     #: What this host remembers of the board; a suffix says what.
     state: Path
     #: What is done when the context ends.
     ending: ExitStack
+    leases: BoardLease = field(init=False)
+    #: What this process holds; it may have been taken by an earlier one.
+    lease: Lease | None = None
+    #: Whether an earlier process took it: a job that it began may be under way.
+    has_inherited_lease: bool = False
+    _agent: BoardAgent | None = None
+
+    def __post_init__(self) -> None:
+        self.leases = BoardLease(self.transport, self.board.workdir)
+
+    @property
+    def agent(self) -> BoardAgent:
+        """The agent, once it is brought."""
+        assert self._agent is not None
+        return self._agent
+
+    @property
+    def store(self) -> BoardStore:
+        """Its store; once the agent is brought, that does the hashing."""
+        workdir = self.board.workdir
+        if self._agent is None:
+            return BoardStore(self.transport, workdir)
+        path = self._agent.path
+        return BoardStore(self.transport, workdir, hash_command=(path, "hash"), agent=path)
+
+    @property
+    def rate_file(self) -> Path:
+        """Where the speed of its link is noted."""
+        return self.state.with_suffix(".rate")
+
+    @property
+    def epoch_file(self) -> Path:
+        """Where the last epoch is noted that this host had of the board."""
+        return self.state.with_suffix(".epoch")
+
+    @property
+    def rates(self) -> Rates | None:
+        """How fast it is: by its last probe, else by its target; None where nothing tells."""
+        return known_rates(self.lab.root, self.board.name, self.target)
+
+    def survey(self) -> Survey:
+        """What its workdir can take. Raises what :func:`labctl.board.workdir_check` raises."""
+        return survey(self.transport, self.board.workdir)
 
     def lock_boot(self, boot_id: str) -> None:
         """Keep others of this host out of the board in this boot, whatever way they come.
@@ -67,53 +118,53 @@ class BoardMeeting:
         A lease that is ``ours`` is none of another's. With ``orphans`` a job of this host's whose
         controller died keeps the board as well: a resumed run takes it over.
         """
-        before = BoardLease(self.transport, self.board.workdir).status()
+        before = self.leases.status()
         if before is not None and not (ours and ours(before.lease)):
             refuse_conflict(self.board, self.transport, before, self._any_agent, orphans=orphans)
 
     def _any_agent(self) -> BoardAgent | None:
         """An agent that is on the board, of whatever version; without one, no job can run there."""
-        found = self.agents()
-        if not found:
-            return None
-        return BoardAgent(self.transport, self.store.path(found[0].sha256), self.board.workdir)
+        if self._agent is None and (found := self.agents()):
+            return BoardAgent(self.transport, self.store.path(found[0].sha256), self.board.workdir)
+        return self._agent
 
     def agents(self) -> list[StoredObject]:
-        """The agents of all versions that are whole on the board. Raises LinkError, BoardError."""
+        """The agents of all versions that are whole on the board."""
         named = [item for item in self.store.contents() if item.name == AGENT_PRODUCT]
         absent = self.store.missing(named)
         return [item for item in named if item not in absent]
 
-    def survey(self) -> Survey:
-        """What its workdir can take. Raises what :func:`labctl.board.workdir_check` raises."""
-        return survey(self.transport, self.board.workdir)
-
-    def agent_object(self, lab_root: Path) -> Object:
+    def agent_object(self) -> Object:
         """The agent that belongs on it. Raises ConfigError: not built yet."""
-        return agent_object(self.facts, lambda machine: _agent_file(machine, self.target, lab_root))
 
-    @property
-    def rate_file(self) -> Path:
-        """Where the speed of its link is noted."""
-        return self.state.with_suffix(".rate")
+        def file_for(machine: str) -> Path:
+            return agent_artifact(machine, self.target, self.lab.root).tool(AGENT_PRODUCT)
 
+        return agent_object(self.facts, file_for)
 
-@dataclass(frozen=True)
-class BoardSession:
-    """A board that is ours until the context ends, with the agent on it."""
+    def bring_agent(self, on_sent: OnProgress) -> None:
+        """Put the agent on the board; it tells the facts and does the hashing from then on.
 
-    board: Board
-    target: Target
-    facts: BoardFacts
-    store: BoardStore
-    agent: BoardAgent
-    leases: BoardLease
-    transport: Transport
-    known_epoch: Path
-    ending: ExitStack
+        Raises ConfigError (agent not built, CPUs without the target's instructions), and what
+        deploying and :meth:`BoardAgent.refine` raise.
+        """
+        wanted = self.agent_object()
+        paths = deploy(self.store, plan(self.store, [wanted]), DeployOptions(progress=on_sent))
+        self._agent = BoardAgent(self.transport, paths[wanted.sha256], self.board.workdir)
+        # The agent hashes with the CPU's SHA instructions where there are any.
+        self.transport.board_hash = BoardHash("sha256", (self._agent.path, "hash"))
+        self.facts = self._agent.refine(self.facts)
+        _check_features(self.target, self.facts)
 
-    def take_lease(self, lab_name: str) -> Lease:
-        """Take the board to measure on it, until the meeting ends.
+    def look_again(self) -> BoardFacts:
+        """Ask for its facts anew. Raises LeaseLost as well."""
+        found = probe(self.transport, workdir=self.board.workdir, timeout=PROBE_SECONDS)
+        found = self.agent.refine(found)
+        self.check_lease()
+        return found
+
+    def take_lease(self) -> Lease:
+        """Take the board to measure on it, until the context ends.
 
         The epoch is above every one that this host has ever had of the board. Raises BoardBusy
         while another controller measures there, and what :meth:`BoardLease.acquire` raises.
@@ -121,31 +172,53 @@ class BoardSession:
         token = secrets.token_hex(8)
         append_line(own_leases(), token)  # before: this process may die when the board has it
         taken = self.leases.acquire(
-            lab_name,
+            self.lab.name,
             minimum_epoch=self._last_epoch or 0,
             token=token,
             on_conflict=lambda before: refuse_conflict(
-                self.board, self.transport, before, lambda: self.agent
+                self.board, self.transport, before, self._any_agent
             ),
         )
-        self.keep_lease(taken)
-        write_atomic(self.known_epoch, f"{taken.epoch}\n")
+        self._hold(taken)
+        write_atomic(self.epoch_file, f"{taken.epoch}\n")
         return taken
 
-    def hold_to_send(self, lab_name: str) -> Callable[[int], None]:
-        """Keep other controllers out while something is sent, until the meeting ends.
+    def keep_lease(self, lease: Lease) -> None:
+        """Have the board, until the context ends, under a lease that an earlier process took."""
+        self._hold(lease)
+        self.has_inherited_lease = True
 
-        What is returned is told of bytes before they are sent, and gives signs of life; it raises
-        LeaseLost. A lease of this host's that is there is kept, not replaced: a run that is resumed
-        knows its trial by it. Raises as :meth:`take_lease` does.
+    def _hold(self, lease: Lease) -> None:
+        if self.lease is None:
+            self.ending.callback(self._release)
+        self.lease, self.has_inherited_lease = lease, False
+
+    def check_lease(self) -> None:
+        """Raise LeaseLost once another controller has the board; else give a sign of life."""
+        assert self.lease is not None
+        self.leases.check(self.lease)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the lease that this process holds."""
+        assert self.lease is not None
+        return self.lease.epoch
+
+    def hold_to_send(self) -> None:
+        """Keep other controllers out while something is sent, until the context ends.
+
+        A lease of this host's under which a job was left is kept, not replaced: a run that is
+        resumed knows its trial by it. Raises as :meth:`take_lease` does.
         """
         before = self.leases.read()
         if before is not None and is_own(before):
-            lease = before
-            self.keep_lease(lease)
-            self.leases.check(lease)
+            self.keep_lease(before)
+            self.check_lease()
         else:
-            lease = self.take_lease(lab_name)
+            self.take_lease()
+
+    def signs_of_life(self) -> Callable[[int], None]:
+        """Make what is told of bytes before they are sent; it raises LeaseLost."""
         due = time.monotonic() + SIGN_SECONDS
 
         def sign(_count: int) -> None:
@@ -153,105 +226,60 @@ class BoardSession:
             if time.monotonic() >= due:
                 due = time.monotonic() + SIGN_SECONDS
                 with suppress(LinkError):  # who sends notices that, too, and takes it up again
-                    self.leases.check(lease)
+                    self.check_lease()
 
         return sign
 
-    def keep_lease(self, lease: Lease) -> None:
-        """Leave the board when the meeting ends, under a lease that an earlier controller took."""
-        self.ending.callback(self._release, lease)
-
-    def _release(self, taken: Lease) -> None:
+    def _release(self) -> None:
         with suppress(InfraError):  # a board that is gone frees itself in time
-            self.leases.release(taken)
+            if self.lease is not None:
+                self.leases.release(self.lease)
 
     @property
     def _last_epoch(self) -> int | None:
         try:
-            return int(self.known_epoch.read_text())
+            return int(self.epoch_file.read_text())
         except (FileNotFoundError, ValueError):
             return None
 
 
 @contextmanager
-def meet_board(board: Board, transport: Transport, *, lab_root: Path) -> Iterator[BoardMeeting]:
+def hold_board(board: Board, transport: Transport, lab: LabFile) -> Iterator[HeldBoard]:
     """Lock a board and ask for its facts. Other hosts are kept out by its lease alone.
 
     Raises BoardBusy (another labctl of this host has it), ConfigError (target and board do not
     fit), and what probing raises.
     """
-    target = load_target(board.target, lab_root)
+    target = load_target(board.target, lab.root)
     state = _state_of(transport.label, board)
-    with ExitStack() as held:
-        held.enter_context(_exclusive(board, state.with_suffix(".lock")))
+    with ExitStack() as ending:
+        ending.enter_context(_exclusive(board, state.with_suffix(".lock")))
         facts = probe(transport, workdir=board.workdir, timeout=PROBE_SECONDS)
-        store = BoardStore(transport, board.workdir)
-        met = BoardMeeting(board, target, facts, store, transport, state, held)
-        met.lock_boot(facts.boot_id)
+        held = HeldBoard(board, lab, target, facts, transport, state, ending)
+        held.lock_boot(facts.boot_id)
         check_machine(target, facts)
         if facts.machine == target.machine:  # to a 32-bit shell the kernel tells other features
             _check_features(target, facts)
-        yield met
+        yield held
 
 
-def bring_agent(met: BoardMeeting, lab_root: Path, on_sent: OnProgress) -> BoardSession:
-    """Put the agent on a board; from then on it does the hashing.
-
-    Raises ConfigError (agent not built, CPUs without the target's instructions), and what
-    deploying and :meth:`BoardAgent.refine` raise.
-    """
-    wanted = met.agent_object(lab_root)
-    paths = deploy(met.store, plan(met.store, [wanted]), DeployOptions(progress=on_sent))
-    transport, workdir = met.transport, met.board.workdir
-    agent = BoardAgent(transport, paths[wanted.sha256], workdir)
-    # The agent hashes with the CPU's SHA instructions where there are any.
-    transport.board_hash = BoardHash("sha256", (agent.path, "hash"))
-    facts = agent.refine(met.facts)
-    _check_features(met.target, facts)
-    return BoardSession(
-        met.board,
-        met.target,
-        facts,
-        BoardStore(transport, workdir, hash_command=(agent.path, "hash"), agent=agent.path),
-        agent,
-        BoardLease(transport, workdir),
-        transport,
-        met.state.with_suffix(".epoch"),
-        met.ending,
-    )
-
-
-def pruner_of(met: BoardMeeting, lab_root: Path) -> tuple[Pruner, str]:
-    """Who removes from a board what is not used, and the SHA-256 of the agent that helps with it.
+def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:
+    """Return who removes from a board what is not used, and the SHA-256 of the agent that helps.
 
     On a board so full that this version's agent finds no room, an older one that is there will do.
-    Raises what :func:`bring_agent` raises.
+    Raises what :meth:`HeldBoard.bring_agent` raises.
     """
-    transport, workdir = met.transport, met.board.workdir
+    transport, workdir = held.transport, held.board.workdir
     try:
-        path = bring_agent(met, lab_root, lambda _item, _done: None).agent.path
+        held.bring_agent(lambda _item, _done: None)
+        path = held.agent.path
     except BoardNoSpace:
-        there = met.agents()
+        there = held.agents()
         if not there:
             raise
-        path = met.store.path(there[0].sha256)
+        path = held.store.path(there[0].sha256)
     agent = BoardAgent(transport, path, workdir)
-    pruner = Pruner(transport, workdir, agent, BoardLease(transport, workdir), is_own)
-    return pruner, path.rpartition("/")[2]
-
-
-@contextmanager
-def hold_board(
-    board: Board, transport: Transport, *, lab_root: Path, on_sent: OnProgress
-) -> Iterator[BoardSession]:
-    """Hold a board with the agent on it.
-
-    Raises BoardBusy while another controller measures there, and what :func:`meet_board` and
-    :func:`bring_agent` raise.
-    """
-    with meet_board(board, transport, lab_root=lab_root) as met:
-        met.refuse_if_taken()
-        yield bring_agent(met, lab_root, on_sent)
+    return Pruner(transport, workdir, agent, held.leases, is_own), path.rpartition("/")[2]
 
 
 def _state_of(way: str, board: Board) -> Path:
@@ -298,5 +326,42 @@ def _check_features(target: Target, facts: BoardFacts) -> None:
             )
 
 
-def _agent_file(machine: str, target: Target, lab_root: Path) -> Path:
-    return agent_artifact(machine, target, lab_root).tool(AGENT_PRODUCT)
+def refuse_conflict(
+    board: Board,
+    transport: Transport,
+    before: LeaseStatus,
+    agent: Callable[[], BoardAgent | None],
+    *,
+    orphans: bool = False,
+) -> None:
+    """Raise BoardBusy rather than drive out a controller that is alive, or whose job runs.
+
+    ``orphans``: also a job whose controller was of this host, and died.
+    """
+    lease, own = before.lease, is_own(before.lease)
+    if own and not orphans:
+        return  # whoever had it is dead: its lock is ours
+    if before.alive and not own:
+        why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
+    elif (asked := agent()) and running_jobs(transport, board.workdir, asked).jobs:
+        why = "a job runs there"
+    else:
+        return
+    raise BoardBusy(
+        f"board {board.name} is in use by {lease.lab} on {lease.host} since {lease.utc}: {why}",
+        hint="wait for its end; a controller that died holds a board for"
+        f" {ALIVE_SECONDS / 60:.0f} minutes, and as long as its job runs",
+    )
+
+
+def own_leases() -> Path:
+    """Return the file with the tokens of all leases that this host took, of whatever board."""
+    return state_dir() / "leases"
+
+
+def is_own(lease: Lease) -> bool:
+    """Tell whether this host took a lease."""
+    try:
+        return bool(lease.token) and lease.token in own_leases().read_text().split()
+    except FileNotFoundError:
+        return False

@@ -4,66 +4,80 @@ A loose cable, a board of another target or one that is taken shows in seconds, 
 were downloaded and quantised. While they are, the board is let go: nobody waits for a download.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from labctl.board import Lease
-from labctl.config.lab import Board
-from labctl.deploy import refuse
-from labctl.runs.board.deploy_preview import Offer, make_offer, sending
-from labctl.runs.board.held_board import BoardMeeting, BoardSession, bring_agent, meet_board
+from labctl.config.lab import Board, LabFile
+from labctl.deploy import DeployOptions, DeployPlan, Stopwatch, refuse
+from labctl.runs.board.deploy_preview import missing_on, preview_deploy, send, sending
+from labctl.runs.board.held_board import HeldBoard, hold_board
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.observer import Observer
 from labctl.transport import Transport
 
 
 @dataclass(frozen=True)
-class OpenedBoard:
-    """A board that is ours until the context ends, and a recipe that nothing of is missing here."""
+class Opened:
+    """A board that is ours until the context ends, and recipes that nothing of is missing here."""
 
-    met: BoardMeeting
-    session: BoardSession
-    prepared: Prepared
-    offer: Offer
+    held: HeldBoard
+    prepared: Sequence[Prepared]
+    missing: DeployPlan
+    observer: Observer
+    #: What was said already, before models were fetched.
+    warned: Sequence[str] = ()
+
+    def send(self) -> dict[str, str]:
+        """Send what the board lacks, under its lease; the paths there by SHA-256.
+
+        Raises what :func:`labctl.deploy.deploy` raises, LeaseLost.
+        """
+        options = DeployOptions(progress=sending(self.observer), on_loss=self.observer.link_lost)
+        paths = send(self.held, self.missing, options, watch := Stopwatch())
+        watch.note(self.held.rate_file)
+        return paths
 
 
 @contextmanager
 def open_board(
-    files: RecipeFiles,
     board: Board,
+    files: Sequence[RecipeFiles],
     connect: Callable[[], Transport],
     observer: Observer,
+    lab: LabFile,
     *,
-    lab_root: Path,
     ours: Callable[[Lease], bool] | None = None,
-) -> Iterator[OpenedBoard]:
-    """Meet a board, see what it can take, fetch the models, and look again before it is used.
+) -> Iterator[Opened]:
+    """Hold a board, see what it can take, fetch the models, and look again before it is used.
 
-    A lease that is ``ours`` is not respected. Raises BoardBusy and what else
-    :func:`labctl.runs.board.held_board.meet_board` raises, what :func:`labctl.models.resolve`
+    A lease that is ``ours`` is no conflict. Raises BoardBusy and what else
+    :func:`labctl.runs.board.held_board.hold_board` raises, what :func:`labctl.models.resolve`
     raises, and all problems of :func:`labctl.deploy.refuse` as soon as they are known.
     """
-    with ExitStack() as held:
+    with ExitStack() as ending:
 
-        def meet() -> BoardMeeting:
-            transport = held.enter_context(connect())
-            met = held.enter_context(meet_board(board, transport, lab_root=lab_root))
-            met.refuse_if_taken(ours=ours)
-            return met
+        def hold() -> HeldBoard:
+            transport = ending.enter_context(connect())
+            held = ending.enter_context(hold_board(board, transport, lab))
+            held.refuse_if_taken(ours=ours)
+            return held
 
-        met = meet()
-        here = files.models_are_here
+        held = hold()
+        warned: list[str] = []
+        here = all(one.models_are_here for one in files)
         if not here:
-            expected = make_offer(met, [files.expected(observer.step)], lab_root)
+            expected = preview_deploy(held, [one.expected(observer.step) for one in files])
             refuse(expected.problems, board.name)
-            for warning in expected.warnings:
+            warned = expected.warnings
+            for warning in warned:
                 observer.note(f"note: before anything is fetched: {warning}")
-            held.close()
-        prepared = files.with_models(observer.step)
+            ending.close()
+        prepared = [one.with_models(observer.step) for one in files]
         if not here:
-            met = meet()
-        offer = make_offer(met, [prepared], lab_root)
-        refuse(offer.problems, board.name)
-        yield OpenedBoard(met, bring_agent(met, lab_root, sending(observer)), prepared, offer)
+            held = hold()
+        missing, problems = missing_on(held, prepared)
+        refuse(problems, board.name)
+        held.bring_agent(sending(observer))
+        yield Opened(held, prepared, missing, observer, warned)

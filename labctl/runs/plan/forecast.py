@@ -1,10 +1,11 @@
-"""What a recipe means on a board: its trials and how long they will take."""
+"""Forecast a recipe on a board: its parameters, memory, times and trials, worked out once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS
 from labctl.config.recipe import Recipe
+from labctl.config.scheduling import cpu_numbers
 from labctl.config.variants import Variant
 from labctl.engines import Passes, Roles
 from labctl.performance.bottleneck import Ground
@@ -13,18 +14,22 @@ from labctl.performance.rates import Rates
 from labctl.records import BoardFacts, TrialPrediction
 from labctl.results.stopping_rule import fewest_repeats
 from labctl.runs.inputs.prepare import Prepared
-from labctl.runs.plan.memory_fit import passes_of, works_of
+from labctl.runs.plan.memory_fit import Fit
 from labctl.runs.plan.trials import Amount, Plan, PlannedTrial, cut, make_plan
 from labctl.stats import Prediction
-from labctl.units import duration
+from labctl.units import duration, ranges
 
 #: What one trial of a variant computes with so many tokens, with a warm-up pass or without.
 PassesOf = Callable[[Variant, int | None, bool], Passes | None]
 
 
 @dataclass(frozen=True)
-class Foresight:
-    """All that is known beforehand of a recipe's variants on a board, by slug."""
+class Forecast:
+    """All that is known beforehand of a recipe's variants on a board, by slug.
+
+    Warnings, plan, limits and records rest on this one, so that they never disagree. ``variants``
+    have every open parameter decided; ``notes`` say how.
+    """
 
     facts: BoardFacts
     rates: Rates | None
@@ -32,6 +37,14 @@ class Foresight:
     predicted: Mapping[str, Prediction]
     passes: PassesOf
     roles: Roles
+    variants: tuple[Variant, ...] = ()
+    notes: tuple[str, ...] = ()
+    fits: tuple[Fit, ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """Say what will be slow, or fail, for want of memory."""
+        return [text for fit in self.fits if (text := fit.warning())]
 
     @property
     def sources(self) -> dict[str, str]:
@@ -43,7 +56,7 @@ class Foresight:
             for slug, prediction in self.predicted.items()
         }
 
-    def ground(self, slug: str) -> Ground | None:
+    def baseline(self, slug: str) -> Ground | None:
         """What a variant's number is held against; None where nothing is known."""
         if self.rates is None or slug not in self.works:
             return None
@@ -95,29 +108,108 @@ def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def foresee(
-    prepared: Prepared, variants: Sequence[Variant], facts: BoardFacts, rates: Rates | None
-) -> Foresight:
-    """What to expect of settled variants."""
-    works = works_of(prepared, variants)
+def make_forecast(
+    prepared: Prepared,
+    facts: BoardFacts,
+    rates: Rates | None,
+    planned: Sequence[Variant] | None = None,
+) -> Forecast:
+    """Forecast a recipe; ``planned`` are its variants where they were resolved before.
+
+    Raises ConfigError when the board does not have the CPUs that the recipe asks for.
+    """
+    variants, notes = (planned, ()) if planned else resolve_defaults(prepared, facts)
+    works = {}
+    for variant in variants:
+        model = prepared.models[variant.model_key].identity
+        parameters = prepared.engine.parameters(variant.parameters)
+        need = prepared.engine.memory(parameters, model, _text_bytes(prepared))
+        if need is not None and model.bytes_per_token is not None:
+            workload = prepared.engine.roles.workload(variant.parameters)
+            works[variant.slug] = Work.of(model, need, workload, _passes_of(prepared, variant))
 
     def passes(variant: Variant, tokens: int | None, warm_up_pass: bool) -> Passes | None:
-        return passes_of(prepared, cut(variant, tokens, warm_up_pass, prepared.engine.roles))
+        return _passes_of(prepared, cut(variant, tokens, warm_up_pass, prepared.engine.roles))
 
     # How long it takes to read only, the arithmetic of prompts says.
-    asked = {variant.slug: passes_of(prepared, variant) for variant in variants}
+    asked = {variant.slug: _passes_of(prepared, variant) for variant in variants}
     readers = {slug for slug, found in asked.items() if found is not None and not found.tokens}
+    found = predictions(works, facts, rates)
     predicted = {
         slug: prediction
-        for slug, prediction in predictions(works, facts, rates).items()
+        for slug, prediction in found.items()
         if slug not in readers or tells_reading(prediction, works[slug], rates)
     }
-    return Foresight(facts, rates, works, predicted, passes, prepared.engine.roles)
+    fits = tuple(
+        Fit.of(f"{prepared.recipe.name} {slug}", work, found.get(slug), facts, rates)
+        for slug, work in works.items()
+    )
+    return Forecast(
+        facts,
+        rates,
+        works,
+        predicted,
+        passes,
+        prepared.engine.roles,
+        tuple(variants),
+        tuple(notes),
+        fits,
+    )
 
 
-def plan_trials(
-    recipe: Recipe, variants: Sequence[Variant], foresight: Foresight, max_seconds: float
-) -> Plan:
+def resolve_defaults(prepared: Prepared, facts: BoardFacts) -> tuple[list[Variant], list[str]]:
+    """Decide every open parameter of the variants; say what was decided.
+
+    Raises ConfigError when the board does not have the CPUs that the recipe asks for.
+    """
+    variants: list[Variant] = []
+    notes: list[str] = []
+    facts = as_scheduled(prepared.recipe, facts)
+    for variant in prepared.recipe.variants():
+        settled = prepared.engine.settle(
+            prepared.engine.parameters(variant.parameters),
+            facts,
+            prepared.models[variant.model_key].identity,
+            _text_bytes(prepared),
+        )
+        decided = settled.parameters.model_dump(mode="json", exclude_none=True)
+        variants.append(replace(variant, parameters=decided))
+        notes += [note for note in settled.notes if note not in notes]
+    return variants, notes
+
+
+def as_scheduled(recipe: Recipe, facts: BoardFacts) -> BoardFacts:
+    """Return the board as the recipe's programs have it.
+
+    Raises ConfigError, with the line, for CPUs that the board does not give to jobs. A board that
+    does not tell which it gives is believed to have them; the agent refuses what is not so.
+    """
+    wanted = recipe.scheduling.cpus
+    if wanted is None:
+        return facts
+    if facts.cpus_allowed is not None:
+        lacking = cpu_numbers(wanted) - cpu_numbers(facts.cpus_allowed)
+        if lacking:
+            raise recipe.refusal(
+                ("scheduling", "cpus"),
+                f"the board has no CPU {ranges(lacking)} for jobs, it has {facts.cpus_allowed}",
+            )
+    return facts.model_copy(update={"cpus_allowed": wanted})
+
+
+def _passes_of(prepared: Prepared, variant: Variant) -> Passes | None:
+    """Count what one run of a resolved variant computes."""
+    engine = prepared.engine
+    return engine.passes(engine.parameters(variant.parameters), _text_bytes(prepared))
+
+
+def _text_bytes(prepared: Prepared) -> int:
+    if prepared.prompt is not None:
+        return len(prepared.prompt.encode())
+    return sum(item.size_bytes for item in prepared.files.values())
+
+
+def plan_trials(recipe: Recipe, forecast: Forecast, max_seconds: float) -> Plan:
     """The trials, cut down to ``max_seconds``. Raises ConfigError when that cannot be."""
     until = recipe.repeats_until
     wanted = Amount(
@@ -125,20 +217,20 @@ def plan_trials(
         recipe.warm_up,
         {
             variant.slug: tokens
-            for variant in variants
-            if (tokens := foresight.roles.workload(variant.parameters).tokens) is not None
+            for variant in forecast.variants
+            if (tokens := forecast.roles.workload(variant.parameters).tokens) is not None
         },
         most_repeats=until.max_repeats if until else 0,
     )
     plan = make_plan(
-        variants,
+        forecast.variants,
         wanted,
         order=recipe.order,
         seed=recipe.order_seed,
         max_seconds=max_seconds,
         min_tokens=recipe.min_tokens,
-        predict=foresight.seconds,
-        roles=foresight.roles,
+        predict=forecast.seconds,
+        roles=forecast.roles,
     )
     if not recipe.conditions.waits:
         return plan

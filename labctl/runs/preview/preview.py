@@ -1,4 +1,4 @@
-"""What a recipe would do on a board: seen before anything moves."""
+"""``labctl plan``: what a recipe would do on a board, seen before anything moves."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,10 @@ from pydantic import JsonValue
 from labctl.config.target import load_target
 from labctl.performance.rates import known_rates
 from labctl.records import Execution, TrialPrediction
-from labctl.runs.board.held_board import check_machine, meet_board
+from labctl.runs.board.held_board import check_machine, hold_board
 from labctl.runs.inputs.prepare import Prepared, prepare
 from labctl.runs.observer import Observer
-from labctl.runs.plan.forecast import Foresight, foresee, plan_trials
-from labctl.runs.plan.memory_fit import settled_variants
+from labctl.runs.plan.forecast import Forecast, make_forecast, plan_trials
 from labctl.runs.plan.trials import Plan, PlannedTrial
 from labctl.runs.preview.history import KnownBoard, Measured, Wanted, known_board, last_measured
 from labctl.runs.run import RunRequest
@@ -21,10 +20,10 @@ from labctl.units import duration
 
 
 @dataclass(frozen=True)
-class OutlookRow:
+class PreviewRow:
     """One variant: its trials that will be, those that may be, and what one of them takes.
 
-    ``measured`` is the last trial like it, where nothing foretells one.
+    ``measured`` is the last trial like it, where nothing predicts one.
     """
 
     variant: str
@@ -43,25 +42,25 @@ class OutlookRow:
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """A plan with all that is foreseen of it; ``source`` says whence the board is known."""
+class Preview:
+    """A plan with all that is predicted of it; ``source`` says where the board is known from."""
 
     plan: Plan
-    foresight: Foresight
+    forecast: Forecast
     max_seconds: float
     notes: tuple[str, ...]
     source: str = "the board as it is now"
     measured: Mapping[str, Measured] = field(default_factory=dict)
 
-    def rows(self) -> list[OutlookRow]:
+    def rows(self) -> list[PreviewRow]:
         """A row a variant, in the order of the recipe."""
         rows = []
         for slug in dict.fromkeys(trial.variant.slug for trial in self.plan.trials):
             trials = [trial for trial in self.plan.trials if trial.variant.slug == slug]
             sure = [trial for trial in trials if not trial.optional]
-            predicted = self.foresight.of(trials[0])
+            predicted = self.forecast.of(trials[0])
             rows.append(
-                OutlookRow(
+                PreviewRow(
                     slug,
                     len(sure),
                     len(trials) - len(sure),
@@ -72,22 +71,22 @@ class Outlook:
             )
         return rows
 
-    def sentences(self) -> list[str]:
+    def messages(self) -> list[str]:
         """What a reader of the rows has to know."""
         limit = f"max_time is {duration(self.max_seconds * 1e9)}"
-        if self.foresight.facts.execution is not Execution.BOARD:
-            told = f"nothing is predicted: {self.foresight.facts.execution}, not a board"
-        elif not self.foresight.predicted:
-            told = "nothing is predicted: neither a probe nor the target tells how fast this is"
+        if self.forecast.facts.execution is not Execution.BOARD:
+            basis = f"nothing is predicted: {self.forecast.facts.execution}, not a board"
+        elif not self.forecast.predicted:
+            basis = "nothing is predicted: neither a probe nor the target tells how fast this is"
         elif self.plan.predicted_seconds is None:
-            told = "not all of it is predicted"
+            basis = "not all of it is predicted"
         else:
             seconds = duration(self.plan.predicted_seconds * 1e9)
-            sources = ", ".join(dict.fromkeys(self.foresight.sources.values()))
-            told = f"predicted to take {seconds}, loading included, from {sources}"
+            sources = ", ".join(dict.fromkeys(self.forecast.sources.values()))
+            basis = f"predicted to take {seconds}, loading included, from {sources}"
         bounds = [
             f"{slug}: {prediction.explanation}"
-            for slug, prediction in self.foresight.predicted.items()
+            for slug, prediction in self.forecast.predicted.items()
         ]
         last = [
             f"{row.variant}: a trial took {duration(row.measured.seconds * 1e9)} in run"
@@ -96,7 +95,7 @@ class Outlook:
             if row.measured
         ]
         notes = [f"note: {note}" for note in self.notes]
-        return [f"{told}; {limit}", f"planned for {self.source}", *bounds, *last, *notes]
+        return [f"{basis}; {limit}", f"planned for {self.source}", *bounds, *last, *notes]
 
     def document(self) -> dict[str, JsonValue]:
         """All of it for machines; durations in ns."""
@@ -114,41 +113,40 @@ class Outlook:
         }
 
 
-def outlook(
+def preview_run(
     request: RunRequest,
     connect: Callable[[], Transport],
     observer: Observer,
     *,
     ask: bool = False,
-) -> Outlook:
+) -> Preview:
     """Prepare on this host and plan for the board as it was seen last; nothing is sent.
 
     The board is asked what it is only where it was never seen, or when one is to ``ask``. Raises
     ConfigError when even the least amount does not fit into ``max_time``, and as
-    :func:`labctl.runs.run`.
+    :func:`labctl.runs.run_recipe`.
     """
-    recipe, board, root = request.recipe, request.board, request.lab_root
+    recipe, board, root = request.recipe, request.board, request.lab.root
     prepared = prepare(recipe, board, root, observer.step)
     target = load_target(board.target, root)
     known = None if ask else known_board(root, board.name)
     if known is None:
-        with connect() as transport, meet_board(board, transport, lab_root=root) as met:
-            known = KnownBoard(met.facts, "the board as it is now")
+        with connect() as transport, hold_board(board, transport, request.lab) as held:
+            known = KnownBoard(held.facts, "the board as it is now")
     else:
         check_machine(target, known.facts)
         known = KnownBoard(known.facts, f"the board as {known.source} saw it")
-    variants, notes = settled_variants(prepared, known.facts)
-    foresight = foresee(prepared, variants, known.facts, known_rates(root, board.name, target))
-    plan = plan_trials(recipe, variants, foresight, request.max_seconds)
+    rates = known_rates(root, board.name, target)
+    forecast = make_forecast(prepared, known.facts, rates)
+    plan = plan_trials(recipe, forecast, request.max_seconds)
     wanted = {
         trial.variant.slug: wanted_of(prepared, trial, known.facts.execution)
         for trial in plan.trials
-        if trial.repeat and foresight.of(trial) is None
+        if trial.repeat and forecast.of(trial) is None
     }
     measured = last_measured(root, board.name, wanted) if wanted else {}
-    return Outlook(
-        plan, foresight, request.max_seconds, (*notes, *plan.notes), known.source, measured
-    )
+    notes = (*forecast.notes, *plan.notes)
+    return Preview(plan, forecast, request.max_seconds, notes, known.source, measured)
 
 
 def wanted_of(prepared: Prepared, trial: PlannedTrial, execution: Execution) -> Wanted:

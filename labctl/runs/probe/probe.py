@@ -1,8 +1,7 @@
 """``labctl boards probe``: measure what a board can do, and hold it against the last time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.performance.rates import NEAR
 from labctl.records import BoardProbe, Execution
 from labctl.results.telemetry_summary import LOUD
-from labctl.runs.board.deploy_preview import sending
-from labctl.runs.board.held_board import BoardSession, hold_board
+from labctl.runs.board.opening import Opened, open_board
 from labctl.runs.board.state_changes import BoardChanges
 from labctl.runs.observer import Observer
-from labctl.runs.probe.compute_benchmark import Ceiling, prepare_ceiling
+from labctl.runs.probe.compute_benchmark import benchmark_files, compute_rate
 from labctl.transport import Transport
 from labctl.units import size
 
@@ -28,7 +26,7 @@ _CACHES = 4
 def probe_board(
     lab: LabFile,
     board: Board,
-    transport: Transport,
+    connect: Callable[[], Transport],
     observer: Observer,
     *,
     full: bool = False,
@@ -39,39 +37,34 @@ def probe_board(
     ``models`` are small GGUF files of this host: each is run, for the rate of the board's
     arithmetic with its quantisation. The probe is compared with the last ones of its execution.
     What the board refuses to have measured is a note of it. Raises ConfigError (a model or its
-    program is missing, an earlier probe is of a newer labctl), what :func:`hold_board` raises,
+    program is missing, an earlier probe is of a newer labctl), what :func:`open_board` raises,
     LinkError, LeaseLost, HostError.
     """
-    ceilings = [prepare_ceiling(path, board, lab.root, observer) for path in models]
-    with hold_board(board, transport, lab_root=lab.root, on_sent=sending(observer)) as session:
+    files = [benchmark_files(path, board, lab) for path in models]
+    with open_board(board, files, connect, observer, lab) as opened:
         # Before minutes are measured: one of a newer labctl is refused.
-        earlier = last_probes(lab.root, board.name, session.facts.execution)
-        probe = _measured(session, lab, ceilings, observer, full=full)
+        earlier = last_probes(lab.root, board.name, opened.held.facts.execution)
+        probe = _measured(opened, full=full)
     probe = compare_probes(probe, earlier)
     return probe, save_probe(lab.root, probe)
 
 
-def _measured(
-    session: BoardSession,
-    lab: LabFile,
-    ceilings: Sequence[Ceiling],
-    observer: Observer,
-    *,
-    full: bool,
-) -> BoardProbe:
+def _measured(opened: Opened, *, full: bool) -> BoardProbe:
+    held, observer = opened.held, opened.observer
     effort = FULL if full else QUICK
-    lease = session.take_lease(lab.name)
+    held.take_lease()
+    paths = opened.send()
     measuring = Measuring(
-        session.transport,
-        session.agent,
-        session.board.workdir,
-        epoch=lease.epoch,
-        lease_path=session.leases.path,
-        check_lease=partial(session.leases.check, lease),
+        held.transport,
+        held.agent,
+        held.board.workdir,
+        epoch=held.epoch,
+        lease_path=held.leases.path,
+        check_lease=held.check_lease,
     )
     notes: list[str] = []
     # A run that was killed may have left a frequency fixed.
-    if left := BoardChanges(session.transport, session.board.workdir).restore():
+    if left := BoardChanges(held.transport, held.board.workdir).restore():
         notes.append(f"what a run changed could not be put back: {left}")
     taken = datetime.now(UTC)
     before = measuring.facts()
@@ -89,7 +82,7 @@ def _measured(
         }
         notes += _cache_notes(memory)
     except JobError as error:
-        notes.append(f"memory: {_told(error)}")
+        notes.append(f"memory: {_not_measured(error)}")
     observer.measuring("measure storage")
     try:
         storage = measuring.storage(effort)
@@ -103,33 +96,33 @@ def _measured(
         if not any(rate.uncached and rate.pattern != "random" for rate in storage.results):
             notes.append("storage: no read can be shown to come from storage: there is no bound")
     except JobError as error:
-        notes.append(f"storage: {_told(error)}")
+        notes.append(f"storage: {_not_measured(error)}")
     rates = []
-    for ceiling in ceilings:
-        observer.measuring(f"measure arithmetic, {ceiling.name}")
+    for prepared in opened.prepared:
+        (model,) = prepared.models.values()
+        observer.measuring(f"measure arithmetic, {model.path.name}")
         try:
-            rates.append(ceiling.measure(session, measuring, sending(observer)))
+            rates.append(compute_rate(held, prepared, measuring, paths))
         except (ConfigError, JobError) as error:
-            notes.append(f"arithmetic, {ceiling.name}: {_told(error)}")
+            notes.append(f"arithmetic, {model.path.name}: {_not_measured(error)}")
     found["compute"] = tuple(rates)
-    if not ceilings:
+    if not opened.prepared:
         notes.append("arithmetic: no model was named (--model)")
     if not clocks:
         notes.append("frequencies and governors: the board does not tell them")
     if not before.temps_mc:
         notes.append("temperatures: the board has no thermal zones")
-    if session.facts.execution is not Execution.BOARD:
+    if held.facts.execution is not Execution.BOARD:
         notes.append(
-            f"{session.facts.execution.upper()}: these are rates of the host, never bounds of a"
-            " board"
+            f"{held.facts.execution.upper()}: these are rates of the host, never bounds of a board"
         )
     probe = BoardProbe.model_validate(
         {
-            "board": session.board.name,
+            "board": held.board.name,
             "taken": taken,
             "agent_version": before.agent_version,
             "labctl_version": version("labctl"),
-            "facts": session.facts,
+            "facts": held.facts,
             "page_size_bytes": before.page_size_bytes,
             "clocks": clocks,
             "storage_device": device,
@@ -138,7 +131,7 @@ def _measured(
             **found,
         }
     )
-    return probe.model_copy(update={"notes": (*notes, *_disturbed(probe), *_no_ceilings(probe))})
+    return probe.model_copy(update={"notes": (*notes, *_disturbed(probe), *_unbounded(probe))})
 
 
 def _disturbed(probe: BoardProbe) -> Iterator[str]:
@@ -147,11 +140,11 @@ def _disturbed(probe: BoardProbe) -> Iterator[str]:
     shares |= {f"arithmetic, {rate.model_file}": rate.others_share for rate in probe.compute}
     for what, others in shares.items():
         if others is not None and others > LOUD:
-            told = f"everything else used {others:.0%} of a CPU meanwhile"
-            yield f"{what}: {told}: rates may be far too low"
+            load = f"everything else used {others:.0%} of a CPU meanwhile"
+            yield f"{what}: {load}: rates may be far too low"
 
 
-def _no_ceilings(probe: BoardProbe) -> Iterator[str]:
+def _unbounded(probe: BoardProbe) -> Iterator[str]:
     """Models whose rate bounds nothing."""
     for rate in probe.compute:
         dram = probe.memory_bytes_per_second(rate.threads)
@@ -174,5 +167,5 @@ def _cache_notes(memory: MemoryBench) -> Iterator[str]:
         )
 
 
-def _told(error: LabctlError) -> str:
+def _not_measured(error: LabctlError) -> str:
     return f"not measured: {error.message}"

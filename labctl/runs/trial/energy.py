@@ -14,10 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from labctl.board.meter import Meter, PowerLog
+from labctl.board.meter import Meter, PowerLog, meter_of
+from labctl.config.lab import Board
 from labctl.errors import HostError, InfraError
 from labctl.files import write_atomic
 from labctl.records import EnergyRecord, JobStatus, TimingRecord
+from labctl.runs.observer import Observer
 from labctl.stats import Energy, NoEnergy, Reading, energy_of_counter, energy_of_power
 
 POWER = "power.jsonl"
@@ -57,6 +59,14 @@ def trouble(meter: Meter) -> str | None:
     log.start()
     log.end(in_peace=False)
     return log.answers[0].error if log.answers else f"the meter ({meter.place}) hangs"
+
+
+def working_meter(board: Board, observer: Observer) -> Meter | None:
+    """Return the meter of what a board draws, if it has one; say so where it does not work."""
+    meter = meter_of(board.power) if board.power else None
+    if meter and (why := trouble(meter)):
+        observer.note(f"note: no energy, as it looks: {why}")
+    return meter
 
 
 class Metering:

@@ -1,4 +1,4 @@
-"""What is foreseen of completions, for tests of what is made of it."""
+"""Forecasts of completions, for tests of what is made of them."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from labctl.engines.llama_cpp import LlamaCpp
 from labctl.performance.prediction import Work, predictions
 from labctl.performance.rates import Rates
 from labctl.records import BoardFacts
-from labctl.runs.plan.forecast import Foresight
+from labctl.runs.plan.forecast import Forecast
 from labctl.runs.plan.trials import cut
 
 
@@ -19,7 +19,12 @@ def completion_passes(variant: Variant, tokens: int | None, warm_up_pass: bool) 
     return LlamaCpp().passes(parameters, len("x"))
 
 
-def foresight_of(works: Mapping[str, Work], facts: BoardFacts, rates: Rates | None) -> Foresight:
-    return Foresight(
-        facts, rates, works, predictions(works, facts, rates), completion_passes, LlamaCpp.roles
-    )
+def forecast_of(
+    works: Mapping[str, Work],
+    facts: BoardFacts,
+    rates: Rates | None,
+    variants: tuple[Variant, ...] = (),
+) -> Forecast:
+    predicted = predictions(works, facts, rates)
+    roles = LlamaCpp.roles
+    return Forecast(facts, rates, works, predicted, completion_passes, roles, variants)

@@ -1,12 +1,31 @@
-"""The time of a run: what is left of ``max_time``, and what that leaves for a trial."""
+"""How long a trial may run before it is stopped, where that limit comes from, and ``max_time``.
+
+A prediction is a lower bound, so the limit is many times as long: it ends what hangs, never what is
+slow. Too long a limit costs little, since no trial outlasts the run's ``max_time``.
+"""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from labctl.config.recipe import Recipe
+from labctl.errors import ProgramTimeout
 from labctl.records import TrialLimit, TrialPrediction, TrialRecord, TrialState
-from labctl.runs.plan.timeouts import MAX_TIME, measured_limit
+from labctl.runs.plan.forecast import Forecast
 from labctl.runs.plan.trials import PlannedTrial
+from labctl.units import duration
+
+#: No limit that labctl chooses is shorter.
+LEAST_SECONDS = 600.0
+#: Where storage or arithmetic was measured, or a trial itself, times are near: what is left is a
+#: clock held back (to a fifth, on a hot board), or a board that is busy.
+NEAR = 10
+#: From DRAM alone: arithmetic that was not measured takes several times as long as that.
+FAR = 50
+
+RECIPE = "the recipe's timeouts.trial"
+#: The recipe's, or the board's where that is less.
+MAX_TIME = "max_time"
 
 #: A trial that had so many times what the one before took, hangs.
 _HANGS = 2
@@ -14,6 +33,60 @@ _HANGS = 2
 _CHANCE = 0.5
 #: The agent holds no shorter limit to any use.
 _LEAST_SECONDS = 1.0
+
+
+def planned_limits(
+    recipe: Recipe, trials: Sequence[PlannedTrial], forecast: Forecast, max_seconds: float
+) -> dict[str, TrialLimit]:
+    """The limit of each variant's trials, by slug."""
+    return {
+        trial.variant.slug: _planned(recipe.timeouts.trial, trial, forecast, max_seconds)
+        for trial in trials
+    }
+
+
+def _planned(
+    wanted: float | None, trial: PlannedTrial, forecast: Forecast, max_seconds: float
+) -> TrialLimit:
+    if wanted is not None:
+        return TrialLimit(seconds=wanted, source=RECIPE)
+    predicted, longest = forecast.of(trial), forecast.longest(trial)
+    if predicted is None or longest is None:
+        return TrialLimit(seconds=max_seconds, source=f"{MAX_TIME}: nothing predicts this trial")
+    factor = FAR if predicted.bound == "dram" else NEAR
+    basis = f"the predicted {duration(longest * 1e9)} ({predicted.source})"
+    return _at_least(factor, longest, basis)
+
+
+def measured_limit(planned: TrialLimit, took: Mapping[str, float], slug: str) -> TrialLimit:
+    """The limit now that trials of some variants are known to take so many seconds.
+
+    What the recipe asks for stays.
+    """
+    if planned.source == RECIPE or slug not in took:
+        return planned
+    basis = f"the {duration(took[slug] * 1e9)} of the trial before it"
+    return _at_least(NEAR, took[slug], basis)
+
+
+def _at_least(factor: int, seconds: float, basis: str) -> TrialLimit:
+    source = f"{factor} times {basis}"
+    if seconds * factor < LEAST_SECONDS:
+        source = f"the least that labctl gives; {source} are less"
+    return TrialLimit(seconds=max(LEAST_SECONDS, seconds * factor), source=source)
+
+
+def timed_out(error: ProgramTimeout, limit: TrialLimit | None) -> ProgramTimeout:
+    """The error of a trial that was stopped at its limit, with where the limit comes from."""
+    if limit is None:
+        return error
+    return ProgramTimeout(
+        f"{error.message}; its limit was {duration(limit.seconds * 1e9)}, {limit.source}",
+        hint="if it only needs longer, raise max_time or ask for fewer tokens"
+        if limit.source.startswith(MAX_TIME)
+        else "if it only needs longer, set timeouts.trial: `--set timeouts.trial=2h`",
+        details=error.details,
+    )
 
 
 def trial_seconds(record: TrialRecord, looked_s: float | None = None) -> float:
@@ -32,12 +105,12 @@ def trial_seconds(record: TrialRecord, looked_s: float | None = None) -> float:
 class RunClock:
     """Holds a run to ``max_seconds``: no trial starts or goes on after that.
 
-    ``limits`` are the trials' own, by variant; ``foretold`` gives a trial's prediction, if any.
+    ``limits`` are the trials' own, by variant; ``predicted`` gives a trial's prediction, if any.
     """
 
     max_seconds: float
     limits: Mapping[str, TrialLimit]
-    foretold: Callable[[PlannedTrial], TrialPrediction | None]
+    predicted: Callable[[PlannedTrial], TrialPrediction | None]
     _began: float = field(init=False)
     _took: dict[str, float] = field(default_factory=dict)
 
@@ -69,10 +142,10 @@ class RunClock:
         return self._took.get(trial.variant.slug)
 
     def expected(self, trial: PlannedTrial) -> float | None:
-        """What a trial takes: as the last one of its variant, else at least what is foretold."""
+        """What a trial takes: as the last one of its variant, else at least what is predicted."""
         if (took := self.took(trial)) is not None:
             return took
-        prediction = self.foretold(trial)
+        prediction = self.predicted(trial)
         return prediction.trial_ns / 1e9 if prediction else None
 
     def longest_wait(self, trial: PlannedTrial) -> float:
@@ -111,7 +184,7 @@ class RunClock:
         if (took := self.took(trial)) is not None:
             before = f"{stopped}, the one before took {took:.1f} s"
             return before if limit.seconds < took * _HANGS else None
-        if (prediction := self.foretold(trial)) is not None:
+        if (prediction := self.predicted(trial)) is not None:
             # It had less than its own limit, which is what tells a hang from a lower bound.
             return f"{stopped}, such a trial takes {prediction.trial_ns / 1e9:.1f} s at least"
         return stopped if limit.seconds < self.max_seconds * _CHANCE else None

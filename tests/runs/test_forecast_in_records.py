@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from foreseen import foresight_of
+from forecasts import forecast_of
 from played_runs import Setting
 from records_made import model
 
@@ -12,7 +12,7 @@ from labctl.engines import MemoryNeed
 from labctl.performance.prediction import Work
 from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution
-from labctl.runs.trial.context import Bench
+from labctl.runs.plan.forecast import Forecast
 
 #: The played board has 100 ms a token; of the model's 60 MB from DRAM at this rate it is 80.
 RATES = Rates(memory={None: Rate(0.75e9, "a test")})
@@ -24,13 +24,12 @@ class Foretold(Setting):
     rates: Rates | None = RATES
     available = 10**9
 
-    def bench(self) -> Bench:
-        bench = super().bench()
+    def forecast(self) -> Forecast:
         facts = BoardFacts.model_validate(
-            {**dict(bench.facts), "memory_available_bytes": self.available}
+            {**dict(self.facts()), "memory_available_bytes": self.available}
         )
         work = Work(model("m"), MemoryNeed(87_000_000, 0, 0, 0))
-        return replace(bench, foresight=foresight_of({"m": work}, facts, self.rates))
+        return forecast_of({"m": work}, facts, self.rates)
 
 
 def test_prediction_measurement_and_bound_are_in_the_record(tmp_path: Path) -> None:

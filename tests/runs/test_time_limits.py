@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from foreseen import foresight_of
+from forecasts import forecast_of
 from records_made import BEGAN, model, trial
 
 from labctl.config.recipe import Recipe
@@ -14,12 +14,12 @@ from labctl.errors import ProgramTimeout
 from labctl.performance.prediction import Work
 from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution, JobStatus, TrialLimit, TrialPrediction
-from labctl.runs.plan.time_budget import RunClock
-from labctl.runs.plan.timeouts import (
+from labctl.runs.plan.time_limits import (
     FAR,
     LEAST_SECONDS,
     MAX_TIME,
     NEAR,
+    RunClock,
     measured_limit,
     planned_limits,
     timed_out,
@@ -63,7 +63,7 @@ def limit(
     weights = model("m", quantization, bytes_per_token=3_180_000_000, size_bytes=3_180_000_000)
     works = {"m": Work.of(weights, NEED, LlamaCpp.roles.workload(variant.parameters))}
     trial = PlannedTrial(1, variant, 1, tokens, warm_up_pass=False)
-    return planned_limits(asked, [trial], foresight_of(works, facts, RATES), 43_200)["m"]
+    return planned_limits(asked, [trial], forecast_of(works, facts, RATES), 43_200)["m"]
 
 
 def test_what_storage_bounds_gets_ten_times_its_prediction() -> None:
@@ -103,7 +103,7 @@ def test_what_nothing_foretells_may_take_the_whole_time() -> None:
     found = limit(1_600_000_000, execution=Execution.EMULATED)
     assert (found.seconds, found.source) == (
         43_200,
-        "max_time: nothing foretells this trial",
+        "max_time: nothing predicts this trial",
     )
 
 

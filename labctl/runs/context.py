@@ -1,0 +1,191 @@
+"""The context of a run: its board, its recipe, its records. Each is there once."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pydantic import JsonValue
+
+from labctl.board import LINK_LOSSES, BoardAgent, JobState
+from labctl.board.meter import Meter
+from labctl.errors import BoardError, BoardRebooted, InfraError
+from labctl.records import BoardFacts, RunRecord
+from labctl.retry import RETRY_SECONDS, retry_infra
+from labctl.runs.board.conditions import BoardConditions
+from labctl.runs.board.deploy_preview import program_path
+from labctl.runs.board.held_board import HeldBoard
+from labctl.runs.inputs.prepare import Prepared
+from labctl.runs.observer import Observer
+from labctl.runs.plan.forecast import Forecast
+from labctl.runs.plan.time_limits import RunClock
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.journal import Attempt, Journal
+
+#: Pages that the kernel keeps for itself differ a little from boot to boot.
+_MEMORY_TOLERANCE = 0.02
+
+T = TypeVar("T")
+
+
+@dataclass
+class RunContext:
+    """All that the trials of a run share."""
+
+    held: HeldBoard
+    prepared: Prepared
+    forecast: Forecast
+    run: RunRecord
+    directory: RunDirectory
+    journal: Journal
+    clock: RunClock
+    observer: Observer
+    #: Where the recipe's files are on the board, by SHA-256.
+    paths: Mapping[str, str]
+    #: Of the program under test; None: the board does not tell that of its own program.
+    program_sha256: str | None
+    #: Of what the board draws.
+    meter: Meter | None = None
+    conditions: BoardConditions = field(init=False)
+    #: By variant that failed: the number of the trial.
+    failed: dict[str, int] = field(default_factory=dict)
+    #: What the last finished trial lost the board by: no other one begins.
+    lost: InfraError | None = None
+
+    def __post_init__(self) -> None:
+        self.conditions = BoardConditions(
+            self.held.transport,
+            self.held.board.workdir,
+            self.prepared.recipe.conditions,
+            self.observer.note,
+        )
+
+    @property
+    def agent(self) -> BoardAgent:
+        """The board's agent."""
+        return self.held.agent
+
+    @property
+    def facts(self) -> BoardFacts:
+        """What the board is, as it was looked at last."""
+        return self.held.facts
+
+    @property
+    def program(self) -> str:
+        """The program's path on the board."""
+        return program_path(self.prepared, self.paths)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The recipe's files by name: where they are on the board."""
+        return {name: self.paths[item.sha256] for name, item in self.prepared.files.items()}
+
+    @property
+    def comparability(self) -> dict[str, JsonValue]:
+        """What is the same for all trials, and of what makes two records unlike."""
+        return {
+            **self.prepared.comparability,
+            "program_sha256": self.program_sha256,
+            **self.conditions.unlike,
+        }
+
+    @property
+    def reattach_seconds(self) -> float:
+        """How long a lost link is taken up again."""
+        return self.prepared.recipe.timeouts.reattach or RETRY_SECONDS
+
+    def model_path(self, key: str) -> str:
+        """Where a model is on the board."""
+        return self.paths[self.prepared.models[key].identity.sha256]
+
+    def job_directory(self, attempt: Attempt) -> str:
+        """Where an attempt's job is on the board."""
+        return self.agent.job_directory(attempt.directory)
+
+    def retry(self, step: Callable[[], T]) -> T:
+        """Do what can safely be done twice, also over a link that is lost meanwhile."""
+        return retry_infra(
+            step,
+            on=LINK_LOSSES,
+            timeout=self.reattach_seconds,
+            on_retry=self.observer.link_lost,
+        )
+
+    def take_lease(self) -> None:
+        """Take the board anew, which ends jobs of the lease before."""
+        self.journal.leased(self.retry(self.held.take_lease))
+
+    def renew(self) -> None:
+        """Wait until the board answers again, and take it anew where that is due.
+
+        That is after a restart, and where its job was an earlier controller's.
+        Raises LinkError (it does not answer), LeaseLost, BoardError (it is another board now, or
+        another labctl of this host was faster).
+        """
+        found = self.retry(self.held.look_again)
+        before = self.held.facts
+        if differing := differences(before, found):
+            name = self.held.board.name
+            raise BoardError(f"board {name} is not the same any more: {differing[0]}")
+        self.held.facts = found
+        if found.boot_id != before.boot_id:
+            self.held.lock_boot(found.boot_id)
+        if found.boot_id != before.boot_id or self.held.has_inherited_lease:
+            self.take_lease()
+
+    def is_begun(self, attempt: Attempt) -> bool:
+        """Whether the job of an attempt that an earlier controller began was ever on the board.
+
+        Raises LinkError when the link stays lost.
+        """
+        directory = self.job_directory(attempt)
+        try:
+            return self.retry(lambda: self.agent.poll(directory)).state is not JobState.ABSENT
+        except BoardRebooted:
+            return True
+
+    def remove_job(self, attempt: Attempt) -> None:
+        """Remove what an attempt left on the board. Raises LinkError when the link stays lost."""
+        self.retry(lambda: self.agent.remove(self.job_directory(attempt)))
+
+    def remove_other_jobs(self, attempt: Attempt | None) -> None:
+        """Remove what earlier controllers of a run left on the board, but for an open attempt.
+
+        One that died, or lost the board, between a trial's record and :meth:`remove_job` left it.
+        Raises LinkError when the link stays lost.
+        """
+        open_one = attempt.directory if attempt and attempt.open else None
+        self.retry(lambda: self.agent.remove_others(f"{self.run.id}-", but=open_one))
+
+    def stop_job(self, attempt: Attempt) -> None:
+        """End a job whose result nobody will fetch; without a link, its own time-out ends it."""
+        directory = self.job_directory(attempt)
+        with suppress(InfraError):  # a board that restarted has no such job, but its files
+            self.agent.stop(directory)
+        with suppress(InfraError):
+            self.agent.remove(directory)
+
+
+def differences(before: BoardFacts, now: BoardFacts) -> list[str]:
+    """List what tells two looks at a board apart so that their numbers must not be put together.
+
+    How much is free, and which boot it is, may differ.
+    """
+    other = before.serial and now.serial and before.serial != now.serial
+    changed = [f"its serial number was {before.serial}, now it is {now.serial}"] if other else []
+    return changed + differences_in_kind(before, now)
+
+
+def differences_in_kind(before: BoardFacts, now: BoardFacts) -> list[str]:
+    """List what tells boards apart that are not of one kind and one system."""
+    found = []
+    for name in ("execution", "machine", "kernel", "os_version", "storage_kind", "emulator"):
+        was, is_now = getattr(before, name), getattr(now, name)
+        if was != is_now:
+            found.append(f"its {name.replace('_', ' ')} was {was}, now it is {is_now}")
+    if before.cpus != now.cpus:
+        found.append("its CPUs are others")
+    was, is_now = before.memory_total_bytes or 0, now.memory_total_bytes or 0
+    if abs(was - is_now) > _MEMORY_TOLERANCE * max(was, is_now):
+        found.append(f"its memory was {was} bytes, now it is {is_now}")
+    return found
