@@ -242,6 +242,13 @@ class BoardAgent:
             f"cannot remove {directory} from the board",
         )
 
+    def has_jobs(self) -> bool:
+        """Whether jobs are left whose files nobody fetched, running or not."""
+        look = f'for job in {remote_words(self._jobs)}/*; do [ ! -d "$job" ] || echo one; done'
+        return bool(
+            require(self._transport.run(look, timeout=_ANSWER_SECONDS), "cannot look at jobs").text
+        )
+
     def remove_others(self, prefix: str, but: str | None) -> None:
         """Delete the directories of all jobs whose names begin so, but for the one of a name."""
         self.job_directory(prefix)  # else it is a path

@@ -10,8 +10,13 @@ from labctl.errors import ConfigError
 
 
 def several_boards(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--board``, ``--tag`` and ``--all``; :func:`choose_boards` says whom they mean."""
+    """Add ``--board``, ``--tag`` and ``--all``; :func:`choose_boards` says whom they mean.
+
+    And ``--no-wait``: boards are shared.
+    """
+    no_wait = "Refuse a board that somebody uses; end with 3."
     for option in (
+        click.option("--no-wait", is_flag=True, help=no_wait),
         click.option("--all", "every", is_flag=True, help="All boards of the lab."),
         click.option("--tag", "tags", multiple=True, help="All boards with this tag."),
         click.option("--board", "boards", multiple=True, help="A board; may be given again."),

@@ -39,7 +39,6 @@ ASK_BYTES = 1_000_000_000
 )
 @click.option("--plan", "only_plan", is_flag=True, help="Say what would move and for how long.")
 @click.option("--limit-rate", type=RATE, help="For all boards together, e.g. 5MB/s.")
-@click.option("--no-wait", is_flag=True, help="Refuse a board that somebody uses; end with 3.")
 @click.option("--yes", is_flag=True, help="Do not ask, however much is sent or does not fit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @old_store_flags
@@ -72,7 +71,8 @@ def deploy(
     """
     if set_values and not recipes:
         raise click.UsageError("--set changes the recipes that are named; name one")
-    named = {"boards": boards, "tags": tags, "every": every, "as_json": as_json}
+    named: dict[str, Any] = {"boards": boards, "tags": tags, "every": every}
+    named |= {"as_json": as_json, "no_wait": no_wait}
     if (status := run_old_flags(invocation, named, only_plan=only_plan, **old)) is not None:
         return status
     lab = lab_of(invocation)

@@ -84,6 +84,11 @@ def _listed(item: Object) -> dict[str, object]:
     return {"name": item.name, "sha256": item.sha256, "size_bytes": item.size_bytes}
 
 
+def waiting_text(error: BoardBusy) -> str:
+    """Name who uses the board, and what to do about it, in one line."""
+    return f"{error.message}; waiting until it is free (--no-wait does not)"
+
+
 class BoardsView(FleetView):
     """One bar for each board: how much it has, how fast, what comes just now."""
 
@@ -113,7 +118,7 @@ class BoardsView(FleetView):
     def waits(self, error: BoardBusy) -> None:
         """One line that names who uses the board."""
         with self._lock:
-            self._host.note(f"{error.message}; waiting until it is free (--no-wait does not)")
+            self._host.note(waiting_text(error))
 
     def moved(self, visit: Visit, item: Object, done_bytes: int) -> None:
         """Move the board's bar."""

@@ -19,6 +19,7 @@ def store() -> None:
     """List, verify, prune and pin what boards have.
 
     Programs and models lie in a board's store under their SHA-256; `labctl deploy` brings them.
+    While somebody else uses a board, every command here waits.
     """
 
 
@@ -36,9 +37,11 @@ def _work(
     tags: Sequence[str],
     every: bool,
     as_json: bool,
+    no_wait: bool,
 ) -> StoreWork:
     lab = lab_of(invocation)
-    return StoreWork(lab, choose_boards(lab, boards, tags, every=every), view, as_json)
+    named = choose_boards(lab, boards, tags, every=every)
+    return StoreWork(lab, named, view, as_json=as_json, wait=not no_wait)
 
 
 @store.command("list", epilog="Example: labctl store list --all")

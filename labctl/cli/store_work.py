@@ -5,15 +5,17 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 import click
 
 from labctl.board import Inventory, PrunePolicy, Pruner, StoreEntry, choose, find
+from labctl.cli.deploy_view import waiting_text
 from labctl.cli.lab import connect_board
 from labctl.cli.progress import ProgressView
 from labctl.config.lab import Board, LabFile
-from labctl.errors import BoardError, ExitStatus, HostError, LabctlError, printable
-from labctl.runs import at_once, hold_board, pruner_of
+from labctl.errors import BoardBusy, BoardError, ExitStatus, HostError, LabctlError, printable
+from labctl.runs import at_once, hold_board, pruner_of, when_free
 from labctl.transport import Transport
 from labctl.units import counted, size
 
@@ -88,6 +90,7 @@ def verify_boards(work: "StoreWork") -> int:
 def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork") -> Findings:
     unread: dict[str, str] = {}
     with hold_board(board, transport, lab) as held:
+        held.refuse_if_taken(orphans=True)  # all that is read disturbs who measures
         before = held.store.contents()
         # The agent hashes the others; only the board's own program may vouch for it.
         wanted = held.agent_object().stored
@@ -181,11 +184,22 @@ def _pruned(
 class StoreWork:
     """Some work on all boards at once; one's failure does not stop or hide the others'."""
 
-    def __init__(self, lab: LabFile, boards: Sequence[Board], view: ProgressView, as_json: bool):
+    def __init__(
+        self,
+        lab: LabFile,
+        boards: Sequence[Board],
+        view: ProgressView,
+        *,
+        as_json: bool,
+        wait: bool,
+    ):
         self.lab = lab
         self.view = view
         self._boards = boards
         self._as_json = as_json
+        self._wait = wait
+        #: Boards whose users were named.
+        self._named: set[str] = set()
         self._stopped = threading.Event()
 
     def go_on(self) -> None:
@@ -202,7 +216,9 @@ class StoreWork:
             def visit(link: tuple[Board, Transport]) -> None:
                 board, transport = link
                 try:
-                    found[board.name] = work(board, transport)
+                    found[board.name] = when_free(
+                        lambda: work(board, transport), partial(self._waits, board)
+                    )
                 except LabctlError as error:
                     if len(links) == 1:
                         raise
@@ -223,6 +239,14 @@ class StoreWork:
                 for line in findings.lines:
                     click.echo(f"{name}: {line}")
         return max((findings.status for _, findings in results), default=ExitStatus.OK)
+
+    def _waits(self, board: Board, error: BoardBusy) -> None:
+        self.go_on()
+        if not self._wait:
+            raise error
+        if board.name not in self._named:
+            self._named.add(board.name)
+            self.view.say(waiting_text(error))
 
     def _failed(self, board: Board, error: LabctlError) -> Findings:
         """Told at once; with the results of the others it is told again, where it may be missed."""

@@ -38,6 +38,14 @@ def file_sha256(path: Path, progress: Callable[[int], None] | None = None) -> st
     return digest
 
 
+def is_hash_remembered(path: Path) -> bool:
+    """Whether :func:`file_sha256` needs not read the file. Raises ConfigError."""
+    try:
+        return _recall(_note(path), _stamp(path)) is not None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
 def _stamp(path: Path) -> dict[str, int]:
     status = path.stat()
     return {

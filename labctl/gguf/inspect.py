@@ -132,9 +132,12 @@ def identify(
     path: Path,
     *,
     requantized_from: str | None = None,
+    sha256: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ModelIdentity:
     """The record of a model file, its SHA-256 included. ``progress`` gets the bytes hashed so far.
+
+    With ``sha256`` nothing is hashed.
 
     Raises ConfigError as :func:`inspect` does, and for a split model.
     """
@@ -144,7 +147,7 @@ def identify(
             f"{path}: one of {len(info.parts)} parts of a model; a run needs one file",
             hint=f"join them: llama-gguf-split --merge {info.parts[0]} WHOLE.gguf",
         )
-    return _identity(key, info, file_sha256(path, progress), requantized_from)
+    return _identity(key, info, sha256 or file_sha256(path, progress), requantized_from)
 
 
 def identify_beginning(

@@ -6,7 +6,7 @@ from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from labctl.models.catalogue import add_model, parse_entry
-    from labctl.models.expected import are_here, check_files, expect
+    from labctl.models.expected import are_here, are_ready, check_files, expect
     from labctl.models.file import ModelFile
     from labctl.models.lock import LockedModel, ModelsLock
     from labctl.models.progress import Progress
@@ -18,7 +18,7 @@ else:
         __name__,
         {
             "catalogue": "add_model parse_entry",
-            "expected": "are_here check_files expect",
+            "expected": "are_here are_ready check_files expect",
             "file": "ModelFile",
             "lock": "LockedModel ModelsLock",
             "progress": "Progress",
@@ -38,6 +38,7 @@ __all__ = [
     "Quantizer",
     "add_model",
     "are_here",
+    "are_ready",
     "check_files",
     "expect",
     "find_quantizer",

@@ -4,6 +4,7 @@ Sizes come from the lock file or from the server, headers from the beginning of 
 be made with llama-quantize is estimated from the model that it is made from.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -11,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from labctl.config.models import ModelSource
-from labctl.gguf import GoesOn, identify_beginning, is_gguf
+from labctl.gguf import GoesOn, identify, identify_beginning, is_gguf, is_hash_remembered
 from labctl.gguf.inspect import inspect
 from labctl.http import Unreachable
 from labctl.models import hub
@@ -78,6 +79,12 @@ def are_here(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path
     return all(state_of(key, sources, root).path is not None for key in keys)
 
 
+def are_ready(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path) -> bool:
+    """Whether nothing has to be fetched, made or hashed. Raises ConfigError."""
+    paths = (state_of(key, sources, root).path for key in keys)
+    return all(path is not None and is_hash_remembered(path) for path in paths)
+
+
 def expect(
     sources: Mapping[str, ModelSource],
     keys: Iterable[str],
@@ -89,7 +96,8 @@ def expect(
 ) -> dict[str, ModelFile]:
     """The models ``keys`` as they will be; without those of which not even the size is known.
 
-    Nothing is made, and of a file that is not here its beginning is read at most. Of a model whose
+    Also without those that are here and have to be hashed: until then nobody can say whether a
+    board has them. Nothing is made, and of a file its beginning is read at most. Of a model whose
     header nobody can read yet the identity has no architecture. Raises what
     :func:`labctl.models.resolve` raises of models that are here, ConfigError (no such file, no
     access, no llama-quantize, a model that may not be derived), HostError (offline).
@@ -97,7 +105,9 @@ def expect(
 
     def one(key: str, sources: Mapping[str, ModelSource]) -> ModelFile | None:
         source = sources[key]
-        if state_of(key, sources, root).path is not None:
+        if (path := state_of(key, sources, root).path) is not None:
+            if not is_hash_remembered(path):
+                return _unhashed(key, path)
             return resolve(
                 sources,
                 [key],
@@ -118,8 +128,18 @@ def expect(
         return _fetched(key, source, lock.get(reference(source)))
 
     lock = ModelsLock(root)
-    found = {key: one(key, sources) for key in keys}
+    paths = {key: state_of(key, sources, root).path for key in keys}
+    known = [key for key, path in paths.items() if path is None or is_hash_remembered(path)]
+    found = {key: one(key, sources) for key in known}
     return {key: model for key, model in found.items() if model is not None}
+
+
+def _unhashed(key: str, path: Path) -> ModelFile:
+    """A file that is here, as its header tells it: what is made from it is estimated by that."""
+    no_hash = sha256(os.fsencode(path)).hexdigest()
+    if not is_gguf(path):
+        return _unread(key, path.name, no_hash, path.stat().st_size)
+    return ModelFile(path, identify(key, path, sha256=no_hash), estimated=True)
 
 
 def _fetched(key: str, source: ModelSource, known: LockedModel | None) -> ModelFile | None:

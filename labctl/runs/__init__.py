@@ -6,7 +6,7 @@ from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from labctl.runs.board.deploy_preview import DeployPreview
-    from labctl.runs.board.fleet import Fleet, FleetView, Visit, at_once
+    from labctl.runs.board.fleet import Fleet, FleetView, Visit, at_once, when_free
     from labctl.runs.board.held_board import HeldBoard, hold_board, pruner_of
     from labctl.runs.failover import run_with_failover
     from labctl.runs.inputs.deploy_inputs import Wanted
@@ -23,7 +23,7 @@ else:
         __name__,
         {
             "board.deploy_preview": "DeployPreview",
-            "board.fleet": "Fleet FleetView Visit at_once",
+            "board.fleet": "Fleet FleetView Visit at_once when_free",
             "board.held_board": "HeldBoard hold_board pruner_of",
             "failover": "run_with_failover",
             "inputs.deploy_inputs": "Wanted",
@@ -59,4 +59,5 @@ __all__ = [
     "read_recipe",
     "run_recipe",
     "run_with_failover",
+    "when_free",
 ]

@@ -11,7 +11,12 @@ import pytest
 from labs import RECIPE, LabUnderTest, blamed, said
 from model_hub import Hub, model_hub
 
+from labctl.config.lab import find_lab
 from labctl.files import cache_dir
+from labctl.runs import Observer, find_files, hold_board, read_recipe
+from labctl.runs.board.opening import open_board
+from labctl.transport import HdcTcpConfig, Transport
+from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -118,3 +123,59 @@ def test_the_board_is_everybodys_while_the_model_comes(lab: LabUnderTest, hub: H
     hub.gate.set()
     done = running.finish()
     assert done.exit_status == 0, said(done)
+
+
+def test_it_is_everybodys_while_a_local_model_is_hashed(lab: LabUnderTest) -> None:
+    found, recipe = (
+        find_lab(lab.root, TRANSPORTS),
+        read_recipe(Path(lab.recipe()), lab_root=lab.root),
+    )
+    board, seen = found.board(None), []
+
+    def link() -> Transport:
+        return HdcTcpConfig(address=lab.board.address).open()
+
+    class Looks(Observer):
+        def step(self, step: str, done: float, total: float | None) -> None:
+            if step.startswith("hash"):
+                with link() as other, hold_board(board, other, found) as held:
+                    seen.append((step, held.board.name))
+
+    files = find_files(recipe, board, lab.root)
+    with open_board(board, [files], link, Looks(), found) as opened:
+        assert seen
+        (prepared,) = opened.prepared
+        content = (lab.root / "models" / "tiny.gguf").read_bytes()
+        assert prepared.models["tiny"].identity.sha256 == hashlib.sha256(content).hexdigest()
+
+
+def test_a_run_that_another_controller_finished_meanwhile_is_not_made_again(
+    lab: LabUnderTest, hub: Hub
+) -> None:
+    running = lab.start("run", "tiny", *SHORT)
+    running.waiting_for(lambda: lab.is_under_way(1))
+    running.process.send_signal(signal.SIGINT)
+    assert running.finish().exit_status == 130
+    forget(hub)
+    hub.requests.clear()
+    hub.gate.clear()
+    late = lab.start("resume")
+    late.waiting_for(lambda: hub.is_asked_for_all)
+    (end,) = lab.root.glob("runs/*/end.json")
+    end.write_text(json.dumps({**json.loads(end.read_text()), "state": "finished"}))
+    hub.gate.set()
+    blamed(late.finish(), 2, "config", "came to its end")
+    assert json.loads(end.read_text())["state"] == "finished"
+
+
+def test_a_model_that_does_not_fit_is_told_once(lab: LabUnderTest, hub: Hub) -> None:
+    (lab.board.directory / ".labctl-fakes" / "memory_kb").write_text("684\n")
+    done = lab.run("run", "tiny", "--set", "repeats=1", "--set", "tokens=8")
+    assert done.exit_status == 0, said(done)
+    warnings = [
+        line for line in said(done).splitlines() if "will not fit" in line or "killed" in line
+    ]
+    assert len(warnings) == 1, said(done)
+    (run,) = lab.root.glob("runs/*/run.json")
+    (noted,) = [note for note in json.loads(run.read_text())["plan_notes"] if note in warnings[0]]
+    assert noted

@@ -41,12 +41,15 @@ def held(lab: LabUnderTest) -> Iterator[None]:
 
 @contextmanager
 def waiting(
-    lab: LabUnderTest, *because: str, recipe: str = "tiny", quiet: bool = True
+    lab: LabUnderTest,
+    *because: str,
+    words: tuple[str, ...] = ("deploy", "tiny"),
+    quiet: bool = True,
 ) -> Iterator[RunningLabctl]:
     """A deploy that says that it waits; on a board that is ``quiet``, nothing comes meanwhile."""
     said_so = lab.root / "said"
     before = stored(lab)
-    argv = [sys.executable, "-m", "labctl", "deploy", recipe]
+    argv = [sys.executable, "-m", "labctl", *words]
     with said_so.open("wb") as file:
         running = RunningLabctl(
             lab, process.start(argv, cwd=lab.root, env=os.environ, stderr=file.fileno())
@@ -81,6 +84,18 @@ def test_it_waits_for_another_labctl_of_this_host(lab: LabUnderTest) -> None:
     sent(lab, running)
 
 
+@pytest.mark.parametrize("command", ["verify", "prune"])
+def test_verify_and_prune_wait_as_well(lab: LabUnderTest, command: str) -> None:
+    words = ("store", command)
+    with held(lab):
+        blamed(lab.run(*words, "--no-wait"), 3, "infra", "board vb is in use")
+        with waiting(lab, f"process {os.getpid()}", words=words) as running:
+            pass
+    done = running.finish()
+    assert done.exit_status == 0, (lab.root / "said").read_text()
+    assert (lab.root / "said").read_text().count("waiting") == 1
+
+
 def test_it_is_interrupted_while_it_waits(lab: LabUnderTest) -> None:
     with held(lab), waiting(lab) as running:
         running.process.send_signal(signal.SIGINT)
@@ -109,7 +124,7 @@ def test_it_waits_for_the_job_of_a_run_that_was_killed_and_leaves_it_to_a_resume
     killed.waiting_for(lambda: lab.is_under_way(1))
     killed.process.kill()
     killed.finish()
-    with waiting(lab, "a job runs there", recipe="other") as running:
+    with waiting(lab, "a job runs there", words=("deploy", "other")) as running:
         pass
     done = running.finish()
     assert done.exit_status == 0, (lab.root / "said").read_text()

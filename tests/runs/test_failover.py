@@ -8,7 +8,7 @@ from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
 from labctl.runs import Observer, RunRequest, run_with_failover
-from labctl.transport import Transport
+from labctl.transport import LocalConfig, Transport
 
 RECIPE = Recipe.model_validate(
     {
@@ -23,7 +23,7 @@ RECIPE = Recipe.model_validate(
 
 
 def board(target: str) -> Board:
-    return Board.model_validate({"target": target, "workdir": "/w", "transport": {"kind": "local"}})
+    return Board.model_validate({"target": target, "workdir": "/w", "transport": LocalConfig()})
 
 
 def never(board: Board) -> Transport:

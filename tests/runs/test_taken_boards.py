@@ -37,7 +37,7 @@ def workdir(tmp_path: Path) -> Path:
 def met(tmp_path: Path, private_state: Path, workdir: Path) -> Iterator[HeldBoard]:
     """A board without an agent."""
     board = Board.model_validate(
-        {"target": "host-x86_64", "workdir": str(workdir), "transport": {"kind": "local"}}
+        {"target": "host-x86_64", "workdir": str(workdir), "transport": LocalConfig()}
     )
     facts = BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b")
     lab, target = LabFile(tmp_path, Lab(lab="lab", boards={})), load_target("host-x86_64")
@@ -137,16 +137,27 @@ def test_a_job_of_a_dead_controller_of_this_host_is_measured_undisturbed(
     met.refuse_if_taken(orphans=True)
 
 
-def test_who_sends_under_a_lease_of_this_host_leaves_it_to_the_run_that_had_it(
+def test_who_sends_under_a_lease_of_this_host_leaves_it_to_the_run_whose_job_is_there(
     held: HeldBoard, workdir: Path
 ) -> None:
     had = held.take_lease()
+    a_job_runs(workdir).unlink()  # it came to its end, and nobody fetched it
     (workdir / "lease.alive").unlink()
     held.hold_to_send()
     assert held.leases.read() == had
     assert (workdir / "lease.alive").exists()
     held.ending.close()
     assert not (workdir / "lease.alive").exists()
+
+
+def test_who_sends_does_not_go_under_the_name_of_a_run_that_left_nothing(held: HeldBoard) -> None:
+    """Its process is dead, or came to its end: its lease is an old one."""
+    had = held.take_lease()
+    held.hold_to_send()
+    now = held.leases.read()
+    assert now == held.lease
+    assert now is not None
+    assert (now.epoch, now.token == had.token) == (had.epoch + 1, False)
 
 
 def test_who_sends_gives_signs_of_life_until_he_loses_the_board(

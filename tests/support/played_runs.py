@@ -38,6 +38,7 @@ from labctl.runs.plan.trials import Amount, PlannedTrial, make_plan
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Journal
 from labctl.runs.runner import Outcome, run_trials
+from labctl.transport import LocalConfig
 
 ASKED = Recipe.model_validate(
     {
@@ -202,6 +203,7 @@ class LossesSeen(Observer):
     """Keeps why the link was lost."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.losses: list[InfraError] = []
 
     def link_lost(self, error: InfraError) -> None:
@@ -257,7 +259,7 @@ class Setting:
 
     def context(self) -> RunContext:
         board = Board.model_validate(
-            {"target": "rk3568", "workdir": "/w", "transport": {"kind": "local"}}
+            {"target": "rk3568", "workdir": "/w", "transport": LocalConfig()}
         )
         board._name = "rk1"
         recipe = ASKED.model_copy(

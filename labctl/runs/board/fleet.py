@@ -43,6 +43,24 @@ def at_once(items: Sequence[T], work: Callable[[T], None], stop: Callable[[], No
             raise
 
 
+def when_free(work: Callable[[], T], waits: Callable[[BoardBusy], None]) -> T:
+    """Do work on a board once nobody else uses it; ``waits`` gets who does, each time it is asked.
+
+    It may raise to give up. Raises what the work raises.
+    """
+    done: list[T] = []
+
+    def is_done() -> bool:
+        try:
+            done.append(work())
+        except BoardBusy as error:
+            waits(error)
+        return bool(done)
+
+    wait_until(is_done, timeout=math.inf, interval=TURN_SECONDS)
+    return done[0]
+
+
 @dataclass
 class Visit:
     """One board, what is for it, and how it went. ``error`` ends it."""

@@ -211,7 +211,7 @@ class HeldBoard:
         resumed knows its trial by it. Raises as :meth:`take_lease` does.
         """
         before = self.leases.read()
-        if before is not None and is_own(before):
+        if before is not None and is_own(before) and self.agent.has_jobs():
             self.keep_lease(before)
             self.check_lease()
         else:

@@ -1,7 +1,7 @@
 """The beginning of every run: contact first, fetch later.
 
 A loose cable, a board of another target or one that is taken shows in seconds, not after gigabytes
-were downloaded and quantised. While they are, the board is let go: nobody waits for a download.
+were downloaded, quantised or hashed. While they are, the board is let go: nobody waits for that.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +15,7 @@ from labctl.runs.board.deploy_preview import missing_on, preview_deploy, send, s
 from labctl.runs.board.held_board import HeldBoard, hold_board
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.observer import Observer
+from labctl.runs.plan.forecast import as_scheduled
 from labctl.transport import Transport
 
 
@@ -62,12 +63,14 @@ def open_board(
             transport = ending.enter_context(connect())
             held = ending.enter_context(hold_board(board, transport, lab))
             held.refuse_if_taken(ours=ours)
+            for one in files:
+                as_scheduled(one.recipe, held.facts)  # raises for CPUs that it does not have
             return held
 
         held = hold()
         warned: list[str] = []
-        here = all(one.models_are_here for one in files)
-        if not here:
+        ready = all(one.models_are_ready for one in files)
+        if not ready:
             expected = preview_deploy(held, [one.expected(observer.step) for one in files])
             refuse(expected.problems, board.name)
             warned = expected.warnings
@@ -75,7 +78,7 @@ def open_board(
                 observer.note(f"note: before anything is fetched: {warning}")
             ending.close()
         prepared = [one.with_models(observer.step) for one in files]
-        if not here:
+        if not ready:
             held = hold()
         missing, problems = missing_on(held, prepared)
         refuse(problems, board.name)

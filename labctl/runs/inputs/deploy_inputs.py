@@ -51,7 +51,7 @@ class Wanted:
             for name, found in self._found.items()
             if name not in self._whole
             and (
-                found.models.keys() != set(found.recipe.measured_models())
+                not found.has_all_models
                 or any(model.identity.sha256 in missing for model in found.models.values())
             )
         ]
@@ -62,14 +62,14 @@ class Wanted:
             self._each(self.to_fetch(missing), lambda files: files.with_models(progress))
 
     def _known(self, files: RecipeFiles, progress: Progress) -> Prepared:
-        return (files.with_models if files.models_are_here else files.expected)(progress)
+        return (files.with_models if files.models_are_ready else files.expected)(progress)
 
     def _each(self, names: Iterable[str], find: Callable[[RecipeFiles], Prepared]) -> None:
         for name in list(names):
             files = self._recipes[name]
             try:
-                self._found[name] = find(files)
-                if files.models_are_here:
+                self._found[name] = found = find(files)
+                if files.models_are_here and found.has_all_models:
                     self._whole.add(name)
             except ConfigError as error:
                 if self._left_out is None:

@@ -18,7 +18,15 @@ from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.deploy import Object, describe
 from labctl.engines import Engine, Tool, check_engine, make_engine
 from labctl.errors import ConfigError
-from labctl.models import ModelFile, Progress, are_here, check_files, expect, find_quantizer
+from labctl.models import (
+    ModelFile,
+    Progress,
+    are_here,
+    are_ready,
+    check_files,
+    expect,
+    find_quantizer,
+)
 from labctl.models.resolve import resolve
 from labctl.results.gates import metric_problems
 
@@ -67,6 +75,11 @@ class RecipeFiles:
         """Whether nothing has to be fetched or quantised. Raises ConfigError."""
         return are_here(self.recipe.models, self.recipe.measured_models(), self.lab_root)
 
+    @property
+    def models_are_ready(self) -> bool:
+        """Whether nothing has to be fetched, quantised or hashed. Raises ConfigError."""
+        return are_ready(self.recipe.models, self.recipe.measured_models(), self.lab_root)
+
     def with_models(self, progress: Progress) -> "Prepared":
         """Fetch or derive the models. Raises what :func:`labctl.models.resolve` raises."""
         return self._with(resolve, progress)
@@ -98,6 +111,11 @@ class Prepared(RecipeFiles):
     """A recipe with everything of it that lies on this host."""
 
     models: dict[str, ModelFile]
+
+    @property
+    def has_all_models(self) -> bool:
+        """Whether something is known of every model, be it an estimate."""
+        return self.models.keys() == set(self.recipe.measured_models())
 
     @property
     def tells_memory(self) -> bool:

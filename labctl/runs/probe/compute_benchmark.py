@@ -1,4 +1,4 @@
-"""Measure how fast a board's arithmetic goes through weights: a small model that stays in memory."""
+"""Measure how fast a board's arithmetic is, by a small model that stays in memory."""
 
 from collections.abc import Mapping
 from pathlib import Path
