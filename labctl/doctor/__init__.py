@@ -1,4 +1,4 @@
-"""What this host has, what it lacks for which job, and how to get it."""
+"""Check this host: what is present, what is missing for which job, and how to get it."""
 
 from labctl.doctor.checks import Finding, Importance, examine
 

@@ -17,7 +17,7 @@ CACHE_NEED_BYTES = 4 << 30
 
 
 class Importance(StrEnum):
-    """What a missing thing prevents."""
+    """Consequence of a missing program."""
 
     NEEDED = "needed"
     OPTIONAL = "optional"

@@ -16,7 +16,7 @@ _SETTLED_NS = 2_000_000_000
 
 
 def file_sha256(path: Path, progress: Callable[[int], None] | None = None) -> str:
-    """The SHA-256 of a file in hex.
+    """Return the SHA-256 of a file in hex.
 
     Remembered in the cache directory by path, device, inode, size and both time stamps.
     ``progress`` gets the bytes read so far; it is not called when the hash is remembered.

@@ -1,4 +1,4 @@
-"""What a GGUF model is: architecture, quantisation, and the bytes that one token costs."""
+"""Properties of a GGUF model: architecture, quantization, and bytes read for each token."""
 
 import re
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class GgufInfo:
     parts: tuple[Path, ...]
 
     def document(self) -> dict[str, object]:
-        """What `labctl models show` prints, for machines."""
+        """Return the JSON of `labctl models show`."""
         return {
             "files": [str(part) for part in self.parts],
             "size_bytes": self.size_bytes,
@@ -85,7 +85,9 @@ def inspect(path: Path) -> GgufInfo:
 
 
 def _info(path: Path, header: Header, size_bytes: int, parts: tuple[Path, ...]) -> GgufInfo:
-    """What a header says of a model. Raises ConfigError: it is no complete language model."""
+    """Read the properties of a model from its header. Raises ConfigError if it is no complete
+    language model.
+    """
     architecture = header.values.get("general.architecture")
     if not isinstance(architecture, str) or not re.fullmatch(r"[\w.-]{1,64}", architecture):
         raise ConfigError(f"{path}: the header names no general.architecture")
@@ -135,7 +137,8 @@ def identify(
     sha256: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ModelIdentity:
-    """The record of a model file, its SHA-256 included. ``progress`` gets the bytes hashed so far.
+    """Return the record of a model file with its SHA-256. ``progress`` gets the bytes hashed so
+    far.
 
     With ``sha256`` nothing is hashed.
 
@@ -153,7 +156,7 @@ def identify(
 def identify_beginning(
     key: str, name: str, beginning: bytes, *, size_bytes: int, sha256: str
 ) -> ModelIdentity:
-    """The record of a model file of which only the beginning is here.
+    """Return the record of a model file of which only the beginning is here.
 
     Raises :class:`labctl.gguf.header.GoesOn` when that does not hold the whole header, ConfigError
     as :func:`inspect` does.
@@ -189,7 +192,7 @@ def _identity(key: str, info: GgufInfo, sha256: str, requantized_from: str | Non
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file begins as GGUF does. Raises ConfigError when it cannot be read."""
+    """Return True if a file begins as GGUF does. Raises ConfigError if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"GGUF"
@@ -200,7 +203,7 @@ def is_gguf(path: Path) -> bool:
 def identify_file(
     key: str, path: Path, *, progress: Callable[[int], None] | None = None
 ) -> ModelIdentity:
-    """The record of a model in a format of which nothing is known but the bytes.
+    """Return the record of a model in another format: only its bytes are known.
 
     ``progress`` gets the bytes hashed so far. Raises ConfigError, HostError.
     """
@@ -245,7 +248,7 @@ def _parts(path: Path, header: Header) -> tuple[Path, ...]:
 
 
 def _joined(path: Path, first: Header, others: list[Header]) -> tuple[Tensor, ...]:
-    """The tensors of all parts, which have to be parts of one model.
+    """Join the tensors of all parts, which must belong to one model.
 
     Source: ``llama_model_loader`` in llama.cpp, keys ``split.no`` and ``split.tensors.count``.
     """
@@ -343,19 +346,19 @@ def _kv_bytes(header: Header, architecture: str) -> int | None:
 
 
 def _over_layers(value: Value | None, layers: int | None) -> int:
-    """The sum of a setting that is one number for all layers, or a list with one for each."""
+    """Sum a setting that is one number for all layers, or a list with one for each."""
     if isinstance(value, list):
         return sum(_whole(count) or 0 for count in value)
     return (_whole(value) or 0) * (layers or 0)
 
 
 def _shown(value: Value | None) -> str | None:
-    """A text of the file in one line that is fit for a terminal."""
+    """Format a text of the file as one line that is safe for a terminal."""
     return " ".join(printable(value[:_LONGEST_SHOWN]).split()) if isinstance(value, str) else None
 
 
 def _whole(value: Value | None) -> int | None:
-    """A number of things; None where there is none, or what is there cannot be one."""
+    """Return a count; None if it is missing or cannot be one."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _TOO_MANY:
         return None
     return value

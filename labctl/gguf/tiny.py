@@ -57,7 +57,9 @@ def write_tiny_gguf(
 
 
 def vocabulary() -> list[str]:
-    """Special tokens, one for each byte, then letters and pairs of letters that begin a word."""
+    """Return special tokens, one for each byte, then letters and pairs of letters that begin a
+    word.
+    """
     words = [_SPACE, *(chr(c) for c in range(ord("a"), ord("z") + 1))]
     words += [_SPACE + chr(c) for c in range(ord("a"), ord("z") + 1)]
     words += [_SPACE + a + b for a in "bcdfghklmnprstv" for b in "aeiouy"]

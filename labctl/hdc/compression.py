@@ -12,7 +12,9 @@ STORED, LZ4 = 0, 1
 
 
 def compress_chunk(data: Buffer) -> bytes | None:
-    """``data`` as an LZ4 block, or None when that is not smaller: such a chunk goes as it is."""
+    """Compress ``data`` to an LZ4 block. Return None if that is not smaller: the chunk is sent as
+    it is.
+    """
     from lz4 import block
 
     packed: bytes = block.compress(data, store_size=False)
@@ -20,7 +22,7 @@ def compress_chunk(data: Buffer) -> bytes | None:
 
 
 def decompress_chunk(data: Buffer, uncompressed_bytes: int) -> bytes:
-    """The ``uncompressed_bytes`` that an LZ4 block holds; at most 4 MiB, no chunk has more.
+    """Decompress an LZ4 block to ``uncompressed_bytes`` bytes; at most 4 MiB, the largest chunk.
 
     Raises ProtocolError.
     """

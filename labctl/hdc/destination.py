@@ -29,14 +29,14 @@ class Placing:
 
     @property
     def keeps_top(self) -> bool:
-        """Whether a directory goes below the destination under its own name, since that exists.
+        """True if a directory keeps its own name below the destination, because that exists.
 
         Known when its first file was named. Only then does the reference set directories' modes.
         """
         return self._root is not None and not self._drops_top
 
     def place(self, name: str) -> str:
-        """The path of the file that the sender calls ``name``: ``a.txt``, ``top/sub/a.txt``.
+        """Return the path of the file that the sender calls ``name``: ``a.txt``, ``top/sub/a.txt``.
 
         Raises ProtocolError for a name that would lead elsewhere (a hostile sender must not choose
         where it writes), NotADirectoryError when a directory is sent to what is a file or a link.
@@ -56,7 +56,9 @@ class Placing:
         return _join(self._root, *components)
 
     def directory(self, name: str) -> str:
-        """The path of a directory of a transfer that :attr:`keeps_top`. Raises ProtocolError."""
+        """Return the path of a directory of a transfer that :attr:`keeps_top`. Raises
+        ProtocolError.
+        """
         return _join(self.destination, *_components(name))
 
     def _decide(self) -> str:
@@ -67,7 +69,7 @@ class Placing:
 
 
 def is_directory(path: str) -> bool:
-    """Whether a directory is there; a link to one is none, unless a slash follows it."""
+    """Return True if a directory is there; a link to one counts only with a slash after it."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except (OSError, ValueError):
@@ -87,7 +89,7 @@ def make_parents(path: str) -> None:
 
 
 def _components(name: str) -> list[str]:
-    """The parts of a name; Windows hosts separate them with backslashes."""
+    """Split a name into its parts; Windows hosts separate them with backslashes."""
     components = name.split("/" if "/" in name else "\\")
     if "\0" in name or any(part in ("", "..") for part in components):
         raise ProtocolError(

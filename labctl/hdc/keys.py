@@ -27,7 +27,7 @@ _LOCK_SECONDS = 60.0
 
 
 class Scheme(StrEnum):
-    """How a token is signed. The board chooses."""
+    """Signature scheme of a token. The board chooses."""
 
     #: RSASSA-PSS with SHA-512 over the token.
     PSS = "pss"
@@ -78,7 +78,7 @@ class HostKey:
 
     @classmethod
     def of_this_user(cls) -> Self:
-        """The key of the user's hdc if there is one, else labctl's own, made at first use.
+        """Return the key of the user's hdc if there is one, else labctl's own, made at first use.
 
         Raises ConfigError (a file that is no key), HostError (nowhere to keep one).
         """
@@ -111,7 +111,7 @@ class HostKey:
         return fingerprint(self.public_pem)
 
     def sign_token(self, token: bytes, scheme: Scheme) -> bytes:
-        """A board's token signed, as one line of base64 without a line end.
+        """Sign a board's token: one line of base64 without a line end.
 
         Raises ValueError for a token that is too long for the key.
         """
@@ -143,7 +143,7 @@ def fingerprint(public_pem: str) -> str:
 
 
 def verify(public_pem: str, token: bytes, signature: bytes, scheme: Scheme) -> bool:
-    """Whether ``signature`` (base64) is that of ``token`` by the owner of a public RSA key.
+    """Return True if ``signature`` (base64) of ``token`` is by the owner of a public RSA key.
 
     False also for what is no signature or no RSA key: both come from a stranger.
     """

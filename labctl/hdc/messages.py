@@ -24,7 +24,7 @@ _TLV_SIZE_BYTES = 16
 
 
 class AuthType(IntEnum):
-    """What a handshake packet is about."""
+    """Subject of a handshake packet."""
 
     NONE = 0
     TOKEN = 1
@@ -76,7 +76,7 @@ class TransferConfig(Message):
 
 @dataclass(frozen=True)
 class TransferPayload(Message):
-    """What a FILE_DATA packet carries: where in the file, and how it is packed."""
+    """Header of a FILE_DATA packet: position in the file, and compression."""
 
     offset: int = 0
     compress_type: int = 0
@@ -84,12 +84,12 @@ class TransferPayload(Message):
     uncompress_size: int = 0
 
     def encode_area(self) -> bytes:
-        """The message padded to the 64 bytes in front of the data."""
+        """Encode the message, padded to the 64 bytes in front of the data."""
         return self.encode().ljust(PAYLOAD_AREA_BYTES, b"\0")
 
     @classmethod
     def decode_packet(cls, data: memoryview) -> tuple[Self, memoryview]:
-        """The payload of a FILE_DATA packet and its bytes. Raises ProtocolError."""
+        """Split a FILE_DATA packet into its payload header and its bytes. Raises ProtocolError."""
         if len(data) < PAYLOAD_AREA_BYTES:
             raise ProtocolError(f"a file chunk of {len(data)} bytes has no head")
         payload = cls.decode(data[:PAYLOAD_AREA_BYTES], padded=True)
@@ -131,7 +131,7 @@ def encode_tlv(entries: dict[str, str]) -> bytes:
 
 
 def decode_tlv(data: Buffer) -> dict[str, str]:
-    """The entries of a TLV text. Raises ProtocolError when ``data`` is none."""
+    """Decode the entries of a TLV text. Raises ProtocolError if ``data`` is not one."""
     raw = bytes(data)
     entries: dict[str, str] = {}
     position = 0

@@ -37,7 +37,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(data: Buffer, start: int) -> tuple[int, int]:
-    """The number at ``start`` and the position behind it. Raises ProtocolError."""
+    """Return the number at ``start`` and the position behind it. Raises ProtocolError."""
     value = 0
     for count, byte in enumerate(data[start : start + 10]):
         value |= (byte & 0x7F) << 7 * count
@@ -83,7 +83,7 @@ class Message:
     """
 
     def encode(self) -> bytes:
-        """The message with all its fields, zero and empty ones too, as the reference writes it."""
+        """Encode all fields, zero and empty ones too, as the reference implementation does."""
         out = bytearray()
         for number, field in enumerate(dataclasses.fields(self), 1):
             value = getattr(self, field.name)

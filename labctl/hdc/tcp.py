@@ -42,7 +42,7 @@ def dial(host: str, port: int, *, timeout: float, peer: str, hint: str) -> socke
 
 
 def _connect(addresses: list[_Address], deadline: float) -> socket.socket:
-    """A connection to the first of some addresses that answers, each in its share of the time."""
+    """Connect to the first of several addresses that answers; each gets its share of the time."""
     failure = OSError("its name stands for no address")
     for place, (family, address) in enumerate(addresses):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -62,7 +62,7 @@ def _connect(addresses: list[_Address], deadline: float) -> socket.socket:
 
 
 def _addresses(host: str, port: int, timeout: float) -> list[_Address]:
-    """What a name stands for. Raises OSError, UnicodeError.
+    """Resolve a name. Raises OSError, UnicodeError.
 
     The resolver cannot be told how long to look. It looks on a thread of its own, which is left to
     the resolver's own time-outs (some seconds) when it takes longer than ``timeout``.

@@ -29,7 +29,7 @@ _MIN_ROOM_BYTES = 64 << 10
 
 
 class Command(IntEnum):
-    """What a packet asks for or carries."""
+    """Request or content of a packet."""
 
     HANDSHAKE = 1
     CHANNEL_CLOSE = 2
@@ -97,7 +97,7 @@ def encode_prefix(channel: int, command: int, data_bytes: int) -> bytes:
 
 
 def encode_packet(channel: int, command: int, data: Buffer = b"") -> bytes:
-    """A whole packet."""
+    """Encode a whole packet."""
     return encode_prefix(channel, command, len(data)) + data
 
 
@@ -130,7 +130,7 @@ class PacketDecoder:
 
     @property
     def missing_bytes(self) -> int:
-        """What the packet under way still lacks, as far as is known; 0 between packets."""
+        """Known number of bytes that the current packet still needs; 0 between packets."""
         return max(self._needed - (self._end - self._start), 0)
 
     def received(self, count: int) -> None:
@@ -138,7 +138,7 @@ class PacketDecoder:
         self._end += count
 
     def packets(self) -> Iterator[Packet]:
-        """The packets that are complete. Raises ProtocolError for what is no hdc packet."""
+        """Yield the complete packets. Raises ProtocolError if a packet is not hdc's."""
         view = memoryview(self._buffer)
         while (packet := self._next(view)) is not None:
             yield packet

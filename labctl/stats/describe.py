@@ -9,7 +9,7 @@ MAD_TO_SIGMA = 1.4826
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The value below which ``percent`` % of the sample lies, between neighbours linearly.
+    """Return the value below which ``percent`` % of the sample lies, by linear interpolation.
 
     Definition: rank ``(n - 1) * percent / 100`` from 0 in the sorted sample; Hyndman and Fan's
     type 7, the default of numpy and R. 0 gives the minimum, 100 the maximum.
@@ -25,19 +25,19 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value."""
+    """Return the median."""
     return percentile(values, 50)
 
 
 def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean."""
+    """Return the arithmetic mean."""
     if not values:
         raise ValueError("a mean of no values")
     return statistics.fmean(values)
 
 
 def mad(values: Sequence[float]) -> float:
-    """The spread: median absolute deviation from the median, times 1.4826.
+    """Return the spread: median absolute deviation from the median, times 1.4826.
 
     In the unit of the values, and for normal noise an estimate of its standard deviation that one
     outlier cannot spoil.

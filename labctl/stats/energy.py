@@ -18,7 +18,7 @@ class NoEnergy(Exception):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a meter showed: watts, or joules since some moment of its own."""
+    """One reading of a meter: watts, or joules since a start of its own."""
 
     at_ns: int
     value: float
@@ -26,7 +26,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Energy:
-    """What was drawn. ``peak_watts``: None where only joules were read."""
+    """Measured energy. ``peak_watts`` is None if only joules were read."""
 
     joules: float
     mean_watts: float
@@ -37,7 +37,7 @@ class Energy:
 def energy_of_power(
     readings: Sequence[Reading], start_ns: int, end_ns: int, *, longest_gap_ns: int
 ) -> Energy:
-    """The integral of power by trapezoids, over the pairs that are no further apart than a gap.
+    """Integrate power by trapezoids, over the pairs that are no further apart than a gap.
 
     What lies in gaps is taken to be like the rest, and ``coverage`` tells how much that was not.
     Readings are in order of their time. Raises NoEnergy.
@@ -64,7 +64,7 @@ def energy_of_power(
 def energy_of_counter(
     readings: Sequence[Reading], start_ns: int, end_ns: int, *, longest_gap_ns: int
 ) -> Energy:
-    """What a counter of joules grew, its readings next to both ends joined by straight lines.
+    """Return the growth of a joule counter, interpolated linearly at both ends.
 
     Readings are in order of their time. Raises NoEnergy.
     """

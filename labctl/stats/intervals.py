@@ -1,4 +1,4 @@
-"""How well a mean is known: Student's interval, for the few repeats that a board allows."""
+"""Confidence intervals of a mean: Student's, for the few repeats that a board allows."""
 
 import math
 import statistics
@@ -33,7 +33,7 @@ class Interval:
 def mean_interval(
     values: Sequence[float], *, level: float = 0.95, stopped: bool = False
 ) -> Interval:
-    """The interval of the mean of independent values (W. S. Gosset, Biometrika 6(1), 1908).
+    """Return the interval of the mean of independent values (W. S. Gosset, Biometrika 6(1), 1908).
 
     Exact for normal values. ``stopped``: repeating may have ended because this interval was narrow,
     which it never does with :data:`STOPPING_COST` values or fewer; it is wider then. Raises
@@ -53,7 +53,7 @@ def mean_interval(
 def geometric_interval(
     values: Sequence[float], *, level: float = 0.95, stopped: bool = False
 ) -> Interval:
-    """The interval of values above 0, as :func:`mean_interval` has it of their logarithms.
+    """Return the interval of values above 0: :func:`mean_interval` of their logarithms.
 
     Its ends are above 0, and those of rates are one over those of times. The mean is the geometric
     one. Raises ValueError for what :func:`mean_interval` refuses, and values that are not above 0.
@@ -72,7 +72,7 @@ def ratio_interval(
     level: float = 0.95,
     stopped: bool = False,
 ) -> Interval:
-    """The interval of a ratio from pairs that were measured one after the other.
+    """Return the interval of a ratio from pairs that were measured one after the other.
 
     What drifts slowly meets both of a pair alike and leaves their ratio. Raises ValueError for
     fewer than two pairs, sequences of unequal length, and values that are not above 0.
@@ -85,7 +85,7 @@ def ratio_interval(
 
 @lru_cache(maxsize=1024)
 def student_quantile(probability: float, degrees: int) -> float:
-    """The ``t`` below which a Student's t of so many degrees of freedom is with a probability."""
+    """Return the quantile ``t`` of Student's distribution with ``degrees`` degrees of freedom."""
     if probability < 0.5:
         return -student_quantile(1 - probability, degrees)
     low, high = 0.0, 1.0

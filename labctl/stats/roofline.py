@@ -1,4 +1,4 @@
-"""How fast a board can generate at best, from bytes and bandwidths.
+"""Upper bound of a board's generation rate, from bytes and bandwidths.
 
 Every generated token needs every weight once, so the time of a token is at least the weights' bytes
 divided by the bandwidth of the place they come from (the memory roof of S. Williams et al.,
@@ -34,12 +34,12 @@ UNSURE = 0.15
 
 
 def surely_fits(need_bytes: float, memory_bytes: float) -> bool:
-    """Whether a need fits, even if it was estimated too low."""
+    """Return True if a need fits, even if it was estimated too low."""
     return need_bytes * (1 + UNSURE) <= memory_bytes
 
 
 def near_border(need_bytes: float, memory_bytes: float) -> bool:
-    """Whether an estimated need is too near to the memory to say that it fits or does not."""
+    """Return True if an estimated need is too close to the memory size to decide if it fits."""
     return not surely_fits(need_bytes, memory_bytes) and not surely_fits(memory_bytes, need_bytes)
 
 
@@ -78,7 +78,8 @@ class Prediction:
 
 
 def experts_read(experts: int, per_token: int, tokens: int) -> float:
-    """The share of a mixture's experts that so many tokens read together, if all are alike.
+    """Return the share of a mixture's experts that ``tokens`` tokens read together, if all are
+    alike.
 
     Each token leaves an expert out with probability 1 - per_token / experts.
     """

@@ -23,7 +23,7 @@ class Trend:
 
 
 def find_trend(values: Sequence[float], *, at_most: float = 0.05) -> Trend | None:
-    """The trend of values in their order; None where chance alone is ``at_most`` as ordered.
+    """Return the trend of values in their order; None unless its p-value is below ``at_most``.
 
     The test of H. B. Mann (Econometrica 13(3), 1945) and M. G. Kendall: of all pairs, how many rise
     and how many fall. It asks nothing of the distribution, one value out of line does not decide

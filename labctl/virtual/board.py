@@ -24,7 +24,7 @@ _LOCK_FILE = ".labctl-lock"
 
 @dataclass(frozen=True)
 class VirtualBoard:
-    """What a virtual board is to be. ``port`` 0 lets the system choose.
+    """Settings of a virtual board. ``port`` 0 lets the system choose.
 
     ``emulator`` and ``preload`` make ARM64 programs run (see :func:`labctl.virtual.sandbox.boot`),
     ``faults`` are what goes wrong on it, ``version`` is the release of hdcd that it behaves like,
@@ -115,7 +115,7 @@ class _Running:
         )
 
     async def stop(self) -> None:
-        """A power cut: connections drop, every process of the board is killed.
+        """Simulate a power cut: connections drop, every process of the board is killed.
 
         Raises what went wrong in the background before.
         """

@@ -160,7 +160,7 @@ class Control:
 
 @contextmanager
 def _short(directory: Path) -> Iterator[str]:
-    """A name for the socket that fits into the 108 bytes of a socket's address."""
+    """Make a name for the socket that fits into the 108 bytes of a socket's address."""
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{_NAME}"

@@ -22,7 +22,7 @@ class DelayQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether what comes next would pass at once."""
+        """True if the next packet would pass at once."""
         return not self._held and not self._waiting and self._last_due <= self._loop.time()
 
     def put(

@@ -1,4 +1,4 @@
-"""What a virtual board makes its on-board agent believe: sensors, a wall clock, kernel counters.
+"""Simulated sensors, wall clock and kernel counters for the on-board agent.
 
 The agent looks below the folder that ``LABCTL_SANDBOX_FAKES`` names (``toolchains/agent/util.h``):
 
@@ -46,7 +46,7 @@ class Fakes:
             self.folder.mkdir(parents=True)
 
     def show_sensors(self) -> None:
-        """A thermal zone and four cores, if they are not there yet. Raises HostError."""
+        """Create a thermal zone and four cores, unless they exist. Raises HostError."""
         if self._zone.exists():
             return
         write_atomic(self._zone.with_name("type"), "soc-thermal\n")

@@ -1,4 +1,4 @@
-"""What can go wrong on a virtual board, as tests and scripts write it down.
+"""Faults of a virtual board, as tests and scripts write them.
 
 A script is a YAML file::
 
@@ -42,7 +42,7 @@ WORK: tuple[Kind, ...] = KINDS[1:]
 
 
 class Fault(StrictModel):
-    """What every fault has: which operations it strikes."""
+    """Common keys of all faults: the operations that it affects."""
 
     possible: ClassVar[tuple[str, ...]] = KINDS
 
@@ -78,12 +78,12 @@ class Fault(StrictModel):
 
     @property
     def name(self) -> str:
-        """What scripts call it."""
+        """Name of the fault in scripts."""
         name: str = type(self).model_fields["fault"].default
         return name
 
     def concerns(self, kind: Kind, text: str) -> bool:
-        """Whether an operation is one of those that may be struck."""
+        """Return True if the fault may affect an operation."""
         meant = self.on == kind or (self.on == "any" and kind in self.possible and kind in WORK)
         return meant and (self.matching is None or re.search(self.matching, text) is not None)
 
@@ -279,7 +279,7 @@ ANY_FAULT: TypeAdapter[AnyFault] = TypeAdapter(AnyFault)
 
 
 class FaultScript(StrictModel):
-    """What goes wrong on a board, in the order in which faults are looked at."""
+    """Faults of a board, in the order in which they are checked."""
 
     seed: int = 0
     """Decides everything that is left to chance."""
@@ -294,5 +294,5 @@ class OneFault(StrictModel):
 
 
 def load_script(path: Path) -> FaultScript:
-    """The script in a file. Raises ConfigError with a line for each problem in it."""
+    """Load the script in a file. Raises ConfigError with a line for each problem in it."""
     return load(path, FaultScript)

@@ -8,7 +8,7 @@ from labctl.virtual.faults import Fault, Kind
 
 @dataclass(frozen=True)
 class FaultState:
-    """How often a fault met an operation that it is meant for, and how often it struck."""
+    """Number of operations that a fault matched, and that it affected."""
 
     number: int
     name: str
@@ -30,7 +30,7 @@ class Injected:
         self._chosen = 0
 
     def chooses(self, kind: Kind, text: str) -> bool:
-        """Whether it strikes this operation, which is about to begin."""
+        """Decide if the fault affects this operation, which is about to begin."""
         fault = self.fault
         if not fault.concerns(kind, text):
             return False
@@ -43,7 +43,7 @@ class Injected:
 
     @property
     def state(self) -> FaultState:
-        """What has become of it so far."""
+        """Counters of the fault so far."""
         return FaultState(
             self.number,
             self.fault.name,

@@ -30,7 +30,7 @@ _ANSWER_SECONDS = 10.0
 
 
 class Victim(Protocol):
-    """What faults may do to a board itself; on its event loop only."""
+    """The board as faults act on it; on its event loop only."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` beside; the board waits for it when it stops."""
@@ -55,7 +55,7 @@ class Victim(Protocol):
 
 
 class Faults(Interference):
-    """What goes wrong on one board. The public methods may be called from any thread."""
+    """Faults of one board. The public methods may be called from any thread."""
 
     def __init__(self, script: FaultScript | None = None, *, seed: int | None = None):
         """``seed`` goes before the script's own."""
@@ -94,14 +94,14 @@ class Faults(Interference):
     # For the board
 
     def attach(self, board: Victim) -> None:
-        """The board runs now, on this event loop; what its script has waits from here on."""
+        """Attach a board that runs on this event loop; the delays of its script start now."""
         self._board = board
         self._loop = asyncio.get_running_loop()
         for fault in self._script.faults:
             self._add(fault)
 
     def booted(self) -> None:
-        """The board has started again: a frozen hdcd answers, sensors are as before."""
+        """Note a restart of the board: a frozen hdcd answers again, sensors are reset."""
         self._thaw()
         if any(isinstance(injected.fault, Throttle) for injected in self._injected):
             self._board.show_sensors()
@@ -109,7 +109,7 @@ class Faults(Interference):
     # For the wires
 
     def wire(self, line: Line) -> FaultyWire:
-        """A host has connected."""
+        """Return the observer of a new connection."""
         wire = FaultyWire(line, self)
         self._wires.add(wire)
         if self._frozen:
@@ -117,15 +117,15 @@ class Faults(Interference):
         return wire
 
     def forget(self, wire: FaultyWire) -> None:
-        """A host is gone."""
+        """Drop the observer of a closed connection."""
         self._wires.discard(wire)
 
     def chosen(self, kind: Kind, text: str) -> list[Injected]:
-        """The faults that strike an operation which begins."""
+        """Return the faults that affect an operation which begins."""
         return [injected for injected in self._injected if injected.chooses(kind, text)]
 
     def apply(self, injected: Injected, wire: FaultyWire | None, channel: int) -> None:
-        """A fault's moment has come, on an operation or without one."""
+        """Apply a fault now, on an operation or without one."""
         board = self._board
         # Kills count when they are done: one may find nothing to kill.
         injected.fired += not isinstance(injected.fault, OomKill | KillProcesses)

@@ -1,4 +1,4 @@
-"""What a host asks of a board, and which faults strike it."""
+"""Operations of a host on a board, and the faults that affect them."""
 
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -40,7 +40,7 @@ class FaultMatch:
         return self.injected.fault
 
     def apply(self) -> None:
-        """It has had its effect: count it, once for each operation."""
+        """Count the operation once, when the fault has had its effect."""
         if not self.applied:
             self.applied = True
             self.injected.fired += 1
@@ -63,7 +63,7 @@ class Operation:
         self.packets[direction] += 1
 
     def active(self, kind: type[F]) -> list[tuple[FaultMatch, F]]:
-        """The faults of a class whose bytes have passed."""
+        """Return the faults of a class whose bytes have passed."""
         return [
             (match, match.fault)
             for match in self.matches
@@ -71,12 +71,12 @@ class Operation:
         ]
 
     def all(self, kind: type[F]) -> list[tuple[FaultMatch, F]]:
-        """The faults of a class."""
+        """Return the faults of a class."""
         return [(match, match.fault) for match in self.matches if isinstance(match.fault, kind)]
 
 
 def begun_by(command: int, data: memoryview) -> tuple[Kind, str] | None:
-    """The kind and text of the operation that a packet begins. Raises ProtocolError."""
+    """Return the kind and text of the operation that a packet begins. Raises ProtocolError."""
     kind = _BEGINNINGS.get(command)
     if kind is None or kind == "handshake":
         return None if kind is None else (kind, "")

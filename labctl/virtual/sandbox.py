@@ -53,7 +53,7 @@ _FALLBACK_NOTE = (
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How commands run on one boot of a virtual board. ``note`` says what is not board-like."""
+    """Processes of one boot of a virtual board. ``note`` says what differs from a real board."""
 
     boot_id: str
     shell: tuple[str, ...]
@@ -99,7 +99,7 @@ def boot(directory: Path, *, emulator: Sequence[str] = (), preload: Path | None 
 
 
 def _require_own_bin(directory: Path) -> None:
-    """The programs' folder is made anew at each boot: it must not be somebody else's."""
+    """Refuse a programs' folder of another user: it is made again at each boot."""
     folder = directory / _BIN
     own = (directory / _MARK_FILE).exists() and folder.resolve() == directory.resolve() / _BIN
     if folder.exists() and not own:
@@ -148,7 +148,9 @@ def kill_boot(boot_id: str) -> None:
 
 
 def most_wasteful(boot_id: str) -> int | None:
-    """The process of a boot that the kernel would kill, out of memory; None when there is none."""
+    """Return the process of a boot that the kernel would kill, out of memory; None if there is
+    none.
+    """
     worst = max(_marked(boot_id), key=_badness, default=None)
     return None if worst is None or _badness(worst) < (0, 0) else worst
 
@@ -175,7 +177,7 @@ def kill_process(pid: int, boot_id: str, before: Callable[[], None] | None = Non
 
 
 def _badness(pid: int) -> tuple[int, int]:
-    """What the kernel thinks of a process, and its pages, should it think the same of several.
+    """Return the kernel's score of a process, and its pages to order equal scores.
 
     Below 0 for one that it would not kill, or that has just ended.
     """
@@ -190,7 +192,7 @@ def _badness(pid: int) -> tuple[int, int]:
 
 
 def _userland(folder: Path) -> tuple[tuple[str, ...], str, str | None]:
-    """The shell's argv, PATH, and a note if this is not what a board has."""
+    """Return the shell's argv, PATH, and a note if a board has other programs."""
     mksh, toybox = shutil.which("mksh"), shutil.which("toybox")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -229,7 +231,7 @@ def _marked(boot_id: str) -> Iterator[int]:
 
 
 def _is_any_in_exec() -> bool:
-    """Whether there is a process of a program that shows no environment, as during an exec."""
+    """Return True if a process of a program shows no environment, as during an exec."""
     return any(
         entry.name.isdigit() and _environment(entry) == [b""] and os.access(entry / "exe", os.R_OK)
         for entry in Path("/proc").iterdir()
@@ -237,7 +239,7 @@ def _is_any_in_exec() -> bool:
 
 
 def _environment(entry: Path) -> list[bytes]:
-    """A process's variables; none for one that is gone, not ours, or a zombie."""
+    """Return a process's variables; none if it is gone, another user's, or a zombie."""
     try:
         return (entry / "environ").read_bytes().split(b"\0")
     except OSError:

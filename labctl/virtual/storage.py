@@ -39,7 +39,7 @@ class FaultyStorage(Storage):
         return size
 
     def read(self, descriptor: int, count: int, offset: int) -> bytes:
-        """What is there, with a bit changed, or less."""
+        """Read bytes, with one bit changed or fewer bytes."""
         for _, fault in self._operation.all(Truncate):
             if super().size(descriptor) > fault.after_bytes:
                 count = min(count, max(fault.after_bytes - offset, 0))

@@ -34,13 +34,13 @@ class BoardFaults(Protocol):
     """The faults of the board, as one of its connections sees them."""
 
     def chosen(self, kind: Kind, text: str) -> list[Injected]:
-        """The faults that strike an operation which begins."""
+        """Return the faults that affect an operation which begins."""
 
     def apply(self, injected: Injected, wire: "FaultyWire", channel: int) -> None:
-        """The moment of a fault has come."""
+        """Apply a fault now."""
 
     def forget(self, wire: "FaultyWire") -> None:
-        """A host is gone."""
+        """Drop the observer of a closed connection."""
 
 
 class FaultyWire(Wire):
@@ -60,7 +60,7 @@ class FaultyWire(Wire):
     # What the daemon asks
 
     def incoming(self, channel: int, command: int, data: memoryview) -> None:
-        """A packet has come from the host."""
+        """Handle a packet from the host."""
         operation = self._operations.get(channel) or self._begun(channel, command, data)
         if operation is None:
             self._take(channel, command, data)
@@ -79,7 +79,7 @@ class FaultyWire(Wire):
             self._operations.pop(channel, None)
 
     def outgoing(self, channel: int, command: int, *data: Buffer) -> None:
-        """A packet is on its way to the host."""
+        """Handle a packet to the host."""
         if self._over or self._mute:
             return
         operation = self._operations.get(channel)
@@ -112,7 +112,7 @@ class FaultyWire(Wire):
             self._operations.pop(channel, None)
 
     def storage(self, channel: int) -> Storage:
-        """The files of a transfer, as its faults show them."""
+        """Return the files of a transfer, as its faults show them."""
         operation = self._operations.get(channel)
         return FaultyStorage(operation) if operation else super().storage(channel)
 
@@ -121,7 +121,7 @@ class FaultyWire(Wire):
         await self._room.wait()
 
     def lost(self) -> None:
-        """The host is gone."""
+        """Note the end of the connection."""
         self._over = True
         self._faults.forget(self)
         self._operations.clear()
@@ -203,7 +203,7 @@ class FaultyWire(Wire):
         return output
 
     def _lateness(self, operation: Operation, direction: str) -> tuple[float, int]:
-        """How late the packet just counted is (s), and how often it comes."""
+        """Return the delay (s) of the packet just counted, and how often it is sent."""
         number, delay, copies = operation.packets[direction], 0.0, 1
         for match, late in operation.active(Delay):
             if late.direction == direction and late.packet in (None, number):

@@ -11,7 +11,7 @@ _BUNDLE_TAG = 1
 
 
 def answer(command: int, data: bytes, parameters: Parameters) -> tuple[EchoLevel, str] | None:
-    """What to say to a command, maybe nothing (""); None: it is no such command."""
+    """Return the reply to a command, possibly empty (""); None if it is not such a command."""
     match command:
         case Command.UNITY_REMOUNT:
             return EchoLevel.FAIL, "Mount failed"
@@ -51,7 +51,9 @@ def _set_run_mode(text: str, parameters: Parameters) -> tuple[EchoLevel, str]:
 
 
 def _bundle_name(data: bytes) -> bytes:
-    """The record with tag 1 of an EXECUTE_EX packet: u32 tag, u32 size (little-endian), value."""
+    """Return the record with tag 1 of an EXECUTE_EX packet: u32 tag, u32 size (little-endian),
+    value.
+    """
     position = 0
     while position + _RECORD.size <= len(data):
         tag, size = _RECORD.unpack_from(data, position)

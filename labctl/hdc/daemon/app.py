@@ -51,7 +51,7 @@ class _ManagerTask(Dialogue):
         self._send(Command.APP_FINISH, bytes([mode, status == 0]), said.replace(b"\n", b" "))
 
     async def _output_of(self, command: str) -> tuple[int, bytes]:
-        """The exit status and output of a command on the board."""
+        """Return the exit status and output of a command on the board."""
         board = self._board
         try:
             running = process.start(

@@ -29,13 +29,13 @@ _REASONS = {
 
 
 def reason(error: OSError | ValueError) -> str:
-    """What hdcd calls an error. A ValueError is a path that no system call takes."""
+    """Return hdcd's text for an error. A ValueError is a path that no system call accepts."""
     number = (error.errno or 0) if isinstance(error, OSError) else errno.EINVAL
     return _REASONS.get(number) or os.strerror(number).lower()
 
 
 def cannot_open(error: OSError | ValueError, path: str) -> str:
-    """What hdcd says about a file that cannot be opened."""
+    """Return hdcd's message for a file that cannot be opened."""
     return f"Error opening file: {reason(error)}, path:{path}"
 
 
@@ -69,7 +69,7 @@ class DiskFile:
         return self._descriptor
 
     def stat(self) -> os.stat_result:
-        """What the system knows about the file."""
+        """Return the file's status."""
         return os.fstat(self._descriptor)
 
     def size(self) -> int:

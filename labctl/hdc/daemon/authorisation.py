@@ -47,7 +47,7 @@ class Authorisation:
         return True
 
     def consider(self, key: str) -> bool | None:
-        """Whether the owner of a key is let in; None: that is not decided yet."""
+        """Decide if the owner of a key is admitted; None: not decided yet."""
         if self.mode == "refuse":
             return False
         if self.mode == "accept-all" or key in self._known:
@@ -59,7 +59,7 @@ class Authorisation:
         self._waiting.setdefault(key, []).append(waiter)
 
     def withdraw(self, key: str, waiter: Waiter) -> None:
-        """The host does not wait any more. Idempotent."""
+        """Note that the host no longer waits. Idempotent."""
         waiters = self._waiting.get(key, [])
         if waiter in waiters:
             waiters.remove(waiter)

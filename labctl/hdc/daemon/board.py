@@ -1,4 +1,4 @@
-"""What a daemon serves."""
+"""The board that a daemon serves."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from labctl.hdc.daemon.version_profile import PROFILES, Version, VersionProfile
 
 @dataclass(frozen=True)
 class Board:
-    """What a daemon serves.
+    """The board that a daemon serves.
 
     ``shell`` is a program and its ``-c``: a command's text follows. ``version`` is the release of
     hdcd that the daemon behaves like, its faults included.
@@ -37,5 +37,5 @@ class Board:
 
     @property
     def profile(self) -> VersionProfile:
-        """What its release does in its own way."""
+        """The version profile of its release."""
         return PROFILES[self.version]

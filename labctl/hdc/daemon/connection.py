@@ -84,7 +84,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A host is here; it speaks first."""
+        """Accept the host's connection; the host speaks first."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         if not self._admit(self):
@@ -115,16 +115,16 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self._transport.abort()  # hdcd drops a peer that does not speak its protocol
 
     def pause_writing(self) -> None:
-        """The host does not keep up."""
+        """Pause the sources: the host does not keep up."""
         self._may_write.clear()
 
     def resume_writing(self) -> None:
-        """The host has taken most of what waited."""
+        """Resume the sources: the host has taken most of the waiting data."""
         self._may_write.set()
         self.hold_back(self._may_write, held=False)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """The host is gone: its commands get their TERM, its files and sockets are closed."""
+        """End the session: its commands get their TERM, its files and sockets are closed."""
         self._registry.discard(self)
         self._may_write.set()
         if self._heart:
@@ -176,14 +176,14 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         return task
 
     def finish(self, channel: int) -> None:
-        """A task has done its work: close its channel."""
+        """Close the channel of a finished task."""
         self._woken.discard(channel)
         if task := self._tasks.pop(channel, None):
             task.stop()
             self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
 
     def storage(self, channel: int) -> Storage:
-        """The files of a channel's transfer."""
+        """Return the files of a channel's transfer."""
         return self._wire.storage(channel)
 
     def abort(self) -> None:
@@ -226,7 +226,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self._begin(channel, command, data)
 
     def _hear(self) -> None:
-        """The host is not silent."""
+        """Note a sign of life from the host."""
         if self._silence:
             self._silence.cancel()
             self._silence = None

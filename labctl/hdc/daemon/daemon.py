@@ -78,11 +78,11 @@ class Daemon:
                 await asyncio.sleep(0)
 
     def meet(self) -> Connection:
-        """What talks to a host that has been accepted."""
+        """Return the protocol for a host that has been accepted."""
         return Connection(self.board, self._admit, self._connections, self._background)
 
     def _admit(self, connection: Connection) -> bool:
-        """Whether a host may come in: not one too many, nor one accepted while this was cut."""
+        """Decide if a host may connect: not one too many, and not one accepted during a cut."""
         if not self._is_listening or len(self._connections) >= _MAX_HOSTS:
             return False
         self._connections.add(connection)

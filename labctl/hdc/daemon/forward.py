@@ -26,7 +26,7 @@ _NO_LISTENER = "Not supoort forward-type"
 
 
 class _RuleTask(Task, Rule):
-    """What both directions have in common. A rule lives until its channel is closed."""
+    """Common part of both directions. A rule lives until its channel is closed."""
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
@@ -38,7 +38,7 @@ class _RuleTask(Task, Rule):
         self._send(command, *data)
 
     def forget(self, number: bytes) -> None:
-        """A connection is over."""
+        """Drop a finished connection."""
         if connection := self._connections.pop(number, None):
             connection.close()
 
@@ -59,7 +59,7 @@ class _RuleTask(Task, Rule):
 
     @abstractmethod
     def _other(self, command: int, number: bytes, rest: bytes) -> None:
-        """A packet that belongs to no connection; what is not known is dropped, as hdcd does."""
+        """Handle a packet that belongs to no connection; unknown ones are dropped, as hdcd does."""
 
     def _add(self, number: bytes) -> Forwarded | None:
         if len(self._connections) >= _MAX_CONNECTIONS:

@@ -13,7 +13,7 @@ _PIECE_BYTES = 65_535
 
 
 class Rule(ABC):
-    """What a forwarded connection belongs to."""
+    """The owner of a forwarded connection, as the connection sees it."""
 
     link: Link
 
@@ -23,11 +23,11 @@ class Rule(ABC):
 
     @abstractmethod
     def forget(self, number: bytes) -> None:
-        """A connection is over: close it."""
+        """Close a finished connection."""
 
 
 class Forwarded:
-    """What comes on its socket goes to the host, and back; a slow end slows the other down."""
+    """Pass bytes from its socket to the host, and back; a slow end slows the other down."""
 
     def __init__(self, rule: Rule, number: bytes):
         self._rule = rule
@@ -46,7 +46,7 @@ class Forwarded:
         self._streams = streams
 
     def packet(self, command: int, data: bytes) -> None:
-        """What the host sends to this connection."""
+        """Handle a packet from the host for this connection."""
         if command == Command.FORWARD_ACTIVE_MASTER and self._streams and not self._work:
             self._forward(self._streams)
         elif command == Command.FORWARD_FREE_CONTEXT and not self._work:
@@ -102,6 +102,6 @@ class Forwarded:
             self._end()
 
     def _end(self) -> None:
-        """This end is over; the protocol knows no connections that are half closed."""
+        """End this side; the protocol has no half-closed connections."""
         self._rule.send(Command.FORWARD_FREE_CONTEXT, self._number)
         self._rule.forget(self._number)

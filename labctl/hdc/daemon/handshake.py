@@ -35,7 +35,7 @@ _SEPARATOR = "\x0c"
 
 
 class _Step(Enum):
-    """What the host has to send next."""
+    """The packet that the host must send next."""
 
     HELLO = "its greeting"
     KEY = "its public key"
@@ -45,7 +45,7 @@ class _Step(Enum):
 
 
 class Sender(Protocol):
-    """How packets get to the host."""
+    """The way for packets to the host."""
 
     def __call__(self, channel: int, command: Command, *data: bytes) -> None:
         """Send one packet."""
@@ -70,7 +70,7 @@ class Handshake:
 
     @property
     def wants_heartbeats(self) -> bool:
-        """Whether both ends send heartbeats."""
+        """True if both ends send heartbeats."""
         try:
             features = decode_tlv(self._hello.buf).get("supportfeatures", "").split(",")
         except ProtocolError:  # an empty or odd text names no features
@@ -106,7 +106,7 @@ class Handshake:
             )
 
     def leave(self) -> None:
-        """The host is gone, or begins anew. Idempotent."""
+        """Note that the host left or begins again. Idempotent."""
         if self._step is _Step.DECISION and self._board.authorisation:
             self._board.authorisation.withdraw(self._fingerprint, self._decided)
         self._step = _Step.HELLO

@@ -39,11 +39,11 @@ class Storage:
     """The system calls of file transfers, as :mod:`os` has them. Raise OSError, ValueError."""
 
     def open(self, path: str, flags: int, mode: int = 0) -> int:
-        """A descriptor of the file."""
+        """Open the file and return its descriptor."""
         return os.open(path, flags, mode)
 
     def size(self, descriptor: int) -> int:
-        """The bytes of an open file."""
+        """Return the size of an open file in bytes."""
         return os.fstat(descriptor).st_size
 
     def read(self, descriptor: int, count: int, offset: int) -> bytes:
@@ -56,7 +56,7 @@ class Storage:
 
 
 class Wire:
-    """What passes over one connection, in both directions; made when a host connects."""
+    """Observer of one connection, in both directions; made when a host connects."""
 
     _storage = Storage()
 
@@ -64,28 +64,30 @@ class Wire:
         self._line = line
 
     def incoming(self, channel: int, command: int, data: memoryview) -> None:
-        """A packet has come; ``data`` is good during the call only. Raises ProtocolError."""
+        """Handle a received packet; ``data`` is valid during the call only. Raises
+        ProtocolError.
+        """
         self._line.deliver(channel, command, data)
 
     def outgoing(self, channel: int, command: int, *data: Buffer) -> None:
-        """A packet is to go out, its data in parts."""
+        """Handle a packet to be sent, its data in parts."""
         prefix = encode_prefix(channel, command, sum(map(len, data)))
         self._line.write(b"".join((prefix, *data)))
 
     def storage(self, channel: int) -> Storage:  # noqa: ARG002
-        """The files of a channel's transfer."""
+        """Return the files of a channel's transfer."""
         return self._storage
 
     async def drained(self) -> None:
         """Wait until most of what is kept back here has gone out, or the host is gone."""
 
     def lost(self) -> None:
-        """The connection is over."""
+        """Note the end of the connection."""
 
 
 class Interference:
-    """What interferes with one board."""
+    """Faults of one board, as the daemon calls them."""
 
     def wire(self, line: Line) -> Wire:
-        """What stands between a new connection and its host."""
+        """Return the observer between a new connection and its host."""
         return Wire(line)

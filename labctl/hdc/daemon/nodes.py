@@ -32,7 +32,7 @@ class Node:
 
     @classmethod
     def parse(cls, text: str, directory: Path) -> "Node | None":
-        """The node that a text names; None when hdcd knows no such."""
+        """Return the node that a text names; None if hdcd knows no such node."""
         kind, _, address = text.partition(":")
         known = kind == "tcp" or kind in _FOLDERS or kind in _ABSENT
         if not known or not is_well_formed(text):
@@ -51,7 +51,7 @@ class Node:
     async def bind(
         self, accepted: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
     ) -> asyncio.Server | None:
-        """A server there that does not listen yet; None where nobody will ever connect.
+        """Bind a server there that does not listen yet; None if nobody can ever connect.
 
         Raises OSError, ValueError.
         """
@@ -66,7 +66,7 @@ class Node:
 
     @property
     def refusal(self) -> str:
-        """What hdcd says when it cannot listen there."""
+        """hdcd's message if it cannot listen there."""
         return (
             "Unix pipe bind failed"
             if self._port is None
@@ -81,7 +81,7 @@ class Node:
 
 
 def is_well_formed(text: str) -> bool:
-    """Whether hdcd takes a text for a node, of any kind."""
+    """Return True if hdcd accepts a text as a node of any kind."""
     kind, _, address = text.partition(":")
     if kind != "tcp":
         return bool(kind and address)

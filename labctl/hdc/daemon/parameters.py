@@ -25,7 +25,7 @@ class Parameters:
         self._folder = directory / FOLDER
 
     def get(self, name: str) -> str:
-        """A value; empty when it was never set."""
+        """Return a value; empty if it was never set."""
         try:
             return (self._folder / name).read_text(errors="replace").strip()
         except FileNotFoundError:
@@ -37,6 +37,6 @@ class Parameters:
             write_atomic(self._folder / name, f"{value}\n")
 
     def allow(self, command: int) -> bool:
-        """Whether a packet's command is permitted: no value permits, as "true" does."""
+        """Return True if a packet's command is permitted: no value permits, as "true" does."""
         names = [name for name, commands in _CONTROLS if command in commands]
         return all(self.get(name) in ("", "true") for name in names)

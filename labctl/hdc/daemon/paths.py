@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def on_disk(directory: Path, typed: str) -> str:
-    """The path that a host typed, on this computer; a final slash stays."""
+    """Return the path on this computer for a path that a host typed; a final slash stays."""
     return os.path.join(directory, typed)  # noqa: PTH118
 
 

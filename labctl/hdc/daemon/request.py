@@ -1,4 +1,4 @@
-"""What a host asks for with ``hdc file recv``.
+"""The request of ``hdc file recv``.
 
 hdcd looks for options among all words and takes the last two for the paths, whatever they are
 (``src/common/file.cpp`` of developtools_hdc).
@@ -17,7 +17,7 @@ _NO_BUNDLE = (
 
 @dataclass
 class Request:
-    """What the text of a FILE_INIT asks for: ``[-cwd DIR] [OPTION…] REMOTE [LOCAL]``."""
+    """The request in a FILE_INIT text: ``[-cwd DIR] [OPTION…] REMOTE [LOCAL]``."""
 
     remote: str = ""
     local: str = "."

@@ -1,4 +1,4 @@
-"""What a task on a daemon's channel is, and what it may use of its connection."""
+"""A task on a daemon's channel, and the parts of its connection that it may use."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ class Link(ABC):
 
     @abstractmethod
     def storage(self, channel: int) -> Storage:
-        """The files of a channel's transfer."""
+        """Return the files of a channel's transfer."""
 
     @abstractmethod
     async def drained(self) -> None:
@@ -42,7 +42,7 @@ class Link(ABC):
 
     @abstractmethod
     def finish(self, channel: int) -> None:
-        """The task of this channel is done: stop it and close the channel."""
+        """Stop the finished task of this channel and close the channel."""
 
     @abstractmethod
     def abort(self) -> None:
@@ -107,7 +107,7 @@ class Inbox:
         self._arrived.set()
 
     async def get(self) -> tuple[int, bytes]:
-        """The next packet: command and data."""
+        """Return the next packet: command and data."""
         while not self._packets:
             self._arrived.clear()
             await self._arrived.wait()
@@ -135,7 +135,7 @@ class Dialogue(Task):
 
     @abstractmethod
     async def _run(self) -> None:
-        """The work; it ends with :meth:`_finish`. ProtocolError cuts the connection."""
+        """Do the work; it ends with :meth:`_finish`. ProtocolError cuts the connection."""
 
     def start(self) -> None:
         """Begin to work."""
@@ -152,7 +152,7 @@ class Dialogue(Task):
         self._inbox.close()
 
     async def _expect(self, command: Command) -> bytes:
-        """The data of the next packet of a kind; others are dropped, as hdcd does."""
+        """Return the data of the next packet of a kind; others are dropped, as hdcd does."""
         while True:
             found, data = await self._inbox.get()
             if found == command:

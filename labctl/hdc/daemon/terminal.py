@@ -60,7 +60,7 @@ class TerminalTask(Task):
         self._pumps = [self._link.spawn(self._show(ours)), self._link.spawn(self._type(ours))]
 
     def packet(self, command: int, data: memoryview) -> None:
-        """What the host types."""
+        """Handle the host's input."""
         if command == Command.SHELL_DATA:
             self._typed.put(command, bytes(data))
 

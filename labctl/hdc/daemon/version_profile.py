@@ -1,4 +1,4 @@
-"""How the releases of hdcd differ on the wire. Everything else is the same, packet for packet."""
+"""Differences between releases of hdcd on the wire. Everything else is identical."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Version = Literal["3.1.0e", "3.2.0c", "3.2.0f"]
 
 @dataclass(frozen=True)
 class VersionProfile:
-    """What sets one release apart."""
+    """The differences of one release."""
 
     #: What it says that it can do; empty: it says nothing, and neither sends nor wants heartbeats.
     features: str

@@ -1,4 +1,4 @@
-"""What ``hdc file recv`` finds below a path.
+"""The files that ``hdc file recv`` finds below a path.
 
 hdcd follows no link to a directory: it sends the link as a file, which ends the transfer. Pipes and
 character devices are left out without a word, empty directories are lost.
@@ -34,7 +34,7 @@ class Tree:
 
 
 def walk(path: str) -> Tree:
-    """The one file at ``path``, whatever it is, or all that are below that directory."""
+    """Return the one file at ``path``, or all files below that directory."""
     top = Entry(path, Path(path).name)
     if not is_directory(path):
         return Tree(files=[top])

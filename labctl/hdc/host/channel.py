@@ -59,11 +59,11 @@ class Channel:
         self._session.send(self.number, command, *data, timeout=self.timeout)
 
     def pending(self) -> bool:
-        """Whether :meth:`receive` would return at once."""
+        """Return True if :meth:`receive` would return at once."""
         return bool(self._arrived)
 
     def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
-        """The next packet's command and data, in order; CHANNEL_CLOSE is the last one.
+        """Return the next packet's command and data, in order; CHANNEL_CLOSE is the last one.
 
         It comes also when another thread closes the channel. Raises CommandTimeout when nothing
         comes within ``timeout`` seconds (default: the channel's), DeviceLost or ProtocolError when
@@ -100,7 +100,7 @@ class Channel:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits in :meth:`receive`."""
+        """True while a thread waits in :meth:`receive`."""
         return self._waiting_readers > 0
 
     def deliver(self, command: int, data: bytes, timeout: float) -> bool:

@@ -78,7 +78,7 @@ class Connection:
             return self._state is not _State.OVER
 
     def wait_until_open(self, timeout: float) -> bool:
-        """Whether the board's end is there within ``timeout`` seconds."""
+        """Wait until the board's end is open; False if it is not within ``timeout`` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._state is not _State.OPENING, timeout=timeout)
             return self._state in (_State.OPEN, _State.DRAINING)
@@ -99,7 +99,7 @@ class Connection:
             self.cut()
 
     def freed_by_board(self) -> None:
-        """The board's end is closed; what it sent before is still given to the user."""
+        """Close the board's end; bytes sent before that still reach the user."""
         with self._changed:
             self._is_freed_by_board = True
             was_open = self._state is not _State.OPENING

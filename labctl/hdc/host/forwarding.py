@@ -71,7 +71,7 @@ def reverse(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
 
 
 def ended_early(who: str, listen: str) -> DeviceLost:
-    """The error for a rule that was ended without a word while it was set up."""
+    """Return the error for a rule that ended without a message while it was set up."""
     return DeviceLost(
         f"{who} ended the forwarding of {listen} without a reason",
         hint="hdcd ends one to which something connects before it is ready: try again",

@@ -44,7 +44,7 @@ FindKey = Callable[[], "HostKey"]
 
 @dataclass(frozen=True)
 class Consent:
-    """How long (s) to wait until somebody allows this host in the board's dialog.
+    """Time (s) to wait until somebody allows this host in the board's dialog.
 
     ``on_waiting`` is told once what to do where.
     """
@@ -55,19 +55,19 @@ class Consent:
 
 @dataclass(frozen=True)
 class BoardHandshake:
-    """What a board told about itself. ``name`` is None when it told none."""
+    """The board's part of the handshake. ``name`` is None if it sent none."""
 
     name: str | None
     features: frozenset[str]
 
     @property
     def heartbeat(self) -> bool:
-        """Whether the board wants heartbeats (3.2.0 and later)."""
+        """True if the board wants heartbeats (3.2.0 and later)."""
         return "heartbeat" in self.features
 
     @property
     def is_3_2(self) -> bool:
-        """Whether its hdcd is 3.2.0 or later: those tell features, 3.1.0e tells none."""
+        """True if its hdcd is 3.2.0 or later: those send features, 3.1.0e sends none."""
         return bool(self.features)
 
 

@@ -1,4 +1,4 @@
-"""What the host's operations need of a link to a board, whichever way it goes.
+"""The link to a board that the host's operations need, of either kind.
 
 :class:`~labctl.hdc.host.session.Session` goes straight to the board's hdcd,
 :class:`~labctl.hdc.server_client.session.ServerSession` through an hdc server. Both speak the same
@@ -57,10 +57,10 @@ class HostChannel(Protocol):
         """Send one packet; several buffers are sent as one. Raises LinkError."""
 
     def pending(self) -> bool:
-        """Whether something was said that :meth:`receive` has not given yet."""
+        """Return True if bytes have arrived that :meth:`receive` has not returned yet."""
 
     def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
-        """The next packet's command and data, in order; CHANNEL_CLOSE is the last one.
+        """Return the next packet's command and data, in order; CHANNEL_CLOSE is the last one.
 
         Raises CommandTimeout when none comes within ``timeout`` seconds (default: the channel's),
         another LinkError when the link broke.
@@ -77,7 +77,7 @@ class PortConnection(Protocol):
         """Send all of it. Raises OSError, LinkError."""
 
     def recv(self, count: int, /) -> bytes:
-        """The next bytes, ``count`` at most; nothing at the end. Raises OSError, LinkError."""
+        """Return the next bytes, at most ``count``; empty at the end. Raises OSError, LinkError."""
 
 
 class HostLink(Protocol):
@@ -89,31 +89,32 @@ class HostLink(Protocol):
 
     @property
     def label(self) -> str:
-        """What names the link in messages."""
+        """Name of the link in messages."""
 
     @property
     def failure(self) -> LinkError | None:
-        """Why no further conversation can be opened; None while that is not known."""
+        """The reason why no further channel can be opened; None while none is known."""
 
     @property
     def can_compress(self) -> bool:
-        """Whether the board is known to handle LZ4 in files well: hdcd 3.2 and later do."""
+        """True if the board is known to handle LZ4 in files well: hdcd 3.2 and later do."""
 
     def open_task(
         self, command: Command, data: bytes, *, text: str, timeout: float
     ) -> AbstractContextManager[HostChannel]:
-        """A task has been asked for: as ``command`` with ``data``, or as ``text`` of a server.
+        """Open a channel and request a task: as ``command`` with ``data``, or as ``text`` of a
+        server.
 
         ECHO_RAW packets with its output follow. What is sent as SHELL_DATA is its input.
         """
 
     def open_send(self, remote: str, *, timeout: float) -> AbstractContextManager[HostChannel]:
-        """The board waits for the FILE_CHECK of files for ``remote``."""
+        """Open a channel on which the board waits for the FILE_CHECK of files for ``remote``."""
 
     def open_receive(
         self, remote: str, *, timeout: float, compress: bool = False
     ) -> AbstractContextManager[HostChannel]:
-        """What is at ``remote`` has been asked for; its FILE_CHECK follows.
+        """Open a channel and request the files at ``remote``; their FILE_CHECK follows.
 
         ``compress`` lets the board send LZ4 blocks: only where :attr:`can_compress`.
         """
@@ -156,7 +157,7 @@ def check_path(path: str) -> str:
 
 
 def quoted(path: str) -> str:
-    """A path as one word of hdc's own command lines. Raises ConfigError."""
+    """Quote a path as one word of hdc's own command lines. Raises ConfigError."""
     return f'"{check_path(path)}"'
 
 
@@ -166,7 +167,8 @@ def expect(
     *,
     also: Callable[[int, bytes], bool] = lambda _command, _data: False,
 ) -> bytes:
-    """The data of the next packet, which must be ``wanted``; anything but words is an error.
+    """Return the data of the next packet, which must be ``wanted``; other packets but messages
+    fail.
 
     ``also`` says of other packets whether it has taken them.
     """

@@ -29,7 +29,7 @@ _log = logging.getLogger("labctl.hdc")
 
 
 def naming(node: str) -> bytes:
-    """A node as packets name it: behind eight bytes that mean nothing, with a NUL."""
+    """Encode a node as in packets: after eight bytes without meaning, with a NUL."""
     return bytes(8) + node.encode(errors="surrogateescape") + b"\0"
 
 

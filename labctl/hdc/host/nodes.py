@@ -30,7 +30,7 @@ def check_node(node: str) -> str:
 
 
 def port_of(node: str) -> int | None:
-    """The port of a TCP node, None for another kind. Raises ConfigError."""
+    """Return the port of a TCP node, None for another kind. Raises ConfigError."""
     kind, _, address = check_node(node).partition(":")
     if kind != "tcp":
         return None
@@ -68,7 +68,7 @@ class Listener:
         self.node = node
 
     def accept(self) -> socket.socket | None:
-        """The next connection; None once the listener is stopped."""
+        """Return the next connection; None once the listener is stopped."""
         try:
             return self._socket.accept()[0]
         except OSError:

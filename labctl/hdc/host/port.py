@@ -39,7 +39,7 @@ class PortChannel:
             rest = rest[_PIECE_BYTES:]
 
     def recv(self, count: int, /) -> bytes:
-        """The next bytes, ``count`` at most; nothing at the end. Raises LinkError."""
+        """Return the next bytes, at most ``count``; empty at the end. Raises LinkError."""
         deadline = time.monotonic() + self._channel.timeout
         while not self._arrived and not self.is_over:
             command, data = self._channel.receive(deadline - time.monotonic())

@@ -43,7 +43,9 @@ class _Receiving:
         self._kinds = (STORED, LZ4) if compress else (STORED,)
 
     def next_file(self) -> TransferConfig | None:
-        """What comes next, to be taken with :meth:`receive`; None at the end of the transfer."""
+        """Return the next file, to be read with :meth:`receive`; None at the end of the
+        transfer.
+        """
         deadline = time.monotonic() + self._channel.timeout  # words alone are no progress
         while True:
             command, data = self._channel.receive(deadline - time.monotonic())

@@ -154,7 +154,7 @@ def _read_exactly(source: BinaryIO, chunk: memoryview) -> int:
 
 
 def _is_worthwhile(source: BinaryIO, size: int) -> bool:
-    """Whether LZ4 makes samples of a file smaller by enough."""
+    """Return True if LZ4 makes samples of a file sufficiently smaller."""
     plain = packed = 0
     for place in _SAMPLES:
         sample = os.pread(source.fileno(), _SAMPLE_BYTES, int(size * place))

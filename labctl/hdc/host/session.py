@@ -46,7 +46,7 @@ def _key_of_this_user() -> "HostKey":
 
 
 def lost(label: str, reason: str) -> DeviceLost:
-    """The error for a link that broke."""
+    """Return the error for a broken link."""
     return DeviceLost(
         f"lost the board at {label}: {reason}", hint="is the board powered, and its hdcd running?"
     )
@@ -116,7 +116,7 @@ class Session:
         return cls(sock, decoder, handshake, label)
 
     def channel(self, *, timeout: float, parting: int = 1) -> Channel:
-        """A new channel with a random number; see :class:`Channel`.
+        """Open a channel with a random number; see :class:`Channel`.
 
         Raises LinkError when the session is over.
         """

@@ -1,4 +1,4 @@
-"""What a host asks of a board over any link, beside files: commands, a shell, a reboot, its log."""
+"""Requests to a board over any link, except files: commands, a shell, a reboot, its log."""
 
 import time
 from collections.abc import Generator, Iterator
@@ -33,7 +33,8 @@ def shell(link: HostLink, command: str, *, timeout: float) -> Generator[bytes, N
 
 
 def hilog(link: HostLink, arguments: str = "", *, timeout: float) -> Generator[bytes, None, None]:
-    """The board's log, piece by piece, until ``timeout`` seconds are over or the iterator closes.
+    """Yield the board's log, piece by piece, until ``timeout`` seconds are over or the iterator
+    closes.
 
     hdc itself passes no arguments on: with ``arguments``, text for the board's shell, its ``hilog``
     is run as any command. It ends by itself with ``-x`` only. Raises LinkError, BoardError.
@@ -90,7 +91,8 @@ class InteractiveShell:
         self._channel.send(Command.SHELL_DATA, data)
 
     def receive(self, timeout: float) -> bytes | None:
-        """What the shell prints next; nothing (``b""``) within ``timeout`` seconds; None: it ended.
+        """Return the shell's next output; empty (``b""``) after ``timeout`` seconds; None once it
+        ended.
 
         Raises LinkError, BoardError.
         """
@@ -111,7 +113,9 @@ class InteractiveShell:
 
 @contextmanager
 def interactive_shell(link: HostLink, *, timeout: float) -> Iterator[InteractiveShell]:
-    """A shell to type into, ended with the context. ``timeout`` (s) bounds each wait to send."""
+    """Open an interactive shell, ended with the context. ``timeout`` (s) bounds each wait to
+    send.
+    """
     with link.open_task(Command.SHELL_INIT, b"", text="shell", timeout=timeout) as channel:
         yield InteractiveShell(channel)
 

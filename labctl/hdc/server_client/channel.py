@@ -58,7 +58,7 @@ _NO_BOARD = (
 
 
 class Carries(Enum):
-    """What the frames of a conversation are; they do not tell by themselves."""
+    """Content of a channel's frames; the frames themselves do not say."""
 
     #: Output of a command, and its input.
     OUTPUT = auto()
@@ -105,11 +105,11 @@ class ServerChannel:
         self._frames.send(*head, *data, timeout=self.timeout)
 
     def pending(self) -> bool:
-        """Whether :meth:`receive` has something to read, or the end to tell."""
+        """Return True if :meth:`receive` has a packet, or the end to report."""
         return self._ended or self._frames.has_more()
 
     def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
-        """The next packet's command and data; CHANNEL_CLOSE at the end. Raises LinkError."""
+        """Return the next packet's command and data; CHANNEL_CLOSE at the end. Raises LinkError."""
         frame = None if self._ended else self._frames.read(self._patience(timeout))
         if frame is None:
             self._ended = True
@@ -165,7 +165,9 @@ class ServerChannel:
 
 
 def refusal(words: bytes, label: str) -> LinkError | None:
-    """What a server's ``[Fail]`` says of the way to a board; None when it is about other things."""
+    """Return the error for a server's ``[Fail]`` about the way to a board; None for other
+    messages.
+    """
     text = words.decode(errors="replace").strip()
     code = _CODE.match(text)
     if code and code[1] in _UNAUTHORISED:

@@ -126,7 +126,7 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
 
 
 def _whole_answer(server: HdcServer, channel: ServerChannel, timeout: float) -> tuple[int, str]:
-    """What the server says until it ends the conversation; a refusal ends it at once.
+    """Return the server's whole reply until it ends the connection; a refusal ends it at once.
 
     A server says at once that a rule is made, and ends the conversation 45 to 200 ms later, when
     the board has agreed. Whoever leaves before takes a reverse rule with him.
@@ -174,7 +174,9 @@ def _refusal(rule: Rule, words: str) -> LabctlError:
 
 
 def _listens_here(rule: Rule) -> bool:
-    """Whether the rule's port is taken on this host: a tunnel may hide where the server is."""
+    """Return True if the rule's port is taken on this host: a tunnel may hide where the server
+    is.
+    """
     port = port_of(rule.listen)
     if port is None:
         return True

@@ -27,7 +27,7 @@ class Frames:
 
     @property
     def is_whole(self) -> bool:
-        """Whether another frame may be sent: none was cut short."""
+        """True if another frame may be sent: none was cut."""
         return self._whole
 
     def send(self, *parts: Buffer, timeout: float) -> None:
@@ -59,7 +59,7 @@ class Frames:
         self._whole = True
 
     def read(self, timeout: float, *, at_most: int = MAX_DATA_BYTES) -> bytes | None:
-        """The next frame; None when the server ended the connection after the last one.
+        """Return the next frame; None if the server ended the connection after the last one.
 
         Raises CommandTimeout (what had arrived is kept), DeviceLost (cut short), ProtocolError
         (larger than ``at_most`` bytes).
@@ -102,7 +102,7 @@ class Frames:
         return DeviceLost(f"lost {self.label}: {reason}", hint="does the hdc server still run?")
 
     def has_more(self) -> bool:
-        """Whether something has arrived, be it the end."""
+        """Return True if something has arrived, or the end."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(self._filled or not self._in_head or poll.poll(0))

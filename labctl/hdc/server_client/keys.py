@@ -1,4 +1,4 @@
-"""What servers call boards."""
+"""Keys of boards on servers."""
 
 import ipaddress
 import re
@@ -27,7 +27,7 @@ def check_key(key: str) -> str:
 
 
 def is_tcp_key(key: str) -> bool:
-    """Whether a key is an address (IPv4, as hdc wants it) and a port."""
+    """Return True if a key is an address (IPv4, as hdc requires) and a port."""
     return _address(key) is not None
 
 

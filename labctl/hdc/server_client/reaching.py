@@ -80,7 +80,7 @@ class _Reaching:
         return self._dial_again()
 
     def _alive(self, target: Target) -> Target | None:
-        """The board as it is after a sign of life was asked for; a dead connection is replaced.
+        """Return the board after a request for a sign of life; a dead connection is replaced.
 
         To drop a connection ends what others do over it. So a silent board must have shown that it
         is not merely slow: by a command that it answered on a link of its own, begun later.
@@ -146,7 +146,7 @@ class _Reaching:
         return self._dial()
 
     def _settled(self) -> Target | None:
-        """The board once its state is settled, or as it is when that takes too long."""
+        """Return the board once its state is final, or its last state after a time-out."""
         seen: list[Target | None] = []
 
         def settled() -> bool:
@@ -194,7 +194,7 @@ class _Reaching:
         return self._server.find(self._key, timeout=self._left())
 
     def _left(self) -> float:
-        """The time (s) for a question: never so little that the server seems silent."""
+        """Return the time (s) for a request: never so little that the server seems silent."""
         return max(self._deadline - time.monotonic(), _QUESTION_SECONDS)
 
     @contextmanager
@@ -222,7 +222,7 @@ class _Probe:
         self._over = False
 
     def answered(self, timeout: float) -> bool:
-        """Whether the word comes within ``timeout`` seconds, counted from now."""
+        """Wait for the message; False if it does not arrive within ``timeout`` seconds from now."""
         self._hear(timeout, lambda: self._word in self._heard)
         return self._word in self._heard
 

@@ -66,7 +66,7 @@ class HdcServer:
         self.is_here: bool | None = None
 
     def version(self, *, timeout: float) -> str:
-        """What it says it is, ``Ver: 3.2.0c``: the cheapest proof that a server is there.
+        """Return the server's version, ``Ver: 3.2.0c``: the cheapest proof that a server is there.
 
         Raises LinkError: LinkRefused when nothing listens.
         """
@@ -76,7 +76,7 @@ class HdcServer:
         return answer.removeprefix(_CHECK_SERVER).decode(errors="replace")
 
     def list_targets(self, *, timeout: float) -> list[Target]:
-        """The boards it knows, in every state. Raises LinkError."""
+        """Return all boards of the server, in every state. Raises LinkError."""
         text = self._ask("list targets -v", timeout).decode(errors="replace")
         targets = []
         for line in text.splitlines():
@@ -91,7 +91,7 @@ class HdcServer:
         return targets
 
     def find(self, key: str, *, timeout: float) -> Target | None:
-        """The board of that key, None if it knows none. Raises LinkError."""
+        """Return the board of that key; None if the server has none. Raises LinkError."""
         targets = self.list_targets(timeout=timeout)
         return next((target for target in targets if target.key == key), None)
 
@@ -111,7 +111,7 @@ class HdcServer:
         self._ask(f"tconn {key} -remove", timeout)
 
     def rules(self, *, timeout: float) -> list[Rule]:
-        """The forwardings of all boards. Raises LinkError."""
+        """Return the forwarding rules of all boards. Raises LinkError."""
         rules = []
         for line in self._ask("fport ls", timeout).decode(errors="replace").splitlines():
             if not line or line.startswith(_NOTHING):
@@ -132,7 +132,7 @@ class HdcServer:
         return said.decode(errors="replace").strip()
 
     def open(self, key: str, command: bytes, *, label: str, timeout: float) -> tuple[Frames, bool]:
-        """A connection on which ``command`` was sent, and whether it carries large buffers.
+        """Send ``command`` on a new connection; return it, and True if it carries large buffers.
 
         ``timeout`` (s) bounds it in all. Raises LinkError.
         """

@@ -35,7 +35,7 @@ class ServerSession:
 
     @classmethod
     def connect(cls, server: HdcServer, key: str, *, timeout: float) -> Self:
-        """The board of that key, if the server has it ready within ``timeout`` seconds.
+        """Connect to the board of that key, if the server has it ready within ``timeout`` seconds.
 
         A board on TCP that the server lost, never had, or holds by a dead connection is connected
         anew by it: servers do not do that by themselves.
@@ -165,6 +165,8 @@ class ServerSession:
 
 
 def _without_options(text: str) -> str:
-    """A shell command that the server does not take for its own options: the board unquotes it."""
+    """Quote a shell command so that the server finds no options of its own in it; the board
+    unquotes it.
+    """
     command = text.removeprefix("shell ")
     return f'shell "{command}"' if command.startswith("-") else text
