@@ -50,7 +50,7 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """The same on one line, whatever a file is called."""
+    """Return the text on one line, safe for a terminal."""
     return printable(text).replace("\n", "\\x0a")
 
 
@@ -88,11 +88,11 @@ class LabctlError(Exception):
         self.details = details
 
     def again(self) -> Self:
-        """The same error as a new one: each thread that raises it needs its own."""
+        """Copy the error: each thread that raises it needs its own."""
         return type(self)(self.message, hint=self.hint, details=self.details)
 
     def during(self, what: str, *, details: str | None = None) -> Self:
-        """This error as one of a step that its raise did not know: ``what`` was being done."""
+        """Add the step that failed to the message: ``what`` was being done."""
         return type(self)(
             f"{self.message} (during: {what})", hint=self.hint, details=details or self.details
         )

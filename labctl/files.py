@@ -84,7 +84,7 @@ def sync_directory(directory: Path) -> None:
 
 @contextmanager
 def appearing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
-    """A file to write that takes its name ``path`` only if the block ends without an error.
+    """Open a file for writing that gets its name ``path`` only if the block ends without an error.
 
     Its directory is made, and what was at ``path`` is replaced. Raises HostError when this host
     cannot write.
@@ -109,7 +109,7 @@ def appearing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
 
 @contextmanager
 def scratch(folder: Path, prefix: str) -> Iterator[Path]:
-    """A directory in ``folder`` (which is made), removed at the end with all that is in it.
+    """Create a directory in ``folder`` (created if missing), removed at the end with its contents.
 
     What a killed process left under the same prefix is removed first: the caller holds the lock
     under which ``folder`` is filled. Raises HostError.
@@ -146,7 +146,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def sha256_file(path: Path, progress: Callable[[int], None] | None = None) -> str:
-    """The SHA-256 of a file in hex. ``progress`` gets the bytes read so far."""
+    """Return the SHA-256 of a file in hex. ``progress`` gets the bytes read so far."""
     digest = hashlib.sha256()
     done = 0
     with path.open("rb") as file:

@@ -16,7 +16,7 @@ _NETWORK = re.compile(
 
 
 def download(*words: str) -> list[str]:
-    """The command line of ``pip download WORDS``, dependencies left out."""
+    """Return the command line of ``pip download WORDS``, without dependencies."""
     return [
         *(sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"),
         # Without a retry pip says of a dead network only that it found no such package.
@@ -26,7 +26,7 @@ def download(*words: str) -> list[str]:
 
 
 def host_fault(said: str, what: str) -> HostError | None:
-    """What pip's words say of this host or its network; ``what`` could not be done.
+    """Return the fault of this host or its network in pip's output; ``what`` could not be done.
 
     None when they say nothing of that: the package itself, then, or something new.
     """

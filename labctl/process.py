@@ -37,7 +37,7 @@ class Completed:
         return self.stdout.decode(errors="replace")
 
     def tail(self, lines: int = TAIL_LINES) -> str:
-        """The last lines of both streams, for error messages."""
+        """Return the last lines of both streams, for error messages."""
         both = (self.stdout + self.stderr).decode(errors="replace").splitlines()
         return "\n".join(both[-lines:])
 
@@ -227,7 +227,9 @@ def _ended_after(process: "subprocess.Popen[bytes]", timeout: float) -> Iterator
 
 @contextmanager
 def _appending(log: Path | None) -> Iterator[Callable[[bytes], object]]:
-    """What appends to a log, if there is one. Raises HostError, also in the caller's block."""
+    """Yield a function that appends to the log, if any. Raises HostError, also in the caller's
+    block.
+    """
     if log is None:
         yield lambda _raw: None
         return

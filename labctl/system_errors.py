@@ -15,10 +15,10 @@ _REFUSED = re.compile(
 
 
 def tells_full_disk(said: str) -> bool:
-    """Whether a program's output says that a disk or a quota is full."""
+    """Return True if a program's output says that a disk or a quota is full."""
     return bool(_FULL.search(said))
 
 
 def tells_refusal(said: str) -> bool:
-    """Whether a program's output says that it had no right to do something."""
+    """Return True if a program's output says that it had no permission."""
     return bool(_REFUSED.search(said))

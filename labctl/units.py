@@ -51,7 +51,7 @@ def digits(value: float) -> str:
 
 
 def remaining_seconds(elapsed_s: float, done: float, total: float | None) -> float | None:
-    """How long the rest takes at the mean rate so far; None where nobody can say."""
+    """Return the remaining time in s at the mean rate so far; None if unknown."""
     if not total or done <= 0:
         return None
     return max(0.0, elapsed_s * (total - done) / done)

@@ -1,4 +1,4 @@
-"""What the user writes: the lab, recipes and targets, read from YAML and checked.
+"""Files of the user: the lab, recipes and targets, read from YAML and checked.
 
 Whatever is wrong in a file is a ConfigError with a line ``FILE:LINE:COLUMN: key: what`` for each
 problem, and the nearest known name.

@@ -21,7 +21,7 @@ def _not_needed(name: str) -> str:
 
 
 class Conditions(StrictModel):
-    """What a board must be like; all that is changed is put back at the end."""
+    """Required state of a board; everything that is changed is put back at the end."""
 
     strict: bool = False
     """Refuse to run when something cannot be had; otherwise that is recorded and shown."""
@@ -49,11 +49,11 @@ class Conditions(StrictModel):
 
     @property
     def changes(self) -> bool:
-        """Whether anything is changed that has to be put back."""
+        """True if something is changed that has to be put back."""
         return bool(self.governor or self.frequency_mhz or self.stop_processes or self.screen_off)
 
     @property
     def waits(self) -> bool:
-        """Whether a trial may have to wait for the board."""
+        """True if a trial may have to wait for the board."""
         wanted = (self.max_start_temperature, self.max_load, self.min_free_memory)
         return any(one is not None for one in wanted)

@@ -1,4 +1,4 @@
-"""What ``labctl init`` writes: a first devices.yaml and a first recipe."""
+"""The files of ``labctl init``: a first devices.yaml and a first recipe."""
 
 import json
 import re
@@ -95,6 +95,8 @@ def _quoted(text: str) -> str:
 
 
 def recipe_yaml(target: str) -> str:
-    """A first recipe for a target: the shipped ``q8_q2_latency.yaml``. Raises ConfigError."""
+    """Return a first recipe for a target: the shipped ``q8_q2_latency.yaml``. Raises
+    ConfigError.
+    """
     text = read_text(shipped.RECIPES / "q8_q2_latency.yaml")
     return re.sub(r"(?m)^target: .*$", f"target: {target}", text)

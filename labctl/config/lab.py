@@ -46,7 +46,7 @@ WORKDIR = "/data/local/tmp/labctl"
 
 @runtime_checkable
 class TransportConfig(Protocol):
-    """How a board is reached, as devices.yaml says; the floor above has the kinds that there are.
+    """How a board is reached: base of the kinds of transport, which the floor above defines.
 
     Each is a frozen dataclass with the literal fields ``kind`` and, where a kind has several
     models, ``link``.
@@ -57,7 +57,7 @@ class TransportConfig(Protocol):
 
     @property
     def kind(self) -> str:
-        """What devices.yaml calls it."""
+        """Name of the kind in devices.yaml."""
 
     @property
     def place(self) -> str:
@@ -65,20 +65,20 @@ class TransportConfig(Protocol):
 
     @property
     def is_on_this_host(self) -> bool:
-        """Whether a board may be this host itself, whose folders are the board's too."""
+        """True if a board may be this host itself, whose folders are the board's too."""
 
     def problem(self) -> tuple[str, str] | None:
-        """What is wrong between its keys: a key, and a sentence."""
+        """Return a conflict between its keys: a key, and a sentence."""
 
     def clash(self, other: Any, name: str) -> tuple[str, str] | None:
-        """Why ``other``, that of the board ``name``, cannot be beside it: a key, and a sentence."""
+        """Return why ``other``, of the board ``name``, conflicts with it: a key, and a sentence."""
 
     def open(self, options: Any = ...) -> Any:
-        """The transport; see :class:`labctl.transport.OpenOptions`."""
+        """Open the transport; see :class:`labctl.transport.OpenOptions`."""
 
 
 class Limits(StrictModel):
-    """What a board is given at most."""
+    """Upper limits for a board."""
 
     max_time: Duration | None = None
     """The longest that one run may take on this board; the smaller of this and the recipe's."""
@@ -193,7 +193,9 @@ class Lab(StrictModel):
         return self
 
     def _way_through(self, name: str) -> list[str]:
-        """The build hosts on the way to one, itself first; with a circle, one of them twice."""
+        """Return the build hosts on the way to one, itself first; in a circle, one of them
+        twice.
+        """
         way: list[str] = []
         step: str | None = name
         while step is not None and step not in way:
@@ -219,7 +221,7 @@ class Lab(StrictModel):
         return self
 
     def board(self, name: str | None = None) -> Board:
-        """The board of that name; without one, the default board or the only one.
+        """Return the board of that name; without one, the default board or the only one.
 
         Raises ConfigError with the nearest name, or with all of them.
         """
@@ -245,7 +247,7 @@ class Lab(StrictModel):
 
 @cache
 def lab_model(transports: tuple[type[TransportConfig], ...]) -> type[Lab]:
-    """The model of a devices.yaml whose boards are reached by one of ``transports``."""
+    """Return the model of a devices.yaml whose boards are reached by one of ``transports``."""
     kinds: dict[str, list[type[TransportConfig]]] = {}
     for transport in transports:
         (kind,) = get_args(get_type_hints(transport)["kind"])
@@ -270,7 +272,7 @@ def lab_model(transports: tuple[type[TransportConfig], ...]) -> type[Lab]:
 
 
 def _one_of(types: Iterable[Any]) -> Any:
-    """The union of types that are known only now."""
+    """Return the union of types that are known only at run time."""
     return reduce(or_, types)
 
 
@@ -283,7 +285,7 @@ class LabFile:
 
     @property
     def name(self) -> str:
-        """What the lab is called."""
+        """Name of the lab."""
         return self.lab.lab or self.root.name or "lab"
 
     @property
@@ -297,13 +299,15 @@ class LabFile:
 
 
 def find_lab_root(start: Path) -> Path | None:
-    """The nearest folder, from ``start`` upwards, that holds a devices.yaml."""
+    """Return the nearest folder, from ``start`` upwards, that holds a devices.yaml; None without
+    one.
+    """
     here = start.resolve()
     return next((d for d in (here, *here.parents) if (d / FILE_NAME).is_file()), None)
 
 
 def find_lab(start: Path, transports: tuple[type[TransportConfig], ...]) -> LabFile:
-    """The lab that ``start`` is in, whose boards are reached by ``transports``.
+    """Return the lab that contains ``start``; its boards are reached by ``transports``.
 
     Raises ConfigError when there is none, or it is wrong.
     """

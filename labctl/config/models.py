@@ -167,7 +167,7 @@ class Catalogue(StrictModel):
 
 
 def ancestors(models: Mapping[str, ModelSource], name: str) -> list[str]:
-    """The models that a model is made from, nearest first."""
+    """Return the models that a model is made from, nearest first."""
     found: list[str] = []
     while (source := models.get(name)) and source.derive and source.derive.source not in found:
         name = source.derive.source
@@ -176,6 +176,6 @@ def ancestors(models: Mapping[str, ModelSource], name: str) -> list[str]:
 
 
 def load_catalogue(lab_root: Path) -> Catalogue:
-    """The lab's models; none when it has no models.yaml. Raises ConfigError."""
+    """Return the lab's models; none without a models.yaml. Raises ConfigError."""
     path = lab_root / CATALOGUE_FILE
     return load(path, Catalogue) if path.is_file() else Catalogue()

@@ -11,7 +11,7 @@ NAME_RULE = "a-z, 0-9, '-' and '_' (at most 63), beginning with a letter or digi
 
 
 def is_name(text: str) -> bool:
-    """Whether ``text`` may name something in a lab."""
+    """Return True if ``text`` may name something in a lab."""
     return re.fullmatch(NAME_PATTERN, text) is not None
 
 
@@ -23,7 +23,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def listed(words: Iterable[str], *, joiner: str = "or") -> str:
-    """``"a, b or c"``."""
+    """Join words: ``"a, b or c"``."""
     *head, last = list(words)
     return f"{', '.join(head)} {joiner} {last}" if head else last
 

@@ -11,7 +11,7 @@ from labctl.config.yaml.messages import explain
 
 
 def parameter_problems(recipe: Recipe, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:
-    """What ``model`` refuses, as (path in the recipe, sentence), each once.
+    """Yield the parameters that ``model`` refuses, as (path in the recipe, sentence), each once.
 
     For the ``check`` of ``load_recipe``: a value from the matrix is placed there.
     """

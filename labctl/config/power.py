@@ -55,7 +55,7 @@ _Polling = Annotated[Duration, AfterValidator(_polling)]
 
 
 class _Meter(StrictModel):
-    """What all meters have."""
+    """Common keys of all meters."""
 
     unit: Unit
     """What the number is in: `W` or `mW` of power, or `J`, `Wh` or `kWh` of a counter of energy
@@ -90,7 +90,7 @@ class CommandMeter(_Meter):
 
     @property
     def place(self) -> str:
-        """What it is, for records."""
+        """Name of the meter in records."""
         return f"command {Path(self.command[0]).name}"
 
 
@@ -112,7 +112,7 @@ class HttpMeter(_Meter):
 
     @property
     def place(self) -> str:
-        """What it is, for records; without a query, in which a password may be."""
+        """Name of the meter in records; without a query, which may contain a password."""
         return f"http {urlsplit(self.address).netloc}"
 
 

@@ -1,4 +1,4 @@
-"""What programs and devices say: printed numbers, and values in JSON."""
+"""Numbers and JSON values that programs and devices print."""
 
 import re
 
@@ -9,7 +9,7 @@ NUMBER = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?
 
 
 def text_at(document: JsonValue, path: str) -> str | None:
-    """The number or text at a path such as ``runs.0.ns``; None where there is none."""
+    """Return the number or text at a path such as ``runs.0.ns``; None if there is none."""
     for step in path.split("."):
         if isinstance(document, dict):
             document = document.get(step)

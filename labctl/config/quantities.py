@@ -51,7 +51,7 @@ def parse_duration(text: object) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest text that ``parse_duration`` reads back as exactly ``seconds``."""
+    """Return the shortest text that ``parse_duration`` reads back as exactly ``seconds``."""
     minutes, rest = divmod(Decimal(repr(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     parts = [f"{hours:f}h" if hours else "", f"{minutes:f}m" if minutes else ""]

@@ -86,7 +86,7 @@ def _by_its_engine(choice: EngineChoice, info: ValidationInfo) -> EngineChoice:
 
 
 class Timeouts(StrictModel):
-    """How long a step may take before it is given up; each has a default."""
+    """Time-out of each step; all have defaults."""
 
     trial: Duration | None = None
     """One run of the program on the board, from start to exit. Without it, ten times what is
@@ -98,7 +98,9 @@ class Timeouts(StrictModel):
 
 
 class Precision(StrictModel):
-    """How well a result must be known; repeats go on, variants in turns, until each one is."""
+    """Required precision of a result; repeats continue, variants in turns, until each one has
+    it.
+    """
 
     metric: Line = "tokens_per_second"
     """Of what, as gates name it; each repeat gives one value."""
@@ -233,7 +235,7 @@ class Recipe(StrictModel):
             yield ("model",), unknown("model", self.model, self.models)
 
     def ancestors(self, key: str) -> list[str]:
-        """The models that a model is made from, nearest first."""
+        """Return the models that a model is made from, nearest first."""
         return ancestors(self.models, key)
 
     def _matrix_problems(self) -> Iterable[tuple[DocumentPath, str]]:
@@ -265,14 +267,16 @@ class Recipe(StrictModel):
                     yield path, unknown("model", str(value), self.models)
 
     def refusal(self, path: DocumentPath, problem: str) -> ConfigError:
-        """The error for a key that a board cannot serve, at its line where there is a file."""
+        """Return the error for a key that a board cannot serve, with its line if there is a
+        file.
+        """
         document = self._origin.document
         if document is None:
             return ConfigError(f"{path_text(path)}: {problem}")
         return document.refusal([(path, problem)])
 
     def measured_models(self) -> list[str]:
-        """The keys of the models that are measured, in order."""
+        """Return the keys of the measured models, in order."""
         if MODEL_AXIS in self.matrix:
             return [str(key) for key in self.matrix[MODEL_AXIS]]
         return [self.model] if self.model else list(self.models)[:1]
@@ -283,7 +287,7 @@ class Recipe(StrictModel):
         return expand(self.measured_models(), self.parameters, axes)
 
     def prompt_text(self, root: Path) -> str | None:
-        """The prompt, if there is one; a relative ``prompt_file`` begins at ``root``.
+        """Return the prompt, if any; a relative ``prompt_file`` begins at ``root``.
 
         Raises ConfigError.
         """
@@ -297,7 +301,7 @@ class Recipe(StrictModel):
             raise ConfigError(f"{path}: {error}") from None
 
     def resolved(self) -> dict[str, Any]:
-        """The recipe as it is run, defaults included, as JSON; the model reads it back."""
+        """Return the recipe as it is run, defaults included, as JSON; the model reads it back."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -308,7 +312,7 @@ def load_recipe(
     engine_check: EngineCheck | None = None,
     check: Check | None = None,
 ) -> Recipe:
-    """The recipe in a file, with ``key=value`` overrides put over it.
+    """Load the recipe in a file, with ``key=value`` overrides applied.
 
     Args:
         path: the file.
@@ -328,7 +332,7 @@ def load_recipe(
 
 
 def find_recipe(name: str, root: Path | None) -> Path:
-    """The file of a recipe given by path or by name; the lab's own wins over what is shipped.
+    """Return the file of a recipe given by path or name; the lab's own wins over a shipped one.
 
     Raises ConfigError with the nearest name.
     """

@@ -15,7 +15,7 @@ _MOST_CPUS = 1024
 
 
 def cpu_numbers(text: str) -> frozenset[int]:
-    """The CPUs of a list as kernels write it (``0-3,5``). Raises ValueError for anything else."""
+    """Return the CPUs of a kernel's list (``0-3,5``). Raises ValueError for other texts."""
     found: set[int] = set()
     for part in text.split(","):
         match = _PART.fullmatch(part)

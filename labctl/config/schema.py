@@ -79,7 +79,7 @@ def _classes(module: str) -> dict[str, ast.ClassDef]:
 
 
 def document_model(kind: Kind) -> type[BaseModel]:
-    """The model that reads such a document."""
+    """Return the model that reads such a document."""
     # Each is imported when it is asked for: a command needs one.
     if kind == "recipe":
         from labctl.config.recipe import Recipe

@@ -31,7 +31,7 @@ BITS = {"EM_AARCH64": 64, "EM_X86_64": 64, "EM_ARM": 32, "EM_RISCV": 64}
 
 
 class ZigTarget(StrictModel):
-    """How ``zig cc`` compiles for the target."""
+    """Options of ``zig cc`` for the target."""
 
     target: Word
     """Zig's target triple, e.g. ``aarch64-linux-musl``."""
@@ -49,7 +49,7 @@ class Emulator(StrictModel):
 
 
 class Expectations(StrictModel):
-    """What the hardware is expected to do; predictions only, never a result."""
+    """Expected rates of the hardware; used for predictions only, never as a result."""
 
     cores: Annotated[int, Field(ge=1)]
     """Number of CPU cores."""
@@ -89,11 +89,11 @@ class Target(StrictModel):
 
     @property
     def machine(self) -> str:
-        """What ``uname -m`` says on such a machine."""
+        """Name that ``uname -m`` prints on such a machine."""
         return MACHINES[self.elf_machine]
 
     def for_machine(self, elf_machine: str) -> Self:
-        """This target with files of another machine: a kit's for a 32-bit userland."""
+        """Return this target with files of another machine: a kit's for a 32-bit userland."""
         if elf_machine == self.elf_machine:
             return self
         given = {"elf_machine": elf_machine, "elf_bits": BITS[elf_machine], "emulator": None}
@@ -101,7 +101,7 @@ class Target(StrictModel):
 
     @property
     def runs_here(self) -> bool:
-        """Whether this host's own machine is the target's."""
+        """True if this host's own machine is the target's."""
         return platform.machine() == self.machine
 
 
@@ -118,7 +118,7 @@ def target_names(lab_root: Path | None) -> list[str]:
 
 
 def load_target(name: str, lab_root: Path | None = None) -> Target:
-    """The target of that name.
+    """Load the target of that name.
 
     Raises ConfigError with the nearest name, or when its file is wrong.
     """

@@ -52,7 +52,9 @@ def _word(value: Scalar) -> str:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    """The text as a file name, then with numbers, since different texts can come to the same."""
+    """Yield the text as a file name, then with numbers, since different texts can give the same
+    name.
+    """
     slug = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.")[:_LONGEST_SLUG] or "variant"
     yield slug
     for number in itertools.count(2):

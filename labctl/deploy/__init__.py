@@ -1,4 +1,4 @@
-"""What must be on a board, moved there, verified."""
+"""Plan which files a board needs, send them, verify them."""
 
 from typing import TYPE_CHECKING
 

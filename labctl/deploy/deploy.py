@@ -18,7 +18,7 @@ def _ignore(*_what: object) -> None:
 
 @dataclass(frozen=True)
 class DeployOptions:
-    """How a plan is carried out.
+    """Options of a deploy.
 
     ``sources`` is shared by all boards that are served at once. ``pace`` is told of bytes before
     they are sent, and may wait; ``on_loss`` is told why the link has to be taken up again.

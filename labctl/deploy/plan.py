@@ -1,4 +1,4 @@
-"""What has to move to a board, before the first byte of it does."""
+"""The plan of a deploy: which files a board needs, before the first byte is sent."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class DeployPlan:
 
 
 def describe(local: Path, *, name: str | None = None, executable: bool = False) -> Object:
-    """An object made from a file, which is hashed. Raises ConfigError when it cannot be read."""
+    """Return an object of a file, with its SHA-256. Raises ConfigError if it cannot be read."""
     try:
         return Object(
             sha256=sha256_file(local),
@@ -54,7 +54,7 @@ def describe(local: Path, *, name: str | None = None, executable: bool = False) 
 
 
 def agent_object(facts: BoardFacts, agent_for: Callable[[str], Path]) -> Object:
-    """The agent for the machine that the board natively runs.
+    """Return the agent for the machine that the board natively runs.
 
     ``agent_for`` gives the file for a machine as ``uname -m`` names it, and raises ConfigError when
     there is none. A virtual board on a PC gets a PC's agent, whatever its programs are built for.

@@ -1,4 +1,4 @@
-"""What would stop a deploy in its middle, found before the first byte moves: all of it at once."""
+"""Problems that would stop a deploy halfway, found before the first byte is sent: all at once."""
 
 import math
 from collections.abc import Iterator, Sequence

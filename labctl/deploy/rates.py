@@ -1,4 +1,4 @@
-"""How fast the links to boards were, remembered on this host."""
+"""Transfer rates of the links to boards, remembered on this host."""
 
 import json
 import time

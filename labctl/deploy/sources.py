@@ -17,7 +17,7 @@ class Sources:
 
     @contextmanager
     def reading(self, item: Object) -> Iterator[ChunkedFile]:
-        """The object's file. Raises ConfigError when it is not what it was."""
+        """Open the object's file. Raises ConfigError if it has changed."""
         with self._lock:
             source, users = self._open.get(item.sha256, (None, 0))
             if source is None:

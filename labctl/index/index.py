@@ -105,7 +105,7 @@ class Index:
         self._path.unlink(missing_ok=True)
 
     def runs(self, *, limit: int) -> list[IndexedRun]:
-        """The newest runs first."""
+        """Return the runs, newest first."""
         with self._connection() as db:
             rows = db.execute(
                 """

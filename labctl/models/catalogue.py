@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 def parse_entry(name: str, entry: dict[str, object]) -> ModelSource:
-    """An entry of models.yaml. Raises ConfigError (bad name, no such source)."""
+    """Parse an entry of models.yaml. Raises ConfigError (bad name, unknown source)."""
     if not is_name(name):
         raise ConfigError(f"not a name for a model: {name!r}", hint=f"a name is {NAME_RULE}")
     text = yaml.safe_dump(entry, sort_keys=False)

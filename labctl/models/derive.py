@@ -24,7 +24,7 @@ _TENSOR = re.compile(r"\[ {0,4}(\d{1,5})/ {0,4}(\d{1,5})\]")
 
 
 def requantized_from(base: ModelIdentity) -> str | None:
-    """The quantisation whose loss a model derived from ``base`` inherits."""
+    """Return the quantization whose loss a model derived from ``base`` inherits."""
     if base.requantized_from is not None:
         return f"{base.requantized_from} via {base.quantization}"
     return None if base.quantization in _FULL_PRECISION else base.quantization
@@ -39,7 +39,7 @@ def derive(
     *,
     root: Path,
 ) -> tuple[Path, str]:
-    """The derived GGUF file, from the cache or made now, and the SHA-256 of what made it.
+    """Return the derived GGUF file, from the cache or made now, and the SHA-256 of its maker.
 
     Raises ConfigError (a quantised source where the recipe does not allow it, no llama-quantize),
     HostError (disk), ProgramFailed (llama-quantize refuses or makes something else).

@@ -36,7 +36,7 @@ def fetch_file(
     headers: Mapping[str, str] | None = None,
     progress: Progress,
 ) -> Path:
-    """The file with that SHA-256, from the cache or from ``address``.
+    """Return the file with that SHA-256, from the cache or from ``address``.
 
     A download that broke off, or whose labctl was killed, goes on where it ended.
     Raises ConfigError (no such file, no access), IntegrityError (other bytes), HostError.
@@ -66,7 +66,7 @@ def fetch_file(
 def beginning(
     key: str, address: str, headers: Mapping[str, str], count: int
 ) -> tuple[bytes, int | None]:
-    """The first ``count`` bytes at an address and the size of all, None where that is not told.
+    """Return the first ``count`` bytes at an address, and the total size; None if it is not sent.
 
     Raises ConfigError (no such file, no access), HostError.
     """
@@ -86,7 +86,7 @@ def beginning(
 
 
 def file_name(address: str) -> str:
-    """What a file is called at an address, fit for a name in a folder and on a terminal."""
+    """Return the name of the file at an address, safe for a folder and a terminal."""
     name = PurePosixPath(unquote(urlsplit(address).path)).name
     name = re.sub(r"[^\w.+=@,()-]+", "_", name).lstrip(".")[-_LONGEST_NAME:]
     return name or "model.gguf"

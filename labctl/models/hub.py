@@ -34,7 +34,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class HubFile:
-    """What a hub says of a file."""
+    """Metadata of a file on a hub."""
 
     address: str
     sha256: str
@@ -60,7 +60,7 @@ def look_up(key: str, source: HubModel, commit: str | None = None) -> HubFile:
 
 
 def fetch(key: str, source: HubModel, found: HubFile, progress: Progress) -> Path:
-    """The file, from the cache or the hub. Raises ConfigError, HostError."""
+    """Return the file, from the cache or the hub. Raises ConfigError, HostError."""
     if source.sha256 is not None and source.sha256 != found.sha256:
         raise ConfigError(
             f"{found.address} of the model {key!r} has SHA-256 {found.sha256} on the hub, not"
@@ -99,7 +99,7 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
 
 
 def _head(key: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
-    """What the hub itself says of a file.
+    """Return the hub's own headers of a file.
 
     A repository that was renamed is a redirect on the hub; any other leads to the storage of the
     file, which does not know its hash.

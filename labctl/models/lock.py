@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 class LockedModel(StrictModel):
-    """What a source gave."""
+    """Recorded file of a source."""
 
     sha256: Sha256
     """SHA-256 of the GGUF file."""
@@ -56,7 +56,7 @@ class ModelsLock:
         self._entries = self._read()
 
     def get(self, reference: str) -> LockedModel | None:
-        """What the reference stands for; None when it was never had."""
+        """Return the recorded file of a reference; None if it was never fetched."""
         return self._entries.get(reference)
 
     def require(self, key: str, reference: str, found: LockedModel) -> None:
@@ -89,7 +89,7 @@ class ModelsLock:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, LockedModel]]:
-        """The entries as they are now, written when the block ends."""
+        """Yield the current entries; they are written when the block ends."""
         # Several runs of one lab may learn something at once.
         with locked(state_dir() / "locks" / "models-lock-file", timeout=_PATIENCE_SECONDS):
             entries = self._read()

@@ -1,4 +1,4 @@
-"""How the long steps of this package say how far they are."""
+"""Progress of the long steps of this package."""
 
 from typing import Protocol
 

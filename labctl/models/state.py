@@ -1,4 +1,4 @@
-"""What is known of a model without fetching or making anything."""
+"""State of a model on this host, without fetching or making anything."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class ModelState:
     path: Path | None
 
     def document(self) -> dict[str, object]:
-        """What this host has of it, for machines."""
+        """Return the state as JSON."""
         return {
             "name": self.name,
             "reference": self.reference,
@@ -60,7 +60,9 @@ class ModelState:
 
 
 def state_of(name: str, sources: Mapping[str, ModelSource], lab_root: Path) -> ModelState:
-    """What this host has of a model. Raises ConfigError when a file of the lab is wrong."""
+    """Return the state of a model on this host. Raises ConfigError if a file of the lab is
+    wrong.
+    """
     return _state(name, sources, lab_root, ModelsLock(lab_root))
 
 

@@ -1,4 +1,4 @@
-"""Why a number is what it is: which bound holds, and how near to it the trial came.
+"""Explain a result: the bound that limits it, and how close the trial came to it.
 
 Each bound takes its time for a token: storage for what is read again, DRAM for weights and KV
 cache, arithmetic for the weights. What takes the largest share of the measured time is the nearest.
@@ -28,7 +28,7 @@ NAMES = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 
 @dataclass(frozen=True)
 class Ground:
-    """What a number is held against: work in a board's memory, and the board's rates."""
+    """Inputs of an explanation: the work in a board's memory, and the board's rates."""
 
     work: Work
     facts: BoardFacts
@@ -41,7 +41,7 @@ class Ground:
 
     @property
     def fits(self) -> bool | None:
-        """Whether no weight has to be read twice, by the estimate; None where there is none."""
+        """True if no weight has to be read twice, by the estimate; None without an estimate."""
         there = self.available_bytes
         return None if there is None else self.work.need.resident_bytes <= there
 
@@ -74,7 +74,7 @@ class _Bound:
 def explain(
     timing: TimingRecord | None, ground: Ground, evidence: TrialEvidence | None
 ) -> TrialBound | None:
-    """The bound of one trial's tokens, and one sentence about it.
+    """Return the bound of a trial's tokens, with one sentence about it.
 
     None for what did not run on a board, generated nothing, or has nothing to be held against.
     """
@@ -115,7 +115,7 @@ def explain(
 
 
 def _mean_position(timing: TimingRecord) -> float:
-    """How many positions are behind a generated token, on average."""
+    """Return the mean number of positions before a generated token."""
     for test in timing.tests:
         if test.generated_tokens:
             return test.depth + test.prompt_tokens + test.generated_tokens / 2
@@ -161,7 +161,7 @@ def _bounds(
 
 
 def _reads(read: int, weights: int) -> str:
-    """What of its weights a token brings from storage."""
+    """Describe the share of its weights that a token reads from storage."""
     if read < weights * (1 - _ALL):
         return f"re-reads {size(read)} of its {size(weights)}"
     if read > weights * (1 + _ALL):
@@ -192,7 +192,7 @@ def _enough(ground: Ground, evidence: TrialEvidence | None, *, counted: bool) ->
 def _held_by_none(
     found: list[_Bound], nearest: _Bound, ground: Ground, evidence: TrialEvidence | None
 ) -> str:
-    """What is known of a number that nothing measured comes near to."""
+    """Explain a result that is not close to any measured bound."""
     worth = sorted(found, key=lambda bound: -bound.share)
     worth = [bound for bound in worth if bound.share >= _WORTH_A_WORD or bound is nearest]
     names = " or ".join(NAMES[bound.kind] for bound in worth)
@@ -209,7 +209,7 @@ def _held_by_none(
 
 
 def _reasons(ground: Ground, evidence: TrialEvidence | None) -> Iterator[str]:
-    """What else is known to take time."""
+    """Yield the other known reasons for lost time."""
     read = evidence.read_bytes_per_token if evidence else None
     if read is None and ground.surely_fits is False:
         do = "may" if ground.fits else "do"

@@ -52,7 +52,9 @@ def drift(
 
 
 def _grown(timing: TimingRecord, early: int, late: int, work: Work | None) -> float:
-    """What a longer context alone does, if its cache is read as fast as weights are."""
+    """Return the growth that a longer context alone causes, if its cache is read as fast as
+    weights.
+    """
     if work is None:
         return 1.0
     before = timing.prompt_tokens or 0

@@ -1,4 +1,4 @@
-"""How long a trial will take, from what is known of the board's hardware.
+"""Predict the time of a trial from the known rates of the board's hardware.
 
 Only a board is predicted: what is emulated follows no physics of the target.
 """
@@ -17,7 +17,7 @@ _USUAL_BATCH = 512
 
 @dataclass(frozen=True)
 class Work:
-    """What a variant asks of a board; ``None`` = its engine has no such parameter, or leaves it."""
+    """Work of a variant; ``None`` = its engine has no such parameter, or leaves it unset."""
 
     model: ModelIdentity
     need: MemoryNeed
@@ -61,18 +61,20 @@ class Work:
         return self.bytes_per_token + round(idle * experts_read(experts, used, others))
 
     def kv_bytes(self, positions: float) -> int:
-        """What a token behind so many positions reads of the cache; 0 where it is not known."""
+        """Return the bytes of cache that a token after ``positions`` positions reads; 0 if
+        unknown.
+        """
         return round((self.need.kv_bytes_per_position or 0) * positions)
 
     def seconds(self, rate: Rate | None) -> float | None:
-        """What going once through its weights takes; None where the rate is not known."""
+        """Return the time in s of one pass through its weights; None if the rate is unknown."""
         return self.bytes_per_token / rate.value if rate else None
 
 
 def predictions(
     works: Mapping[str, Work], facts: BoardFacts, rates: Rates | None
 ) -> dict[str, Prediction]:
-    """The prediction for each variant, by slug; without those that nothing is known for."""
+    """Return the prediction for each variant, by slug; variants without one are left out."""
     memory = facts.memory_available_bytes or facts.memory_total_bytes
     if facts.execution is not Execution.BOARD or rates is None or not memory:
         return {}
@@ -101,7 +103,7 @@ def _prediction(work: Work, memory: int, rates: Rates) -> Prediction | None:
 
 
 def tells_reading(prediction: Prediction, work: Work, rates: Rates | None) -> bool:
-    """Whether a prediction says anything of reading a text, and not of its bytes alone.
+    """Return True if a prediction covers the time to read a text, and not only its bytes.
 
     A batch moves the weights once for all of its tokens: DRAM is nowhere near its bound.
     """

@@ -1,4 +1,4 @@
-"""How fast a board moves and computes: from its last probes, else as its target promises."""
+"""Rates of a board, for memory and arithmetic: of its last probes, else as its target expects."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Rates:
-    """What is known of a board; None, or absent = not known.
+    """Known rates of a board; None or absent = unknown.
 
     ``memory`` is by number of threads, None where it was not said. ``decode`` and ``prompt`` are
     how fast the arithmetic of a token goes through weights, by quantisation and number of threads.
@@ -48,7 +48,7 @@ class Rates:
     prompt: Mapping[tuple[str, int | None], Rate] = field(default_factory=dict)
 
     def dram(self, threads: int | None = None) -> Rate | None:
-        """The most that so many threads read (None: any number).
+        """Return the highest read rate of ``threads`` threads (None: any number).
 
         What fewer of them read, more can read too; and between two numbers that were measured it is
         the next: what is a bound may be too high, not too low.
@@ -63,12 +63,12 @@ class Rates:
 
 
 def known_rates(lab_root: Path, board: str, target: Target) -> Rates | None:
-    """What is known of a board's speed. Only what was measured on a board counts as that."""
+    """Return the known rates of a board. Only rates measured on a board count as measured."""
     return rates_of(last_probes(lab_root, board, Execution.BOARD), target.expectations)
 
 
 def rates_of(probes: Sequence[BoardProbe], expectations: Expectations | None) -> Rates | None:
-    """What is known, each rate from the newest probe that has it; else it is expected.
+    """Return each rate from the newest probe that has it, else the expected one.
 
     ``probes`` are newest first. None when nothing is known. Weights are read by page faults on a
     mapping, so that is the storage's rate where it was measured and proven to be uncached. A
@@ -100,7 +100,7 @@ def _storage(probes: Sequence[BoardProbe], pattern: ReadPattern) -> Rate | None:
 
 
 def _arithmetic(probe: BoardProbe, known: Rates) -> Rates:
-    """The ceilings of one probe."""
+    """Return the compute rates of one probe."""
     decode: dict[tuple[str, int | None], Rate] = {}
     prompt: dict[tuple[str, int | None], Rate] = {}
     for rate in probe.compute:

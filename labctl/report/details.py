@@ -1,4 +1,4 @@
-"""What does not fit in the table of a run: phases, tests of benchmarks, energy and the rest."""
+"""Details of a run that its table has no space for: phases, benchmark tests, energy and more."""
 
 from collections.abc import Callable, Sequence
 
@@ -55,7 +55,7 @@ def _table(*columns: str) -> Table:
 
 
 def _inside(rows: Sequence[VariantSummary]) -> Table:
-    """The spread of single tokens inside a trial, which no interval of the trials contains."""
+    """Return the spread of single tokens inside a trial, which no interval over trials contains."""
     table = _table("model", "tokens inside", ">p10", ">p50", ">p90")
     for row in rows:
         if row.token_p50_ns is not None:

@@ -1,4 +1,4 @@
-"""What a table cannot show of a run: why its numbers are what they are, what to trust."""
+"""Sentences below the table of a run: why its numbers are as they are, and which to trust."""
 
 from collections.abc import Iterator, Sequence
 
@@ -68,7 +68,7 @@ def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
 
 
 def _against_prediction(trial: TrialRecord) -> str:
-    """What was expected, and what it became; for people."""
+    """Compare a trial with its prediction, for people."""
     if not (trial.predicted and trial.timing and trial.measured_to_predicted):
         return ""
     took, expected = duration(trial.timing.mean_ns), duration(trial.predicted.token_ns)
@@ -91,7 +91,7 @@ def _between_predictions(trial: TrialRecord) -> str:
 
 
 def _failed_checks(variant: str, group: Sequence[TrialRecord]) -> Iterator[str]:
-    """What the table only names."""
+    """Yield the details of the checks that the table only names."""
     failed: dict[str, list[str]] = {}
     for trial in group:
         for check in trial.checks:

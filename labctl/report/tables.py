@@ -33,7 +33,7 @@ def print_timing_table(
     trials: Sequence[TrialRecord],
     gates: Sequence[GateRecord] = (),
 ) -> None:
-    """The table of a run: a row a variant, then what the reader has to know about it."""
+    """Print the table of a run: a row for each variant, then notes that the reader needs."""
     precision = wanted_precision(run)
     rows = summarise(trials, run.variants, precision)
     console.print(_headline(run), highlight=False, soft_wrap=True)
@@ -64,7 +64,7 @@ def _moves(trials: Sequence[TrialRecord]) -> Iterator[str]:
 
 
 def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
-    """The form of a hand-kept log: every token's time, and the table's figures of them."""
+    """Print each token's time, and the figures of the table, as a log kept by hand has them."""
     console.print(_headline(run), highlight=False, soft_wrap=True)
     lines: list[str] = []
     good = good_trials(trials)

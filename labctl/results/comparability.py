@@ -28,7 +28,9 @@ def classes(state: BoardState | None, evidence: TrialEvidence | None) -> dict[st
 
 
 def cache_class(state: BoardState | None) -> str | None:
-    """How much of the model was in memory before the start: ``cold``, ``partial`` or ``warm``."""
+    """Return the share of the model in memory before the start: ``cold``, ``partial`` or
+    ``warm``.
+    """
     if state is None or state.resident is None:
         return None
     share = state.resident.share

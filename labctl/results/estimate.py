@@ -27,7 +27,7 @@ class Ratio:
 
 
 def wanted_precision(run: RunRecord) -> Precision | None:
-    """How well the run's recipe asked results to be known; None: it repeats a fixed number."""
+    """Return the precision that the run's recipe asked for; None if it repeats a fixed number."""
     wanted = run.recipe_resolved.get("repeats_until")
     return Precision.model_validate(wanted) if wanted else None
 
@@ -38,7 +38,7 @@ def good_trials(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
 
 
 def token_time(trial: TrialRecord) -> int | None:
-    """A trial's time of a token in ns: the mean, of which its tokens a second are the reciprocal.
+    """Return a trial's mean time of a token in ns, the reciprocal of its tokens per second.
 
     The median of its single tokens is another figure, and does not stand in for it.
     """
@@ -63,7 +63,7 @@ def interval_of(values: Sequence[float], until: Precision | None) -> Interval | 
 def ratio_of(
     trials: Iterable[TrialRecord], first: Iterable[TrialRecord], until: Precision | None
 ) -> Ratio | None:
-    """The ratio of a variant to the first one; None where one of them has no token time.
+    """Return the ratio of a variant to the first one; None if one of them has no token time.
 
     A pair is what was measured in one round; the ratio is the pairs' geometric mean.
     """

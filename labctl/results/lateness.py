@@ -1,4 +1,4 @@
-"""How late the stamps of a trial's tokens can be, and what of its timing that leaves."""
+"""Lateness of a trial's token time stamps, and the part of its timing that remains valid."""
 
 from labctl.records import Check, JobStatus, TimingRecord
 from labctl.records.timing import TokenClock

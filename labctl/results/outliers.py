@@ -45,7 +45,7 @@ class Outlier:
 
 
 def outliers(trials: Iterable[TrialRecord]) -> list[Outlier]:
-    """The outliers among the good repeats of each variant, in their order."""
+    """Return the outliers among the good repeats of each variant, in order."""
     groups: dict[str, list[TrialRecord]] = {}
     for trial in good_trials(trials):
         if token_time(trial):
@@ -68,7 +68,7 @@ def _of_group(group: Sequence[TrialRecord]) -> Iterator[Outlier]:
 
 
 def _causes(own: TrialEvidence, others: Sequence[TrialEvidence], *, slow: bool) -> Iterator[str]:
-    """What was worse than in the other repeats, or better where it was faster."""
+    """Yield what was worse than in the other repeats, or better if this one was faster."""
 
     def pair(value: Callable[[TrialEvidence], float | None]) -> tuple[float, float] | None:
         known = [v for other in others if (v := value(other)) is not None]

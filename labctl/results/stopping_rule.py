@@ -15,18 +15,20 @@ LEAST_REPEATS = STOPPING_COST + 1
 
 
 def fewest_repeats(wanted: Precision | None, repeats: int) -> int:
-    """How many repeats are made whatever comes out, where the recipe says ``repeats``."""
+    """Return the number of repeats made regardless of the results, if the recipe says
+    ``repeats``.
+    """
     return min(max(repeats, LEAST_REPEATS), wanted.max_repeats) if wanted else repeats
 
 
 def values_of(metric: str, trials: Iterable[TrialRecord]) -> list[float]:
-    """A metric of each good trial alone, warm-ups aside: what is independent of each other."""
+    """Return a metric of each good trial, warm-ups excluded: independent values."""
     found = (METRICS[metric](row) for trial in good_trials(trials) for row in summarise([trial]))
     return [value for value in found if value is not None]
 
 
 def is_narrow(wanted: Precision, interval: Interval | None) -> bool:
-    """Whether an interval tells what the recipe asked for."""
+    """Return True if an interval is as narrow as the recipe asks."""
     return (
         interval is not None
         and interval.count >= LEAST_REPEATS
@@ -35,7 +37,7 @@ def is_narrow(wanted: Precision, interval: Interval | None) -> bool:
 
 
 def is_enough(wanted: Precision, trials: Iterable[TrialRecord]) -> bool:
-    """Whether no further repeat of one variant is needed."""
+    """Return True if a variant needs no further repeat."""
     return is_narrow(wanted, interval_of(values_of(wanted.metric, trials), wanted))
 
 

@@ -1,4 +1,4 @@
-"""What a run measured, by variant: of each good trial one figure, and the median of these."""
+"""Results of a run by variant: one figure of each good trial, and the median of these."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class MeasureSummary:
 
 @dataclass(frozen=True)
 class EnergySummary:
-    """What the board drew in the good trials whose meter told it; medians, and the greatest peak.
+    """Energy of the good trials that have a meter reading: medians, and the greatest peak.
 
     ``absent``: how many have none, and ``reason`` why the first of them has not.
     """
@@ -125,7 +125,7 @@ def summarise(
 
 
 def _token_times(timing: TimingRecord) -> list[int]:
-    """Times of single tokens: as in the records, a gap that holds several is none of them.
+    """Return the times of single tokens; a gap that holds several tokens is left out.
 
     Nor is any gap of a record without ``p50_ns``: there too many tokens came together.
     """
@@ -223,12 +223,12 @@ def _measures(timings: Iterable[TimingRecord]) -> Iterator[MeasureSummary]:
 
 
 def _middle(values: Iterable[int | None]) -> int | None:
-    """The median of those that are known; None when none is."""
+    """Return the median of the known values; None if there is none."""
     return _rounded(_median([value for value in values if value is not None]))
 
 
 def _middle_of(trials: Sequence[Sequence[int]], percent: float) -> int | None:
-    """The median over trials of what is inside each."""
+    """Return the median over trials of a percentile inside each."""
     return _rounded(_median([percentile(values, percent) for values in trials]))
 
 

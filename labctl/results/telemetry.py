@@ -22,7 +22,7 @@ class Telemetry:
 
 
 def read_telemetry(path: Path) -> Telemetry:
-    """The samples of a ``telemetry`` file, whose unknown fields are passed over.
+    """Return the samples of a ``telemetry`` file; unknown fields are ignored.
 
     A file that is not there holds none. Raises ConfigError when it cannot be read.
     """
@@ -41,7 +41,7 @@ def read_telemetry(path: Path) -> Telemetry:
 def grown(
     samples: Sequence[TelemetrySample], counter: Callable[[TelemetrySample], int | None]
 ) -> int | None:
-    """How much a counter grew from the first sample that has it to the last."""
+    """Return the growth of a counter from the first sample that has it to the last."""
     values = [value for sample in samples if (value := counter(sample)) is not None]
     return values[-1] - values[0] if len(values) > 1 else None
 
@@ -49,7 +49,7 @@ def grown(
 def share(
     samples: Sequence[TelemetrySample], counter: Callable[[TelemetrySample], int | None]
 ) -> float | None:
-    """How much a counter of ns grew over the time of the samples; None where that is not known."""
+    """Return the growth of a counter of ns, divided by the time of the samples; None if unknown."""
     if not samples:
         return None
     more, took = grown(samples, counter), samples[-1].mono_ns - samples[0].mono_ns

@@ -1,4 +1,4 @@
-"""What the telemetry of a trial says about the number that came out."""
+"""Summary of a trial's telemetry, and the checks of its result."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ _SHORT = 0.05
 def evidence_of(
     telemetry: Path, job: JobStatus | None, timing: TimingRecord | None
 ) -> TrialEvidence | None:
-    """The telemetry of a job in numbers; None where there is none. Raises ConfigError."""
+    """Summarise the telemetry of a job; None if there is none. Raises ConfigError."""
     samples = read_telemetry(telemetry).samples
     if not samples:
         return None
@@ -64,7 +64,7 @@ def evidence_of(
 
 
 def steadiness(evidence: TrialEvidence | None, facts: BoardFacts) -> tuple[Check, ...]:
-    """Whether the board was the same all the while; what it did not tell is not asked.
+    """Check that the board's state did not change; states that it does not report are not checked.
 
     What others do on the host of a virtual board is no business of the board, nor is its memory.
     """
@@ -98,7 +98,9 @@ def steadiness(evidence: TrialEvidence | None, facts: BoardFacts) -> tuple[Check
 
 
 def awake(job: JobStatus | None) -> tuple[Check, ...]:
-    """A board that slept meanwhile: its clock stood still, and what it measured is too short."""
+    """Check that the board did not sleep: its clock stops then, and measured times are too
+    short.
+    """
     slept = job.suspended_ns if job else None
     if not slept:
         return ()
@@ -125,7 +127,9 @@ def _reached_less(evidence: TrialEvidence) -> bool:
 
 
 def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool | None:
-    """Whether the board held itself back, between two samples too; None where it does not tell."""
+    """Return True if the board throttled, also between two samples; None if it does not report
+    that.
+    """
     limits = [sample.freq_limit_khz for sample in samples if sample.freq_limit_khz]
     cooled = [cooling for s in samples if (cooling := _without_fans(s.cooling))]
     counted = {
@@ -147,7 +151,7 @@ def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool 
 
 
 def _without_fans(cooling: Mapping[str, int]) -> dict[str, int]:
-    """A fan that turns takes no speed from anything."""
+    """Leave out fans: a running fan costs no speed."""
     return {name: state for name, state in cooling.items() if "fan" not in name.lower()}
 
 
@@ -162,7 +166,7 @@ def _highest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def _read_per_token(
     samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
 ) -> int | None:
-    """What was read from storage for a token, between the first token and the last."""
+    """Return the bytes read from storage per token, between the first token and the last."""
     if job is None or timing is None or not timing.ttft_ns or not timing.mean_ns:
         return None
     first = job.start_mono_ns + timing.ttft_ns

@@ -38,7 +38,7 @@ class StrictModel(BaseModel):
 
 
 def load(path: FilePath, model: type[M], *, context: dict[str, Any] | None = None) -> M:
-    """The document in a file as a ``model``; ``context`` is handed to the model's validators.
+    """Load the document in a file as a ``model``; ``context`` is passed to the model's validators.
 
     Raises ConfigError when the file cannot be read, or with a line for each problem in it.
     """
@@ -51,7 +51,7 @@ def parse(text: str, model: type[M], name: str, *, context: dict[str, Any] | Non
 
 
 def refuse(message: str, *path: str | int) -> PydanticCustomError:
-    """What a validator raises to point at ``path`` inside its own value."""
+    """Make the error that a validator raises to point at ``path`` inside its own value."""
     return refuse_all([(path, message)])
 
 
@@ -83,12 +83,12 @@ class Document:
 
     @classmethod
     def read(cls, path: FilePath) -> "Document":
-        """The document in a file. Raises ConfigError."""
+        """Read the document in a file. Raises ConfigError."""
         return cls.parse(read_text(path), str(path))
 
     @classmethod
     def parse(cls, text: str, name: str) -> "Document":
-        """The document in a text. Raises ConfigError."""
+        """Read the document in a text. Raises ConfigError."""
         try:
             marks = yamltext.read_yaml(text)
         except yamltext.NotYaml as error:
@@ -122,7 +122,7 @@ class Document:
         self.overridden[path] = origin
 
     def validated(self, model: type[M], *, context: dict[str, Any] | None = None) -> M:
-        """The document as a ``model``. Raises ConfigError with a line for each problem."""
+        """Return the document as a ``model``. Raises ConfigError with a line for each problem."""
         if not isinstance(self.value, dict):
             self._not_a_mapping(model)
         try:
@@ -133,7 +133,7 @@ class Document:
         raise self._refusal(placed)
 
     def refusal(self, problems: Iterable[tuple[Path, str]]) -> ConfigError:
-        """The error that tells problems which were found after reading, each at its place."""
+        """Return the error for problems found after reading, each at its place."""
         return self._refusal((path, text, self._spot(path)) for path, text in problems)
 
     def _not_a_mapping(self, model: type[BaseModel]) -> NoReturn:
@@ -180,7 +180,7 @@ class Document:
 
 
 def read_text(path: FilePath) -> str:
-    """The UTF-8 text of a small file that the user wrote. Raises ConfigError."""
+    """Return the UTF-8 text of a small file of the user. Raises ConfigError."""
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)

@@ -39,7 +39,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, where."""
+    """A problem and its place."""
 
     spot: Spot
     path: Path
@@ -48,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Marked:
-    """What a text says: its value, and for every path in it the spot of its key and its value."""
+    """Content of a text: its value, and for every path in it the spot of its key and its value."""
 
     value: Value
     keys: Mapping[Path, Spot]
@@ -66,7 +66,7 @@ class NotYaml(Exception):
 
 
 def read_yaml(text: str) -> Marked:
-    """The value of a text with one YAML document; ``None`` when it is empty.
+    """Return the value of a text with one YAML document; ``None`` if it is empty.
 
     Raises NotYaml where the text cannot be understood at all; what is only forbidden (a key given
     twice, a tag) is in ``problems``, so that all of it is told at once.
@@ -168,7 +168,7 @@ class _Builder:
         self._open: list[Node] = []
 
     def build(self, node: Node, path: Path) -> Value:
-        """The value of a node, which is at ``path``."""
+        """Return the value of a node, which is at ``path``."""
         spot = _spot(node.start_mark)
         if len(self.values) >= MOST_VALUES:
             # An alias to a list of aliases to lists of aliases is small text and endless value.

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in words for people."""
+"""Texts for people of the problems that pydantic found."""
 
 import json
 import re
@@ -58,7 +58,7 @@ _COUNTS = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max
 
 
 def shown(value: object) -> str:
-    """A value of the user's as it may stand in a message: short, printable, with its type seen."""
+    """Format a user's value for a message: short, printable, with a visible type."""
     if value is None:
         return "nothing"
     if isinstance(value, dict):
@@ -175,7 +175,7 @@ def _schema(model: type[BaseModel]) -> Schema:
 
 
 def _locate(error: ErrorDetails, value: object, schema: Schema) -> tuple[Path, list[Schema]]:
-    """The document's path of an error, and the schemas of the mapping that is there.
+    """Return the document's path of an error, and the schemas of the mapping there.
 
     pydantic's location also names branches of unions, which the document does not have.
     """
@@ -208,7 +208,7 @@ def _has_tag(schema: Schema, step: object) -> bool:
 
 
 def _branches(schema: Schema, root: Schema) -> list[Schema]:
-    """The schema with its references followed, and the branches of its unions."""
+    """Return the schema with its references followed, and the branches of its unions."""
     if "$ref" in schema:
         return _branches(root["$defs"][schema["$ref"].rpartition("/")[2]], root)
     below = [

@@ -1,4 +1,4 @@
-"""What the plain words of YAML mean: YAML 1.2's core schema.
+"""Values of YAML's plain words: YAML 1.2's core schema.
 
 ``no``, ``yes``, ``on``, ``off``, ``10:30`` and ``2026-01-31`` are text, ``012`` is twelve, and only
 ``true`` and ``false`` are booleans. (YAML 1.1, which PyYAML follows by itself, reads booleans,
@@ -26,7 +26,7 @@ WORDS = (
 
 
 def plain_value(text: str) -> Value:
-    """What a plain word means; text that is no other word is itself."""
+    """Return the value of a plain word; an unknown word is a text."""
     kind = next((kind for kind, pattern, _ in WORDS if pattern.match(text)), "str")
     try:
         return meaning(kind, text)
@@ -35,7 +35,9 @@ def plain_value(text: str) -> Value:
 
 
 def meaning(kind: str, text: str) -> Value:
-    """The value of a scalar of that kind; KeyError for other kinds, ValueError with a sentence."""
+    """Return the value of a scalar of that kind; KeyError for other kinds, ValueError with a
+    sentence.
+    """
     value = _MAKERS[kind](text)
     if isinstance(value, int | float) and abs(value) > MOST_NUMBER:
         raise ValueError("this number is too large")
@@ -77,5 +79,5 @@ _MAKERS: dict[str, Callable[[str], Value]] = {
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be written as UTF-8, which half a surrogate pair can not."""
+    """Return True if a text can be written as UTF-8, which half a surrogate pair cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
