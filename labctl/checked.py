@@ -142,6 +142,51 @@ SshAddress = Annotated[
 ]
 
 
+def _host_name(text: str) -> str:
+    if not re.fullmatch(_HOST_NAME, text):
+        raise ValueError("must be a host's name or address, without a port")
+    return text
+
+
+_HOST_NAME = r"[0-9A-Fa-f:.]{2,45}|[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?"
+#: A host's name or address; IPv6 without brackets.
+HostName = Annotated[
+    str,
+    Checked(_host_name, pattern=f"^({_HOST_NAME})$", examples=["192.168.1.20", "board.local"]),
+]
+
+
+def split_hop(text: str) -> tuple[str | None, str, int | None]:
+    """User, host and port of ``[user@]host[:port]``; raises ValueError for people."""
+    user, at, address = text.rpartition("@")
+    try:
+        _ssh_address(address)
+        if at:
+            _word(user)
+    except ValueError:
+        raise ValueError("must be [USER@]HOST[:PORT] such as me@gate.example.org:2222") from None
+    if re.fullmatch(_HOST, address):
+        return user or None, address.strip("[]"), None
+    host, port = split_endpoint(address)
+    return user or None, host, port
+
+
+def _hop(text: str) -> str:
+    split_hop(text)
+    return text
+
+
+#: ``[user@]host[:port]``; ``split_hop`` takes it apart.
+SshHop = Annotated[
+    str,
+    Checked(
+        _hop,
+        pattern=rf"^([A-Za-z0-9_][A-Za-z0-9_.+-]{{0,127}}@)?{_HOST}(:{_PORT})?$",
+        examples=["me@gate.example.org:2222"],
+    ),
+]
+
+
 def _host_path(text: str) -> str:
     if not text or "\0" in text:
         raise ValueError("must be a path")

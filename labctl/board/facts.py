@@ -8,6 +8,7 @@ offer stays ``None``. The agent, once it is there, knows some of it better
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from labctl.board.sections import NEAREST, SECTION, sections
 from labctl.config.lab import WORKDIR
@@ -64,7 +65,7 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
     sandbox, emulator = _line(answers, "sandbox"), _line(answers, "emulator")
     if sandbox is not None:
         execution = Execution.NATIVE_HOST if emulator is None else Execution.EMULATED
-    elif transport.is_this_host:
+    elif _line(answers, "boot") == _own_boot():
         execution = Execution.NATIVE_HOST
     else:
         execution = Execution.BOARD
@@ -99,6 +100,14 @@ def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:
     )
     said = require(asked, f"{transport.label}: cannot ask whether it is virtual").text.strip()
     return said or None
+
+
+def _own_boot() -> str | None:
+    """The boot of this host: a board of the same boot is this host, whatever way leads there."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
 
 
 def _line(answers: Mapping[str, str], name: str) -> str | None:

@@ -2,11 +2,12 @@
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from labctl.checked import LAB_ROOT, is_on_loopback, split_endpoint
+from labctl.checked import LAB_ROOT, is_on_loopback, split_endpoint, split_hop
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
 from labctl.config.lab import FILE_NAME, lab_model
 from labctl.config.names import NAME_RULE, is_name
@@ -19,10 +20,13 @@ from labctl.transport import HdcTcpConfig, OpenOptions
 from labctl.transport.hdc import HDC_SERVER
 from labctl.transport.hdc_server.shared import attached_boards
 from labctl.transport.registry import TRANSPORTS
+from labctl.transport.ssh.transport import SshConfig
 
 _FIRST_RECIPE = Path("recipes") / "first.yaml"
 _SERVER_SECONDS = 10.0
 _BOARD_SECONDS = 5.0
+#: A folder of a usual Linux that outlives a restart.
+_SSH_WORKDIR = "/var/tmp/labctl"  # noqa: S108 - the board's
 
 
 @click.command(epilog="Example: labctl init --address rk1=192.168.1.20:5555")
@@ -33,6 +37,13 @@ _BOARD_SECONDS = 5.0
     metavar="[NAME=]HOST:PORT",
     help="A board whose hdc daemon listens on TCP; may be given several times.",
 )
+@click.option(
+    "--ssh",
+    "logins",
+    multiple=True,
+    metavar="[NAME=][USER@]HOST[:PORT]",
+    help="A board with sshd, whose host key is shown; may be given several times.",
+)
 @click.option("--target", default="rk3568", show_default=True, help="What the boards are.")
 @click.option(
     "--virtual",
@@ -42,7 +53,14 @@ _BOARD_SECONDS = 5.0
 @click.argument(
     "folder", type=click.Path(path_type=Path, file_okay=False), default=Path(), required=False
 )
-def init(*, folder: Path, addresses: tuple[str, ...], target: str, virtual: bool) -> None:
+def init(
+    *,
+    folder: Path,
+    addresses: tuple[str, ...],
+    logins: tuple[str, ...],
+    target: str,
+    virtual: bool,
+) -> None:
     """Write a first devices.yaml and recipe.
 
     Finds boards on USB cables and others that an `hdc` on this host knows, writes devices.yaml and
@@ -57,16 +75,20 @@ def init(*, folder: Path, addresses: tuple[str, ...], target: str, virtual: bool
                     f"{path} exists already", hint="edit it, or run `labctl init OTHER_FOLDER`"
                 )
     load_target(target, folder)
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, str | int]] = {}
     for text in addresses:
-        name, address = _named(text)
-        if name in found:
-            raise ConfigError(f"--address {text}: another board is called {name!r} already")
-        found[name] = {"link": "tcp", "address": address}
+        name, address = _named("--address", text, split_endpoint)
+        _add(f"--address {text}", name, {"link": "tcp", "address": address}, found)
+    for text in logins:
+        name, address = _named("--ssh", text, split_hop)
+        user, host, port = split_hop(address)
+        way = {"kind": "ssh", "host": host, "port": port, "user": user, "workdir": _SSH_WORKDIR}
+        _add(f"--ssh {text}", name, {k: v for k, v in way.items() if v is not None}, found)
+        _show_host_key(name, SshConfig(host=host, port=port, user=user))
     for board in _attached():
         _take(board, found)
     for name, keys in found.items():
-        at = keys.get("address")
+        at = str(keys.get("address", ""))
         if at and is_on_loopback(at) and (workdir := _own_workdir(name, at)):
             keys["workdir"] = workdir
     for name, keys in found.items():
@@ -89,15 +111,32 @@ def init(*, folder: Path, addresses: tuple[str, ...], target: str, virtual: bool
     click.echo(f"then:  labctl boards; labctl build --target {target}; labctl run {_FIRST_RECIPE}")
 
 
-def _named(text: str) -> tuple[str, str]:
+def _named(option: str, text: str, check: Callable[[str], object]) -> tuple[str, str]:
     name, equals, address = text.rpartition("=")
     try:
-        split_endpoint(address)
+        check(address)
     except ValueError as error:
-        raise ConfigError(f"--address {text}: {error}, not {address!r}") from None
+        raise ConfigError(f"{option} {text}: {error}, not {address!r}") from None
     if equals and not is_name(name):
-        raise ConfigError(f"--address {text}: a board's name must be {NAME_RULE}, not {name!r}")
+        raise ConfigError(f"{option} {text}: a board's name must be {NAME_RULE}, not {name!r}")
     return (name, address) if equals else (_name_of(address), address)
+
+
+def _add(
+    what: str, name: str, keys: dict[str, str | int], found: dict[str, dict[str, str | int]]
+) -> None:
+    if name in found:
+        raise ConfigError(f"{what}: another board is called {name!r} already")
+    found[name] = keys
+
+
+def _show_host_key(name: str, config: SshConfig) -> None:
+    """Print the key that a board shows, and what to do when nobody has vouched for it yet."""
+    try:
+        with config.open(OpenOptions(timeout=_BOARD_SECONDS)) as board:
+            click.echo(f"{name}: known_hosts has its host key, {board.connected().fingerprint}")
+    except InfraError as error:
+        click.echo(f"{name}: {error.message}; {error.hint}", err=True)
 
 
 def _name_of(key: str) -> str:
@@ -131,7 +170,7 @@ def _own_workdir(name: str, address: str) -> str | None:
         return None
 
 
-def _take(board: Target, found: dict[str, dict[str, str]]) -> None:
+def _take(board: Target, found: dict[str, dict[str, str | int]]) -> None:
     """Add a board that answers, or would if it were allowed to; say what is left out, and why."""
     if board.state not in ("Connected", "Unauthorized"):
         click.echo(f"left out: {board.key} ({board.connection}) is {board.state.lower()}", err=True)
@@ -139,7 +178,7 @@ def _take(board: Target, found: dict[str, dict[str, str]]) -> None:
     if board.state == "Unauthorized":
         click.echo(f"{board.key}: allow this host in the dialog on the board's screen", err=True)
     if board.connection == "TCP":  # then nothing is needed in between
-        way = {"link": "tcp", "address": board.key}
+        way: dict[str, str | int] = {"link": "tcp", "address": board.key}
     else:
         way = {"link": "server", "key": board.key}
     if way in found.values():

@@ -33,14 +33,14 @@ _VIRTUAL = """\
 _FOUND = """\
   {name}:
     target: {target}
-    transport: {{kind: hdc, link: {link}, {rest}}}
+    transport: {{{way}}}
 """
 _OWN_WORKDIR = """\
     workdir: {workdir} # its own: this board is on this host
 """
-
-#: What stands in a transport besides its kind and link.
-_OF_TRANSPORT = ("address", "key")
+_SSH_WORKDIR = """\
+    workdir: {workdir} # on the board
+"""
 
 _EXAMPLE = """
   # A DAYU200 on a USB cable, its key as `hdc list targets` shows it.
@@ -55,11 +55,16 @@ _EXAMPLE = """
   # rk2:
   #   target: rk3568
   #   transport: {kind: hdc, link: tcp, address: "192.168.1.20:5555"}
+  # A board with sshd. Its host key has to be known: `labctl init --ssh` shows it.
+  # rk3:
+  #   target: rk3568
+  #   transport: {kind: ssh, host: "192.168.1.21", user: root}
+  #   workdir: /var/tmp/labctl
 """
 
 
 def devices_yaml(
-    found: Mapping[str, Mapping[str, str]] | None = None,
+    found: Mapping[str, Mapping[str, str | int]] | None = None,
     *,
     target: str = "rk3568",
     virtual: bool = False,
@@ -67,8 +72,8 @@ def devices_yaml(
     """Write a commented devices.yaml with the boards that were found.
 
     Args:
-        found: boards by name, each with what its hdc transport has besides its kind, and with a
-            ``workdir`` where it is not the usual one; the first becomes the default board.
+        found: boards by name, each with what its transport has (without a ``kind``: hdc's), and
+            with a ``workdir`` where it is not the usual one; the first becomes the default board.
         target: what they are.
         virtual: add the virtual board; it is there anyhow where no other board is.
     """
@@ -76,20 +81,28 @@ def devices_yaml(
     text = _HEAD.format(default=next(iter(boards), "virtual"))
     parts = []
     for name, keys in boards.items():
-        rest = ", ".join(f"{k}: {_quoted(v)}" for k, v in keys.items() if k in _OF_TRANSPORT)
-        part = _FOUND.format(name=name, target=target, link=keys["link"], rest=rest)
-        if "workdir" in keys:
-            part += _OWN_WORKDIR.format(workdir=_quoted(keys["workdir"]))
+        ways = {"kind": "hdc", **keys}
+        workdir = ways.pop("workdir", None)
+        way = ", ".join(f"{k}: {_written(k, v)}" for k, v in ways.items())
+        part = _FOUND.format(name=name, target=target, way=way)
+        if workdir is not None:
+            text_of = _SSH_WORKDIR if ways["kind"] == "ssh" else _OWN_WORKDIR
+            part += text_of.format(workdir=_quoted(workdir))
         parts.append(part)
     if virtual or not boards:
-        workdir = VIRTUAL_BOARD_FOLDER + WORKDIR
-        parts.append(_VIRTUAL.format(target=target, address=VIRTUAL_BOARD_ADDRESS, workdir=workdir))
+        folder = VIRTUAL_BOARD_FOLDER + WORKDIR
+        parts.append(_VIRTUAL.format(target=target, address=VIRTUAL_BOARD_ADDRESS, workdir=folder))
     text += "\n".join(parts)
     text += "" if boards else _EXAMPLE
     return text
 
 
-def _quoted(text: str) -> str:
+def _written(key: str, value: str | int) -> str:
+    """A value of a transport: kinds and links are plain words."""
+    return value if key in ("kind", "link") and isinstance(value, str) else _quoted(value)
+
+
+def _quoted(text: str | int) -> str:
     """Quote a text: YAML understands JSON, but no character that is written as two escapes."""
     return json.dumps(text, ensure_ascii=False)
 

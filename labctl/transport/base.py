@@ -179,8 +179,6 @@ class Transport(ABC):
     label: str
     #: How files are hashed on the board: found there at first need, or set to the agent's own way.
     board_hash: "BoardHash | None" = None
-    #: Whether the board is this host itself.
-    is_this_host = False
 
     @abstractmethod
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:

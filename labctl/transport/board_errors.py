@@ -17,6 +17,16 @@ def board_error(text: str, what: str) -> BoardError:
     return BoardError(message, details=details)
 
 
+def file_error(text: str) -> BoardError:
+    """The error of a program that moves a file and complained with ``text``."""
+    last = _last_line(text)
+    if tells_full_disk(text):
+        return BoardNoSpace(f"the board's storage is full: {last}")
+    if tells_refusal(text):
+        return BoardPermission(f"the board refuses access: {last}")
+    return BoardError(f"the board answers: {last.lower()}")
+
+
 def require(result: CommandResult, what: str) -> CommandResult:
     """``result`` itself when its status is 0; raises BoardNoSpace, BoardPermission, BoardError."""
     if result.exit_status != 0:

@@ -51,7 +51,7 @@ class HdcTransport(LinkedTransport[HostLink]):
         """What moves files; see :class:`Transport`."""
         from labctl.transport.hdc_files import HdcCopier
 
-        return HdcCopier(self, timeout, connected=self._connected, compress=compress)
+        return HdcCopier(self, timeout, connected=self.connected, compress=compress)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator["Stream"]:
@@ -62,7 +62,7 @@ class HdcTransport(LinkedTransport[HostLink]):
         """
         from labctl.transport.stream import Stream
 
-        with self._connected().connect_port(port, timeout=timeout) as connected:
+        with self.connected().connect_port(port, timeout=timeout) as connected:
             yield Stream(self.label, connected, timeout=timeout)
 
     def over_hdc(self, purpose: str) -> "HdcTransport":
@@ -73,19 +73,19 @@ class HdcTransport(LinkedTransport[HostLink]):
     @contextmanager
     def carry(self, listen: str, connect: str, *, reverse: bool = False) -> Iterator[Carried]:
         """Carry connections; see :class:`Transport`."""
-        link = self._connected()
+        link = self.connected()
         start = link.reverse if reverse else link.forward
         with start(listen, connect, timeout=START_SECONDS) as forwarding:
             yield _Carried(forwarding.listen, link)
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
         """Tell the board to restart; the link is given up, as the board will."""
-        hdc.reboot(self._connected(), how, timeout=timeout)
+        hdc.reboot(self.connected(), how, timeout=timeout)
         self.close()
 
     def remount(self, *, timeout: float) -> str:
         """Make the board's system partitions writable; see :class:`Transport`."""
-        return hdc.remount(self._connected(), timeout=timeout)
+        return hdc.remount(self.connected(), timeout=timeout)
 
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
         """The board's log; see :class:`Transport`. hdc's own request for it has no exit status."""
@@ -97,7 +97,7 @@ class HdcTransport(LinkedTransport[HostLink]):
     @contextmanager
     def interact(self, *, timeout: float) -> Iterator[Terminal]:
         """An interactive shell; see :class:`Transport`."""
-        with hdc.interactive_shell(self._connected(), timeout=timeout) as terminal:
+        with hdc.interactive_shell(self.connected(), timeout=timeout) as terminal:
             yield terminal
 
 

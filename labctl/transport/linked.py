@@ -23,8 +23,6 @@ from labctl.transport.framed import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, execute
 from labctl.transport.paths import check_remote_path
 from labctl.transport.sentinel import SCRATCH, Framed
 
-#: hdc's command line takes 61,439 bytes; the same bound here keeps every link equal.
-MAX_COMMAND_BYTES = 60_000
 #: How long a link that breaks in its opening is opened again, and after which pause first.
 _OPENING_SECONDS = 2.0
 _OPENING_INTERVAL_SECONDS = 0.1
@@ -55,6 +53,8 @@ class LinkedTransport(Transport, Generic[L]):
     """
 
     scratch = SCRATCH
+    #: Longer commands are run from a file. hdc's command line takes 61,439 bytes.
+    max_command_bytes = 60_000
 
     def __init__(self, label: str, open_link: Callable[[], L]):
         self.label = label
@@ -92,7 +92,8 @@ class LinkedTransport(Transport, Generic[L]):
         if link is not None:
             link.close()
 
-    def _connected(self) -> L:
+    def connected(self) -> L:
+        """The link, opened when there is none. Raises LinkError, ConfigError."""
         asked = time.monotonic()
         with self._opening:
             if self._link is not None and self._link.failure is not None:
@@ -128,7 +129,7 @@ class LinkedTransport(Transport, Generic[L]):
         self, command: str, timeout: float, write: Write, write_error: Write | None = None
     ) -> int:
         framed = self._framed(command, write_error)
-        if len(check_command(framed.script)) <= MAX_COMMAND_BYTES:
+        if len(check_command(framed.script)) <= self.max_command_bytes:
             return self._execute_framed(framed, timeout, write, write_error)
         with self._as_script(command, timeout) as script:
             framed = self._framed(script, write_error)
@@ -141,7 +142,7 @@ class LinkedTransport(Transport, Generic[L]):
         self, framed: Framed, timeout: float, write: Write, write_error: Write | None
     ) -> int:
         return execute(
-            _Shell(self, self._connected()),
+            _Shell(self, self.connected()),
             framed,
             label=self.label,
             timeout=timeout,

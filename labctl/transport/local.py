@@ -41,8 +41,6 @@ _WORD_BYTES = 120_000
 class LocalTransport(Transport):
     """Commands run in this host's ``sh``, files are copied; the contract is that of any board."""
 
-    is_this_host = True
-
     def __init__(self) -> None:
         self.label = "this host"
 

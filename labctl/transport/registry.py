@@ -4,5 +4,6 @@ from typing import Final
 
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
+from labctl.transport.ssh.transport import SshConfig
 
-TRANSPORTS: Final = (HdcTcpConfig, HdcServerConfig, LocalConfig)
+TRANSPORTS: Final = (HdcTcpConfig, HdcServerConfig, SshConfig, LocalConfig)

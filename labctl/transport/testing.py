@@ -109,7 +109,6 @@ class WrappedTransport(Transport):
     def __init__(self, inner: Transport):
         self.inner = inner
         self.label = inner.label
-        self.is_this_host = inner.is_this_host
 
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
         """As the other one."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sshd_host import ssh_host
 
 from labctl.board import probe
 from labctl.errors import BoardError
@@ -179,3 +180,8 @@ def test_a_virtual_board_has_the_memory_that_it_is_said_to_have(tmp_path: Path) 
     with serving(plan) as (board,), HdcTcpConfig(address=board.address).open() as link:
         facts = probe(link, workdir=str(board.workdir), timeout=20)
     assert facts.memory_total_bytes == facts.memory_available_bytes == 2_000_000_000
+
+
+def test_this_host_reached_over_ssh_is_no_board(tmp_path: Path) -> None:
+    with ssh_host(tmp_path / "host") as host, host.board().open() as link:
+        assert probe(link, workdir="/w", timeout=20).execution is Execution.NATIVE_HOST

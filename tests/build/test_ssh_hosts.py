@@ -44,7 +44,8 @@ def test_a_lab_without_build_hosts_says_how_to_add_one(tmp_path: Path) -> None:
 def test_without_the_ssh_library_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("labctl.build.remote")]:
+    over_ssh = ("labctl.build.remote", "labctl.transport.ssh")
+    for name in [name for name in sys.modules if name.startswith(over_ssh)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "paramiko", None)
     with pytest.raises(ToolMissing) as caught:

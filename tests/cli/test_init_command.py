@@ -1,5 +1,6 @@
 """``labctl init`` and boards at loopback addresses: virtual ones, and tunnels to real ones."""
 
+import getpass
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,10 +8,13 @@ from pathlib import Path
 import pytest
 from daemons import daemon
 from hdc_server import Board, stand_in_server
+from sshd_host import ssh_host
 
+from labctl import process
 from labctl.cli.root import run_cli
 from labctl.config.lab import WORKDIR, find_lab
 from labctl.transport.registry import TRANSPORTS
+from labctl.transport.ssh.transport import SshConfig
 from labctl.virtual import Served, VirtualBoard, serving
 
 
@@ -105,3 +109,27 @@ def test_two_boards_at_one_address_are_refused_in_words(
     assert run_cli(["init", str(lab), "--address", "vb=127.0.0.1:5555", "--virtual"]) == 2
     assert "board 'vb' has its name or its address" in capsys.readouterr().err
     assert not lab.exists()
+
+
+def test_a_board_with_sshd_is_written_and_its_host_key_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with ssh_host(tmp_path / "sshd") as host:
+        shown = process.run(["ssh-keygen", "-lf", host.folder / "host_key.pub"], timeout=20)
+        fingerprint = shown.text.split()[1]
+        words = ["init", "--ssh", f"rk1=me@127.0.0.1:{host.port}"]
+        assert run_cli([*words, str(tmp_path / "one")]) == 0
+        said = capsys.readouterr().err
+        assert f"is not in known_hosts; it shows the ssh-ed25519 key {fingerprint}" in said
+        assert "ssh-keyscan" in said
+        (tmp_path / "home" / ".ssh" / "known_hosts").write_text(host.known_hosts.read_text())
+        (tmp_path / "home" / ".ssh" / "config").write_text(f"IdentityFile {host.key}\n")
+        words = ["init", "--ssh", f"rk1={getpass.getuser()}@127.0.0.1:{host.port}"]
+        assert run_cli([*words, str(tmp_path / "two")]) == 0
+        out = capsys.readouterr().out
+        assert f"rk1: known_hosts has its host key, ssh-ed25519 {fingerprint}" in out
+    board = find_lab(tmp_path / "one", TRANSPORTS).board("rk1")
+    assert board.transport == SshConfig(host="127.0.0.1", port=host.port, user="me")
+    assert board.workdir == "/var/tmp/labctl"

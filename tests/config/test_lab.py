@@ -225,6 +225,28 @@ BAD_LABS = {
         SERVED_BOARDS.replace("bbb", "aaa"),
         "7:47: boards.rk2.transport.key: board 'rk1' has this key too",
     ),
+    "ssh without workdir": (
+        "boards:\n  rk1: {target: rk3568, transport: {kind: ssh, host: x}}",
+        "2:3: boards.rk1.workdir: a board of `kind: ssh` needs a workdir of its own",
+    ),
+    "ssh address": (
+        board(transport="{kind: ssh, host: 'x:22'}"),
+        (
+            "4:34: boards.rk1.transport.host: must be a host's name or address, without a port,"
+            " not 'x:22'"
+        ),
+    ),
+    "ssh port": (
+        board(transport="{kind: ssh, host: x, port: 70000}"),
+        "4:43: boards.rk1.transport.port: must be from 1 to 65535",
+    ),
+    "ssh hop": (
+        board(transport="{kind: ssh, host: x, proxy_jump: 'a@b@c'}"),
+        (
+            "4:49: boards.rk1.transport.proxy_jump: must be [USER@]HOST[:PORT] such as"
+            " me@gate.example.org:2222, not 'a@b@c'"
+        ),
+    ),
     "port": (
         board(transport="{kind: hdc, link: tcp, address: '192.168.1.20:70000'}"),
         (

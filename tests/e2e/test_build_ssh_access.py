@@ -13,8 +13,8 @@ from sshd_host import SshHost, make_key, ssh_host
 from sshd_lab import TARGET, SshLab, run_in
 
 from labctl import process
-from labctl.build.remote import connection
 from labctl.errors import ConfigError, HostError
+from labctl.transport.ssh import login
 
 pytestmark = pytest.mark.e2e
 
@@ -122,7 +122,7 @@ def test_nothing_listens(lab: SshLab, x86: SshHost) -> None:
 def test_what_listens_says_nothing(
     lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(login, "CONNECT_SECONDS", 1.0)
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         lab.write_hosts(x86=x86.entry(address=f"127.0.0.1:{silent.getsockname()[1]}"))
         assert "build host 'x86'" in refusal(lab).message

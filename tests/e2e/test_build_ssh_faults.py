@@ -18,9 +18,9 @@ from sshd_lab import TARGET, SshLab, is_lasting, run_in
 
 from labctl import process
 from labctl.build import Artifact
-from labctl.build.remote import link
 from labctl.errors import ConfigError, HostError, IntegrityError, ToolMissing
 from labctl.retry import wait_until
+from labctl.transport.ssh import link
 
 pytestmark = pytest.mark.e2e
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest
 
 from labctl import process
 from labctl.retry import wait_until
+from labctl.transport.ssh.transport import SshConfig
 
 #: As Debian's sshd has it.
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -42,6 +43,16 @@ class SshHost:
             **more,
         }
 
+    def board(self) -> SshConfig:
+        """The host as a board."""
+        return SshConfig(
+            host="127.0.0.1",
+            port=self.port,
+            user=getpass.getuser(),
+            identity_file=str(self.key),
+            known_hosts=str(self.known_hosts),
+        )
+
     def working(self) -> list[str]:
         """Command lines of all processes that have to do with the workdir: labctl's and builds'."""
         return sorted(_touching(self.workdir))
@@ -62,10 +73,16 @@ class SshHost:
 
 @contextmanager
 def ssh_host(
-    folder: Path, *, workdir: Path | None = None, path: str = PATH, config: str = ""
+    folder: Path,
+    *,
+    workdir: Path | None = None,
+    path: str = PATH,
+    environment: Mapping[str, str] | None = None,
+    config: str = "",
 ) -> Iterator[SshHost]:
     """An sshd with keys of its own, whose sessions look for programs in ``path``.
 
+    ``environment`` is what sessions have besides.
     ``config`` are further lines of sshd_config(5).
     """
     sshd = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin")
@@ -79,6 +96,7 @@ def ssh_host(
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
+    more = " ".join(f'"{name}={value}"' for name, value in (environment or {}).items())
     (folder / "sshd_config").write_text(
         f"ListenAddress 127.0.0.1:{port}\n"
         f"HostKey {folder}/host_key\n"
@@ -90,7 +108,7 @@ def ssh_host(
         "PasswordAuthentication no\n"
         "KbdInteractiveAuthentication no\n"
         # bash reads ~/.bashrc when ssh starts it, but not as a shell within shells.
-        f"SetEnv SHLVL=5 PATH={path}\n"
+        f"SetEnv SHLVL=5 PATH={path} {more}\n"
         f"{config}"
     )
     kind, key = (folder / "host_key.pub").read_text().split()[:2]

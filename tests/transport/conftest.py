@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from hdc_server import Board, stand_in_server
+from sshd_host import ssh_host
 
 from labctl.transport import HdcServerConfig, HdcTcpConfig, LocalConfig, Transport
 from labctl.virtual import VirtualBoard, serving
@@ -10,13 +11,24 @@ from labctl.virtual import VirtualBoard, serving
 KEY = "7001005458323933328a01ce1"
 
 
-@pytest.fixture(scope="module", params=["hdc tcp", "hdc server", "local"])
+@pytest.fixture(
+    scope="module", params=["hdc tcp", "hdc server", "ssh", "ssh of a small server", "local"]
+)
 def transport(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Transport]:
     if request.param == "local":
         with LocalConfig().open() as local:
             yield local
+        return
+    if request.param.startswith("ssh"):
+        # A small server has no sftp.
+        config = "Subsystem sftp internal-sftp\n" if request.param == "ssh" else ""
+        with (
+            ssh_host(tmp_path_factory.mktemp("ssh") / "host", config=config) as host,
+            host.board().open() as remote,
+        ):
+            yield remote
         return
     with serving(VirtualBoard("b", tmp_path_factory.mktemp("board"))) as (board,):
         if request.param == "hdc tcp":

@@ -9,9 +9,7 @@ from pathlib import Path
 from labctl.build.gcc import find_gcc
 from labctl.build.progress import OnProgress, Progress, Step
 from labctl.build.remote.archive import known_digest, make_archive
-from labctl.build.remote.command import PIECE_BYTES, call, refused
-from labctl.build.remote.connection import connected
-from labctl.build.remote.link import Link
+from labctl.build.remote.host import connected, refused, run_script
 from labctl.build.remote.watchdog import kept
 from labctl.build.remote.workspace import RemoteWorkspace
 from labctl.build.toolchain import BuilderKind, CompilerKind, Machine, Needs, Toolchain
@@ -20,6 +18,8 @@ from labctl.config.lab import BuildHost
 from labctl.config.target import Target
 from labctl.errors import HostError, IntegrityError, ToolMissing
 from labctl.files import scratch
+from labctl.transport.ssh.link import SshLink
+from labctl.transport.ssh.program import PIECE_BYTES
 
 ASK_SECONDS = 30.0
 SEND_SECONDS = 3600.0
@@ -62,7 +62,7 @@ class SshBuilder(Builder):
         with connected(self.name, self._hosts, self._root) as link:
 
             def ask(words: Sequence[str]) -> str | None:
-                answer = call(link, _ASK, *words, timeout=ASK_SECONDS)
+                answer = run_script(link, _ASK, *words, timeout=ASK_SECONDS)
                 return answer.text if answer.exit_status == 0 else None
 
             on = Machine(
@@ -110,7 +110,7 @@ class SshBuilder(Builder):
     def _folder(self, inputs: WorkspaceInputs) -> str:
         return f"{self._hosts[self.name].workdir}/builds/{inputs.name}"
 
-    def _bring(self, link: Link, inputs: WorkspaceInputs, on_progress: OnProgress) -> None:
+    def _bring(self, link: SshLink, inputs: WorkspaceInputs, on_progress: OnProgress) -> None:
         """Unpack the source there; sent only when the host does not have it."""
         digest = known_digest(inputs.source_digest)
         if digest is None or not self._has(link, digest):
@@ -120,21 +120,23 @@ class SshBuilder(Builder):
                 if not self._has(link, digest):
                     self._send(link, inputs, archive, digest, on_progress)
         folders = self.folders(inputs)
-        answer = call(link, _UNPACK, self._archive(digest), folders.source, timeout=UNPACK_SECONDS)
+        answer = run_script(
+            link, _UNPACK, self._archive(digest), folders.source, timeout=UNPACK_SECONDS
+        )
         if answer.exit_status != 0:
             raise refused(link, "unpack the source", answer)
 
     def _archive(self, digest: str) -> str:
         return f"{self._hosts[self.name].workdir}/sources/{digest}.tar.gz"
 
-    def _has(self, link: Link, digest: str) -> bool:
+    def _has(self, link: SshLink, digest: str) -> bool:
         """Whether the host has an archive, whole."""
-        answer = call(link, _HAS, self._archive(digest), timeout=UNPACK_SECONDS)
+        answer = run_script(link, _HAS, self._archive(digest), timeout=UNPACK_SECONDS)
         return answer.exit_status == 0 and _hash(answer.text) == digest
 
     def _send(
         self,
-        link: Link,
+        link: SshLink,
         inputs: WorkspaceInputs,
         archive: Path,
         digest: str,
@@ -152,7 +154,7 @@ class SshBuilder(Builder):
                     sent += len(block)
             on_progress(Progress(Step.SEND, f"source to {self.name}", sent, total))
 
-        answer = call(link, _RECEIVE, part, timeout=SEND_SECONDS, input_blocks=blocks())
+        answer = run_script(link, _RECEIVE, part, timeout=SEND_SECONDS, input_blocks=blocks())
         if answer.exit_status != 0:
             raise refused(link, "keep the source", answer)
         if _hash(answer.text) != digest:
@@ -161,7 +163,7 @@ class SshBuilder(Builder):
                 hint="build again; if it stays so, check memory and disk of that host",
             )
         kept_as = self._archive(digest)
-        answer = call(link, _KEEP, part, kept_as, str(SOURCES_KEPT), timeout=ASK_SECONDS)
+        answer = run_script(link, _KEEP, part, kept_as, str(SOURCES_KEPT), timeout=ASK_SECONDS)
         if answer.exit_status != 0:
             raise refused(link, "keep the source", answer)
 

@@ -4,9 +4,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from labctl.build.remote.command import SCRIPTS, Channel
-from labctl.build.remote.link import Link
-from labctl.errors import HostError, ToolMissing
+from labctl.build.remote.host import PROLOGUE, SCRIPTS
+from labctl.errors import HostError, LinkError, ToolMissing
+from labctl.transport.ssh.link import SshLink
+from labctl.transport.ssh.program import SshProgram
 
 #: Without a sign of life from labctl for this long, a host ends the build and clears up.
 PATIENCE_SECONDS = 120
@@ -21,16 +22,16 @@ _LINE_BYTES = 4096
 class Watchdog:
     """A build that is held on a host."""
 
-    def __init__(self, link: Link, channel: Channel):
+    def __init__(self, link: SshLink, program: SshProgram):
         self._link = link
-        self._channel = channel
+        self._program = program
         self._buffer = b""
         self._orders = threading.Lock()
 
     def beat(self) -> None:
         """Say that labctl is still here."""
-        with suppress(HostError):  # whoever waits for it finds out
-            self._channel.send(b".\n")
+        with suppress(LinkError, HostError):  # whoever waits for it finds out
+            self._program.send(b".\n")
 
     def check(self) -> None:
         """Raise HostError unless the build is still held: otherwise its programs were ended."""
@@ -42,14 +43,14 @@ class Watchdog:
 
     def leave(self) -> None:
         """Have all of the build ended and removed; when this returns it is so. Raises HostError."""
-        self._channel.limit(CLEAR_SECONDS)
-        self._channel.end_input()
+        self._program.limit(CLEAR_SECONDS)
+        self._program.end_input()
         self.expect("clean")
 
     def _order(self, order: str, answer: str) -> None:
         with self._orders:
-            self._channel.limit(CLEAR_SECONDS)
-            self._channel.send(f"{order}\n".encode())
+            self._program.limit(CLEAR_SECONDS)
+            self._program.send(f"{order}\n".encode())
             self.expect(answer)
 
     def expect(self, answer: str, *, on_other: Callable[[str], None] | None = None) -> None:
@@ -57,33 +58,33 @@ class Watchdog:
         while (line := self._line()) != answer:
             if line is None or on_other is None:
                 raise HostError(
-                    f"build host {self._link.name!r} has let go of the build",
-                    details=self._channel.errors or line,
+                    f"{self._link.name} has let go of the build",
+                    details=self._program.errors or line,
                 )
             on_other(line)
 
     def _line(self) -> str | None:
         while b"\n" not in self._buffer:
-            piece = self._channel.read()
+            piece = self._program.read()
             if not piece:
-                self._channel.finish()
+                self._program.finish()
                 return None
             self._buffer += piece
             if len(self._buffer) > _LINE_BYTES:
-                raise HostError(f"build host {self._link.name!r} answers without end")
+                raise HostError(f"{self._link.name} answers without end")
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace")
 
 
 @contextmanager
 def kept(
-    link: Link, workdir: str, name: str, *, keep_tree: bool, on_busy: Callable[[], None]
+    link: SshLink, workdir: str, name: str, *, keep_tree: bool, on_busy: Callable[[], None]
 ) -> Iterator[Watchdog]:
     """Hold a build's folder on a host; in the end nothing runs there, and nothing is left.
 
     Raises HostError, ToolMissing.
     """
-    where = f"build host {link.name!r}"
+    where = link.name
 
     def judge(answer: str) -> None:
         word, _, rest = answer.partition(" ")
@@ -102,16 +103,16 @@ def kept(
         else:
             raise HostError(f"{where} answers what is not asked", details=answer)
 
-    script = (SCRIPTS / "keeper.sh").read_text()
+    script = PROLOGUE + (SCRIPTS / "keeper.sh").read_text()
     words = (workdir, name, str(PATIENCE_SECONDS), "1" if keep_tree else "0")
-    with Channel(link, script, *words, timeout=BUILD_SECONDS) as channel:
-        watchdog = Watchdog(link, channel)
+    with SshProgram(link, script, *words, timeout=BUILD_SECONDS) as program:
+        watchdog = Watchdog(link, program)
         with link.pulsing(watchdog.beat):
             watchdog.expect("ready", on_other=judge)
             try:
                 yield watchdog
             except BaseException:  # on Ctrl-C too; when the link is gone, it does so by itself
-                with suppress(HostError):
+                with suppress(LinkError, HostError):
                     watchdog.leave()
                 raise
             watchdog.leave()

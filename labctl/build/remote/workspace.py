@@ -8,13 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from posixpath import join
 
-from labctl.build.remote.command import PIECE_BYTES, SCRIPTS, Channel, call, refused
-from labctl.build.remote.link import Link
+from labctl.build.remote.host import PROLOGUE, SCRIPTS, refused, run_script
 from labctl.build.remote.watchdog import Watchdog
 from labctl.build.workspace import Folders, Workspace
-from labctl.errors import HostError, HostTimeout, IntegrityError, ToolMissing, printable
+from labctl.errors import (
+    CommandTimeout,
+    HostError,
+    HostTimeout,
+    IntegrityError,
+    ToolMissing,
+    printable,
+)
 from labctl.files import host_writes, publish, scratch
 from labctl.process import TAIL_LINES, Completed
+from labctl.transport.ssh.link import SshLink
+from labctl.transport.ssh.program import PIECE_BYTES, SshProgram
 
 FILE_SECONDS = 60.0
 FETCH_SECONDS = 1800.0
@@ -35,13 +43,13 @@ _FETCH = 'sha256sum <"$1" && cat <"$1"'
 class RemoteWorkspace(Workspace):
     """A build's folders on a host, held by its watchdog."""
 
-    def __init__(self, link: Link, watchdog: Watchdog, folder: str, folders: Folders):
+    def __init__(self, link: SshLink, watchdog: Watchdog, folder: str, folders: Folders):
         self.folders = folders
         self._link = link
         self._watchdog = watchdog
         self._folder = folder
         self._jobs = map(str, itertools.count(1))
-        self._job_script = (SCRIPTS / "job.sh").read_text()
+        self._job_script = PROLOGUE + (SCRIPTS / "job.sh").read_text()
 
     def run(
         self,
@@ -59,36 +67,34 @@ class RemoteWorkspace(Workspace):
         variables = [f"{name}={value}" for name, value in env.items()]
         given = (self._folder, job, cwd or self.folders.tree, str(len(variables)))
         output = _Output(self._link.name, log, on_line)
-        with Channel(
+        with SshProgram(
             self._link, self._job_script, *given, *variables, *words, timeout=timeout
-        ) as channel:
+        ) as program:
             try:
-                while piece := channel.read():
+                while piece := program.read():
                     output.take(piece)
-                status = channel.finish()
-            except HostTimeout as error:
+                status = program.finish()
+            except CommandTimeout as error:
                 self._watchdog.end(job)
                 raise HostTimeout(
-                    f"{words[0]} on build host {self._link.name!r} did not end within "
+                    f"{words[0]} on {self._link.name} did not end within "
                     f"{timeout:g} s and was stopped",
                     details=output.tail or None,
                 ) from error
         output.end()
         if status != 0:
             self._watchdog.check()
-        if status == 127 and f"labctl: no program {words[0]}" in channel.errors:
-            raise ToolMissing(f"not installed on build host {self._link.name!r}: {words[0]}")
-        if status == 125 and channel.errors:
-            raise HostError(
-                f"build host {self._link.name!r} cannot start {words[0]}", details=channel.errors
-            )
+        if status == 127 and f"labctl: no program {words[0]}" in program.errors:
+            raise ToolMissing(f"not installed on {self._link.name}: {words[0]}")
+        if status == 125 and program.errors:
+            raise HostError(f"{self._link.name} cannot start {words[0]}", details=program.errors)
         return Completed(
             tuple(words), status, output.tail.encode(), b"", time.monotonic_ns() - began
         )
 
     def read(self, name: str) -> str | None:
         """The text of a file there."""
-        answer = call(self._link, _READ, self._path(name), timeout=FILE_SECONDS)
+        answer = run_script(self._link, _READ, self._path(name), timeout=FILE_SECONDS)
         if answer.exit_status == _NOT_THERE:
             return None
         if answer.exit_status != 0:
@@ -96,7 +102,7 @@ class RemoteWorkspace(Workspace):
         try:
             return answer.output.decode()
         except UnicodeDecodeError as error:
-            raise HostError(f"{name} on build host {self._link.name!r} is no text") from error
+            raise HostError(f"{name} on {self._link.name} is no text") from error
 
     def write(self, name: str, text: str) -> None:
         """Write a file there."""
@@ -108,7 +114,7 @@ class RemoteWorkspace(Workspace):
 
     def exists(self, path: str) -> bool:
         """Whether it exists there."""
-        answer = call(self._link, _EXISTS, self._path(path), timeout=FILE_SECONDS)
+        answer = run_script(self._link, _EXISTS, self._path(path), timeout=FILE_SECONDS)
         if answer.exit_status not in (0, _NOT_THERE):
             raise refused(self._link, f"look for {path}", answer)
         return answer.exit_status == 0
@@ -119,7 +125,7 @@ class RemoteWorkspace(Workspace):
             part = folder / to.name
             with host_writes(part), part.open("wb") as file:
                 copy = _Copy(self._link.name, path, file.write)
-                answer = call(
+                answer = run_script(
                     self._link, _FETCH, self._path(path), timeout=FETCH_SECONDS, take=copy.take
                 )
             if answer.exit_status != 0:
@@ -133,7 +139,7 @@ class RemoteWorkspace(Workspace):
     def _do(self, script: str, name: str, verb: str, content: bytes = b"") -> None:
         path = self._path(name)
         blocks = (content,) if content else ()
-        answer = call(self._link, script, path, timeout=FILE_SECONDS, input_blocks=blocks)
+        answer = run_script(self._link, script, path, timeout=FILE_SECONDS, input_blocks=blocks)
         if answer.exit_status != 0:
             raise refused(self._link, f"{verb} {path}", answer)
 
@@ -158,7 +164,7 @@ class _Output:
         """Take a piece. Raises HostError when it is too much, or the log cannot be written."""
         self._room -= len(piece)
         if self._room < 0:
-            raise HostError(f"build host {self._host!r} prints without end")
+            raise HostError(f"{self._host} prints without end")
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > LINE_BYTES:
             lines.append(self._rest)
@@ -199,13 +205,13 @@ class _Copy:
             if not mark:
                 self._head = head
                 if len(head) > PIECE_BYTES:
-                    raise HostError(f"build host {self._host!r} gives no hash of {self._name}")
+                    raise HostError(f"{self._host} gives no hash of {self._name}")
                 return
             self._head = None
             self._claimed = head.decode(errors="replace").partition(" ")[0]
         self._size += len(piece)
         if self._size > BUILT_BYTES:
-            raise HostError(f"build host {self._host!r} sends {self._name} without end")
+            raise HostError(f"{self._host} sends {self._name} without end")
         self._digest.update(piece)
         self._write(piece)
 
@@ -213,6 +219,6 @@ class _Copy:
         """Raise IntegrityError unless what came is what the host has hashed."""
         if self._claimed != self._digest.hexdigest():
             raise IntegrityError(
-                f"{self._name} of build host {self._host!r} arrived damaged",
+                f"{self._name} of {self._host} arrived damaged",
                 hint="build again; if it stays so, check memory and disk of that host",
             )

@@ -1,4 +1,4 @@
-"""A way to a build host over ssh that is proven to be the right host.
+"""A way to a host over ssh that is proven to be the right host.
 
 Fabric reads ``~/.ssh/config`` (HostName, Port, User, IdentityFile, ProxyJump, ProxyCommand); the
 host's key has to be in ``known_hosts``, for each host on the way, and is never added by itself.
@@ -8,7 +8,7 @@ import logging
 import shlex
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +27,8 @@ from paramiko.ssh_exception import (
 )
 
 from labctl import process
-from labctl.build.remote.link import Link
-from labctl.checked import split_endpoint
-from labctl.config.lab import BuildHost
-from labctl.errors import ConfigError, HostError
+from labctl.errors import ConfigError, LinkRefused, NotAuthorised
+from labctl.transport.ssh.link import SshLink
 
 #: For each of: the TCP connection, the greeting, the log-in.
 CONNECT_SECONDS = 15.0
@@ -60,31 +58,51 @@ class _Refuse(paramiko.MissingHostKeyPolicy):
 
 
 @dataclass(frozen=True)
+class Login:
+    """A host to log in at. None stands for what ssh's own configuration says.
+
+    ``name`` is what messages call the host, ``through`` another host on the way to it.
+    """
+
+    name: str
+    host: str
+    port: int | None = None
+    user: str | None = None
+    identity_file: Path | None = None
+    known_hosts: Path | None = None
+    through: "Login | None" = None
+
+    @property
+    def label(self) -> str:
+        """The name and where that is."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name} ({host}{'' if self.port is None else f':{self.port}'})"
+
+
+@dataclass(frozen=True)
 class _Hop:
     """One host on the way, and at the end of it."""
 
     label: str
     known_hosts: Path | None
     connection: Connection
+    timeout: float
 
 
-@contextmanager
-def connected(name: str, hosts: Mapping[str, BuildHost], root: Path) -> Iterator[Link]:
-    """A link to a build host of ``hosts``; files that devices.yaml names begin at ``root``.
+def log_in(login: Login, *, timeout: float | None = None) -> SshLink:
+    """Open a link to a host. ``timeout`` (s) bounds the TCP connection, the greeting, the log-in.
 
-    Raises HostError for a host that is not there, not proven or does not let us in; ConfigError for
-    a key or configuration of ssh that cannot be read.
+    Raises LinkRefused for a host that is not there, NotAuthorised for one that is not proven or
+    does not let us in; ConfigError for a key or configuration of ssh that cannot be read.
     """
-    way = _way(name, hosts, root)
+    way = _way(login, CONNECT_SECONDS if timeout is None else timeout)
     with ExitStack() as stack:
         for hop in way:
             stack.callback(hop.connection.client.close)
             _start_proxy_command(hop.connection, stack)
             with _explained(hop):
                 hop.connection.open()
-        link = Link(name, way[-1].connection.transport)
-        stack.callback(link.close)
-        yield link
+        return SshLink(login.name, way[-1].connection.transport, stack.pop_all())
 
 
 def _start_proxy_command(connection: Connection, stack: ExitStack) -> None:
@@ -108,17 +126,20 @@ def _start_proxy_command(connection: Connection, stack: ExitStack) -> None:
     connection.connect_kwargs["sock"] = ours
 
 
-def _way(name: str, hosts: Mapping[str, BuildHost], root: Path) -> list[_Hop]:
-    """Connections that are not open yet, the one to the build host last."""
-    host = hosts[name]
-    before = [] if host.jump is None else _way(host.jump, hosts, root)
+def _way(login: Login, timeout: float) -> list[_Hop]:
+    """Connections that are not open yet, the one to the host last."""
+    before = [] if login.through is None else _way(login.through, timeout)
     gateway = before[-1].connection if before else None
-    known = None if host.known_hosts is None else root / host.known_hosts
-    connection = _connection(name, host, root, gateway)
-    hop = _Hop(f"build host {name!r} ({host.address})", known, connection)
+    connection = _connection(login, gateway, timeout)
+    hop = _Hop(login.label, login.known_hosts, connection, timeout)
     if gateway is None:  # there may be one in ssh's own configuration
         before = [
-            _Hop(f"jump host {through.original_host!r} of build host {name!r}", known, through)
+            _Hop(
+                f"jump host {through.original_host!r} of {login.name}",
+                login.known_hosts,
+                through,
+                timeout,
+            )
             for through in reversed(list(_through(connection)))
         ]
     way = [*before, hop]
@@ -127,22 +148,20 @@ def _way(name: str, hosts: Mapping[str, BuildHost], root: Path) -> list[_Hop]:
     return way
 
 
-def _connection(name: str, host: BuildHost, root: Path, gateway: Connection | None) -> Connection:
-    address, port = _address(host)
+def _connection(login: Login, gateway: Connection | None, timeout: float) -> Connection:
     options: dict[str, Any] = {}
-    if host.key is not None:
-        key = root / host.key
+    if (key := login.identity_file) is not None:
         if not key.is_file():
-            raise ConfigError(f"build host {name!r}: no key file {key}")
+            raise ConfigError(f"{login.name}: no key file {key}")
         options = {"key_filename": [str(key)], "look_for_keys": False}
     try:
         # Only ssh's own configuration counts: `lazy` keeps fabric.yaml and FABRIC_* out.
         config = Config(lazy=True)
         config.load_ssh_config()
         connection = Connection(
-            address,
-            user=host.user,
-            port=port,
+            login.host,
+            user=login.user,
+            port=login.port,
             config=config,
             gateway=gateway,
             connect_kwargs=options,
@@ -155,19 +174,12 @@ def _connection(name: str, host: BuildHost, root: Path, gateway: Connection | No
         hop.connect_kwargs = {
             **hop.connect_kwargs,
             "key_filename": [file for file in keys if Path(file).is_file()],
-            "banner_timeout": CONNECT_SECONDS,
-            "auth_timeout": CONNECT_SECONDS,
-            "channel_timeout": CONNECT_SECONDS,
+            "banner_timeout": timeout,
+            "auth_timeout": timeout,
+            "channel_timeout": timeout,
         }
-        hop.connect_timeout = CONNECT_SECONDS
+        hop.connect_timeout = timeout
     return connection
-
-
-def _address(host: BuildHost) -> tuple[str, int | None]:
-    try:
-        return split_endpoint(host.address)
-    except ValueError:
-        return host.address.strip("[]"), None
 
 
 def _through(connection: Connection) -> Iterator[Connection]:
@@ -205,35 +217,44 @@ def _explained(hop: _Hop) -> Iterator[None]:
     except AuthenticationException as error:
         raise _not_let_in(hop, str(error)) from error
     except socket.gaierror as error:
-        raise HostError(f"{hop.label}: there is no host of that name: {error.strerror}") from error
+        raise LinkRefused(
+            f"{hop.label}: there is no host of that name: {error.strerror}",
+            hint="is it spelt right, and does this network know it?",
+        ) from error
     except TimeoutError as error:
-        raise HostError(
-            f"{hop.label} does not answer within {CONNECT_SECONDS:.0f} s",
+        raise LinkRefused(
+            f"{hop.label} does not answer within {hop.timeout:.0f} s",
             hint="see whether it is up, and whether a jump host is needed to reach it",
         ) from error
     except ChannelException as error:
-        raise HostError(f"{hop.label}: its jump host cannot reach it: {error.text}") from error
+        raise LinkRefused(
+            f"{hop.label}: its jump host cannot reach it: {error.text}",
+            hint="is it up, and its address right as seen from there?",
+        ) from error
     except NoValidConnectionsError as error:
-        raise HostError(
+        raise LinkRefused(
             f"{hop.label}: nothing listens there", hint="is sshd running, at that port?"
         ) from error
     except (SSHException, EOFError, OSError) as error:
         if "No authentication methods available" in str(error):
             raise _not_let_in(hop, "there is no key to show it") from error
-        raise HostError(f"{hop.label}: no ssh connection: {error or 'it hung up'}") from error
+        raise LinkRefused(
+            f"{hop.label}: no ssh connection: {error or 'it hung up'}",
+            hint="try `ssh -v` to the same host, which tells every step",
+        ) from error
 
 
-def _not_proven(hop: _Hop, error: _KeyUnknown | BadHostKeyException) -> HostError:
+def _not_proven(hop: _Hop, error: _KeyUnknown | BadHostKeyException) -> NotAuthorised:
     file = hop.known_hosts or "~/.ssh/known_hosts"
     if isinstance(error, BadHostKeyException):
-        return HostError(
+        return NotAuthorised(
             f"{hop.label} is not the host it was: it shows the key {error.key.fingerprint}, "
             f"known_hosts has {error.expected_key.fingerprint}",
             hint="somebody may be in between; if the host was set up anew, "
             f"remove its old line: ssh-keygen -f {file} -R HOST",
         )
     name, port = _name_and_port(error.host)
-    return HostError(
+    return NotAuthorised(
         f"{hop.label} is not in known_hosts; it shows the "
         f"{error.key.get_name()} key {error.key.fingerprint}",
         hint="compare that with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host "
@@ -241,8 +262,8 @@ def _not_proven(hop: _Hop, error: _KeyUnknown | BadHostKeyException) -> HostErro
     )
 
 
-def _not_let_in(hop: _Hop, why: str) -> HostError:
-    return HostError(
+def _not_let_in(hop: _Hop, why: str) -> NotAuthorised:
+    return NotAuthorised(
         f"{hop.label} does not let {hop.connection.user} in: {why}",
         hint="the public key belongs into ~/.ssh/authorized_keys there; "
         "a key with a passphrase has to be in the agent: ssh-add",

@@ -1,4 +1,4 @@
-"""Programs on a build host: one ssh channel each, with a time-out, ended with the link.
+"""Programs on a host: one ssh channel each, with a time-out, ended with the link.
 
 What a host says is data: bounded in size, and never trusted to be what was asked for.
 """
@@ -8,18 +8,15 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from paramiko.ssh_exception import SSHException
 
-from labctl.build.remote.link import Link
-from labctl.errors import HostError, HostTimeout
-from labctl.system_errors import tells_full_disk
-from labctl.transport import remote_words
+from labctl.errors import CommandTimeout, DeviceLost, ProtocolError
+from labctl.transport.base import remote_words
+from labctl.transport.ssh.link import SshLink
 
-SCRIPTS = Path(__file__).parent / "scripts"
 #: How often a wait looks whether the host is still there and the time is over.
 TICK_SECONDS = 0.5
 PIECE_BYTES = 1 << 16
@@ -30,7 +27,8 @@ ERRORS_BYTES = 1 << 14
 
 #: Before every script: its own output begins with a word that nobody else knows. A shell's start-up
 #: files may print what they like before.
-_PROLOGUE = "export LC_ALL=C; umask 077; printf '%s\\n' \"$1\"; shift\n"
+_PROLOGUE = "printf '%s\\n' \"$1\"; shift\n"
+_RUNS_NOTHING_HINT = "the user there needs a POSIX shell that ssh may start programs with"
 
 Take = Callable[[bytes], object]
 
@@ -49,10 +47,10 @@ class Answer:
         return self.output.decode(errors="replace")
 
 
-class Channel:
+class SshProgram:
     """A running script on a host. It is ended with the context."""
 
-    def __init__(self, link: Link, script: str, *words: str, timeout: float):
+    def __init__(self, link: SshLink, script: str, *words: str, timeout: float):
         self._link = link
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
@@ -60,9 +58,9 @@ class Channel:
         self._errors = b""
         self._before = b""
         self._began = False
-        self._channel = link.channel()
-        self._channel.settimeout(TICK_SECONDS)
-        line = remote_words(
+        self._channel = link.session()
+        # `exec`: the shell is then what leads the session, and can be killed with all below it.
+        line = "exec " + remote_words(
             "/bin/sh", "-c", _PROLOGUE + script, "labctl", self._nonce.decode(), *words
         )
         try:
@@ -70,7 +68,7 @@ class Channel:
         except (OSError, EOFError, SSHException) as error:
             self._channel.close()
             link.check()
-            raise HostError(f"build host {link.name!r} starts no program: {error}") from error
+            raise DeviceLost(f"{link.name} starts no program: {error}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -96,6 +94,7 @@ class Channel:
     def send(self, block: bytes) -> bool:
         """Send to standard input; False when the script reads no more."""
         while block:
+            self._channel.settimeout(self._patience)
             try:
                 sent = self._channel.send(block)
             except TimeoutError:
@@ -114,8 +113,9 @@ class Channel:
             self._channel.shutdown_write()
 
     def read(self) -> bytes:
-        """The next piece of output; nothing at its end. Raises HostError, HostTimeout."""
+        """The next piece of output; nothing at its end. Raises LinkError."""
         while True:
+            self._channel.settimeout(self._patience)
             try:
                 piece = self._channel.recv(PIECE_BYTES)
             except TimeoutError:
@@ -138,29 +138,43 @@ class Channel:
             self._before = b""
             return rest
         if len(before) > ANSWER_BYTES:
-            raise HostError(f"build host {self._link.name!r} runs no scripts, but prints much")
+            raise ProtocolError(
+                f"{self._link.name} runs no scripts, but prints much", hint=_RUNS_NOTHING_HINT
+            )
         return b""
 
     def finish(self) -> int:
-        """The exit status of the script, whose output has ended. Raises HostError, HostTimeout."""
-        while not self._channel.status_event.wait(TICK_SECONDS):
+        """The exit status of the script, whose output has ended. Raises LinkError."""
+        status = self.status()
+        if status is None:
+            raise DeviceLost(
+                f"{self._link.name} broke off a command without its exit status",
+                hint="something there has killed it: out of memory?",
+                details=self.errors or None,
+            )
+        return status
+
+    def status(self) -> int | None:
+        """As :meth:`finish`; None when a signal has ended the script."""
+        while not self._channel.status_event.wait(self._patience):
             self._tick()
         self._keep_errors()
         status = self._channel.recv_exit_status()
         if status < 0:
             self._link.check_after_break()
-            raise HostError(
-                f"build host {self._link.name!r} broke off a command without its exit status",
-                details=self.errors or None,
-            )
+            return None
         if not self._began:
-            raise HostError(
-                f"build host {self._link.name!r} does not run commands: its shell ended with "
-                f"status {status}",
-                hint="the user there needs a POSIX shell that ssh may start programs with",
+            raise ProtocolError(
+                f"{self._link.name} does not run commands: its shell ended with status {status}",
+                hint=_RUNS_NOTHING_HINT,
                 details=(self.errors or self._before.decode(errors="replace"))[-2000:] or None,
             )
         return status
+
+    @property
+    def _patience(self) -> float:
+        """The seconds until the next look whether the host is there and the time is over."""
+        return min(max(self._deadline - time.monotonic(), 0.01), TICK_SECONDS)
 
     def _keep_errors(self) -> None:
         while self._channel.recv_stderr_ready():
@@ -170,14 +184,14 @@ class Channel:
         self._keep_errors()
         self._link.check()
         if time.monotonic() > self._deadline:
-            raise HostTimeout(
-                f"a step on build host {self._link.name!r} did not end within {self._timeout:g} s",
+            raise CommandTimeout(
+                f"a step on {self._link.name} did not end within {self._timeout:g} s",
                 details=self.errors or None,
             )
 
 
 def call(
-    link: Link,
+    link: SshLink,
     script: str,
     *words: str,
     timeout: float,
@@ -186,29 +200,21 @@ def call(
 ) -> Answer:
     """Run a short script to its end. ``take`` gets its output instead of the answer.
 
-    Raises HostError, HostTimeout.
+    Raises LinkError.
     """
     output = bytearray()
-    with Channel(link, script, *words, timeout=timeout) as channel:
+    with SshProgram(link, script, *words, timeout=timeout) as program:
         for block in input_blocks:
-            if not channel.send(block):
+            if not program.send(block):
                 break
-        channel.end_input()
-        while piece := channel.read():
+        program.end_input()
+        while piece := program.read():
             if take is not None:
                 take(piece)
                 continue
             output += piece
             if len(output) > ANSWER_BYTES:
-                raise HostError(f"build host {link.name!r} answers without end")
-        return Answer(channel.finish(), bytes(output), channel.errors)
-
-
-def refused(link: Link, what: str, answer: Answer) -> HostError:
-    """The error for a script that ended badly; ``what`` as in "cannot ...", for messages."""
-    if tells_full_disk(answer.errors):
-        return HostError(
-            f"cannot {what}: the disk of build host {link.name!r} is full",
-            hint="free some space there, or choose another workdir in devices.yaml",
-        )
-    return HostError(f"build host {link.name!r} cannot {what}", details=answer.errors or None)
+                raise ProtocolError(
+                    f"{link.name} answers without end", hint="are its programs what they should be?"
+                )
+        return Answer(program.finish(), bytes(output), program.errors)

@@ -1,0 +1,81 @@
+"""A build host of devices.yaml, reached over ssh, and short scripts there."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from labctl.checked import split_endpoint
+from labctl.config.lab import BuildHost
+from labctl.errors import CommandTimeout, HostError, HostTimeout, LinkError
+from labctl.system_errors import tells_full_disk
+from labctl.transport.ssh.link import SshLink
+from labctl.transport.ssh.login import Login, log_in
+from labctl.transport.ssh.program import Answer, Take, call
+
+SCRIPTS = Path(__file__).parent / "scripts"
+#: Before every script: texts of programs are known, and files are for this user alone.
+PROLOGUE = "export LC_ALL=C; umask 077\n"
+
+
+@contextmanager
+def connected(name: str, hosts: Mapping[str, BuildHost], root: Path) -> Iterator[SshLink]:
+    """A link to a build host of ``hosts``; files that devices.yaml names begin at ``root``.
+
+    What goes wrong with the link while it is held is the host's fault: HostError, HostTimeout.
+    Raises ConfigError for a key or configuration of ssh that cannot be read.
+    """
+    try:
+        link = log_in(_login(name, hosts, root))
+        try:
+            yield link
+        finally:
+            link.close()
+    except CommandTimeout as error:
+        raise HostTimeout(error.message, hint=error.hint, details=error.details) from error
+    except LinkError as error:
+        raise HostError(error.message, hint=error.hint, details=error.details) from error
+
+
+def run_script(
+    link: SshLink,
+    script: str,
+    *words: str,
+    timeout: float,
+    input_blocks: Iterable[bytes] = (),
+    take: Take | None = None,
+) -> Answer:
+    """Run a short script to its end; see :func:`labctl.transport.ssh.program.call`."""
+    return call(
+        link, PROLOGUE + script, *words, timeout=timeout, input_blocks=input_blocks, take=take
+    )
+
+
+def refused(link: SshLink, what: str, answer: Answer) -> HostError:
+    """The error for a script that ended badly; ``what`` as in "cannot ...", for messages."""
+    if tells_full_disk(answer.errors):
+        return HostError(
+            f"cannot {what}: the disk of {link.name} is full",
+            hint="free some space there, or choose another workdir in devices.yaml",
+        )
+    return HostError(f"{link.name} cannot {what}", details=answer.errors or None)
+
+
+def _login(name: str, hosts: Mapping[str, BuildHost], root: Path) -> Login:
+    host = hosts[name]
+    address, port = _address(host.address)
+    return Login(
+        f"build host {name!r}",
+        address,
+        port,
+        host.user,
+        None if host.key is None else root / host.key,
+        None if host.known_hosts is None else root / host.known_hosts,
+        None if host.jump is None else _login(host.jump, hosts, root),
+    )
+
+
+def _address(text: str) -> tuple[str, int | None]:
+    try:
+        return split_endpoint(text)
+    except ValueError:
+        return text.strip("[]"), None

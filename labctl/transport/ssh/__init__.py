@@ -1,0 +1,1 @@
+"""Boards, and build hosts, over ssh. All but ``transport`` needs the extra ``ssh``."""

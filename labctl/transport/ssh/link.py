@@ -1,0 +1,131 @@
+"""An open ssh connection to a host, watched."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import paramiko
+from paramiko.ssh_exception import ChannelException, SSHException
+
+from labctl.errors import DeviceLost, LinkError, LinkRefused
+
+#: For opening a channel.
+OPEN_SECONDS = 15.0
+#: A host is asked whether it is still there this often ...
+KEEPALIVE_SECONDS = 15.0
+#: ... and is given up when it does not answer for this long.
+PATIENCE_SECONDS = 30.0
+#: Between the end of a channel and that of the connection that it was lost with.
+TEARDOWN_SECONDS = 1.0
+
+
+class SshLink:
+    """An open connection to a host, and the proof that the host is still there.
+
+    ``name`` is what messages call the host; ``closing`` ends what the connection goes through.
+    """
+
+    def __init__(self, name: str, transport: paramiko.Transport, closing: ExitStack):
+        self.name = name
+        self._transport = transport
+        self._through = closing
+        self._silent = False
+        self._closing = threading.Event()
+        self._on_pulse: Callable[[], None] | None = None
+        self._pulse = threading.Thread(target=self._keep_asking, name="ssh-pulse", daemon=True)
+        self._pulse.start()
+
+    @property
+    def fingerprint(self) -> str:
+        """Kind and SHA-256 fingerprint of the host's key, as ssh-keygen shows them."""
+        key = self._transport.get_remote_server_key()
+        return f"{key.get_name()} {key.fingerprint}"
+
+    @property
+    def failure(self) -> LinkError | None:
+        """Why nothing more can be asked of the host; None while that is not known."""
+        if self._silent:
+            return DeviceLost(
+                f"{self.name} is gone: no answer for {PATIENCE_SECONDS:.0f} s",
+                hint="see whether it is up and its network works, then try again",
+            )
+        if not self._transport.is_active():
+            return DeviceLost(
+                f"{self.name} is gone: it closed the connection",
+                hint="see whether it is up, then try again",
+            )
+        return None
+
+    def session(self) -> paramiko.Channel:
+        """A new channel for a program. Raises LinkError."""
+        self.check()
+        try:
+            return self._transport.open_session(timeout=OPEN_SECONDS)
+        except (OSError, EOFError, SSHException) as error:
+            raise DeviceLost(
+                f"{self.name} opens no channel: {error}",
+                hint="does it allow several sessions on one connection (MaxSessions)?",
+            ) from error
+
+    def connect_port(self, port: int, *, timeout: float) -> paramiko.Channel:
+        """A channel to a port on the host's loopback; close it. Raises LinkRefused, LinkError."""
+        self.check()
+        try:
+            return self._transport.open_channel(
+                "direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=timeout
+            )
+        except ChannelException as error:
+            raise LinkRefused(
+                f"{self.name} cannot connect to its port {port}: {error.text}",
+                hint="is the program there still up, and does sshd allow it (AllowTcpForwarding)?",
+            ) from error
+        except (OSError, EOFError, SSHException) as error:
+            self.check()
+            raise DeviceLost(f"{self.name} opens no channel: {error}") from error
+
+    def check(self) -> None:
+        """Raise DeviceLost when the host has gone, or has not answered for too long."""
+        if (failure := self.failure) is not None:
+            raise failure
+
+    def check_after_break(self) -> None:
+        """As :meth:`check`, for a channel that broke: the connection may be about to end too."""
+        self._transport.join(TEARDOWN_SECONDS)
+        self.check()
+
+    @contextmanager
+    def pulsing(self, on_pulse: Callable[[], None]) -> Iterator[None]:
+        """Have something done, in another thread, each time that the host has answered."""
+        self._on_pulse = on_pulse
+        try:
+            yield
+        finally:
+            self._on_pulse = None
+
+    def close(self) -> None:
+        """End the connection, and those that it goes through. Idempotent."""
+        self._closing.set()
+        self._transport.close()
+        self._pulse.join()
+        self._through.close()
+
+    def _keep_asking(self) -> None:
+        # Transport.set_keepalive asks for no answer: it would not notice a frozen host. Nor do all
+        # waits of paramiko have a time-out: closing the connection ends them.
+        while not self._closing.wait(KEEPALIVE_SECONDS):
+            giving_up = threading.Timer(PATIENCE_SECONDS, self._give_up)
+            giving_up.start()
+            try:
+                self._transport.global_request("keepalive@openssh.com", wait=True)
+            except (OSError, EOFError, SSHException):
+                return
+            finally:
+                giving_up.cancel()
+            if not self._transport.is_active():
+                return
+            if on_pulse := self._on_pulse:
+                on_pulse()
+
+    def _give_up(self) -> None:
+        self._silent = True
+        self._transport.close()

@@ -1,0 +1,189 @@
+"""A board over ssh: what has sshd, or dropbear, and a POSIX shell.
+
+Files go through ``cat``, not sftp, which small servers lack; hashes prove them. Host keys have to
+be known: see :mod:`labctl.transport.ssh.login`.
+"""
+
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from labctl.checked import HostName, HostPath, InLab, SshHop, Word, split_hop
+from labctl.errors import ToolMissing
+from labctl.transport.base import OpenOptions
+from labctl.transport.board_errors import file_error
+from labctl.transport.config import rules
+from labctl.transport.copier import Copier, Take
+from labctl.transport.linked import LinkedTransport
+from labctl.transport.local_files import open_source
+from labctl.transport.stream import Stream
+
+if TYPE_CHECKING:
+    import paramiko
+
+    from labctl.transport.ssh.link import SshLink
+    from labctl.transport.ssh.program import SshProgram
+
+_USUAL = OpenOptions()
+_BLOCK_BYTES = 1 << 16
+_RECEIVE = 'LC_ALL=C; export LC_ALL; cat >"$1"'
+_SEND = 'LC_ALL=C; export LC_ALL; cat -- "$1"'
+#: dash has words of its own for what every other program calls otherwise.
+_OF_DASH = ("Directory nonexistent", "No such file or directory")
+
+
+class SshTransport(LinkedTransport["SshLink"]):
+    """A board over ssh."""
+
+    scratch = "/tmp"  # noqa: S108 - the board's; names there are random
+    #: dropbear takes commands of 9,000 bytes.
+    max_command_bytes = 8_000
+
+    def shell(
+        self, link: "SshLink", script: str, *, timeout: float
+    ) -> Generator[bytes, None, None]:
+        """Run a script; see :class:`LinkedTransport`."""
+        from labctl.transport.ssh.program import SshProgram
+
+        with SshProgram(link, f"exec 2>&1\n{script}", timeout=timeout) as program:
+            program.end_input()
+            while piece := program.read():
+                yield piece
+            program.status()
+
+    def copier(self, *, timeout: float, compress: bool = False) -> "SshCopier":
+        """What moves files; a connection compresses or not as a whole."""
+        del compress
+        return SshCopier(self, timeout)
+
+    @contextmanager
+    def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
+        """Connect to a port of the board; see :class:`Transport`."""
+        with closing(self.connected().connect_port(port, timeout=timeout)) as channel:
+            yield Stream(self.label, _Port(channel), timeout=timeout)
+
+
+class _Port:
+    """A channel to a port, used as a socket is."""
+
+    def __init__(self, channel: "paramiko.Channel"):
+        self._channel = channel
+        self.settimeout = channel.settimeout
+        self.recv = channel.recv
+
+    def sendall(self, data: bytes | memoryview, /) -> None:
+        """Send all of it: paramiko takes bytes only."""
+        self._channel.sendall(bytes(data))
+
+
+class SshCopier(Copier):
+    """Moves files through ``cat``."""
+
+    def __init__(self, transport: SshTransport, timeout: float):
+        super().__init__(transport, timeout)
+        self._connected = transport.connected
+
+    def transmit(self, local: Path, remote: str, sent: Take) -> None:
+        """Send a file; see :class:`Copier`."""
+        with open_source(local) as source, self._program(_RECEIVE, remote) as program:
+            while block := source.read(_BLOCK_BYTES):
+                program.limit(self.timeout)
+                if not program.send(block):
+                    break  # it reads no more, and says why
+                sent(block)
+            program.end_input()
+            while program.read():
+                pass
+            _require(program)
+
+    def collect(self, remote: str, came: Take) -> None:
+        """Receive a file; see :class:`Copier`."""
+        with self._program(_SEND, remote) as program:
+            program.end_input()
+            while piece := program.read():
+                came(piece)
+                program.limit(self.timeout)
+            _require(program)
+
+    def _program(self, script: str, remote: str) -> "SshProgram":
+        from labctl.transport.ssh.program import SshProgram
+
+        return SshProgram(self._connected(), script, remote, timeout=self.timeout)
+
+
+def _require(program: "SshProgram") -> None:
+    """Raise what a program that moves a file has complained about."""
+    if program.finish() != 0:
+        raise file_error(program.errors.replace(*_OF_DASH))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshConfig:
+    """A board reached over ssh, by the extra `labctl[ssh]`; ssh's own configuration counts too."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = rules()
+    needs_workdir: ClassVar[bool] = True
+    is_on_this_host: ClassVar[bool] = False
+
+    kind: Literal["ssh"] = "ssh"
+    """How the board is reached."""
+    host: HostName
+    """Name or address of the board, or a Host of ssh's own configuration."""
+    port: int | None = None
+    """The port of its sshd; otherwise what ssh's own configuration says, else 22."""
+    user: Word | None = None
+    """The user to log in as; otherwise what ssh's own configuration says."""
+    identity_file: Annotated[HostPath, InLab()] | None = None
+    """The private key's file; otherwise the ssh agent and the default keys."""
+    proxy_jump: SshHop | None = None
+    """A host to go through, as [USER@]HOST[:PORT]; otherwise what ssh's own configuration says."""
+    known_hosts: Annotated[HostPath, InLab()] | None = None
+    """The file with the host keys; otherwise ssh's own `~/.ssh/known_hosts`."""
+
+    @property
+    def place(self) -> str:
+        """Where the board is, for people."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+    def problem(self) -> tuple[str, str] | None:
+        """A port is a number that TCP has."""
+        if self.port is not None and not 0 < self.port < 1 << 16:
+            return "port", "must be from 1 to 65535"
+        return None
+
+    def clash(self, other: object, name: str) -> tuple[str, str] | None:
+        """Two boards cannot have one address."""
+        if not isinstance(other, SshConfig) or other._way != self._way:
+            return None
+        return "host", f"board '{name}' has this host and port too"
+
+    @property
+    def _way(self) -> tuple[str, int | None, str | None]:
+        return self.host.lower(), self.port, self.proxy_jump
+
+    def open(self, options: OpenOptions = _USUAL) -> SshTransport:
+        """The way to the board; the link is opened by the first operation, and again when lost."""
+        label = f"ssh {'' if self.user is None else f'{self.user}@'}{self.place}"
+        return SshTransport(label, lambda: self._log_in(label, options.timeout))
+
+    def _log_in(self, name: str, timeout: float) -> "SshLink":
+        try:
+            from labctl.transport.ssh.login import Login, log_in
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "labctl":
+                raise
+            raise ToolMissing(
+                f"boards over ssh need the Python package {error.name!r}",
+                hint="pip install 'labctl[ssh]'",
+            ) from error
+        known_hosts = None if self.known_hosts is None else Path(self.known_hosts)
+        key = None if self.identity_file is None else Path(self.identity_file)
+        through = None
+        if self.proxy_jump is not None:
+            user, host, port = split_hop(self.proxy_jump)
+            through = Login(f"jump host {host!r} of {name}", host, port, user, key, known_hosts)
+        login = Login(name, self.host, self.port, self.user, key, known_hosts, through)
+        return log_in(login, timeout=timeout)

@@ -1,0 +1,97 @@
+"""What ssh alone has: host keys, ways through others, servers with habits of their own."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sshd_host import SshHost, ssh_host
+
+from labctl.errors import CommandTimeout, DeviceLost, LinkRefused, NotAuthorised
+from labctl.transport.ssh import link
+from labctl.transport.ssh.transport import SshConfig
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[SshHost]:
+    with ssh_host(tmp_path / "host") as host:
+        yield host
+
+
+def test_a_way_through_another_host(host: SshHost, tmp_path: Path) -> None:
+    with ssh_host(tmp_path / "gate") as gate:
+        keys = gate.folder / "authorized_keys"
+        keys.write_text(keys.read_text() + (host.folder / "user_key.pub").read_text())
+        both = tmp_path / "known_hosts"
+        both.write_text(host.known_hosts.read_text() + gate.known_hosts.read_text())
+        way = replace(
+            host.board(),
+            proxy_jump=f"{host.board().user}@127.0.0.1:{gate.port}",
+            known_hosts=str(both),
+        )
+        with way.open() as board:
+            assert board.run("echo here", timeout=20).text == "here\n"
+        assert "Accepted publickey" in (gate.folder / "sshd.log").read_text()
+        both.write_text(host.known_hosts.read_text())
+        with way.open() as board, pytest.raises(NotAuthorised, match=r"jump host .* known_hosts"):
+            board.run(":", timeout=20)
+
+
+def test_a_link_that_was_cut_is_opened_again(host: SshHost) -> None:
+    with host.board().open() as board:
+        assert board.is_alive()
+        host.hang_up()
+        with pytest.raises(DeviceLost):
+            board.run("sleep 30", timeout=60)
+        assert board.run("echo again", timeout=20).text == "again\n"
+
+
+def test_a_frozen_host_is_noticed(host: SshHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "KEEPALIVE_SECONDS", 0.2)
+    monkeypatch.setattr(link, "PATIENCE_SECONDS", 1.0)
+    with host.board().open() as board:
+        assert board.is_alive()
+        frozen = host.sessions()
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises((DeviceLost, CommandTimeout)):
+                board.run("echo x", timeout=30)
+        finally:
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+
+
+def test_what_a_shell_prints_at_its_start_is_passed_over(tmp_path: Path) -> None:
+    noise = tmp_path / "noisy.sh"
+    noise.write_text('#!/bin/sh\necho Welcome; echo No mail >&2; eval "$SSH_ORIGINAL_COMMAND"\n')
+    noise.chmod(0o755)
+    with (
+        ssh_host(tmp_path / "host", config=f"ForceCommand {noise}\n") as host,
+        host.board().open() as board,
+    ):
+        assert board.run("echo x; exit 5", timeout=20).output == b"x\n"
+
+
+def test_a_server_that_forwards_nothing_says_what_to_allow(tmp_path: Path) -> None:
+    with (
+        ssh_host(tmp_path / "host", config="AllowTcpForwarding no\n") as host,
+        host.board().open() as board,
+        socket.create_server(("127.0.0.1", 0)) as service,
+        pytest.raises(LinkRefused) as caught,
+        board.connect(service.getsockname()[1], timeout=10),
+    ):
+        pass
+    assert "AllowTcpForwarding" in (caught.value.hint or "")
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with SshConfig(host="127.0.0.1", port=port).open() as board:
+        assert not board.is_alive()
+        with pytest.raises(LinkRefused, match="nothing listens there"):
+            board.run(":", timeout=5)
