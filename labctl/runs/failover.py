@@ -6,8 +6,8 @@ from functools import partial
 from labctl.config.lab import Board
 from labctl.errors import BoardError, ConfigError, LinkError
 from labctl.runs.observer import Observer
-from labctl.runs.record.directory import RunDirectory
-from labctl.runs.resume import ResumeRequest, resume
+from labctl.runs.recording import Recording
+from labctl.runs.resume import ResumeRequest, resume_recorded
 from labctl.runs.run import RunRequest, run_recipe
 from labctl.runs.runner import Outcome
 from labctl.transport import Transport
@@ -31,18 +31,31 @@ def run_with_failover(
                 f" {request.board.target}: no run goes on from one to the other",
                 hint="name a board of the same target",
             )
-    begun: list[RunDirectory] = []
+    with Recording(observer) as recording:
+        outcome = _on_one_board(request, others, connect, observer, recording)
+        recording.finished(outcome.exit_status)
+        return outcome
+
+
+def _on_one_board(
+    request: RunRequest,
+    others: Sequence[Board],
+    connect: Callable[[Board], Transport],
+    observer: Observer,
+    recording: Recording,
+) -> Outcome:
     try:
-        return run_recipe(request, partial(connect, request.board), observer, begun.append)
+        return run_recipe(request, partial(connect, request.board), observer, recording)
     except (LinkError, BoardError) as error:
-        if not begun:
+        directory = recording.directory
+        if directory is None or not directory.is_planned:
             raise
         broken: LinkError | BoardError = error
     for other in others:
         observer.note(f"{broken.message}; the run goes on on board {other.name}")
-        again = ResumeRequest(begun[0], other, request.lab)
+        again = ResumeRequest(directory, other, request.lab)
         try:
-            return resume(again, partial(connect, other), observer)
+            return resume_recorded(again, partial(connect, other), observer, recording)
         except (LinkError, BoardError) as error:
             broken = error
         except ConfigError as error:

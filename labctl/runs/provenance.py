@@ -15,19 +15,18 @@ from labctl.records import ArtifactIdentity, PlanRecord, RunRecord, TrialLimit
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.plan.trials import Plan
-from labctl.runs.record.directory import new_run_id
 from labctl.transport import remote_words
 
 _HASH_SECONDS = 60.0
 
 
 def run_record(
-    held: HeldBoard, prepared: Prepared, plan: Plan, *, notes: Sequence[str]
+    run_id: str, held: HeldBoard, prepared: Prepared, plan: Plan, *, notes: Sequence[str]
 ) -> RunRecord:
     """Make the record of a run that begins now, under the board's lease."""
     recipe = prepared.recipe
     return RunRecord(
-        id=new_run_id(recipe.name),
+        id=run_id,
         recipe=recipe.name,
         recipe_resolved=recipe.resolved(),
         board=held.board.name,

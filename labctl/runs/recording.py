@@ -4,9 +4,10 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from labctl.config.lab import Board
 from labctl.errors import ExitStatus, LabctlError
-from labctl.records import Failure
-from labctl.records.events import End
+from labctl.records import Execution, Failure
+from labctl.records.events import Contact, End
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventLog
@@ -24,6 +25,30 @@ class Recording:
         self._stack = ExitStack()
         self._exit_status: int = ExitStatus.OK
         self.directory: RunDirectory | None = None
+
+    def contact(
+        self,
+        directory: RunDirectory,
+        recipe: str,
+        board: Board,
+        execution: Execution,
+        resumed: int = 0,
+    ) -> None:
+        """Report that a board answered; from the first one on the run is held and recorded.
+
+        Raises HostTimeout when another controller has the run.
+        """
+        self.begin(directory)
+        self._observer.tell(
+            Contact(
+                run=directory.path.name,
+                recipe=recipe,
+                board=board.name,
+                target=board.target,
+                execution=execution,
+                resumed=resumed,
+            )
+        )
 
     def begin(self, directory: RunDirectory) -> None:
         """Hold a run's directory, once. Raises HostTimeout when another controller has it."""

@@ -27,6 +27,7 @@ from labctl.runs.plan.trials import PlannedTrial
 from labctl.runs.provenance import artifact_identities, program_sha256
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
+from labctl.runs.recording import Recording
 from labctl.runs.runner import Outcome, run_trials
 from labctl.runs.trial.energy import working_meter
 from labctl.transport import Transport
@@ -48,7 +49,20 @@ def last_board(directory: RunDirectory) -> str:
 
 
 def resume(request: ResumeRequest, connect: Callable[[], Transport], observer: Observer) -> Outcome:
-    """Finish a run that did not come to its end.
+    """Finish a run that did not come to its end. Raises as :func:`resume_recorded` does."""
+    with Recording(observer) as recording:
+        outcome = resume_recorded(request, connect, observer, recording)
+        recording.finished(outcome.exit_status)
+        return outcome
+
+
+def resume_recorded(
+    request: ResumeRequest,
+    connect: Callable[[], Transport],
+    observer: Observer,
+    recording: Recording,
+) -> Outcome:
+    """Finish a run that did not come to its end; its events go on from the board's answer.
 
     Raises ConfigError when it did, or when programs, models, prompt or board are not what they
     were; otherwise as :func:`labctl.runs.run_recipe`. The recipe is the run's own: a change of the
@@ -66,16 +80,24 @@ def resume(request: ResumeRequest, connect: Callable[[], Transport], observer: O
     files = find_files(_recipe(run), board, lab.root)
     _refuse(run, [*_other_texts(plan, files)])
 
-    def journal_now() -> Journal:  # another controller may go on with it while this one fetches
+    def journal_now() -> Journal:  # until contact, another controller may go on with it
         return Journal(directory.path, run.id)
 
-    with (
-        open_board(
-            board, [files], connect, observer, lab, ours=lambda lease: journal_now().holds(lease)
-        ) as opened,
-        directory.held(),
-    ):
+    def begin(held: HeldBoard) -> None:
+        again = journal_now().resumptions + 1
+        recording.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
         _refuse_if_finished(directory)  # meanwhile
+        observer.note(f"run directory: {directory.path}")
+
+    with open_board(
+        board,
+        [files],
+        connect,
+        observer,
+        lab,
+        ours=lambda lease: journal_now().holds(lease),
+        on_contact=begin,
+    ) as opened:
         held, (prepared,), journal = opened.held, opened.prepared, journal_now()
         changed = [*_other_models(run, prepared), *_other_board(run, held)]
         changed += _other_programs(run, held, prepared)
@@ -92,7 +114,6 @@ def resume(request: ResumeRequest, connect: Callable[[], Transport], observer: O
         if board.name != (journal.board or run.board):
             done = leave_board(directory, journal, trials, done, board=board.name, clock=clock)
         journal.resumed(board.name)
-        observer.note(f"run directory: {directory.path}")
         observer.note(f"{len(done)} of {len(trials)} trials were finished")
         undone = next((trial for trial in trials if trial.number not in done), None)
         lost, still_ours = _take_over(held, journal, directory, undone)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
+from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import RunContext
 from labctl.runs.inputs.prepare import find_files
@@ -12,8 +13,9 @@ from labctl.runs.observer import Observer
 from labctl.runs.plan.forecast import make_forecast, plan_trials
 from labctl.runs.plan.time_limits import RunClock, planned_limits
 from labctl.runs.provenance import plan_record, program_sha256, run_record
-from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal
+from labctl.runs.recording import Recording
 from labctl.runs.runner import Outcome, run_trials
 from labctl.runs.trial.energy import working_meter
 from labctl.transport import Transport
@@ -37,9 +39,9 @@ def run_recipe(
     request: RunRequest,
     connect: Callable[[], Transport],
     observer: Observer,
-    begun: Callable[[RunDirectory], None] | None = None,
+    recording: Recording,
 ) -> Outcome:
-    """Look at the board, fetch, plan, deploy, run, record. ``begun`` gets the run's directory.
+    """Look at the board, fetch, plan, deploy, run. From the board's answer on it is recorded.
 
     Raises ConfigError before anything is run, InfraError when host, link or board broke (finished
     trials stay on disk), JobError when a model cannot be quantised. Programs that fail on the board
@@ -52,7 +54,14 @@ def run_recipe(
         request.max_seconds,
     )
     files = find_files(recipe, board, lab.root)
-    with open_board(board, [files], connect, observer, lab) as opened:
+    directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
+
+    def begin(held: HeldBoard) -> None:
+        directory.begin()
+        recording.contact(directory, recipe.name, board, held.facts.execution)
+        observer.note(f"run directory: {directory.path}")
+
+    with open_board(board, [files], connect, observer, lab, on_contact=begin) as opened:
         held, (prepared,) = opened.held, opened.prepared
         # Planned before gigabytes are sent: what does not fit is refused at once.
         forecast = make_forecast(prepared, held.facts, held.rates)
@@ -64,14 +73,8 @@ def run_recipe(
         lease = held.take_lease()
         paths = opened.send()
         program, meter = program_sha256(held, prepared), working_meter(board, observer)
-        run = run_record(held, prepared, plan, notes=notes)
-        directory = RunDirectory.create(
-            lab.root / "runs", run, plan_record(prepared, plan, max_seconds, limits, program)
-        )
-        held.ending.enter_context(directory.held())
-        observer.note(f"run directory: {directory.path}")
-        if begun:
-            begun(directory)
+        run = run_record(directory.path.name, held, prepared, plan, notes=notes)
+        directory.start(run, plan_record(prepared, plan, max_seconds, limits, program))
         journal = Journal(directory.path, run.id)
         journal.leased(lease)
         context = RunContext(

@@ -1,5 +1,6 @@
 """What happens on this host: full disks, missing tools, sources that do not compile, Ctrl-C."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -180,7 +181,11 @@ def test_sending_is_interrupted(lab: LabUnderTest) -> None:
     running.waiting_for(lambda: any(p.stat().st_size > 500 for p in store.glob(".part-*.journal")))
     running.process.send_signal(signal.SIGINT)
     assert running.finish().exit_status == 130
-    assert not list((lab.root / "runs").glob("*"))
+    # It is no run yet: its events alone tell how far it came.
+    (told,) = lab.root.glob("runs/*/*.json*")
+    assert told.name == "events.jsonl"
+    assert json.loads(told.read_text().splitlines()[-1])["state"] == "interrupted"
+    assert lab.run("report", "--list").text == ""
     again = lab.run("run", lab.recipe())
     assert again.exit_status == 0, said(again)
     assert not list(store.glob(".part-*"))

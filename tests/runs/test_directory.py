@@ -2,7 +2,7 @@ import re
 from pathlib import Path
 
 import pytest
-from records_made import BEGAN, plan, run, trial
+from records_made import BEGAN, plan, planned_run, run, trial
 
 from labctl.errors import Blame, ConfigError, DeviceLost, HostTimeout
 from labctl.records import Failure, RunEnd, TrialState
@@ -14,7 +14,7 @@ FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     for run_id in (FIRST, SECOND):
-        directory = RunDirectory.create(tmp_path, run(run_id), plan())
+        directory = planned_run(tmp_path, run(run_id), plan())
         directory.add(trial(1))
         directory.add(trial(2))
     return tmp_path
@@ -55,7 +55,7 @@ def test_a_damaged_record_is_named(runs: Path) -> None:
 
 def test_the_list_comes_back_when_the_index_is_gone_or_behind(runs: Path) -> None:
     assert [row.id for row in list_runs(runs)] == [SECOND, FIRST]
-    third = RunDirectory.create(runs, run("20261122T000000Z-q2-fedcba"), plan())
+    third = planned_run(runs, run("20261122T000000Z-q2-fedcba"), plan())
     lost = Failure.of(DeviceLost("gone"))
     assert lost.blame is Blame.INFRA
     third.add(trial(1, state=TrialState.FAILED, failure=lost, timing=None))
@@ -132,7 +132,7 @@ def test_what_a_cut_attempt_left_is_kept_apart(runs: Path) -> None:
 
 
 def test_a_run_has_one_controller_whatever_board_it_is_on(tmp_path: Path) -> None:
-    directory = RunDirectory.create(tmp_path, run(), plan())
+    directory = planned_run(tmp_path, run(), plan())
     with (
         directory.held(),
         pytest.raises(HostTimeout, match="another labctl that makes this run"),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from records_made import BEGAN, model, run, trial
+from records_made import BEGAN, model, planned_run, run, trial
 
 from labctl.board.probes import save_probe
 from labctl.records import BoardFacts, BoardProbe, Execution, JobStatus, PlanRecord, TrialState
@@ -37,7 +37,7 @@ def made(lab: Path, day: int, **changes: object) -> RunDirectory:
         **{"facts": facts(f"run {day}"), "started": datetime(2026, 11, day, 22, 30, tzinfo=UTC)}
         | changes,
     )
-    return RunDirectory.create(lab / "runs", record, PlanRecord(trials=(), max_seconds=60))
+    return planned_run(lab / "runs", record, PlanRecord(trials=(), max_seconds=60))
 
 
 def test_a_board_is_what_was_seen_of_it_last(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from records_made import run, trial
+from records_made import planned_run, run, trial
 
 from labctl.board.probes import save_probe
 from labctl.config.variants import Variant
@@ -104,7 +104,7 @@ def moved(tmp_path: Path, finished: int, order: Order) -> tuple[list[int], RunDi
         roles=LlamaCpp.roles,
     ).trials
     plan = PlanRecord(trials=tuple(t.record() for t in trials), max_seconds=60)
-    directory = RunDirectory.create(tmp_path, run(), plan)
+    directory = planned_run(tmp_path, run(), plan)
     journal = Journal(directory.path, "r")
     done: dict[int, TrialRecord] = {}
     for one in trials[: finished + 1]:

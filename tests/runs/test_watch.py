@@ -47,9 +47,15 @@ with Recording(observer) as recording:
 """
 
 
+def new_run(lab: Path, run_id: str) -> RunDirectory:
+    made = RunDirectory(lab / "runs" / run_id)
+    made.begin()
+    return made
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
-    return RunDirectory.begin(tmp_path / "runs", RUN)
+    return new_run(tmp_path, RUN)
 
 
 @contextmanager
@@ -227,8 +233,7 @@ def test_the_run_that_is_driven_now_is_the_one_to_watch(
         "lab: x\nboards:\n  rk1: {target: rk3568, transport: {kind: hdc, link: tcp,"
         " address: '127.0.0.1:9'}}\n"
     )
-    old = RunDirectory.begin(tmp_path / "runs", RUN)
-    newer = RunDirectory.begin(tmp_path / "runs", RUN.replace("20T", "21T"))
+    old, newer = new_run(tmp_path, RUN), new_run(tmp_path, RUN.replace("20T", "21T"))
     for one in (old, newer):
         record(one, Note(text=f"this is {one.path.name}"))
     observer = Observer()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from forecasts import forecast_of
 from llama_output import session
 from pydantic import JsonValue
-from records_made import model, run
+from records_made import model, planned_run, run
 
 from labctl.board import JobProgress, JobSpec, JobState, Lease, Started
 from labctl.config.lab import Board
@@ -35,7 +35,6 @@ from labctl.runs.plan.forecast import Forecast
 from labctl.runs.plan.time_limits import MAX_TIME, RunClock
 from labctl.runs.plan.time_limits import RECIPE as BY_RECIPE
 from labctl.runs.plan.trials import Amount, PlannedTrial, make_plan
-from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Journal
 from labctl.runs.runner import Outcome, run_trials
 from labctl.transport import LocalConfig
@@ -230,7 +229,7 @@ class Setting:
         self.precision: Precision | None = None
         self.trials: Sequence[PlannedTrial] = planned()
         trials = tuple(trial.record() for trial in planned())
-        self.directory = RunDirectory.create(
+        self.directory = planned_run(
             runs, run(), PlanRecord(trials=trials, max_seconds=60, prompt_sha256="")
         )
         self.journal = Journal(self.directory.path, "r")

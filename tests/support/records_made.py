@@ -1,6 +1,7 @@
 """Records for tests of what is made from records."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from labctl.records import (
@@ -15,9 +16,18 @@ from labctl.records import (
     TrialRecord,
     TrialState,
 )
+from labctl.runs.record.directory import RunDirectory
 
 BEGAN = datetime(2026, 11, 20, 22, 30, tzinfo=UTC)
 MS = 1_000_000
+
+
+def planned_run(runs: Path, record: RunRecord, plan: PlanRecord) -> RunDirectory:
+    """The directory of a run whose first trial can begin."""
+    directory = RunDirectory(runs / record.id)
+    directory.begin()
+    directory.start(record, plan)
+    return directory
 
 
 def model(key: str = "q2_k", quantization: str = "Q2_K", **changes: Any) -> ModelIdentity:

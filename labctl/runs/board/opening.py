@@ -50,10 +50,12 @@ def open_board(
     lab: LabFile,
     *,
     ours: Callable[[Lease], bool] | None = None,
+    on_contact: Callable[[HeldBoard], None] = lambda _held: None,
 ) -> Iterator[Opened]:
     """Hold a board, see what it can take, fetch the models, and look again before it is used.
 
-    A lease that is ``ours`` is no conflict. Raises BoardBusy and what else
+    A lease that is ``ours`` is no conflict. ``on_contact`` gets the board when it has answered and
+    is free, before anything is fetched. Raises BoardBusy and what else
     :func:`labctl.runs.board.held_board.hold_board` raises, what :func:`labctl.models.resolve`
     raises, and all problems of :func:`labctl.deploy.refuse` as soon as they are known.
     """
@@ -68,6 +70,7 @@ def open_board(
             return held
 
         held = hold()
+        on_contact(held)
         warned: list[str] = []
         ready = all(one.models_are_ready for one in files)
         if not ready:

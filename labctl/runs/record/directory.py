@@ -67,21 +67,11 @@ class RunDirectory:
     def __init__(self, path: Path):
         self.path = path
 
-    @classmethod
-    def create(cls, runs: Path, record: RunRecord, plan: PlanRecord) -> "RunDirectory":
-        """Begin and start a run at once."""
-        directory = cls.begin(runs, record.id)
-        directory.start(record, plan)
-        return directory
-
-    @classmethod
-    def begin(cls, runs: Path, run_id: str) -> "RunDirectory":
+    def begin(self) -> None:
         """Make the directory of a new run, with nothing in it."""
-        path = runs / run_id
-        with host_writes(path):
-            path.mkdir(parents=True)
-            sync_directory(runs)
-        return cls(path)
+        with host_writes(self.path):
+            self.path.mkdir(parents=True)
+            sync_directory(self.path.parent)
 
     def start(self, record: RunRecord, plan: PlanRecord) -> None:
         """Write ``plan.json`` and then ``run.json``: from here on it is a run."""
