@@ -78,13 +78,15 @@ class BoardAgent:
         self.path = path
 
     def job_directory(self, name: str) -> str:
-        """The directory for the job of that name. Raises ConfigError for a name that is a path."""
+        """Return the directory for the job of that name. Raises ConfigError if the name is a
+        path.
+        """
         if not name or "/" in name or name in (".", ".."):
             raise ConfigError(f"not a name for a job: {name!r}")
         return f"{self._jobs}/{name}"
 
     def refine(self, facts: BoardFacts) -> BoardFacts:
-        """The same board as seen by the agent, which also proves that it can execute it.
+        """Return the facts completed by the agent, which also proves that the board can execute it.
 
         Raises ConfigError when the board cannot, BoardRebooted when it restarted since the probe.
         """
@@ -135,7 +137,7 @@ class BoardAgent:
             raise self._not_understood("run", answer) from error
 
     def poll(self, directory: str) -> JobProgress:
-        """How the job in a directory stands. Raises BoardRebooted."""
+        """Return the state of the job in a directory. Raises BoardRebooted."""
         return self._look("wait", directory, 0)
 
     def wait(
@@ -243,7 +245,7 @@ class BoardAgent:
         )
 
     def has_jobs(self) -> bool:
-        """Whether jobs are left whose files nobody fetched, running or not."""
+        """Return True if jobs are left whose files nobody fetched, running or not."""
         look = f'for job in {remote_words(self._jobs)}/*; do [ ! -d "$job" ] || echo one; done'
         return bool(
             require(self._transport.run(look, timeout=_ANSWER_SECONDS), "cannot look at jobs").text
@@ -283,7 +285,7 @@ class BoardAgent:
             raise BoardError(used.message, hint=used.hint, details=used.details) from used
 
     def _found(self, directory: str, what: str) -> dict[str, Any] | None:
-        """The started.json of the job in a directory; None where none was started."""
+        """Read the started.json of the job in a directory; None if none was started."""
         progress = self._look("wait", directory, 0)
         if progress.status and progress.status.outcome == SPAWN_FAILED:
             raise refusal(SPAWN_FAILED, progress.status.error or what, what)
@@ -332,7 +334,7 @@ class BoardAgent:
     def _answer(
         self, result: CommandResult, command: str, what: str, statuses: tuple[int, ...] = (0,)
     ) -> dict[str, Any]:
-        """The JSON object that the agent printed; its failures raised as what they are."""
+        """Parse the JSON object that the agent printed; raise its failures as typed errors."""
         lines = result.text.strip().splitlines()
         try:
             answer = json.loads(lines[-1]) if lines else None
@@ -345,7 +347,7 @@ class BoardAgent:
         return answer
 
     def _unanswered(self, result: CommandResult, command: str, what: str) -> LabctlError:
-        """Why the agent said nothing: the shell's words, or the status of its death."""
+        """Explain the agent's silence: the shell's message, or the status of its death."""
         text = result.text
         if result.exit_status == 0:
             return self._not_understood(command, text)

@@ -1,4 +1,4 @@
-"""What the agent refuses, as errors with the right blame."""
+"""Refusals of the agent, as errors with the right blame."""
 
 from collections.abc import Mapping
 
@@ -50,7 +50,7 @@ _KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
 
 
 def refusal(kind: str, message: str, what: str) -> LabctlError:
-    """The agent's own refusals (``error`` in its JSON) as errors with the right blame."""
+    """Convert the agent's refusal (``error`` in its JSON) to an error with the right blame."""
     if kind not in _KNOWN:
         return board_error(message, what)
     error, sentence, hint = _KNOWN[kind]

@@ -1,4 +1,4 @@
-"""What a board says of itself before anything of labctl's is on it.
+"""Facts of a board before any file of labctl's is on it.
 
 One shell script asks for everything, in words that mksh and toybox have. What the board does not
 offer stays ``None``. The agent, once it is there, knows some of it better
@@ -111,7 +111,7 @@ def _own_boot() -> str | None:
 
 
 def _line(answers: Mapping[str, str], name: str) -> str | None:
-    """The only line of a section, fit for a terminal; None when it is empty."""
+    """Return the only line of a section, safe for a terminal; None if it is empty."""
     return printable(answers.get(name, "").strip()) or None
 
 
@@ -129,7 +129,9 @@ def _memory(text: str) -> dict[str, int]:
 
 
 def _os_version(text: str) -> str | None:
-    """The first answer of OpenHarmony's ``param get``, which prints errors like values."""
+    """Return the first valid answer of OpenHarmony's ``param get``, which prints errors like
+    values.
+    """
     for line in text.splitlines():
         value = line.strip()
         if value and "fail" not in value.lower():
@@ -165,7 +167,7 @@ def _cpus(text: str) -> Iterator[CpuFacts]:
 
 
 def _cpu_list(text: str) -> str | None:
-    """The CPUs that this shell may use; its jobs get no others."""
+    """Return the CPUs that this shell may use; its jobs get no others."""
     try:
         return ranges(cpu_numbers(text.strip()))
     except ValueError:
@@ -173,7 +175,7 @@ def _cpu_list(text: str) -> str | None:
 
 
 def _free_bytes(text: str) -> int | None:
-    """The fourth column of ``df -P -k`` (POSIX): what this user may still write.
+    """Return the fourth column of ``df -P -k`` (POSIX) in bytes: what this user may still write.
 
     toybox counts what is reserved for root when root asks, coreutils does not.
     """
@@ -182,7 +184,7 @@ def _free_bytes(text: str) -> int | None:
 
 
 def _file_system(mounts: str, directory: str) -> str | None:
-    """The type of the file system mounted nearest above a directory."""
+    """Return the type of the file system mounted nearest above a directory."""
     best: tuple[int, str] | None = None
     for line in mounts.splitlines():
         fields = line.split()

@@ -50,7 +50,9 @@ class JobSpec:
     memlock: bool = False
 
     def agent_words(self, agent: str) -> tuple[str, ...]:
-        """The words that start it; the variables come from ``env``, which boards have."""
+        """Return the words that start the agent; the variables come from ``env``, which boards
+        have.
+        """
         variables = tuple(f"{name}={value}" for name, value in self.environment.items())
         lease = () if self.lease_path is None else ("--lease", self.lease_path)
         return (
@@ -91,7 +93,7 @@ class Started(Record):
 
 
 class JobState(StrEnum):
-    """How a job stands. A restarted board is no state: it raises BoardRebooted."""
+    """State of a job. A restarted board is not a state: it raises BoardRebooted."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -120,7 +122,7 @@ class JobProgress(Record):
     def _only_for_show(
         cls, value: Any, validate: ValidatorFunctionWrapHandler
     ) -> TelemetrySample | None:
-        """A run does not end because half a sample was on the disk."""
+        """Parse a value for display only: half a sample on the disk must not end a run."""
         try:
             sample: TelemetrySample | None = validate(value)
         except ValidationError:

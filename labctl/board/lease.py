@@ -34,7 +34,7 @@ _NOW = f'"$(cut -d . -f 1 /proc/uptime) {BOOT_ID}"'
 
 @dataclass(frozen=True)
 class Lease:
-    """What the board's file says. ``token`` is new for each acquisition."""
+    """Content of the board's lease file. ``token`` is new for each acquisition."""
 
     lab: str
     epoch: int
@@ -52,7 +52,9 @@ class LeaseStatus:
 
     @property
     def alive(self) -> bool:
-        """Whether the holder was heard lately. One that waits for its own job need not be."""
+        """True if the holder gave a sign of life lately. One that waits for its own job need
+        not.
+        """
         return self.silent_seconds is not None and self.silent_seconds <= ALIVE_SECONDS
 
 
@@ -67,7 +69,7 @@ class BoardLease:
         self.path = f"{workdir}/{LEASE_FILE}"
 
     def read(self) -> Lease | None:
-        """The lease on the board, None when there is no file.
+        """Return the lease on the board, None if there is no file.
 
         Raises LinkError, and BoardError when the file cannot be understood.
         """
@@ -75,14 +77,14 @@ class BoardLease:
         return self._lease_in(self._run(f"[ ! -e {path} ] || cat {path}", "read"))
 
     def status(self) -> LeaseStatus | None:
-        """The lease and its holder's last sign of life; None when there is no lease.
+        """Return the lease with its holder's last sign of life; None if there is no lease.
 
         Raises what :meth:`read` raises.
         """
         return self._look()[1]
 
     def _look(self) -> tuple[str, LeaseStatus | None]:
-        """The lease's file as it is, and what it means."""
+        """Return the text of the lease's file, and its meaning."""
         path, alive = remote_words(self.path), remote_words(self._alive)
         answers = sections(
             self._run(
@@ -198,13 +200,13 @@ class BoardLease:
 
 
 def _holds(lease: Lease, quoted_path: str) -> str:
-    """A shell's question whether the file is this lease."""
+    """Return a shell test that the file is this lease."""
     token = remote_words(f'"token": "{lease.token}"')
     return f"grep -q -F -e {token} {quoted_path} 2>/dev/null"
 
 
 def _epoch(value: object) -> int:
-    """An epoch that the agent can read, too. Raises ValueError."""
+    """Return an epoch that the agent can read, too. Raises ValueError."""
     if type(value) is not int or not 0 <= value <= _MOST_EPOCH:
         raise ValueError("no epoch")
     return value

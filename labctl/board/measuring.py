@@ -48,7 +48,7 @@ _Answer = TypeVar("_Answer", bound=Record)
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure, and with how large a file (None: the agent's choice)."""
+    """Duration of the measurement, and size of its file (None: the agent's choice)."""
 
     memory_s: float = 3.0
     storage_s: float = 20.0
@@ -62,7 +62,7 @@ FULL = Effort(memory_s=10.0, storage_s=80.0, file_bytes=1 << 30)
 
 @dataclass(frozen=True)
 class MeasuredJob:
-    """How a job ended, its files by name, and what everything else took of the CPUs meanwhile.
+    """End of a job, its files by name, and the CPU use of everything else meanwhile.
 
     ``others_share`` is over the time of one CPU; None where the board does not tell.
     """
@@ -94,7 +94,7 @@ class StorageBench(Record):
 
 
 class AgentFacts(Record):
-    """What a probe takes of ``agent facts`` beside :class:`BoardFacts`."""
+    """The part of ``agent facts`` that a probe needs beside :class:`BoardFacts`."""
 
     agent_version: str
     page_size_bytes: int | None = None
@@ -131,14 +131,14 @@ class Measuring:
         return self._bench(MemoryBench, ("bench-memory",), effort.memory_s)
 
     def storage(self, effort: Effort) -> StorageBench:
-        """Reads of a file in the work directory, which is gone afterwards."""
+        """Measure reads of a file in the work directory, which is removed afterwards."""
         file = f"{self._workdir}/.bench-{secrets.token_hex(8)}"
         size = () if effort.file_bytes is None else ("--bytes", str(effort.file_bytes))
         words = ("bench-storage", "--file", file, *size)
         return self._bench(StorageBench, words, effort.storage_s)
 
     def facts(self) -> AgentFacts:
-        """The agent's own view, now."""
+        """Return the agent's own facts, now."""
         words = remote_words(self._agent.path, "facts")
         answer = require(
             self._transport.run(words, timeout=_TIMEOUT_SECONDS), "cannot ask the agent for facts"
@@ -146,7 +146,7 @@ class Measuring:
         return self._understood(AgentFacts, answer.text.encode())
 
     def clocks_and_device(self) -> tuple[tuple[CpuClock, ...], str | None]:
-        """How the CPUs are clocked, and the device that the work directory is on."""
+        """Return the CPUs' clocks, and the device of the work directory."""
         script = f"{SECTION}directory={remote_words(self._workdir)}\n{NEAREST}{_SCRIPT}"
         answers = sections(
             require(
@@ -180,7 +180,9 @@ class Measuring:
         return found.model_copy(update={"others_share": job.others_share})
 
     def _failure(self, command: str, said: bytes, outcome: str) -> ProgramFailed:
-        """What the agent says of its failure: too little space, or memory, is no end of a probe."""
+        """Return the error for the agent's failure: too little space or memory does not end a
+        probe.
+        """
         try:
             why = str(json.loads(said)["message"])
         except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What a board draws: the meter that its ``devices.yaml`` names, asked while a program runs.
+"""Power meters: the one that a board's ``devices.yaml`` names is read while a program runs.
 
 A kind of meter is a class with one method. Nothing that a meter does or fails to do reaches the
 measurement: it is asked by a thread of this host, each answer has a time-out, and a meter that
@@ -41,7 +41,7 @@ class Meter(ABC):
 
     @abstractmethod
     def ask(self) -> str:
-        """What it shows, as it says it. Raises HostError."""
+        """Return the meter's raw text. Raises HostError."""
 
     def read(self) -> float:
         """Watts, or joules since some moment. Raises HostError for anything else."""
@@ -119,13 +119,15 @@ class _NetworkMeter(Meter):
 
 
 def meter_of(config: MeterConfig) -> Meter:
-    """The meter that a board's ``power`` describes."""
+    """Make the meter that a board's ``power`` describes."""
     return _ProgramMeter(config) if isinstance(config, CommandMeter) else _NetworkMeter(config)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a meter showed at a moment between two of this host's monotonic clock, or why not."""
+    """A reading between two times of this host's monotonic clock, or the reason why there is
+    none.
+    """
 
     asked_ns: int
     answered_ns: int
@@ -162,7 +164,7 @@ class PowerLog:
 
     @property
     def hangs(self) -> bool:
-        """Whether the meter was left behind in the middle of an answer."""
+        """True if the meter was left in the middle of an answer."""
         return self._ending.is_set() and self._thread.is_alive()
 
     def _ask_on(self) -> None:

@@ -39,7 +39,7 @@ def save_probe(lab_root: Path, probe: BoardProbe) -> Path:
 def latest_probe(
     lab_root: Path, board: str, execution: Execution | None = None
 ) -> BoardProbe | None:
-    """The last probe of a board, taken in this execution (None: in any).
+    """Return the last probe of a board, taken in this execution (None: in any).
 
     Whoever bounds a real board asks for ``Execution.BOARD``: a virtual one may have had its name.
     A file that cannot be read counts as absent. Raises NewerRecord for one of a newer labctl.
@@ -48,12 +48,12 @@ def latest_probe(
 
 
 def last_probes(lab_root: Path, board: str, execution: Execution) -> list[BoardProbe]:
-    """The last few probes of a board in an execution, newest first. Raises NewerRecord."""
+    """Return the last few probes of a board in an execution, newest first. Raises NewerRecord."""
     return list(islice(_probes(lab_root, board, execution), _KEPT_IN_MIND))
 
 
 def compare_probes(now: BoardProbe, earlier: Sequence[BoardProbe]) -> BoardProbe:
-    """The new probe with what got slower than it was: the median of the earlier, newest first.
+    """Add to the new probe what became slower than the median of the earlier ones, newest first.
 
     Only like is compared with like: the same agent, pattern, method, block, number of threads and
     model, with a file of about the same size. What scatters has to be lower by more.

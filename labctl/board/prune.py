@@ -66,7 +66,7 @@ class StoreEntry:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Name of the object for people."""
         return self.name or self.path.rpartition("/")[2]
 
 
@@ -93,7 +93,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class PrunePolicy:
-    """What may go: what is older, and then the longest unused until so much is free."""
+    """Objects that may be removed: old ones, then the least recently used until enough is free."""
 
     older_seconds: float | None = None
     free_bytes: int | None = None
@@ -196,7 +196,9 @@ class Pruner:
 
 
 def choose(there: Inventory, policy: PrunePolicy) -> list[StoreEntry]:
-    """What goes, oldest first. Nothing that is in use, pinned, or needed by the policy."""
+    """Return the objects to remove, oldest first. None is in use, pinned, or needed by the
+    policy.
+    """
     old = policy.older_seconds
 
     def is_old(item: StoreEntry) -> bool:
@@ -222,7 +224,7 @@ def choose(there: Inventory, policy: PrunePolicy) -> list[StoreEntry]:
 
 
 def find(there: Inventory, wanted: str) -> StoreEntry:
-    """The object of that name, or whose SHA-256 begins so; also one of which only the pin is left.
+    """Return the object of that name or SHA-256 prefix; also one of which only the pin is left.
 
     Raises ConfigError: none, or several.
     """
@@ -274,7 +276,7 @@ def _age(clock: int, when: str) -> int | None:
 
 
 def _lines(text: str, count: int) -> Iterator[list[str]]:
-    """The lines that have so many words, the last of them being the rest."""
+    """Yield the lines that have ``count`` words, the last of them being the rest."""
     for line in text.split("\n"):  # names may hold what else Python takes for the end of a line
         words = line.split(" ", count - 1)
         if len(words) == count and all(word.isdigit() for word in words[:-1]):

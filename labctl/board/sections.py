@@ -17,7 +17,7 @@ done
 
 
 def sections(text: str) -> dict[str, str]:
-    """What was printed in each section."""
+    """Split a text into its sections."""
     found: dict[str, str] = {}
     for part in re.split(f"(?m)^{re.escape(_MARK)}", text)[1:]:
         name, _, body = part.partition("\n")

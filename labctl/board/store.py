@@ -91,7 +91,7 @@ class BoardStore:
         return f"{self.directory}/{sha256}"
 
     def missing(self, objects: Iterable[StoredObject]) -> list[StoredObject]:
-        """The objects that the board does not provably have, each once, in the order given.
+        """Return the objects that are not proven to be on the board, each once, in the order given.
 
         A file that changed since it was stamped is hashed, and stamped again when it is good. What
         is there is noted as wanted now.
@@ -216,7 +216,7 @@ class BoardStore:
         self._run(f"rm -f {path}.stamp {path}.name {path}", f"cannot remove {sha256}")
 
     def _stats(self, hashes: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """What ``stat`` and the stamp say of each file that is there."""
+        """Return the ``stat`` and the stamp of each file that is there."""
         if not hashes:
             return {}
         script = (
@@ -294,7 +294,7 @@ class BoardStore:
 
 
 def _naming(item: StoredObject, quoted: str) -> str:
-    """What is added to a script to keep an object's name beside it."""
+    """Return the part of a script that keeps an object's name beside it."""
     if item.name is None:
         return ""
     line = printable_line(item.name)

@@ -1,4 +1,4 @@
-"""What a board's workdir can take, asked before the first byte is sent there."""
+"""Check a board's workdir before the first byte is sent there."""
 
 import re
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ def survey(transport: Transport, workdir: str) -> Survey:
 
 
 def _reason(said: str) -> str | None:
-    """Why a step failed; None when it said yes."""
+    """Return why a step failed; None if it succeeded."""
     lines = said.strip().splitlines()
     if lines and lines[-1] == "yes":
         return None

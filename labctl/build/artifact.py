@@ -1,4 +1,4 @@
-"""What a build leaves: a folder of tools with a manifest that says what they are.
+"""The result of a build: a folder of tools with a manifest that describes them.
 
     <cache>/artifacts/<target>/<product>-<version>-<key>/
         bin/<tool>
@@ -35,7 +35,7 @@ class Artifact:
         return {"path": str(self.path), **self.manifest.model_dump(mode="json")}
 
     def tool(self, name: str) -> Path:
-        """The file of a tool.
+        """Return the file of a tool.
 
         Raises ConfigError when the artifact does not have it, IntegrityError when its file is gone
         or no longer what was built.
@@ -48,7 +48,7 @@ class Artifact:
         return self._file(name)
 
     def has(self, names: Iterable[str]) -> bool:
-        """Whether all these tools are here, with the bytes that were built."""
+        """Return True if all these tools are here, with the bytes that were built."""
         return all(self._is_there(name) for name in names)
 
     def verify(self) -> None:
@@ -83,7 +83,7 @@ def artifacts_dir() -> Path:
 
 
 def read_artifact(path: Path) -> Artifact | None:
-    """The artifact in a folder; ``None`` when there is none, or one of an unknown format."""
+    """Read the artifact in a folder; ``None`` if there is none, or one of an unknown format."""
     try:
         manifest = Manifest.model_validate_json((path / MANIFEST).read_bytes())
     except (OSError, ValidationError):
@@ -125,7 +125,7 @@ def mark_current(artifact: Artifact) -> None:
 def find_artifact(
     target: str, product: str, version: str | None = None, *, lab_root: Path | None = None
 ) -> Artifact:
-    """The artifact that was built last for a target, product and version (the spec's default).
+    """Return the artifact built last for a target, product and version (the spec's default).
 
     Raises ConfigError when there is none, with the command that builds it.
     """

@@ -20,7 +20,7 @@ Flat = dict[str, object]
 
 
 def resolve_artifact(name: str) -> Artifact:
-    """The artifact that a name means.
+    """Return the artifact that a name means.
 
     A name is ``TARGET/PRODUCT-VERSION`` (the one built last), ``TARGET/FOLDER``, or the first
     digits of the key. Raises ConfigError for none and for several.
@@ -47,7 +47,7 @@ def _label(artifact: Artifact) -> str:
 
 
 def current_paths() -> set[Path]:
-    """The folders of the artifacts that were built last, one for each version."""
+    """Return the folders of the artifacts built last, one for each version."""
     return {link.resolve() for link in artifacts_dir().glob("*/*") if link.is_symlink()}
 
 
@@ -70,7 +70,7 @@ class Difference:
 
 
 def differences(artifacts: Sequence[Artifact]) -> list[Difference]:
-    """The fields of the manifests that are not the same in all, sections left out."""
+    """Return the fields that differ between the manifests, sections left out."""
     flat = [_flat(artifact) for artifact in artifacts]
     fields = dict.fromkeys(field for one in flat for field in one)
     found = (Difference(field, tuple(one.get(field) for one in flat)) for field in fields)

@@ -1,4 +1,4 @@
-"""What went into an artifact: source, patches, compiler, libraries, kits.
+"""Inputs of an artifact: source, patches, compiler, libraries, kits.
 
 Enough to make an SBOM of (SPDX, CycloneDX): name, version, hash and licence where they are known.
 """

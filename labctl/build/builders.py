@@ -30,7 +30,7 @@ def make(
     lab_root: Path | None,
     on_progress: OnProgress,
 ) -> Builder:
-    """The builder of a kind. Raises ConfigError, ToolMissing."""
+    """Make the builder of a kind. Raises ConfigError, ToolMissing."""
     if host is not None and kind is not BuilderKind.SSH:
         raise ConfigError(
             f"a build host is named, but the {kind} builder has none",
@@ -56,7 +56,7 @@ def choose(
     *,
     on_progress: OnProgress = ignore,
 ) -> Choice:
-    """The builder of that kind, or for ``None`` the first that has all that is needed.
+    """Choose the builder of that kind, or for ``None`` the first that meets all needs.
 
     Raises ToolMissing, HostError or ConfigError: of the one that is asked for, or of all.
     """

@@ -1,4 +1,4 @@
-"""Why a compiler, CMake or Ninja failed, from what it printed."""
+"""Find out from the output why a compiler, CMake or Ninja failed."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ _LEAST_FREE_BYTES = 32 << 20
 
 
 def disk_is_full(folder: Path) -> bool:
-    """Whether a build in ``folder`` could not write, there or among temporary files."""
+    """Return True if a build in ``folder`` could not write, there or among temporary files."""
     places = (folder, Path(tempfile.gettempdir()))
     return any(shutil.disk_usage(place).free < _LEAST_FREE_BYTES for place in places)
 
@@ -43,7 +43,7 @@ class ErrorLines:
 
 
 def explain(what: str, done: Completed, errors: ErrorLines, log: Path) -> LabctlError:
-    """The error for a build step that ended badly; ``what`` is e.g. ``llama.cpp for rk3568``."""
+    """Return the error for a failed build step; ``what`` is e.g. ``llama.cpp for rk3568``."""
     said = "\n".join([*errors.lines, done.text])
     details = "\n".join(errors.lines) or done.tail(_MOST_LINES)
     hint = f"the whole log: {log}"

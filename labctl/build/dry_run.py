@@ -1,4 +1,4 @@
-"""What a build would do, without doing any of it."""
+"""Explain a build without doing any of it."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a built file is, read from its ELF header (System V ABI, chapter 4 and 5)."""
+"""Facts of a built file, read from its ELF header (System V ABI, chapter 4 and 5)."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -33,7 +33,7 @@ class Symbol:
 
 
 class Functions:
-    """What lies at an address of a program."""
+    """Functions of a program, by address."""
 
     def __init__(self, symbols: Iterable[Symbol]):
         code: list[Symbol] = []
@@ -52,11 +52,13 @@ class Functions:
 
     @property
     def known(self) -> bool:
-        """Whether any function is known."""
+        """True if any function is known."""
         return bool(self._code)
 
     def name(self, address: int) -> str | None:
-        """The function there; one of assembly has no size, and ends where the next begins."""
+        """Return the function at an address; one of assembly has no size, and ends where the next
+        begins.
+        """
         at = bisect_right(self._starts, address) - 1
         if at < 0:
             return None
@@ -77,7 +79,7 @@ class Functions:
 
 
 def read_functions(path: Path | None) -> Functions:
-    """The functions that a linker's map or an unstripped program tells. Raises HostError."""
+    """Read the functions from a linker's map or an unstripped program. Raises HostError."""
     if path is None:
         return Functions(())
     try:

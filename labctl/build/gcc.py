@@ -33,7 +33,7 @@ def find_gcc(
     cmake: str = "cmake",
     ninja: str = "ninja",
 ) -> Toolchain:
-    """The GCC of a machine for a target, and its CMake, Ninja and ccache.
+    """Find a machine's GCC for a target, and its CMake, Ninja and ccache.
 
     Raises ToolMissing that names every program that is not there.
     """
@@ -97,12 +97,12 @@ def _packages(prefix: str, target: Target, needs: Needs) -> str:
 
 
 def gcc_flags(target: Target) -> tuple[str, ...]:
-    """What makes GCC compile for a target, in every call."""
+    """Return GCC's flags for a target, for every call."""
     return target.cpu_flags
 
 
 def _prefix(ask: Ask, target: Target, on: Machine) -> str:
-    """What stands before the compiler's name; nothing where the machine is of the target's kind."""
+    """Return the prefix of the compiler's name; empty if the machine is of the target's kind."""
     cross = f"{target.triple}-"
     if on.machine == target.machine and ask([f"{cross}gcc", "--version"]) is None:
         return ""
@@ -115,7 +115,7 @@ def _number(said: str | None) -> str | None:
 
 
 def _libc(macros: str | None) -> str | None:
-    """The C library's version from the compiler's predefined macros; musl has none to tell."""
+    """Return the C library's version from the compiler's predefined macros; musl defines none."""
     defined = dict(re.findall(r"#define (__GLIBC(?:_MINOR)?__) (\d+)", macros or ""))
     if len(defined) != 2:
         return None

@@ -109,7 +109,7 @@ class Hit:
 
 
 def read_isa(path: Path, functions: Functions) -> tuple[IsaFacts, list[Hit]]:
-    """What the code of an A64 program uses, and where. Raises ConfigError when it shows no code."""
+    """Find the instructions of an A64 program. Raises ConfigError if it has no section of code."""
     import numpy as np
 
     used: dict[str, int] = {}
@@ -153,7 +153,7 @@ def prove_isa(
     target: Target,
     compiler: CompilerKind,
 ) -> IsaFacts:
-    """What a program uses; refuse it when the target lacks some of it and nothing guards that.
+    """Return a program's instructions; refuse unguarded ones that the target lacks.
 
     ``allowed`` are the build spec's guards; those of the compiler's own libraries are known here.
     Raises ConfigError that names the functions.

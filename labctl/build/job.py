@@ -66,7 +66,9 @@ class Job:
                 self.workspace.write(name, text)
 
     def _check_program(self, command: Command) -> None:
-        """A step's own program is looked for before it runs, to say what is wrong with the step."""
+        """Check that a step's own program exists before it runs, so that the error names the
+        step.
+        """
         program = command.words[0]
         if command.cwd is None or "/" not in program:
             return

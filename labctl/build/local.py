@@ -50,7 +50,7 @@ class LocalBuilder(Builder):
                 raise no_zig from None
 
     def folders(self, inputs: WorkspaceInputs) -> Folders:
-        """The source where it is, and a tree that stays for the next build."""
+        """Return the source in its place, and a tree that stays for the next build."""
         return Folders(source=str(inputs.source), tree=str(inputs.home / "tree"))
 
     @contextmanager
@@ -105,7 +105,7 @@ class LocalWorkspace(Workspace):
         )
 
     def read(self, name: str) -> str | None:
-        """The text of a file of the tree."""
+        """Return the text of a file of the tree."""
         path = self._tree / name
         try:
             return path.read_text()
@@ -125,7 +125,7 @@ class LocalWorkspace(Workspace):
             self._tree.mkdir()
 
     def exists(self, path: str) -> bool:
-        """Whether it exists here."""
+        """Return True if it exists here."""
         return (self._tree / path).exists()
 
     def fetch(self, path: str, to: Path) -> None:
@@ -136,7 +136,7 @@ class LocalWorkspace(Workspace):
 
 
 def _kept_environment() -> dict[str, str]:
-    """What build programs get of this process's environment.
+    """Return the part of this process's environment that build programs get.
 
     Nothing of the user's that could change the result (CFLAGS, CC, CMAKE_GENERATOR, ...) gets in.
     """

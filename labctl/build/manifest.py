@@ -92,7 +92,7 @@ class SmokeRun(Recorded):
 
     @property
     def emulated(self) -> bool:
-        """Whether an emulator, the only program with a path in ``argv``, was put before it."""
+        """True if an emulator, the only program with a path in ``argv``, started it."""
         return self.done and Path(self.argv[0]).is_absolute()
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a build spec asks of the user: kits (paths on the machine that builds) and words."""
+"""Parameters that a build spec needs from the user: kits (paths on the build machine) and words."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
 
 
 def resolve(spec: BuildSpec, given: Mapping[str, str], builder: BuilderKind) -> dict[str, str]:
-    """The value of every parameter. Paths are absolute and not looked at yet.
+    """Return the value of every parameter. Paths are absolute and not checked yet.
 
     Raises ConfigError for parameters that are not known, not given, or not what they have to be.
     """

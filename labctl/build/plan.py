@@ -34,7 +34,7 @@ KEY_DIGITS = 12
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """What somebody wants built.
+    """A request for a build.
 
     Args:
         tools: names of tools; all that the version has when ``None``.
@@ -76,21 +76,21 @@ class Plan:
 
     @property
     def target(self) -> Target:
-        """What it is built for."""
+        """The target of the build."""
         return self.order.target
 
     @property
     def spec(self) -> BuildSpec:
-        """What is built."""
+        """The spec of the product."""
         return self.order.spec
 
     @property
     def from_kit(self) -> bool:
-        """Whether something that labctl cannot know goes into it: then it is built every time."""
+        """True if it uses a kit, which labctl cannot identify: it is built every time."""
         return bool(self.spec.paths)
 
     def infer_words(self, tool: str) -> tuple[str, ...] | None:
-        """The arguments with which a tool runs a tiny model; ``None``: it runs none."""
+        """Return the arguments with which a tool runs a tiny model; ``None`` if it runs none."""
         return self.infer.get(tool, self.spec.tools[tool].infer)
 
     @property
@@ -217,7 +217,7 @@ def _source(version: Version, spec_path: Path, values: Mapping[str, str]) -> Sou
 
 
 def _own_source(given: Path | GitSource, spec: BuildSpec) -> tuple[Source, str]:
-    """The user's own source, and the label of the artifact that is made from it."""
+    """Return the user's own source, and the label of the artifact made from it."""
     if isinstance(given, Path):
         return Folder(given), _label("folder", spec)
     is_commit = re.fullmatch(r"[0-9a-f]{40}", given.ref)
@@ -225,6 +225,6 @@ def _own_source(given: Path | GitSource, spec: BuildSpec) -> tuple[Source, str]:
 
 
 def _label(text: str, spec: BuildSpec) -> str:
-    """A name made of ``text`` that is not one of the spec's own versions."""
+    """Make a name from ``text`` that is not one of the spec's own versions."""
     label = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:40] or "git"
     return f"own-{label}" if label in spec.versions else label

@@ -1,4 +1,4 @@
-"""What a build says while it works."""
+"""Progress of a build."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a built file is held against before it becomes part of an artifact."""
+"""Checks of a built file before it becomes part of an artifact."""
 
 import hashlib
 import json
@@ -52,7 +52,7 @@ def examine(plan: Plan, name: str, made: Made) -> ToolRecord:
 
 
 def is_proven(plan: Plan, artifact: Artifact, names: Iterable[str]) -> bool:
-    """Whether the artifact has these tools, and they were held against what holds now.
+    """Return True if the artifact has these tools, checked by the present rules.
 
     The key of a build says what decides on its bytes; what those are held against (the target's
     features, guards, the first start) can change without it.

@@ -1,4 +1,4 @@
-"""What a build consists of, as data: files to write, commands to run, files to collect.
+"""The script of a build, as data: files to write, commands to run, files to collect.
 
 The same for every builder; ``labctl build --explain`` shows it without running anything.
 """
@@ -60,7 +60,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be built, with what."""
+    """A product to build, with its toolchain and parameters."""
 
     target: Target
     spec: BuildSpec
@@ -90,7 +90,7 @@ class Order:
 
 
 def make_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
-    """The files, commands and outputs that build these tools."""
+    """Return the files, commands and outputs that build these tools."""
     match order.spec.builder:
         case "compile":
             return _compile_script(order, folders, tools)
@@ -101,7 +101,7 @@ def make_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
 
 
 def _steps_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
-    """The spec's own commands; each word of theirs stays one word."""
+    """Return the spec's own commands; each of their words stays one word."""
     values = {
         **order.values,
         "source": folders.source if order.kit is None else order.values[order.kit],
@@ -250,7 +250,7 @@ def _archiver_rules(language: str, toolchain: Toolchain) -> list[str]:
 
 
 def _link_with_map(language: str) -> str:
-    """The linker's map goes into a file beside the program."""
+    """Return the flag that writes the linker's map into a file beside the program."""
     rule = (
         f"<CMAKE_{language}_COMPILER> <FLAGS> <CMAKE_{language}_LINK_FLAGS> <LINK_FLAGS> <OBJECTS> "
         f"-o <TARGET> <LINK_LIBRARIES> {zig.PRINT_MAP} > <TARGET>.map"
@@ -259,7 +259,7 @@ def _link_with_map(language: str) -> str:
 
 
 def prefix_maps(folders: Folders) -> tuple[str, ...]:
-    """Flags that keep the building machine's folders out of the programs."""
+    """Return flags that keep the build machine's folders out of the programs."""
     return (
         f"-ffile-prefix-map={folders.source}=.",
         f"-ffile-prefix-map={folders.tree}=./build",
@@ -267,13 +267,13 @@ def prefix_maps(folders: Folders) -> tuple[str, ...]:
 
 
 def cmake_value(value: Definition) -> str:
-    """A definition's value as CMake writes it."""
+    """Format a definition's value for CMake."""
     if isinstance(value, bool):
         return "ON" if value else "OFF"
     return str(value)
 
 
 def cmake_quoted(text: str) -> str:
-    """A quoted argument of the CMake language, cmake-language(7)."""
+    """Format a quoted argument of the CMake language, cmake-language(7)."""
     escaped = re.sub(r'([\\"$])', r"\\\1", text)
     return f'"{escaped}"'

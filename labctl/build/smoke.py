@@ -75,7 +75,9 @@ def infer(name: str, words: Sequence[str], path: Path, target: Target) -> SmokeR
 
 
 def starter(target: Target) -> tuple[str, ...] | str:
-    """What has to stand before a program of the target here, or why it cannot be started."""
+    """Return the words before a program of the target here, or the reason why it cannot run
+    here.
+    """
     reason = f"this host is {platform.machine()}"
     if target.runs_here:
         lacking = sorted(set(target.features) - host_features())
@@ -91,7 +93,7 @@ def starter(target: Target) -> tuple[str, ...] | str:
 
 
 def host_features() -> frozenset[str]:
-    """What this host's CPU has, in the words of /proc/cpuinfo (proc_cpuinfo(5))."""
+    """Return the features of this host's CPU, in the words of /proc/cpuinfo (proc_cpuinfo(5))."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     named = (line.partition(":") for line in lines)
     return frozenset(

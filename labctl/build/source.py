@@ -84,14 +84,14 @@ class Source(ABC):
 
     @abstractmethod
     def fetch(self, on_progress: OnProgress) -> Path:
-        """The folder with the source, fetched and verified when it is not here yet."""
+        """Return the folder with the source, fetched and verified if it is not here yet."""
 
     def verify_unchanged(self) -> None:  # noqa: B027 - nothing changes what lies in the cache
         """Raise ConfigError when the source is no longer what it was when identified."""
 
 
 def without_password(address: str) -> str:
-    """An address as it may be shown and kept: a token or a password for https stays out of it."""
+    """Remove a token or password of https from an address, so that it may be shown and kept."""
     return re.sub(r"^(https?://)[^/@]*@", r"\1", address)
 
 
@@ -137,7 +137,7 @@ class Kit(Source):
         self.identity = SourceIdentity(kind="kit", location=path)
 
     def fetch(self, on_progress: OnProgress) -> Path:  # noqa: ARG002 - nothing to wait for
-        """An empty folder: a builder has to be given something to send."""
+        """Return an empty folder: a builder must have something to send."""
         with host_writes(self.home):
             self.home.mkdir(parents=True, exist_ok=True)
         return self.home
@@ -157,7 +157,7 @@ class Folder(Source):
 
     @property
     def home(self) -> Path:
-        """The folder itself."""
+        """Return the folder itself."""
         return self.path
 
     def fetch(self, on_progress: OnProgress) -> Path:  # noqa: ARG002 - nothing to wait for
@@ -237,7 +237,7 @@ def _git(folder: Path, *words: str) -> bytes:
 
 
 def _git_commit(folder: Path) -> str | None:
-    """The commit of a work tree whose root is ``folder``, else ``None``."""
+    """Return the commit of a work tree whose root is ``folder``, else ``None``."""
     if not (folder / ".git").exists():
         return None
     done = process.run(["git", "-C", folder, "rev-parse", "--verify", "HEAD"], timeout=GIT_SECONDS)

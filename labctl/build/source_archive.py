@@ -47,7 +47,7 @@ class Archive(Source):
         )
 
     def fetch(self, on_progress: OnProgress) -> Path:
-        """The unpacked source.
+        """Return the unpacked source.
 
         Raises HostError, HostTimeout, IntegrityError when the archive is not the pinned one,
         ConfigError when there is none at the address or it does not hold what the spec says.

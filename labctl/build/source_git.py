@@ -43,7 +43,7 @@ class Repository(Source):
         )
 
     def fetch(self, on_progress: OnProgress) -> Path:
-        """The checked-out tree. Raises ConfigError, HostError, HostTimeout."""
+        """Return the checked-out tree. Raises ConfigError, HostError, HostTimeout."""
         home = self.home
         if home.is_dir():
             return home
@@ -54,7 +54,7 @@ class Repository(Source):
         return home
 
     def _resolve(self) -> str:
-        """The commit that the ref means now."""
+        """Return the ref's present commit."""
         if re.fullmatch(r"[0-9a-f]{40}", self.ref):
             return self.ref
         # "^{}" is the commit that an annotated tag points at.

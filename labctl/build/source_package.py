@@ -34,7 +34,7 @@ class Package(Source):
         )
 
     def fetch(self, on_progress: OnProgress) -> Path:
-        """The unpacked source.
+        """Return the unpacked source.
 
         Raises ToolMissing, HostError, HostTimeout, IntegrityError when the archive is not the
         pinned one, ConfigError when it does not hold what the spec says.
@@ -115,7 +115,7 @@ class Package(Source):
 
 
 def head_commit(tree: Path) -> str | None:
-    """What ``git rev-parse HEAD`` would say of a work tree; read without git, which may be absent.
+    """Return a work tree's HEAD commit; read without git, which may be missing.
 
     Format: gitrepository-layout(5). In a submodule ``.git`` is a file that names the folder.
     """

@@ -34,7 +34,7 @@ class Patch:
 
 
 def find_patches(target: str, product: str, label: str, lab_root: Path | None) -> list[Patch]:
-    """The patches of a product's version for a target, in the order in which they are applied."""
+    """Return the patches of a product's version for a target, in the order of their application."""
     found: list[Patch] = []
     for owner in (SHARED, target):
         for part in ((product,), (product, label)):
@@ -59,7 +59,7 @@ class Patched(Source):
         self.identity: SourceIdentity = inner.identity.model_copy(update={"patches": names})
 
     def fetch(self, on_progress: OnProgress) -> Path:
-        """The patched tree. Raises ConfigError for a patch that does not apply, ToolMissing."""
+        """Return the patched tree. Raises ConfigError if a patch does not apply, ToolMissing."""
         if self.home.is_dir():
             return self.home
         tree = self.inner.fetch(on_progress)

@@ -35,7 +35,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 
 
 class ElfKind(StrEnum):
-    """What a built file has to be."""
+    """Required kind of a built file."""
 
     STATIC_EXECUTABLE = "static-executable"
     DYNAMIC_EXECUTABLE = "dynamic-executable"
@@ -116,7 +116,7 @@ class ToolSpec(StrictModel):
 
 
 class BuildSpec(StrictModel):
-    """How a product is built."""
+    """Build specification of a product."""
 
     product: Word
     """The name of the product: that of the file."""
@@ -207,14 +207,14 @@ class BuildSpec(StrictModel):
         return tuple(name for name, given in self.parameters.items() if given.kind == "path")
 
     def version(self, label: str | None) -> tuple[str, Version]:
-        """The version of that label, or the default, with its label. Raises ConfigError."""
+        """Return the version of that label, or the default, with its label. Raises ConfigError."""
         label = label or self.default_version
         if label not in self.versions:
             raise ConfigError(unknown(f"version of {self.product}", label, self.versions))
         return label, self.versions[label]
 
     def tools_of(self, version: Version) -> tuple[str, ...]:
-        """The tools that a version has."""
+        """Return the tools of a version."""
         return version.tools or tuple(self.tools)
 
 
@@ -224,7 +224,7 @@ def substitute(text: str, values: Mapping[str, str]) -> str:
 
 
 def find_spec(target: str, product: str, lab_root: Path | None) -> tuple[BuildSpec, Path]:
-    """The spec of a product for a target, and its file.
+    """Find the spec of a product for a target; return it with its file.
 
     Raises ConfigError with the nearest name, or when the file is wrong.
     """

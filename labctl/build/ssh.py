@@ -10,7 +10,7 @@ from labctl.transport.registry import TRANSPORTS
 
 
 def ssh_builder(host: str | None, lab_root: Path | None) -> Builder:
-    """The builder on a build host of the lab; on its only one when none is named.
+    """Return the builder on a build host of the lab; without a name, on its only one.
 
     Raises ConfigError, ToolMissing when the ssh library is not installed.
     """

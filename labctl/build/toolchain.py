@@ -1,4 +1,4 @@
-"""What compiles: which programs, of which versions, on which machine; and the flags for a target.
+"""Toolchains: the programs that compile, their versions and machine, and the flags for a target.
 
 A builder offers a :class:`Toolchain` for a target. What it says of itself goes into the manifest,
 and what of that decides on the bytes into the key.
@@ -80,7 +80,7 @@ class ToolchainIdentity(BaseModel):
 
     @property
     def digested(self) -> dict[str, object]:
-        """What of it belongs into a build's key."""
+        """The part that belongs to a build's key."""
         return self.model_dump(mode="json", exclude={"on": {"system", "engine", "network"}})
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class ToolchainIdentity(BaseModel):
 
 @dataclass(frozen=True)
 class Needs:
-    """What a build needs of a toolchain."""
+    """Requirements of a build for its toolchain."""
 
     cmake: bool
     """CMake and Ninja."""

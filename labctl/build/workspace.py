@@ -72,7 +72,9 @@ class Workspace(ABC):
 
     @abstractmethod
     def read(self, name: str) -> str | None:
-        """The text of a small file; a relative name begins at the tree. ``None``: not there."""
+        """Return the text of a small file; a relative name begins at the tree. ``None`` if it is
+        missing.
+        """
 
     @abstractmethod
     def write(self, name: str, text: str) -> None:
@@ -84,7 +86,7 @@ class Workspace(ABC):
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Whether a file or folder exists; a relative path begins at the tree."""
+        """Return True if a file or folder exists; a relative path begins at the tree."""
 
     @abstractmethod
     def fetch(self, path: str, to: Path) -> None:
@@ -101,7 +103,7 @@ class Builder(ABC):
 
     @abstractmethod
     def offer(self, target: Target, needs: Needs) -> Toolchain:
-        """The programs with which this machine can build for a target.
+        """Return the programs with which this machine can build for a target.
 
         Quick: called before it is known whether anything has to be built. Raises ToolMissing,
         HostError, ConfigError, whose message says what is missing and whose hint how to get it.

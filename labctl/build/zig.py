@@ -53,7 +53,7 @@ class Programs:
 
 
 def offer_zig(needs: Needs, on: Machine, target: Target) -> Toolchain:
-    """The toolchain of this Python environment. Raises ToolMissing."""
+    """Return the toolchain of this Python environment. Raises ToolMissing."""
     programs = locate()
     version = _version("ziglang")
     libc = f"musl of zig {version}" if "musl" in target.zig.target and not needs.zig else None
@@ -78,7 +78,7 @@ def offer_zig(needs: Needs, on: Machine, target: Target) -> Toolchain:
 
 
 def locate() -> Programs:
-    """The programs that are installed. Raises ToolMissing."""
+    """Find the installed programs. Raises ToolMissing."""
     _version("ziglang")
     spec = importlib.util.find_spec("ziglang")
     places = spec.submodule_search_locations if spec else None
@@ -118,7 +118,9 @@ def _missing(package: str) -> ToolMissing:
 
 
 def environment() -> dict[str, str]:
-    """What zig's calls add to the environment: its cache lies in labctl's."""
+    """Return the variables that zig's calls add to the environment: its cache is inside
+    labctl's.
+    """
     zig_cache = str(cache_dir() / "zig")
     return {
         **BUILD_ENVIRONMENT,
@@ -128,7 +130,7 @@ def environment() -> dict[str, str]:
 
 
 def zig_flags(target: Target, zig_target: str | None) -> tuple[str, ...]:
-    """What makes zig compile for a target, in every call."""
+    """Return zig's flags for a target, for every call."""
     if zig_target is not None:
         return ("-target", zig_target, *COMMON_FLAGS)
     return ("-target", target.zig.target, f"-mcpu={target.zig.cpu}", *COMMON_FLAGS)

@@ -28,7 +28,7 @@ def several_boards(command: Callable[..., Any]) -> Callable[..., Any]:
 def choose_boards(
     lab: LabFile, names: Sequence[str], tags: Sequence[str], *, every: bool
 ) -> list[Board]:
-    """The boards that options name; without any, the lab's default. Raises ConfigError."""
+    """Return the boards that options name; without any, the lab's default. Raises ConfigError."""
     known = lab.lab.boards
     if every:
         return list(known.values())

@@ -43,7 +43,7 @@ COMMANDS = {"probe": ("labctl.cli.boards_probe", "probe", "Measure what a board 
 
 
 class BoardsGroup(LazyGroup):
-    """What can be asked of boards beside their list."""
+    """Commands on boards beside their list."""
 
     lazy = COMMANDS
 

@@ -188,7 +188,8 @@ def _wanted(
     set_values: tuple[str, ...],
     shown: BoardsView,
 ) -> dict[str, Wanted | ConfigError]:
-    """What each target's boards need, once for all of them; or why that cannot be had.
+    """Return what each target's boards need, once for all of them; or the error of a target's
+    recipes.
 
     Raises ConfigError where that is the only target.
     """
@@ -215,7 +216,9 @@ def _wanted(
 
 
 def _all(lab: LabFile, board: Board, shown: BoardsView) -> Wanted:
-    """The lab's recipes for a target; what cannot be had is told and left out."""
+    """Return the needs of the lab's recipes for a target; unusable ones are reported and left
+    out.
+    """
 
     def left_out(path: str, error: ConfigError) -> None:
         shown.note(f"left out {path}: {error.message}")

@@ -1,4 +1,4 @@
-"""What a deploy says: before it, while it goes on, after it."""
+"""Output of a deploy: before, during and after it."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from labctl.units import counted, duration, size
 
 
 def preview_text(preview: DeployPreview) -> str:
-    """What is missing, how long it takes, what fits, and what stands in the way."""
+    """List missing files, transfer times, free space and problems."""
     name, plan = preview.board.name, preview.plan
     if plan.missing:
         files = counted(len(plan.missing), "file")
@@ -34,7 +34,7 @@ def _time(preview: DeployPreview) -> str:
 
 
 def result_text(visit: Visit) -> str:
-    """How a board ended, in one line."""
+    """Describe the result of a board in one line."""
     name, preview = visit.board.name, visit.preview
     if visit.error is not None or preview is None:
         return f"{name}: {visit.error.message if visit.error else 'nothing was done'}"
@@ -46,7 +46,7 @@ def result_text(visit: Visit) -> str:
 
 
 def preview_json(visit: Visit) -> dict[str, object]:
-    """The outcome of one board, for programs."""
+    """Return the result of a board as JSON."""
     preview, error = visit.preview, visit.error
     told: dict[str, object] = {
         "board": visit.board.name,
@@ -107,12 +107,12 @@ class BoardsView(FleetView):
         self._view.say(text)
 
     def step(self, step: str, done: int, total: int | None) -> None:
-        """A bar until another step of this host begins."""
+        """Show a bar until another step of this host begins."""
         with self._lock:
             self._host.step(step, done, total)
 
     def end_step(self) -> None:
-        """What was to be done on this host is done."""
+        """Finish the step on this host."""
         self._host.end()
 
     def waits(self, error: BoardBusy) -> None:

@@ -140,7 +140,7 @@ def _show_host_key(name: str, config: SshConfig) -> None:
 
 
 def _name_of(key: str) -> str:
-    """A board name made from an address or a serial number."""
+    """Make a board name from an address or a serial number."""
     return "board-" + (re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-") or "1")
 
 
@@ -154,7 +154,9 @@ def _attached() -> list[Target]:
 
 
 def _own_workdir(name: str, address: str) -> str | None:
-    """The workdir of a virtual board; None for a tunnel to a real one, or when nobody answers."""
+    """Return the workdir of a virtual board; None for a tunnel to a real one, or without an
+    answer.
+    """
     from labctl.board.facts import virtual_workdir
 
     try:

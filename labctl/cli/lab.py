@@ -10,7 +10,7 @@ from labctl.transport.registry import TRANSPORTS
 
 
 def lab_of(invocation: Invocation) -> LabFile:
-    """The lab named by ``--lab``, else the nearest parent folder's. Raises ConfigError."""
+    """Return the lab named by ``--lab``, else the nearest parent folder's. Raises ConfigError."""
     return find_lab(invocation.lab or Path.cwd(), TRANSPORTS)
 
 
@@ -24,6 +24,6 @@ def runs_folder(invocation: Invocation, run: str) -> Path:
 
 
 def connect_board(board: Board, options: OpenOptions | None = None) -> Transport:
-    """The way to a board; the link is opened by the first operation. Raises ConfigError."""
+    """Return a board's transport; the first operation opens the link. Raises ConfigError."""
     transport: Transport = board.transport.open(options or OpenOptions())
     return transport

@@ -1,4 +1,4 @@
-"""What options take, beside what click knows: sizes, durations, rates."""
+"""Types of options: sizes, durations, rates."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ class Quantity(click.ParamType[float | int]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | int:
-        """The number; fails with the parser's sentence."""
+        """Return the number; fails with the parser's message."""
         try:
             return self._parse(str(value))
         except ValueError as error:

@@ -73,7 +73,7 @@ class Step:
             self._view.say(f"{self._description}: {share}{_left(remaining_s)} {note}".rstrip())
 
     def clock(self, elapsed_s: float, remaining_s: float | None, told: str) -> None:
-        """A step that is measured in time (``remaining_s`` None: nobody knows how long).
+        """Show a step that is measured in time (``remaining_s`` None: unknown).
 
         ``told`` gets a line of its own below the bar.
         """
@@ -87,7 +87,7 @@ class Step:
             self._view.say(line)
 
     def _is_due(self) -> bool:
-        """Whether a line is due where there is no terminal."""
+        """Return True if a line is due, for output that is not a terminal."""
         now = time.monotonic()
         due = not self._view.live and now - self._said >= PLAIN_INTERVAL_SECONDS
         if due:
@@ -109,7 +109,7 @@ class _Bars(Progress):
     """Bars, and below them what is told of a step in more words than fit beside its bar."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        """The table of bars, then the lines."""
+        """Yield the table of bars, then the lines."""
         yield self.make_tasks_table(self.tasks)
         for task in self.tasks:
             if below := task.fields["below"]:
@@ -175,12 +175,14 @@ class ProgressView:
         self._console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
     def open(self, description: str, total: float | None = None, age_s: float = 0.0) -> Step:
-        """A step that the caller finishes or abandons; it began ``age_s`` ago."""
+        """Start a step that the caller finishes or abandons; it began ``age_s`` ago."""
         return Step(self, description, total, age_s)
 
     @contextmanager
     def step(self, description: str, total: float | None = None) -> Iterator[Step]:
-        """A step that ends with the block; on an error its bar goes without a word."""
+        """Start a step that ends with the block; on an error its bar disappears without a
+        message.
+        """
         step = self.open(description, total)
         try:
             yield step
@@ -211,14 +213,14 @@ class Steps:
         age_s: float = 0.0,
         remaining_s: float | None = None,
     ) -> None:
-        """A bar until another step begins; this one began ``age_s`` ago."""
+        """Show a bar until another step begins; this one began ``age_s`` ago."""
         if self._now is None or self._now[0] != step:
             self.end()
             self._now = (step, self._view.open(step, total, age_s))
         self._now[1].update(done, total, remaining_s=remaining_s)
 
     def end(self, took_s: float | None = None) -> None:
-        """The step under way, if any, is done."""
+        """Finish the current step, if any."""
         if self._now:
             self._now[1].finish(took_s=took_s)
             self._now = None

@@ -71,7 +71,7 @@ class LazyGroup(click.Group):
             raise NobodyReads from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """The commands, in order."""
+        """Return the commands, in order."""
         return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -85,7 +85,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first word names; for none, the nearest name."""
+        """Find the command that the first word names; otherwise suggest the nearest name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{error.message.rstrip('.')}{near}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing them."""
+        """Write the list of commands, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.lazy[name][2]) for name in self.list_commands(ctx)])
 
@@ -111,7 +111,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
 
 @dataclass
 class Invocation:
-    """What the root's own options said; commands find it as ``ctx.obj``."""
+    """Options of the root command; commands find it as ``ctx.obj``."""
 
     lab: Path | None = None
     debug: bool = False

@@ -118,7 +118,7 @@ class RunView:
 
 
 def progress_text(progress: Progress) -> str:
-    """``generating, 17/32 tokens, 3.21 tokens/s, 61.3 °C``, as far as it is known."""
+    """Format ``generating, 17/32 tokens, 3.21 tokens/s, 61.3 °C``, as far as it is known."""
     parts = [progress.phase]
     if progress.done:
         total = "" if progress.total is None else f"/{progress.total}"
@@ -151,5 +151,5 @@ def _seconds(began: Event, ended: Event) -> float:
 
 
 def _age_s(event: Event) -> float:
-    """How long ago an event was, for one that is read late."""
+    """Return the age of an event in s, for one that is read late."""
     return max(0.0, (datetime.now(UTC) - event.utc).total_seconds())

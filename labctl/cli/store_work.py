@@ -25,7 +25,7 @@ _DEFAULT_OLDER_SECONDS = 30 * 86400.0
 
 @dataclass(frozen=True)
 class Pins:
-    """What to pin, and what no longer, by name or by the first digits of its SHA-256."""
+    """Objects to pin and to unpin, by name or by the first digits of the SHA-256."""
 
     add: Sequence[str] = ()
     drop: Sequence[str] = ()
@@ -33,7 +33,7 @@ class Pins:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found on a board, for programs and for people, and the exit status of that."""
+    """Result of a command on a board, for programs and for people, with its exit status."""
 
     told: dict[str, object]
     lines: Sequence[str]

@@ -1,4 +1,4 @@
-"""What is done to a virtual board that is served: ``inject``, ``faults`` and ``allow``."""
+"""Commands for a virtual board that is served: ``inject``, ``faults`` and ``allow``."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ _FOLDER = click.argument(
 
 
 def _kinds() -> str:
-    """The faults and what each does, for --help."""
+    """List the faults and their effects, for --help."""
     width = max(map(len, FAULTS)) + 2
     lines = [f"{name:{width}}{_first_sentence(fault)}" for name, fault in FAULTS.items()]
     return "\b\nFaults:\n" + "\n".join(f"  {line}" for line in lines)

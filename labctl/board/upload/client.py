@@ -43,13 +43,13 @@ class Busy(BoardError):
 
     @classmethod
     def of(cls, label: str, source: ChunkedFile) -> Self:
-        """The error for a file on a board."""
+        """Make the error for a file on a board."""
         return cls(f"{label}: another transfer of {source.path.name} is under way")
 
 
 @dataclass
 class Counters:
-    """What of a file is on the board, and what crossed the link for it; over all attempts.
+    """Bytes of a file on the board, and bytes sent over the link for it; over all attempts.
 
     ``most_bytes`` is the most that was present in any of them.
     """
@@ -112,7 +112,7 @@ class _Talk:
 
     @property
     def label(self) -> str:
-        """What names the board."""
+        """Name of the board in messages."""
         return self.stream.label
 
     @contextmanager

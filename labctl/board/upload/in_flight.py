@@ -31,7 +31,7 @@ class Push:
 
 @contextmanager
 def pushing() -> Iterator[Push]:
-    """A new transfer, alive while the context is open. Raises HostError."""
+    """Register a new transfer, alive while the context is open. Raises HostError."""
     token = secrets.token_hex(16)
     push = Push(token, state_dir() / _FOLDER / token)
     with locked(push.lock, timeout=1):

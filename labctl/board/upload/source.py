@@ -60,7 +60,7 @@ class ChunkedFile:
             raise self._changed()
 
     def length(self, index: int) -> int:
-        """The bytes of a chunk: all but the last have the same number."""
+        """Return the bytes of a chunk: all but the last have the same number."""
         return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
 
     def chunk(self, index: int) -> Chunk:
@@ -80,7 +80,9 @@ class ChunkedFile:
             raise error.again() from error
 
     def digest(self, index: int) -> bytes:
-        """A chunk's SHA-256; it is read only where nobody has yet. Raises ConfigError."""
+        """Return a chunk's SHA-256; it is read only if nobody has read it yet. Raises
+        ConfigError.
+        """
         if index < len(self._digests):
             return self._digests[index]
         return self.chunk(index).digest

@@ -53,7 +53,7 @@ def _ignore(_what: object) -> None:
 
 @dataclass(frozen=True)
 class DeliveryOptions:
-    """How a file is brought.
+    """Options of a file's upload.
 
     ``stall_timeout`` (s) bounds each wait for the board; ``retry_timeout`` (s) how long the link
     may be gone, or another transfer stand still, without one new byte. ``progress`` gets the bytes
@@ -110,7 +110,7 @@ class _Delivery:
         return ours
 
     def _attempt(self) -> bool | None:
-        """Whether it was our hand that brought the file; None when it is not whole yet.
+        """Upload once. Return True if this call published the file, None if it is not complete yet.
 
         A link that broke after it brought something is taken up again at once, with all patience.
         """
@@ -145,7 +145,7 @@ class _Delivery:
             )
 
     def _start(self) -> tuple[int, str] | None:
-        """The port where the agent listens on the board, and its token.
+        """Return the port on which the agent listens on the board, and its token.
 
         None when the file is there already.
         """
@@ -206,11 +206,11 @@ class _Delivery:
 
     @property
     def _storage_seconds(self) -> float:
-        """What a slow card takes to read the whole file, or to sync it."""
+        """Time in s that a slow card takes to read the whole file, or to sync it."""
         return self.source.size_bytes / _STORAGE_BYTES_PER_SECOND
 
     def _partial_status(self) -> str:
-        """How much the other's journal names, in the board's words; nothing once it is whole."""
+        """Describe how much the other's journal names; empty once the file is complete."""
         journal = remote_words(f"{self.destination.partial}.journal")
         words = f"{{ wc -c <{journal}; }} 2>/dev/null; :"
         return self.transport.run(words, timeout=_START_SECONDS).text.strip()

@@ -1,4 +1,4 @@
-"""What short programs say in an image: asked once, since an image never changes."""
+"""Output of short programs in an image: asked once, since an image never changes."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _SYSTEM = re.compile(r'^PRETTY_NAME="?(.*?)"?$', re.MULTILINE)
 
 
 class _Known(BaseModel):
-    """What is kept of an image."""
+    """Known output of an image's programs."""
 
     engine: str
     """An engine of another version may isolate otherwise."""
@@ -41,12 +41,12 @@ class Image:
 
     @property
     def isolated(self) -> bool:
-        """Whether compilers have no network in it."""
+        """True if compilers have no network in it."""
         return self._known.isolated
 
     @property
     def machine(self) -> str:
-        """What ``uname -m`` says in it."""
+        """Name that ``uname -m`` prints in it."""
         said = self.ask(["uname", "-m"])
         if said is None:
             raise HostError(f"there is no uname in the image {self.id}")
@@ -59,7 +59,7 @@ class Image:
         return found[1] if found else None
 
     def ask(self, words: Sequence[str]) -> str | None:
-        """What a program says on standard output; ``None``: it is not there, or it fails."""
+        """Return a program's standard output; ``None`` if it is missing or fails."""
         question = "\0".join(words)
         if question not in self._known.answers:
             self._known.answers[question] = self._ask(words, network=not self.isolated)

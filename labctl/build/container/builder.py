@@ -44,7 +44,7 @@ class ContainerBuilder(Builder):
         self._image: Image | None = None
 
     def offer(self, target: Target, needs: Needs) -> Toolchain:
-        """The GCC of the image, which is built first where it is not there.
+        """Return the GCC of the image, which is built first if it is missing.
 
         Raises ToolMissing, HostError, HostTimeout, ConfigError (no Containerfile, or a wrong one).
         """
@@ -65,7 +65,9 @@ class ContainerBuilder(Builder):
         return find_gcc(image.ask, target, needs, on=on) if needs.compiler else kit_toolchain(on)
 
     def folders(self, inputs: WorkspaceInputs) -> Folders:  # noqa: ARG002 - it has the same for all
-        """The same for all builds. Kits have the paths in a container that they have here."""
+        """Return the folders, the same for all builds. Kits have the same paths in a container as
+        here.
+        """
         return Folders(source=SOURCE, tree=TREE)
 
     @contextmanager
@@ -139,7 +141,7 @@ class ContainerWorkspace(Workspace):
         )
 
     def read(self, name: str) -> str | None:
-        """The text of a file."""
+        """Return the text of a file."""
         return self._files.read(self._here(name))
 
     def write(self, name: str, text: str) -> None:
@@ -151,7 +153,7 @@ class ContainerWorkspace(Workspace):
         self._files.clear()
 
     def exists(self, path: str) -> bool:
-        """Whether it exists."""
+        """Return True if it exists."""
         return self._files.exists(self._here(path))
 
     def fetch(self, path: str, to: Path) -> None:
@@ -159,7 +161,7 @@ class ContainerWorkspace(Workspace):
         self._files.fetch(self._here(path), to)
 
     def _here(self, path: str) -> str:
-        """A path of the container as one of this host; kits have the same in both."""
+        """Translate a path of the container to one of this host; kits have the same in both."""
         for inside, here in self._mapped.items():
             if path == inside or path.startswith(f"{inside}/"):
                 return f"{here}{path.removeprefix(inside)}"

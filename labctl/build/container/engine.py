@@ -67,7 +67,7 @@ class Engine:
         return process.run([self.program, *words], timeout=ASK_SECONDS)
 
     def image_id(self, reference: str) -> str | None:
-        """The digest of an image of this host, ``sha256:...``; ``None``: it is not there.
+        """Return the digest of an image of this host, ``sha256:...``; ``None`` if it is missing.
 
         Raises HostError.
         """
@@ -89,7 +89,9 @@ class Engine:
         mounts: Sequence[Mount],
         cwd: str,
     ) -> list[str]:
-        """The command line that runs a program in a new container, up to the program's words."""
+        """Return the command line that runs a program in a new container, up to the program's
+        words.
+        """
         words = [self.program, "run", "--rm", "--name", name, "--label", label]
         # labctl has its own log; the engine's would be a second copy of it.
         words += ["--log-driver", "none", "--hostname", "build", "--workdir", cwd]
@@ -133,7 +135,7 @@ class Engine:
 
 
 def find_engine() -> Engine:
-    """The engine of this host.
+    """Find the container engine of this host.
 
     Raises ToolMissing when there is none, HostError when none of those that are installed works.
     """

@@ -38,7 +38,7 @@ _STEP = re.compile(r"(?:STEP |#\d+ \[)(\d+)/(\d+)")
 
 
 def find_containerfile(target: str, lab_root: Path | None) -> Path:
-    """The Containerfile of a target, or the one for every target; the lab's own come first.
+    """Find the Containerfile of a target, or the one for every target; the lab's own come first.
 
     Raises ConfigError.
     """
@@ -55,7 +55,7 @@ def find_containerfile(target: str, lab_root: Path | None) -> Path:
 
 
 def ensure_image(engine: Engine, target: str, path: Path, on_progress: OnProgress) -> str:
-    """The digest of the image that a Containerfile gives, which is built if it has to be.
+    """Return the digest of a Containerfile's image, which is built if necessary.
 
     An image is known by the Containerfile's content and its base. Raises ConfigError (the
     Containerfile is wrong), HostError (no base image, the network, the disk), HostTimeout.
@@ -89,7 +89,7 @@ def _base(path: Path, text: str) -> str:
 
 
 def _base_id(engine: Engine, base: str, on_progress: OnProgress) -> str:
-    """What the base image is, by content. It is fetched when this host does not have it."""
+    """Return the digest of the base image. It is pulled if this host does not have it."""
     image = engine.image_id(base)
     if image is not None:
         return image

@@ -96,7 +96,9 @@ class Containers:
 
     @contextmanager
     def _control(self) -> Iterator[Path]:
-        """A folder that is shared with one container; in it a file that is locked while we live."""
+        """Yield a folder shared with one container; a file in it stays locked while this process
+        lives.
+        """
         with host_writes(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             made = tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)

@@ -14,7 +14,7 @@ _TIME = 315532800  # 1980-01-01
 
 
 def known_digest(source_digest: str) -> str | None:
-    """The SHA-256 of the archive of a source that was sent before."""
+    """Return the SHA-256 of the archive of a source that was sent before."""
     try:
         digest = _record(source_digest).read_text().strip()
     except (OSError, UnicodeDecodeError):

@@ -54,7 +54,7 @@ class SshBuilder(Builder):
         self._root = root
 
     def offer(self, target: Target, needs: Needs) -> Toolchain:
-        """The GCC there: a cross GCC, or on a machine of the target's kind its own."""
+        """Return the GCC there: a cross GCC, or on a machine of the target's kind its own."""
         if needs.asked is CompilerKind.ZIG:
             raise ToolMissing(
                 "zig runs on this host only", hint="--builder local, or --compiler gcc"
@@ -182,7 +182,7 @@ def _machine(name: str, said: str | None) -> str:
 
 
 def _system(said: str | None) -> str | None:
-    """The name of an operating system from its os-release(5)."""
+    """Return the name of an operating system from its os-release(5)."""
     found = re.search(r'^PRETTY_NAME=(["\']?)([^"\'\n]{1,100})\1$', said or "", re.MULTILINE)
     return found[2] if found and found[2].isprintable() else None
 

@@ -145,7 +145,7 @@ class RemoteWorkspace(Workspace):
 
 
 class _Output:
-    """What a build program prints: made safe for terminals, into the log and on, line by line."""
+    """Output of a build program: made safe for terminals, logged and reported line by line."""
 
     def __init__(self, host: str, log: Path, on_line: Callable[[str], None]):
         self._host = host

@@ -94,7 +94,7 @@ def _of_server(server: str) -> list[Listed]:
 
 
 def _asked(target: str, way: AbstractContextManager[Transport]) -> Listed:
-    """A board's own answer, in the words that hdc has for states."""
+    """Ask a board itself for its state, in hdc's words."""
     state, detail, label = "Connected", "", ""
     try:
         with way as transport:

@@ -51,7 +51,7 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: boo
 
 
 def is_over(transport: Transport, carried: Carried) -> bool:
-    """Whether nothing is carried any more, surely.
+    """Return True if surely nothing is forwarded any more.
 
     Silence proves nothing: what a slow user has not taken yet stands before the board's answer.
     """

@@ -27,7 +27,7 @@ _AUTHORISE_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Choice:
-    """What the group's options said."""
+    """Options of the group."""
 
     invocation: Invocation
     board: str | None
@@ -36,7 +36,7 @@ class Choice:
     wait_authorised: bool
 
     def lab(self) -> "LabFile | None":
-        """The lab, if there is one here. Raises ConfigError when it is wrong."""
+        """Return the lab, if there is one here. Raises ConfigError if it is wrong."""
         from labctl.cli.lab import lab_of
         from labctl.config.lab import find_lab_root
 
@@ -46,7 +46,7 @@ class Choice:
 
     @contextmanager
     def connected(self, *, agent_hashes: bool = False) -> Iterator[Transport]:
-        """The way to the board that is meant; the first operation opens it.
+        """Yield the transport to the chosen board; the first operation opens it.
 
         With ``--wait-authorised`` the board has accepted this host. With ``agent_hashes`` the agent
         hashes files on a board of the lab that carries this labctl's own.

@@ -64,7 +64,7 @@ def _end(remote: Terminal, ended: int) -> int:
 
 @contextmanager
 def _raw(descriptor: int) -> Iterator[bool]:
-    """Whether it is a terminal; one passes every key on while the context is open."""
+    """Pass every key on while the context is open. Yield True if it is a terminal."""
     if not os.isatty(descriptor):
         yield False
         return

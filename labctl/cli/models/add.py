@@ -74,6 +74,6 @@ def quantize(
 
 
 def _from_the_lab(lab: LabFile, given: str) -> str:
-    """A path as models.yaml keeps it: from the lab's folder where it is below that."""
+    """Return a path for models.yaml: relative to the lab's folder if it is below that."""
     path = Path(given).resolve()
     return str(path.relative_to(lab.root)) if path.is_relative_to(lab.root) else str(path)

@@ -183,7 +183,7 @@ def _connection(login: Login, gateway: Connection | None, timeout: float) -> Con
 
 
 def _through(connection: Connection) -> Iterator[Connection]:
-    """The connections that one goes through, the nearest first."""
+    """Yield the connections that one goes through, the nearest first."""
     hop = connection.gateway
     while isinstance(hop, Connection):
         yield hop

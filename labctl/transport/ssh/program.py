@@ -35,7 +35,7 @@ Take = Callable[[bytes], object]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a short script said."""
+    """Output of a short script."""
 
     exit_status: int
     output: bytes
@@ -83,11 +83,11 @@ class SshProgram:
 
     @property
     def errors(self) -> str:
-        """What the script itself has complained about."""
+        """Standard error of the script itself."""
         return self._errors.decode(errors="replace").strip()
 
     def limit(self, timeout: float) -> None:
-        """A new time-out, from now on."""
+        """Set a new time-out in s, from now on."""
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
 
