@@ -103,7 +103,7 @@ def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:
 
 
 def _own_boot() -> str | None:
-    """The boot of this host: a board of the same boot is this host, whatever way leads there."""
+    """Return the boot id of this host: a board of the same boot is this host, by any link."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -161,7 +161,7 @@ class Folder(Source):
         return self.path
 
     def fetch(self, on_progress: OnProgress) -> Path:  # noqa: ARG002 - nothing to wait for
-        """The folder itself."""
+        """Return the folder itself."""
         return self.path
 
     def verify_unchanged(self) -> None:

@@ -98,7 +98,7 @@ def devices_yaml(
 
 
 def _written(key: str, value: str | int) -> str:
-    """A value of a transport: kinds and links are plain words."""
+    """Format a value of a transport: kinds and links are plain words."""
     return value if key in ("kind", "link") and isinstance(value, str) else _quoted(value)
 
 

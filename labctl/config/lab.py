@@ -46,7 +46,7 @@ WORKDIR = "/data/local/tmp/labctl"
 
 @runtime_checkable
 class TransportConfig(Protocol):
-    """How a board is reached: base of the kinds of transport, which the floor above defines.
+    """Way to a board: base of the kinds of transport, which the floor above defines.
 
     Each is a frozen dataclass with the literal fields ``kind`` and, where a kind has several
     models, ``link``.

@@ -1,4 +1,4 @@
-"""How to call inference programs and read their output."""
+"""Engines: run inference programs and read their output."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""How to call an inference program and read what it says: the contract of an engine.
+"""The contract of an engine: run an inference program and read its output.
 
 An engine knows programs and flags by version, and turns the raw files of a job into a
 :class:`~labctl.records.TimingRecord`. It starts nothing, touches no board, and believes nothing:
@@ -98,7 +98,7 @@ class Settled(Generic[P]):
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What a run takes of the board's memory, in bytes; ``None`` where the model does not say.
+    """Memory of a run in bytes; ``None`` if the model does not say.
 
     Mapped weights are pages of the file: the kernel may drop them and must read them again. Those
     that a generation hardly reads do not count. Repacked ones are copies, or weights that were
@@ -116,7 +116,7 @@ class MemoryNeed:
 
     @property
     def anonymous_bytes(self) -> int:
-        """What cannot be dropped, as far as it is known."""
+        """Bytes that cannot be dropped, as far as they are known."""
         buffers = (self.kv_bytes or 0) + (self.compute_bytes or 0)
         return self.repacked_bytes + buffers + self.program_bytes
 
@@ -127,7 +127,7 @@ class MemoryNeed:
 
     @property
     def resident_bytes(self) -> int:
-        """What must stay in memory for no weight to be read twice, as far as it is known.
+        """Bytes that must stay in memory so that no weight is read twice, as far as they are known.
 
         The pages of weights that were copied are not needed again.
         """
@@ -136,8 +136,8 @@ class MemoryNeed:
 
 @dataclass(frozen=True)
 class Passes:
-    """What one run of a program computes, at least: ``prompts`` texts of ``prompt_tokens`` each
-    that it reads, and ``tokens`` one after the other.
+    """Minimum work of one run: it reads ``prompts`` texts of ``prompt_tokens`` each, and generates
+    ``tokens`` one after the other.
     """
 
     prompts: int
@@ -160,7 +160,7 @@ class Listen:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a command is built from: paths on the board, the prompt itself, where to listen.
+    """Inputs of a command: paths on the board, the prompt itself, the address to listen on.
 
     ``None``, or a missing file, is what the engine does not use.
     """
@@ -174,7 +174,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class RawOutput:
-    """What a job left in its directory."""
+    """Files that a job left in its directory."""
 
     stdout: bytes
     stderr: bytes
@@ -251,7 +251,7 @@ class EngineBase(ABC, Generic[P]):
     def memory(
         self, parameters: P, model: ModelIdentity, text_bytes: int | None = None
     ) -> MemoryNeed | None:
-        """What a run with settled parameters takes of the board's memory; None: nobody can say.
+        """Return the memory of a run with resolved parameters; None if it is unknown.
 
         ``text_bytes``: of the prompt, or of the text that it reads; None: as long as may be.
         """
@@ -269,10 +269,14 @@ class EngineBase(ABC, Generic[P]):
 
     @abstractmethod
     def command(self, tool: Tool, parameters: P, inputs: Inputs) -> list[str]:
-        """The argument vector for a board. Raises ConfigError for what the program cannot do."""
+        """Return the argument vector for a board. Raises ConfigError if the program cannot do
+        it.
+        """
 
     def comparability(self, tool: Tool, parameters: P) -> dict[str, JsonValue]:
-        """What makes two records unlike when it differs: program and every parameter."""
+        """Return what must be equal for two records to be comparable: program and every
+        parameter.
+        """
         return {
             "engine": self.name,
             "intent": self.task,
@@ -282,26 +286,26 @@ class EngineBase(ABC, Generic[P]):
         }
 
     def locks_memory(self, parameters: P) -> bool:  # noqa: ARG002 - nothing is locked
-        """Whether its program is told to lock memory, for which it needs the permission."""
+        """Return True if its program is told to lock memory, for which it needs the permission."""
         return False
 
     @abstractmethod
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """Why a job is no success, or ``None`` when it is one."""
+        """Return why a job failed; ``None`` if it succeeded."""
 
 
 class Engine(EngineBase[P]):
     """A program that ends by itself, and is measured from its beginning to its end."""
 
     def passes(self, parameters: P, text_bytes: int) -> Passes | None:  # noqa: ARG002 - of others
-        """What a run with settled parameters computes; None: nobody can say.
+        """Return the work of a run with resolved parameters; None if it is unknown.
 
         ``text_bytes`` is the length of the prompt, or of the text that it reads.
         """
         return None
 
     def headway(self, seen: Seen, parameters: P) -> Headway:  # noqa: ARG002 - others look at them
-        """How far a run is, for whoever waits for it; nothing is decided by it."""
+        """Return the progress of a run, for display only."""
         return printed(seen)
 
     @abstractmethod
@@ -310,10 +314,10 @@ class Engine(EngineBase[P]):
 
     @abstractmethod
     def checks(self, timing: TimingRecord, parameters: P) -> tuple[Check, ...]:
-        """What the numbers say about their own trustworthiness."""
+        """Return the checks that the numbers of a result allow."""
 
     def build_check(self, timing: TimingRecord, revision: str | None) -> Check | None:
-        """Whether the program calls itself what was built; None where it does not tell what it is.
+        """Check that the program reports the revision that was built; None if it reports none.
 
         ``revision``: of the source that the artifact was built from, where there is an artifact.
         """

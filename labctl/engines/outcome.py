@@ -1,4 +1,4 @@
-"""How a job ended, whatever program it was: the part of a diagnosis that no engine knows better."""
+"""Diagnosis of a job's end that is the same for all programs."""
 
 import signal
 
@@ -26,7 +26,9 @@ _SIGNALS: dict[int, tuple[str, str]] = {
 
 
 def signal_of(job: JobStatus) -> int | None:
-    """The signal that ended the job; shells and emulators tell it as exit status 128 + number."""
+    """Return the signal that ended the job; shells and emulators report exit status 128 +
+    number.
+    """
     if job.signal is not None:
         return job.signal
     status = job.exit_status
@@ -36,12 +38,12 @@ def signal_of(job: JobStatus) -> int | None:
 
 
 def succeeded(job: JobStatus) -> bool:
-    """The program ended by itself with status 0."""
+    """Return True if the program ended by itself with status 0."""
     return job.outcome == "exited" and job.exit_status == 0
 
 
 def diagnose_outcome(job: JobStatus, *, program: str, output_tail: str) -> LabctlError | None:
-    """The error of a job that did not end by itself with status 0; ``None`` when it did."""
+    """Return the error of a job; ``None`` if it ended by itself with status 0."""
     if succeeded(job):
         return None
     details = output_tail or None

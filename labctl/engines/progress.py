@@ -1,4 +1,4 @@
-"""How far a program is while it runs, from what it has printed so far. For people alone."""
+"""Progress of a running program, from its output so far. For display only."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ LOADING, PROMPT, GENERATING, RUNNING = "loading", "reading the prompt", "generat
 
 @dataclass(frozen=True)
 class Seen:
-    """What both streams have by now; ``stderr_end`` is the end of standard error as text."""
+    """Output of both streams so far; ``stderr_end`` is the end of standard error as text."""
 
     stdout: StreamSoFar
     stderr: StreamSoFar
@@ -36,7 +36,7 @@ class Headway:
         return (self.done - 1) * 1e9 / (self.last_ns - self.first_ns) if self.done > 1 else None
 
     def remaining_s(self, now_ns: int) -> float | None:
-        """How long the rest takes at that rate, by the board's clock; None where it is unknown."""
+        """Return the remaining time in s at that rate, by the board's clock; None if unknown."""
         rate = self.per_second
         if rate is None or self.total is None or self.last_ns is None:
             return None

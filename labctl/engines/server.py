@@ -31,7 +31,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server made of a question; times are its own, None where it does not tell."""
+    """Answer of the server to a question; times are its own, None if it reports none."""
 
     text: str
     generated_tokens: int
@@ -43,13 +43,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a server answered to one request."""
+    """Reply of a server to one request."""
 
     status: int
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON. Raises OutputNotUnderstood."""
+        """Return the body as JSON. Raises OutputNotUnderstood."""
         try:
             return json.loads(self.body)
         except ValueError as error:

@@ -30,10 +30,10 @@ class Running(Protocol):
         """Where this host reaches it, ``http://HOST:PORT``."""
 
     def end(self) -> JobStatus | None:
-        """How it ended; None while it runs."""
+        """Return its end; None while it runs."""
 
     def output(self) -> RawOutput:
-        """What it has printed so far."""
+        """Return its output so far."""
 
     def stop(self) -> None:
         """End it, and all that it started. Does nothing when it has ended."""
@@ -43,7 +43,7 @@ class Place(Protocol):
     """A machine where servers run."""
 
     def free_port(self) -> int:
-        """A port of its loopback that nobody listens on at this moment."""
+        """Return a port of its loopback on which nobody listens now."""
 
     def start(self, argv: Sequence[str], port: int) -> Running:
         """Start a server that is told to listen on ``port``."""

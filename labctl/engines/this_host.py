@@ -24,7 +24,7 @@ class ThisHost:
     folder: Path
 
     def free_port(self) -> int:
-        """A port that nobody listens on at this moment. Raises HostError."""
+        """Return a port on which nobody listens now. Raises HostError."""
         try:
             with socket.socket() as free:
                 free.bind((_LOOPBACK, 0))
@@ -61,14 +61,14 @@ class HostServer:
         return f"http://{_LOOPBACK}:{self.port}"
 
     def end(self) -> JobStatus | None:
-        """How it ended; None while it runs."""
+        """Return its end; None while it runs."""
         status = self.program.poll()
         if status is not None and self._end is None:
             self._end = self._ended(status)
         return self._end
 
     def output(self) -> RawOutput:
-        """What it has printed so far. Raises HostError."""
+        """Return its output so far. Raises HostError."""
         try:
             return RawOutput(self.stdout.read_bytes(), self.stderr.read_bytes(), b"")
         except OSError as error:

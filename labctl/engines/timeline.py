@@ -40,7 +40,7 @@ class Timeline:
     chunks: tuple[Chunk, ...]
 
     def of(self, stream: int) -> tuple[Chunk, ...]:
-        """The chunks of one stream; together they are its whole output, without holes."""
+        """Return the chunks of one stream; together they are its whole output, without holes."""
         return tuple(chunk for chunk in self.chunks if chunk.stream == stream)
 
 

@@ -100,7 +100,9 @@ class TokenTimes:
 
 
 def arrivals_check(timing: TimingRecord) -> Check:
-    """Whether each token was seen by itself; if not, which were not, as far as it is known."""
+    """Check that each token was seen alone; if not, name those that were not, as far as they are
+    known.
+    """
     made, seen = timing.generated_tokens or 0, timing.arrivals or 0
     detail = f"{seen} arrivals for {made} tokens"
     lines = timing.token_lines
@@ -135,7 +137,7 @@ def _unseen(timing: TimingRecord, unseen: int) -> str:
 def _between(
     gaps: Mapping[int, int], widest: Collection[int], narrowest: Collection[int], q: float
 ) -> int | None:
-    """The percentile, where it is the same whichever gaps hold the tokens that were not seen."""
+    """Return the percentile if it is the same whichever gaps hold the unseen tokens."""
     found = []
     for holding in (widest, narrowest):
         single = [gap for index, gap in gaps.items() if index not in holding]
@@ -162,7 +164,7 @@ def _holding(gaps: Mapping[int, int], unseen: int, *, widest: bool) -> set[int]:
 
 
 def _room(gaps: Mapping[int, int]) -> int:
-    """How many tokens more the wide gaps may hold."""
+    """Return the number of further tokens that the wide gaps may hold."""
     more = _more(gaps)
     return sum(more[index] for index in _wide(gaps))
 
@@ -173,6 +175,8 @@ def _wide(gaps: Mapping[int, int]) -> list[int]:
 
 
 def _more(gaps: Mapping[int, int]) -> dict[int, int]:
-    """How many tokens more a gap may hold: ``k`` where it is ``k + 1`` times the median, or one."""
+    """Return the number of further tokens a gap may hold: ``k`` at ``k + 1`` times the median, or
+    one.
+    """
     typical = median(gaps.values()) if gaps else 0
     return {i: max(1, round(gap / typical) - 1) if typical else 1 for i, gap in gaps.items()}

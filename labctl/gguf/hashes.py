@@ -39,7 +39,7 @@ def file_sha256(path: Path, progress: Callable[[int], None] | None = None) -> st
 
 
 def is_hash_remembered(path: Path) -> bool:
-    """Whether :func:`file_sha256` needs not read the file. Raises ConfigError."""
+    """Return True if :func:`file_sha256` need not read the file. Raises ConfigError."""
     try:
         return _recall(_note(path), _stamp(path)) is not None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What labctl writes: versioned models of facts, trials and runs, and how older ones are read."""
+"""Records of labctl: versioned models of facts, trials and runs, and migration of older ones."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a board said of itself. ``None`` = the board does not offer it."""
+"""Facts of a board. ``None`` = the board does not report it."""
 
 from enum import StrEnum
 

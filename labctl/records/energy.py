@@ -1,4 +1,4 @@
-"""What a trial drew, by the meter of its board."""
+"""Energy of a trial, by the meter of its board."""
 
 from pydantic import Field
 

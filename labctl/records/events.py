@@ -1,4 +1,4 @@
-"""What a run reports while it goes on: typed events, a line each in ``events.jsonl``.
+"""Typed events of a run, written while it is in progress, a line each in ``events.jsonl``.
 
 They are for whoever looks on. What is needed to go on with a run is in its plan, journal and
 records; without its events a run is the same.
@@ -88,7 +88,7 @@ class Trial(Event):
 
 
 class Progress(Event):
-    """What the running trial does now. ``None`` = not known, or not reported by the board.
+    """Progress of the running trial. ``None`` = unknown, or not reported by the board.
 
     ``done`` of ``total`` in ``unit`` (tokens, lines, bytes).
     """

@@ -1,4 +1,4 @@
-"""What a run means to do, and how far it came: enough to go on after any death."""
+"""Plan and journal of a run: enough to resume it after any interruption."""
 
 from datetime import UTC, datetime
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What a board can do, as measured on it: the probe that bounds and predictions stand on.
+"""Measured rates of a board: the probe that bounds and predictions use.
 
 Rates are whole bytes per second. What was not measured is not in the lists; ``notes`` say why.
 """
@@ -79,7 +79,7 @@ class ComputeRate(Record):
 
 
 class CpuClock(Record):
-    """How one CPU is clocked, in kHz (cpufreq of sysfs)."""
+    """Clock of one CPU, in kHz (cpufreq of sysfs)."""
 
     cpu: int
     governor: str | None = None
@@ -132,7 +132,9 @@ class BoardProbe(FileRecord):
         return self.facts.execution
 
     def memory_bytes_per_second(self, threads: int | None = None) -> int | None:
-        """The DRAM rate with so many threads (None: the best); None when it was not measured."""
+        """Return the DRAM rate with ``threads`` threads (None: the best); None if it was not
+        measured.
+        """
         rates = [
             rate.bytes_per_second
             for rate in self.memory
@@ -141,7 +143,7 @@ class BoardProbe(FileRecord):
         return max(rates, default=None)
 
     def storage_bytes_per_second(self, pattern: ReadPattern = "mapping") -> int | None:
-        """The best rate of a pattern that provably came from storage; None when there is none.
+        """Return the best rate of a pattern that provably came from storage; None if there is none.
 
         A model that does not fit in memory is bound by ``mapping``.
         """

@@ -29,7 +29,7 @@ class CoolingState(Record):
 
 
 class ResidentFile(Record):
-    """How much of a file was in memory, in the page cache, before the job began."""
+    """Part of a file that was in memory, in the page cache, before the job began."""
 
     file_bytes: int = Field(gt=0)
     resident_bytes: int = Field(ge=0)

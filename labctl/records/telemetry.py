@@ -12,7 +12,7 @@ from labctl.records.base import Record
 
 
 class StreamSoFar(Record):
-    """What a program had printed on one stream by then."""
+    """Output of a program on one stream up to then."""
 
     pieces: int = Field(ge=0, description="reads from the pipe that brought something")
     lines: int = Field(ge=0)

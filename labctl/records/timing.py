@@ -59,7 +59,7 @@ class BenchTest(Record):
     def of(
         cls, *, prompt_tokens: int, generated_tokens: int, depth: int, samples_ns: Sequence[int]
     ) -> Self:
-        """The record of the repetitions of a test; at least one, each above 0."""
+        """Return the record of the repetitions of a test; at least one, each above 0."""
         parts = [f"pp{prompt_tokens}"] if prompt_tokens else []
         parts += [f"tg{generated_tokens}"] if generated_tokens else []
         middle = median(samples_ns)
@@ -85,7 +85,7 @@ class Measure(Record):
 
 
 class TimingRecord(Record):
-    """How long the parts of one generation took; of a benchmark, the medians of its tests."""
+    """Times of the parts of one generation; of a benchmark, the medians of its tests."""
 
     # what the program says of itself
     load_ns: int | None = Field(

@@ -17,7 +17,7 @@ from labctl.records.timing import TimingRecord
 
 
 class TrialState(StrEnum):
-    """How a trial ended."""
+    """End of a trial."""
 
     OK = "ok"
     FAILED = "failed"
@@ -25,7 +25,7 @@ class TrialState(StrEnum):
 
 
 class Failure(Record):
-    """Why a trial is no result, or a bad one."""
+    """Reason why a trial has no result, or a bad one."""
 
     kind: str = Field(description="the error's class name")
     blame: Blame
@@ -35,7 +35,7 @@ class Failure(Record):
 
     @classmethod
     def of(cls, error: Exception) -> "Failure":
-        """The record of an error; one that labctl did not foresee is a bug, and nobody's result."""
+        """Return the record of an error; an unforeseen one is a bug, and no result."""
         if not isinstance(error, LabctlError):
             return cls(
                 kind=type(error).__name__, blame=Blame.INFRA, message=f"bug in labctl: {error}"
@@ -126,7 +126,7 @@ class ConditionRecord(Record):
 
 
 class TrialEvidence(Record):
-    """What the telemetry saw while the program ran. ``None`` = the board did not tell."""
+    """Telemetry while the program ran. ``None`` = not reported by the board."""
 
     samples: int
     start_temperature_mc: int | None = Field(None, description="of the hottest thermal zone")
@@ -165,7 +165,7 @@ class TrialEvidence(Record):
 
 
 class Workload(Record):
-    """What the engine says that its parameters mean; None = it has no such parameter."""
+    """Meaning of the engine's parameters; None = it has no such parameter."""
 
     threads: int | None = None
     tokens: int | None = Field(None, description="to generate")
@@ -174,14 +174,14 @@ class Workload(Record):
 
 
 class TrialLimit(Record):
-    """How long a trial may run on the board before it is stopped."""
+    """Time limit of a trial on the board."""
 
     seconds: float
     source: str = Field(description="where that comes from, for people")
 
 
 class TrialPrediction(Record):
-    """What was expected of a trial before anything moved.
+    """Prediction of a trial, made before any transfer.
 
     The least that is possible, where the model fits in memory; else near what is to be expected.
     """
@@ -202,7 +202,7 @@ class TrialPrediction(Record):
 
 
 class TrialBound(Record):
-    """Why the number is what it is."""
+    """Explanation of a result by its nearest bound."""
 
     kind: Literal["dram", "storage", "compute"] | None = Field(
         description="what bounds it; None = nothing that was measured of this board does"

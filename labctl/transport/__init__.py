@@ -1,4 +1,4 @@
-"""How commands and bytes reach a board."""
+"""Transports: commands and bytes to and from a board."""
 
 from typing import TYPE_CHECKING
 

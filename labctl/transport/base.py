@@ -1,4 +1,4 @@
-"""How commands and bytes reach a board: the contract that every link keeps.
+"""The contract of every transport: commands and bytes to and from a board.
 
 A result exists only for what provably finished. Whatever did not (link lost, time-out, no sentinel)
 raises; there is no default status and no partial success.
@@ -35,7 +35,7 @@ _BRIEF = 100
 
 @dataclass(frozen=True)
 class Copied:
-    """What went over, every file of it proven, unless ``not_proven`` says why some cannot be.
+    """Result of a copy; every file is verified, unless ``not_proven`` says why some cannot be.
 
     ``skipped`` are paths inside a directory of what is neither directory nor file, ``unreadable``
     those of files of /proc or /sys that the board refused to read; both were left out.
@@ -68,7 +68,7 @@ class CommandResult:
         return self.output.decode(errors="replace")
 
     def check(self) -> Self:
-        """This result, or RemoteExit when the status is not zero."""
+        """Return this result. Raises RemoteExit if the status is not zero."""
         if self.exit_status != 0:
             said = self.output + (self.stderr or b"")
             raise RemoteExit(
@@ -79,7 +79,7 @@ class CommandResult:
 
 
 def brief(command: str) -> str:
-    """A command as messages show it: one short line."""
+    """Shorten a command to one line for messages."""
     line = " ".join(command.split())
     return line if len(line) <= _BRIEF else f"{line[: _BRIEF - 3]}..."
 
@@ -96,7 +96,7 @@ def remote_words(*words: str) -> str:
 
 
 def check_command(command: str) -> bytes:
-    """The bytes of a shell command. Raises ConfigError for text that no shell can be given."""
+    """Return the bytes of a shell command. Raises ConfigError for text that no shell accepts."""
     if "\0" in command:
         raise ConfigError("a command cannot hold a NUL byte")
     try:
@@ -114,7 +114,7 @@ class Carried(Protocol):
 
     @property
     def failure(self) -> LinkError | None:
-        """Why nothing is carried any more; None while that is not known."""
+        """The reason why the link carries nothing any more; None while none is known."""
 
 
 class Terminal(Protocol):
@@ -124,7 +124,7 @@ class Terminal(Protocol):
         """Give it what was typed. Raises LinkError."""
 
     def receive(self, timeout: float) -> bytes | None:
-        """What it printed next: nothing within ``timeout`` seconds, None at its end.
+        """Return its next output: empty after ``timeout`` seconds, None at its end.
 
         Raises LinkError.
         """
@@ -132,7 +132,7 @@ class Terminal(Protocol):
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """How a person wants a link to be opened; each kind of transport takes what it knows.
+    """Options of a link; each kind of transport uses those that it knows.
 
     ``timeout`` (s) bounds each opening. ``key_file`` wins over the lab's. ``consent`` says how long
     to wait for somebody who allows this host on the board.
@@ -144,7 +144,7 @@ class OpenOptions:
 
 
 class HdcFeatures(Protocol):
-    """What a board over hdc can do besides."""
+    """Functions that only a board over hdc has."""
 
     def carry(
         self, listen: str, connect: str, *, reverse: bool = False
@@ -163,13 +163,15 @@ class HdcFeatures(Protocol):
         """Make the board's system partitions writable; what it answers."""
 
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
-        """The board's log, as it comes, until ``timeout`` seconds are over or the log ends.
+        """Print the board's log as it arrives, until ``timeout`` seconds are over or the log ends.
 
         Raises RemoteExit when the board's ``hilog`` fails, LinkError, BoardError.
         """
 
     def interact(self, *, timeout: float) -> AbstractContextManager[Terminal]:
-        """An interactive shell on a terminal of the board; ``timeout`` (s) bounds each sending."""
+        """Open an interactive shell on a terminal of the board; ``timeout`` (s) bounds each
+        sending.
+        """
 
 
 class Transport(ABC):
@@ -229,22 +231,22 @@ class Transport(ABC):
 
     @abstractmethod
     def copier(self, *, timeout: float, compress: bool = False) -> "Copier":
-        """What moves files over this link; :meth:`push` and :meth:`pull` prove what it moved."""
+        """Return the copier of this link; :meth:`push` and :meth:`pull` verify what it copied."""
 
     @abstractmethod
     def connect(self, port: int, *, timeout: float) -> AbstractContextManager["Stream"]:
-        """A connection to a TCP port on the board's own loopback, while held.
+        """Connect to a TCP port on the board's own loopback, while the context is open.
 
         ``timeout`` (s) bounds the start, and then each wait. Raises LinkRefused (nothing listens
         there), another LinkError.
         """
 
     def over_hdc(self, purpose: str) -> "HdcFeatures":
-        """What only a board over hdc can do. Raises ConfigError: others cannot ``purpose``."""
+        """Return the functions of hdc. Raises ConfigError if the link cannot ``purpose``."""
         raise ConfigError(f"{self.label} cannot {purpose}", hint="boards over hdc can")
 
     def is_alive(self) -> bool:
-        """True when the board runs a command now."""
+        """Return True if the board runs a command now."""
         try:
             return self.run(":", timeout=ALIVE_SECONDS).exit_status == 0
         except (LinkError, BoardError):

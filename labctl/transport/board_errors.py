@@ -1,4 +1,4 @@
-"""What a failed command on the board means: the board's fault, by the words of the kernel."""
+"""Errors of failed commands on the board, recognised by the kernel's words."""
 
 from labctl.errors import BoardError, BoardNoSpace, BoardPermission
 from labctl.system_errors import tells_full_disk, tells_refusal
@@ -6,7 +6,7 @@ from labctl.transport.base import CommandResult
 
 
 def board_error(text: str, what: str) -> BoardError:
-    """The error of a step ``what`` that the board refused with ``text``."""
+    """Return the error of a step ``what`` that the board refused with ``text``."""
     details = text.strip()[-2000:] or None
     message = f"{what}: {_last_line(text) or 'no reason given'}"
     if tells_full_disk(text):
@@ -18,7 +18,7 @@ def board_error(text: str, what: str) -> BoardError:
 
 
 def file_error(text: str) -> BoardError:
-    """The error of a program that moves a file and complained with ``text``."""
+    """Return the error of a program that copies a file and complained with ``text``."""
     last = _last_line(text)
     if tells_full_disk(text):
         return BoardNoSpace(f"the board's storage is full: {last}")
@@ -28,7 +28,7 @@ def file_error(text: str) -> BoardError:
 
 
 def require(result: CommandResult, what: str) -> CommandResult:
-    """``result`` itself when its status is 0; raises BoardNoSpace, BoardPermission, BoardError."""
+    """Return ``result`` if its status is 0. Raises BoardNoSpace, BoardPermission, BoardError."""
     if result.exit_status != 0:
         raise board_error(result.text, what)
     return result

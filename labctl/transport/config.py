@@ -1,4 +1,4 @@
-"""What the config models of transports share. Nothing here imports pydantic."""
+"""Common part of the transports' config models. Nothing here imports pydantic."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from labctl.errors import ConfigError
 
 
 def rules(*, required: tuple[str, ...] = ("kind",)) -> dict[str, Any]:
-    """How pydantic reads such a dataclass: a frozen mapping without unknown keys.
+    """Return pydantic's rules for such a dataclass: a frozen mapping without unknown keys.
 
     The fields that tell models apart have values when one is made by hand; documents name them.
     """

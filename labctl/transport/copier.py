@@ -87,7 +87,7 @@ class Copier(ABC):
         return digest
 
     def on_board(self, remote: str, expected: Digest) -> Digest:
-        """The hash of a file as it is on the board now, which is to be like ``expected``."""
+        """Return the hash of a file on the board now, of the same kind as ``expected``."""
         if self.board_hash.command is not None:
             # Asking changes nothing: a link that is lost meanwhile does not make the copy void.
             return retry_infra(
@@ -112,7 +112,7 @@ def named(what: str) -> Iterator[None]:
 
 
 def both(digest: Digest, seen: Seen) -> Take:
-    """What takes a piece into a hash and tells its size."""
+    """Return a function that hashes a piece and reports its size."""
 
     def take(piece: bytes | memoryview) -> None:
         digest.update(piece)

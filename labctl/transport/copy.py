@@ -27,13 +27,13 @@ _PERMISSIONS = 0o777
 
 @dataclass(frozen=True)
 class Delivered:
-    """What went over, and the path that it has now."""
+    """Result of a copy, and its final path."""
 
     path: str
     copied: Copied
 
     def document(self) -> dict[str, object]:
-        """What was copied, and what was not, for machines."""
+        """Return the copied files, and those that were not, as JSON."""
         copied = self.copied
         return {
             "path": self.path,
@@ -141,7 +141,7 @@ def receive(
 
 @contextmanager
 def appearing_on_board(transport: Transport, path: str) -> Iterator[str]:
-    """A path beside ``path`` to fill, which takes that name if the block ends without an error."""
+    """Yield a path beside ``path``, renamed to it if the block ends without an error."""
     temporary = f"{path}.labctl-{secrets.token_hex(8)}"
     try:
         yield temporary
@@ -154,7 +154,7 @@ def appearing_on_board(transport: Transport, path: str) -> Iterator[str]:
 
 
 def _own_name(local: Path) -> str:
-    """What a path is called, also ``.``; a link by its own name, not by that of what it is to."""
+    """Return the name of a path, also of ``.``; a link has its own name, not its target's."""
     return Path(os.path.normpath(local.absolute())).name
 
 

@@ -35,7 +35,7 @@ class Digest:
 
     @classmethod
     def known(cls, algorithm: str, hexadecimal: str, size_bytes: int) -> "Digest":
-        """A hash that somebody else made."""
+        """Return a hash that was computed elsewhere."""
         digest = cls(algorithm)
         digest._hex, digest.size_bytes = hexadecimal, size_bytes
         return digest
@@ -83,7 +83,7 @@ class Digest:
 
 
 def running_total(progress: Progress | None) -> Callable[[int], None]:
-    """What takes the size of each piece and tells ``progress`` how much it is together."""
+    """Return a function that takes the size of each piece and reports the sum to ``progress``."""
     total = 0
 
     def seen(count: int) -> None:
@@ -97,7 +97,7 @@ def running_total(progress: Progress | None) -> Callable[[int], None]:
 
 @dataclass(frozen=True)
 class BoardHash:
-    """How files are hashed on the board.
+    """Hash function of the board.
 
     ``command`` are the words before the path; its output begins with the hash in hex. None: no
     such program is there. ``part_bytes``: see :class:`Digest`.
@@ -112,7 +112,7 @@ class BoardHash:
         return Digest(self.algorithm, self.part_bytes)
 
     def ask(self, transport: Transport, remote: str, size_bytes: int, timeout: float) -> Digest:
-        """The hash and size of a file on the board; ``size_bytes`` sets how long that may take.
+        """Return the hash and size of a file on the board; ``size_bytes`` sets the time-out.
 
         Raises LinkError, IntegrityError when the board cannot say.
         """
@@ -131,12 +131,12 @@ class BoardHash:
 
 
 def hash_patience(timeout: float, size_bytes: int) -> float:
-    """How long (s) the board may take to hash so much, when a small answer may take ``timeout``."""
+    """Return the time-out in s to hash a file on the board; a small answer may take ``timeout``."""
     return timeout + size_bytes / _HASH_BYTES_PER_SECOND
 
 
 def find_board_hash(transport: Transport, timeout: float) -> BoardHash:
-    """What a board has for hashing files; SHA-256 of the bytes read back when it has nothing."""
+    """Find the board's hash program; without one, SHA-256 of the bytes read back."""
     names = remote_words(*(name for _, name in _TOOLS))
     found = transport.run(
         f"for name in {names}; do command -v $name >/dev/null && echo $name; done; :",

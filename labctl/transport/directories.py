@@ -44,7 +44,7 @@ _PERMISSIONS = 0o777  # set-id bits are not carried: a board decides nothing abo
 
 @dataclass
 class _Tree:
-    """What is in a directory, by path relative to it; ``.`` is itself. Values are modes."""
+    """Contents of a directory, by path relative to it; ``.`` is itself. Values are modes."""
 
     directories: dict[str, int] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class _Board:
     timeout: float
 
     def each(self, words: Sequence[str], paths: Sequence[str]) -> None:
-        """A command with all paths; more than one when they are many."""
+        """Run a command with all paths; several commands if they are many."""
         for batch in _batches(paths):
             done = self.transport.run(remote_words(*words, *batch), timeout=self.timeout)
             require(done, f"{self.transport.label}: cannot {words[0]}")
@@ -197,7 +197,7 @@ class _Board:
                 )
 
     def is_missing(self, path: str) -> bool:
-        """Whether nothing has that name yet."""
+        """Return True if nothing has that name yet."""
         word = remote_words(path)
         return (
             self.transport.run(
@@ -340,7 +340,7 @@ def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
 
 @contextmanager
 def _appearing_directory(path: Path) -> Iterator[Path]:
-    """A directory to fill that takes its name only if the block ends without an error."""
+    """Create a directory that gets its name only if the block ends without an error."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(
             f"cannot receive a directory as {path}: it exists", hint="name a new directory"

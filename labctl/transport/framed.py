@@ -28,7 +28,7 @@ class Shell(Protocol):
 
     @property
     def failure(self) -> LinkError | None:
-        """Why nothing more can be run; None while that is not known."""
+        """The reason why nothing more can be run; None while none is known."""
 
     def __call__(self, script: str, *, timeout: float) -> Generator[bytes, None, None]:
         """Run a script; what it prints, as it comes, both streams as one.
@@ -52,7 +52,7 @@ class Tail:
 
     @property
     def text(self) -> str | None:
-        """What is kept; None when there was nothing."""
+        """The kept text; None if there was none."""
         return self._kept.decode(errors="replace") or None
 
 
@@ -113,7 +113,7 @@ def _kill(shell: Shell, framed: Framed, process_id: int | None) -> bool:
 def _without_status(
     shell: Shell, framed: Framed, label: str, process_id: int | None, said: str | None
 ) -> LabctlError:
-    """Why a command's channel ended in good order, but without a status."""
+    """Explain why a command's channel ended in good order, but without a status."""
     if len(framed.command) <= _CHECKED_BYTES:
         check = "sh -n -c " + remote_words(framed.command) + " >/dev/null 2>&1 || echo wrong"
         with suppress(LinkError, BoardError):

@@ -48,7 +48,7 @@ class HdcTransport(LinkedTransport[HostLink]):
         return hdc.shell(link, script, timeout=timeout)
 
     def copier(self, *, timeout: float, compress: bool = False) -> "HdcCopier":
-        """What moves files; see :class:`Transport`."""
+        """Return the copier; see :class:`Transport`."""
         from labctl.transport.hdc_files import HdcCopier
 
         return HdcCopier(self, timeout, connected=self.connected, compress=compress)
@@ -66,7 +66,7 @@ class HdcTransport(LinkedTransport[HostLink]):
             yield Stream(self.label, connected, timeout=timeout)
 
     def over_hdc(self, purpose: str) -> "HdcTransport":
-        """This transport itself."""
+        """Return this transport itself."""
         del purpose
         return self
 
@@ -88,7 +88,9 @@ class HdcTransport(LinkedTransport[HostLink]):
         return hdc.remount(self.connected(), timeout=timeout)
 
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
-        """The board's log; see :class:`Transport`. hdc's own request for it has no exit status."""
+        """Print the board's log; see :class:`Transport`. hdc's own request for it has no exit
+        status.
+        """
         command = remote_words("hilog", *words)
         with suppress(CommandTimeout):
             status = self.stream(command, timeout=timeout, write=write)
@@ -96,7 +98,7 @@ class HdcTransport(LinkedTransport[HostLink]):
 
     @contextmanager
     def interact(self, *, timeout: float) -> Iterator[Terminal]:
-        """An interactive shell; see :class:`Transport`."""
+        """Open an interactive shell; see :class:`Transport`."""
         with hdc.interactive_shell(self.connected(), timeout=timeout) as terminal:
             yield terminal
 
@@ -110,7 +112,7 @@ class _Carried:
 
     @property
     def failure(self) -> LinkError | None:
-        """Why nothing is carried any more."""
+        """The reason why the link carries nothing any more."""
         return self.link.failure
 
 
@@ -137,7 +139,7 @@ class HdcTcpConfig:
 
     @property
     def is_on_this_host(self) -> bool:
-        """Whether it may be a virtual board, whose folders are this host's."""
+        """True if it may be a virtual board, whose folders are this host's."""
         return is_on_loopback(self.address)
 
     def problem(self) -> tuple[str, str] | None:
@@ -151,7 +153,7 @@ class HdcTcpConfig:
         return "address", f"board '{name}' has this address too"
 
     def open(self, options: OpenOptions = _USUAL) -> HdcTransport:
-        """The way to the board; the link is opened by the first operation, and again when lost.
+        """Return the transport; the first operation opens the link, and reopens it after a loss.
 
         A board that is locked is shown the host key of ``options``, else the one configured here,
         else the user's own (``~/.harmony/hdckey``), else labctl's. Raises ConfigError.
@@ -203,7 +205,7 @@ class HdcServerConfig:
         return self.key
 
     def problem(self) -> tuple[str, str] | None:
-        """A private server has no address to choose."""
+        """Refuse an address for a private server."""
         if self.private and self.server is not None:
             return "server", "a private server listens where it likes: drop this"
         return None
@@ -225,11 +227,11 @@ class HdcServerConfig:
 
     @property
     def _has_cables(self) -> bool:
-        """Whether the board is on a cable of this host: one server has them all."""
+        """True if the board is on a cable of this host: one server has them all."""
         return ":" not in self.key and is_on_loopback(self.server or HDC_SERVER)
 
     def open(self, options: OpenOptions = _USUAL) -> HdcTransport:
-        """The way to the board; the link is opened by the first operation, and again when lost.
+        """Return the transport; the first operation opens the link, and reopens it after a loss.
 
         A server is started when none runs; that takes time beside that of ``options``. It shows
         locked boards a key of its own. Raises ConfigError.
@@ -251,7 +253,7 @@ class HdcServerConfig:
 
 
 def find_server(address: str) -> "HdcServer":
-    """The hdc server at ``HOST:PORT``, to be asked what it knows; nothing is started.
+    """Return the hdc server at ``HOST:PORT``, for requests; nothing is started.
 
     Raises ConfigError.
     """

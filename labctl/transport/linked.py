@@ -35,7 +35,7 @@ class Link(Protocol):
 
     @property
     def failure(self) -> LinkError | None:
-        """Why nothing more can be asked of it; None while that is not known."""
+        """The reason why the link accepts no more requests; None while none is known."""
 
     def close(self) -> None:
         """End it, and what goes on over it. Idempotent."""
@@ -93,7 +93,7 @@ class LinkedTransport(Transport, Generic[L]):
             link.close()
 
     def connected(self) -> L:
-        """The link, opened when there is none. Raises LinkError, ConfigError."""
+        """Return the link, opened if there is none. Raises LinkError, ConfigError."""
         asked = time.monotonic()
         with self._opening:
             if self._link is not None and self._link.failure is not None:
@@ -152,7 +152,7 @@ class LinkedTransport(Transport, Generic[L]):
 
     @contextmanager
     def _as_script(self, command: str, timeout: float) -> Iterator[str]:
-        """A command that runs what is too long for a link, from a file on the board."""
+        """Yield a command that runs a text too long for the link, from a file on the board."""
         from labctl.transport.local_files import set_aside
 
         scratch = self.run(f'echo "${{TMPDIR:-{self.scratch}}}"', timeout=timeout).check().text
@@ -183,7 +183,7 @@ class _Shell(Generic[L]):
 
     @property
     def failure(self) -> LinkError | None:
-        """Why nothing more can be run."""
+        """The reason why nothing more can be run."""
         return self.link.failure
 
     def __call__(self, script: str, *, timeout: float) -> Generator[bytes, None, None]:

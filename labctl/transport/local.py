@@ -63,7 +63,7 @@ class LocalTransport(Transport):
         return _status(status, command)
 
     def copier(self, *, timeout: float, compress: bool = False) -> "LocalCopier":
-        """What copies files; a local copy always makes progress."""
+        """Return the copier; a local copy always makes progress."""
         del compress
         return LocalCopier(self, timeout)
 
@@ -80,7 +80,7 @@ class LocalTransport(Transport):
             yield Stream(self.label, connected, timeout=timeout)
 
     def is_alive(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class LocalTransport(Transport):
 
 @contextmanager
 def _shell(command: str, *, merged: bool) -> Iterator[list[str]]:
-    """The words that run a command; one too long for a word is run from a file."""
+    """Yield the words that run a command; one too long for a word is run from a file."""
     raw = check_command(command)
     # The shell itself merges the streams, and the order of what was written is kept.
     merge = "exec 2>&1\n" if merged else ""
@@ -102,7 +102,7 @@ def _shell(command: str, *, merged: bool) -> Iterator[list[str]]:
 
 @contextmanager
 def _as_a_boards(command: str, timeout: float) -> Iterator[None]:
-    """A time-out of this host as that of a board."""
+    """Report a time-out of this host as that of a board."""
     try:
         yield
     except HostTimeout as error:
@@ -138,7 +138,7 @@ class LocalCopier(Copier):
 
 @contextmanager
 def _board_file(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
-    """An open file on the board's side; its failures are the board's."""
+    """Open a file on the board's side; its failures are the board's."""
     try:
         with Path(path).open(mode) as file:
             yield file
@@ -177,6 +177,6 @@ class LocalConfig:
         return None
 
     def open(self, options: OpenOptions = _USUAL) -> LocalTransport:
-        """The way to this host."""
+        """Return the transport to this host."""
         del options
         return LocalTransport()

@@ -130,7 +130,7 @@ class SshBuilder(Builder):
         return f"{self._hosts[self.name].workdir}/sources/{digest}.tar.gz"
 
     def _has(self, link: SshLink, digest: str) -> bool:
-        """Whether the host has an archive, whole."""
+        """Return True if the host has an archive, complete."""
         answer = run_script(link, _HAS, self._archive(digest), timeout=UNPACK_SECONDS)
         return answer.exit_status == 0 and _hash(answer.text) == digest
 

@@ -19,7 +19,7 @@ PROLOGUE = "export LC_ALL=C; umask 077\n"
 
 @contextmanager
 def connected(name: str, hosts: Mapping[str, BuildHost], root: Path) -> Iterator[SshLink]:
-    """A link to a build host of ``hosts``; files that devices.yaml names begin at ``root``.
+    """Connect to a build host of ``hosts``; files that devices.yaml names begin at ``root``.
 
     What goes wrong with the link while it is held is the host's fault: HostError, HostTimeout.
     Raises ConfigError for a key or configuration of ssh that cannot be read.
@@ -51,7 +51,7 @@ def run_script(
 
 
 def refused(link: SshLink, what: str, answer: Answer) -> HostError:
-    """The error for a script that ended badly; ``what`` as in "cannot ...", for messages."""
+    """Return the error for a failed script; ``what`` as in "cannot ...", for messages."""
     if tells_full_disk(answer.errors):
         return HostError(
             f"cannot {what}: the disk of {link.name} is full",

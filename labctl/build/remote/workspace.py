@@ -93,7 +93,7 @@ class RemoteWorkspace(Workspace):
         )
 
     def read(self, name: str) -> str | None:
-        """The text of a file there."""
+        """Return the text of a file there."""
         answer = run_script(self._link, _READ, self._path(name), timeout=FILE_SECONDS)
         if answer.exit_status == _NOT_THERE:
             return None
@@ -113,7 +113,7 @@ class RemoteWorkspace(Workspace):
         self._do(_CLEAR, self.folders.tree, "empty")
 
     def exists(self, path: str) -> bool:
-        """Whether it exists there."""
+        """Return True if it exists there."""
         answer = run_script(self._link, _EXISTS, self._path(path), timeout=FILE_SECONDS)
         if answer.exit_status not in (0, _NOT_THERE):
             raise refused(self._link, f"look for {path}", answer)

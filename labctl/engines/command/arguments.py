@@ -26,17 +26,17 @@ def placeholders(arguments: Sequence[str]) -> list[str]:
 
 
 def files_of(names: Sequence[str]) -> Iterator[str]:
-    """The recipe's files among placeholders."""
+    """Yield the recipe's files among placeholders."""
     return (name.removeprefix(_FILE) for name in names if name.startswith(_FILE))
 
 
 def parameters_of(names: Sequence[str]) -> list[str]:
-    """The parameters among placeholders."""
+    """Return the parameters among placeholders."""
     return [n for n in names if n not in (MODEL, PROMPT) and not n.startswith(_FILE)]
 
 
 def filled(arguments: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """The words; what is put in is not looked into again."""
+    """Replace the placeholders; inserted text is not searched again."""
 
     def value(match: "re.Match[str]") -> str:
         return values[match[1]] if match[1] is not None else match[0][0]

@@ -96,7 +96,7 @@ class Command(Engine[CommandParameters]):
         return cls(keys.program, keys.arguments, keys.output, keys.tokens, keys.success)
 
     def _roles(self, names: Collection[str]) -> Roles:
-        """What parameters mean by their usual names, and by what the recipe says of them."""
+        """Return the roles of parameters by their usual names, and by the recipe's declarations."""
         tokens = next((name for name in reversed(self.counts) if name in names), None)
         return Roles(threads=THREADS if THREADS in names else None, tokens=tokens)
 
@@ -129,7 +129,7 @@ class Command(Engine[CommandParameters]):
         return None
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
-        """The tool of a product that the recipe names."""
+        """Return the tool of a product that the recipe names."""
         wanted = self.program.tool or ""
         if wanted in available:
             return Tool(wanted, self.task)
@@ -196,7 +196,9 @@ class Command(Engine[CommandParameters]):
 
     @override
     def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:
-        """What the recipe's readers find, and the times of tokens where they show."""
+        """Return the values that the recipe's readers find, and the times of tokens that are
+        visible.
+        """
         count = self.tokens.count if self.tokens is not None else None
         return read(
             raw,

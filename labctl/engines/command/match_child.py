@@ -16,7 +16,7 @@ LONGEST_GROUP = 200
 
 
 def groups(match: "re.Match[str]") -> dict[str, str | None]:
-    """The named groups of a match, each up to a bound."""
+    """Return the named groups of a match, each up to a bound."""
     found: dict[str, str | None] = {}
     for name in match.re.groupindex:
         start, end = match.span(name)

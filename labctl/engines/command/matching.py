@@ -31,7 +31,7 @@ Groups = dict[str, str | None]
 def find_all(
     searches: Sequence[tuple[str, bytes]], *, cpu_seconds: int = SEARCH_SECONDS
 ) -> list[list[Groups]]:
-    """The named groups of every match, cut to a bound, for each pattern and its text.
+    """Return the named groups of every match, cut at a bound, for each pattern and its text.
 
     Raises OutputNotUnderstood when the search does not end in time or finds too much, HostError.
     """

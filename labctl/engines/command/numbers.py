@@ -42,7 +42,7 @@ _BEYOND = 1 << 63
 
 
 def in_base_unit(text: str, unit: str) -> Decimal:
-    """A printed number in the record's unit of what it counts.
+    """Convert a printed number to the unit of the record.
 
     Raises OutputNotUnderstood for what is no number, and for a negative time, size or count.
     """

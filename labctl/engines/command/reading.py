@@ -31,7 +31,7 @@ def read(
     expected: int | None = None,
     form: str,
 ) -> TimingRecord:
-    """The record of a program that ended well; ``form`` says who understood it.
+    """Return the record of a program that succeeded; ``form`` names the reader.
 
     ``expected``: the tokens that the recipe's parameter says, which count where the output does not
     tell.
@@ -68,7 +68,7 @@ def _clock(said: Mapping[str, object], seen: Mapping[str, object]) -> TokenClock
 
 
 def stream_of(raw: RawOutput, name: str) -> bytes:
-    """What the program printed on a stream."""
+    """Return the program's output on a stream."""
     return raw.stdout if name == "stdout" else raw.stderr
 
 
@@ -116,7 +116,7 @@ def _what(reader: Reader) -> str:
 
 
 def _json_lines(text: bytes, paths: Iterable[str]) -> Iterator[Found]:
-    """The objects that have one of the paths at least; other lines are not meant."""
+    """Yield the objects that have at least one of the paths; other lines are skipped."""
     for line in text.splitlines():
         if not line.lstrip().startswith(b"{"):
             continue
@@ -141,7 +141,7 @@ def _measure(target: ReadValue, numbers: Sequence[Decimal]) -> Measure:
 
 
 def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dict[str, object]:
-    """Times of tokens by the board's clock, as far as pieces of output are tokens.
+    """Return times of tokens by the board's clock, as far as pieces of output are tokens.
 
     ``generated``: how many there are. Without it nobody knows what a piece is, and nothing is told
     of tokens; nor where there are more pieces than tokens.
@@ -190,7 +190,7 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dic
 
 
 def _of_lines(arrivals: Sequence[tuple[int, int]], generated: int) -> TokenTimes:
-    """The times of tokens that end a line each: how many came together is known.
+    """Return the times of tokens that end a line each: the number that came together is known.
 
     Several lines at the end may have waited in a buffer for the program's end: they are no arrival.
     """

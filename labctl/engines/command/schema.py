@@ -21,7 +21,9 @@ Unit = Literal[
 
 
 def compiled(pattern: str) -> "re.Pattern[str]":
-    """A recipe's pattern: ``^`` and ``$`` hold at every line. Raises ValueError for people."""
+    """Compile a recipe's pattern: ``^`` and ``$`` match at every line. Raises ValueError for
+    people.
+    """
     if len(pattern) > _LONGEST_PATTERN:
         raise ValueError(f"longer than {_LONGEST_PATTERN} characters")
     with warnings.catch_warnings():
@@ -41,7 +43,7 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
 class ReadValue(StrictModel):
-    """What a printed number is."""
+    """Meaning of a printed number."""
 
     metric: Name
     """`load`, `prompt_eval`, `eval`, `sampling`, `total`, `ttft` (times), `prompt_tokens`,
@@ -52,7 +54,7 @@ class ReadValue(StrictModel):
 
 
 class Reader(StrictModel):
-    """How to find numbers in what a program prints."""
+    """Rule to find numbers in a program's output."""
 
     stream: Stream = "stdout"
     """Where it prints them."""

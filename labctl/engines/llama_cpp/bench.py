@@ -36,7 +36,7 @@ _ROUNDING_NS = 1
 
 
 class _Line(BaseModel):
-    """What is read of a test."""
+    """The fields read of a test."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
@@ -97,7 +97,9 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         return programs.choose(PROGRAM, self.task, available, offered)
 
     def command(self, tool: Tool, parameters: LlamaBenchParameters, inputs: Inputs) -> list[str]:
-        """Raises ConfigError for a classic version that is not to repack."""
+        """Return the argument vector. Raises ConfigError if a classic version is asked not to
+        repack.
+        """
         argv = [*programs.start(inputs), "-o", "jsonl"]
         argv += ["-p", str(parameters.prompt_tokens), "-n", str(parameters.tokens)]
         argv += ["-d", str(parameters.depth), "-r", str(parameters.repetitions)]
@@ -114,16 +116,16 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         return [*argv, "-mmp", "1" if parameters.mmap else "0"]
 
     def headway(self, seen: Seen, parameters: LlamaBenchParameters) -> Headway:
-        """A line for each test that is done."""
+        """Return the progress: a line for each finished test."""
         tests = (parameters.prompt_tokens > 0) + (parameters.tokens > 0)
         return Headway(RUNNING, min(seen.stdout.lines, tests), tests, "tests")
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """What its last words and the job's end mean."""
+        """Return the error in its last output and the job's end."""
         return failures.diagnose(job, raw)
 
     def parse(self, raw: RawOutput, parameters: LlamaBenchParameters) -> TimingRecord:
-        """The lines of all tests asked for, with every repetition's time."""
+        """Parse the lines of all requested tests, with every repetition's time."""
         lines = _lines(raw.stdout)
         for line in lines:
             _require_consistent(line, parameters)

@@ -1,4 +1,4 @@
-"""What labctl decides for llama.cpp where the recipe does not."""
+"""Defaults of llama.cpp's parameters that labctl chooses if the recipe does not."""
 
 from collections.abc import Callable
 from typing import TypeVar

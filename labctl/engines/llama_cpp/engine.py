@@ -58,7 +58,8 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         model: ModelIdentity,
         text_bytes: int | None = None,
     ) -> MemoryNeed:
-        """Mapped and repacked weights, key-value cache, compute buffers as far as they are used.
+        """Return mapped and repacked weights, key-value cache, and the used part of compute
+        buffers.
 
         What is locked is not dropped, so then all of it counts.
         """
@@ -73,7 +74,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         )
 
     def passes(self, parameters: LlamaCppParameters, text_bytes: int) -> Passes:
-        """The prompt, whose pass gives the first token, and a pass for each of the others."""
+        """Count the prompt, whose pass gives the first token, and a pass for each of the others."""
         warm_up = parameters.warmup is not False
         return Passes(1, _prompt_tokens(text_bytes), parameters.tokens - 1 + warm_up, int(warm_up))
 
@@ -82,7 +83,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         return programs.choose_completion(available, offered)
 
     def command(self, tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list[str]:
-        """The prompt's bytes arrive as they are: no escapes, no chat template, no echo."""
+        """Pass the prompt's bytes unchanged: no escapes, no chat template, no echo."""
         return programs.complete(tool, parameters, inputs)
 
     def comparability(self, tool: Tool, parameters: LlamaCppParameters) -> dict[str, JsonValue]:
@@ -111,7 +112,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         return parameters.mlock
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """What llama.cpp's last words and the job's end mean.
+        """Return the error in llama.cpp's last output and the job's end.
 
         IntegrityError, after which a trial is begun again, where its last words were lost.
         """
@@ -122,7 +123,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         return failure
 
     def parse(self, raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
-        """Performance lines and the timeline of stdout."""
+        """Parse performance lines and the timeline of stdout."""
         return timing.parse(raw, parameters)
 
     def checks(

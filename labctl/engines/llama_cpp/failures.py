@@ -1,4 +1,4 @@
-"""What llama.cpp's last words mean.
+"""Errors in llama.cpp's last output.
 
 Programs of newer versions print from a thread of their own that nobody waits for at the end
 (``common_log_main`` in ``common/log.cpp``; llama-bench does not): what it has not printed by then
@@ -108,7 +108,7 @@ _SYMPTOMS = (
 
 
 def lost(raw: RawOutput, what: str) -> IntegrityError:
-    """The error of a program that ended well before its own log was printed.
+    """Return the error for a program that succeeded before its own log was printed.
 
     It says nothing about model or board: a trial is begun again.
     """
@@ -132,7 +132,7 @@ def diagnose(job: JobStatus, raw: RawOutput) -> LabctlError | None:
 
 
 def recognised(raw: RawOutput) -> ProgramFailed | None:
-    """The failure that the last words tell of, whatever the exit status."""
+    """Return the failure that the last output reports, with any exit status."""
     tail = raw.stderr[-_TAIL_BYTES:].decode(errors="replace")
     for symptom in _SYMPTOMS:
         if symptom.pattern.search(tail):

@@ -49,7 +49,7 @@ class _Entry:
     text: str
 
     def as_text(self) -> str:
-        """What is printed of it without ``--log-jsonl``."""
+        """Return what is printed of it without ``--log-jsonl``."""
         if self.level in (_TEXT, "cont"):
             return self.text
         seconds, us = divmod(self.us, 1_000_000)
@@ -148,7 +148,9 @@ def clocks_check(clocks: ClockCheck) -> Check:
 
 
 def _compared(agent_ns: Sequence[int], program_ns: Sequence[int]) -> ClockCheck:
-    """The clocks have no common zero: lateness counts from the token that was read soonest."""
+    """Compare clocks without a common zero: lateness counts from the token that was read
+    soonest.
+    """
     behind = [agent - program for agent, program in zip(agent_ns, program_ns, strict=True)]
     soonest = min(behind)
     return ClockCheck(
@@ -158,7 +160,7 @@ def _compared(agent_ns: Sequence[int], program_ns: Sequence[int]) -> ClockCheck:
 
 
 def _read(stdout: bytes) -> tuple[list[_Entry], bytes | None]:
-    """The entries of the log, and the first line that is none."""
+    """Return the entries of the log, and the first line that is not one."""
     entries = []
     other, end = None, 0
     for line in stdout.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""What llama.cpp takes of a board's memory, from the model's header and the parameters.
+"""Memory of llama.cpp on a board, from the model's header and the parameters.
 
 Checked with the ``buffer size`` lines of its own log (``-lv 4``) of new and classic versions with
 SmolLM2-135M: the key-value cache to the byte, the compute buffer within 2 %; and the whole need in
@@ -24,7 +24,9 @@ _HIDDEN_STATES = 2
 
 
 def repacked_bytes(model: ModelIdentity) -> int:
-    """The copies that repacking makes: of what is multiplied, not of what is looked up."""
+    """Return the bytes of the copies that repacking makes: of multiplied tensors, not of look-up
+    tables.
+    """
     copied = sum(mix.bytes for mix in model.tensors if mix.type in REPACKED_TYPES)
     return copied - sum(mix.bytes for mix in model.cold_tensors if mix.type in REPACKED_TYPES)
 
@@ -39,7 +41,8 @@ def memory_need(
     locked: bool = False,
     prompt_tokens: int | None = None,
 ) -> MemoryNeed:
-    """The memory of one run. ``repack`` counts unless it is off; ``cache``: types of keys, values.
+    """Return the memory of one run. ``repack`` counts unless it is off; ``cache``: types of keys,
+    values.
 
     Weights that are not ``mapped`` are read into memory of the program's own, each in its order;
     those that are ``locked`` stay there, even if nothing reads them. Keys and values are taken to
@@ -65,7 +68,9 @@ def memory_need(
 def _compute_bytes(
     parameters: LlamaParameters, model: ModelIdentity, context: int, prompt_tokens: int | None
 ) -> int | None:
-    """The graph of one physical batch: each of its tokens has logits, states, and a mask row."""
+    """Return the graph of one physical batch: each of its tokens has logits, states, and a mask
+    row.
+    """
     if model.vocabulary is None or model.embedding_length is None:
         return None
     tokens = min(parameters.ubatch, parameters.batch, prompt_tokens or context, context)

@@ -1,4 +1,4 @@
-"""What a recipe may set for llama.cpp, and what labctl decides when it does not."""
+"""Parameters of llama.cpp that a recipe may set, and their defaults."""
 
 from typing import Literal, Self
 
@@ -25,7 +25,7 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"
 
 
 class LlamaParameters(EngineParameters):
-    """What all programs of llama.cpp have in common."""
+    """Parameters common to all programs of llama.cpp."""
 
     threads: int | None = Field(
         None, ge=1, le=512, description="CPU threads (-t); default: one for each core of the board"
@@ -44,7 +44,7 @@ ROLES = Roles(threads="threads", tokens="tokens", warm_up="warmup", batch="ubatc
 
 
 class TimedParameters(LlamaParameters):
-    """What the programs that measure time have in common."""
+    """Parameters common to the programs that measure time."""
 
     warmup: bool | None = Field(
         None,

@@ -79,7 +79,7 @@ class Perf:
         return (self.eval_ns or 0) // self.eval_runs if self.prompt_was_a_run else 0
 
     def after_prompt_ns(self, *, warmup: bool) -> int:
-        """What is left of ``total`` after the prompt: the decode steps and the work around them.
+        """Return ``total`` without the prompt: the decode steps and the work around them, in ns.
 
         Without a warm-up the older programs count ``total`` from the beginning of loading.
         """
@@ -89,12 +89,12 @@ class Perf:
 
 
 def has_performance(stderr: bytes) -> bool:
-    """Whether there is a performance line of a known form."""
+    """Return True if there is a performance line of a known form."""
     return any(form.encode() + b":" in stderr for form in _FORMS)
 
 
 def has_total(stderr: bytes) -> bool:
-    """Whether there is the last of the lines that are needed."""
+    """Return True if the last of the required lines is there."""
     return _TOTAL.search(stderr) is not None
 
 

@@ -81,7 +81,9 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
     def command(
         self, tool: Tool, parameters: LlamaPerplexityParameters, inputs: Inputs
     ) -> list[str]:
-        """The text is read byte for byte; its one last newline is left out by the program."""
+        """Return the argument vector. The text is read byte for byte; the program drops one last
+        newline.
+        """
         if TEXT not in inputs.files:
             raise ConfigError("llama-perplexity needs a text", hint="name it in files.text")
         argv = [*programs.start(inputs), "-f", inputs.files[TEXT], "--no-escape"]
@@ -93,7 +95,7 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
         return [*argv, "-fit", "off", "--no-warmup"] if tool.dialect == programs.NEW else argv
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """What its last words mean: it ends with status 0 after some failures too.
+        """Return the error in its last output: it ends with status 0 after some failures too.
 
         IntegrityError, after which a trial is begun again, where its last words were lost.
         """
@@ -105,7 +107,7 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
         return failures.lost(raw, "its estimate")
 
     def parse(self, raw: RawOutput, parameters: LlamaPerplexityParameters) -> TimingRecord:
-        """The final estimate with its standard error; the estimate after each chunk."""
+        """Parse the final estimate with its standard error, and the estimate after each chunk."""
         chunks = [(int(number), float(value)) for number, value in _CHUNK.findall(raw.stdout)]
         finals = _FINAL.findall(raw.stderr) + _FINAL.findall(raw.stdout)
         if [number for number, _ in chunks] != list(range(1, len(chunks) + 1)):

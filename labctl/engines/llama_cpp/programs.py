@@ -55,7 +55,7 @@ _COMMON = (
 
 
 def choose_completion(available: Collection[str], offered: Collection[str]) -> Tool:
-    """The program that completes a text. Raises ConfigError."""
+    """Return the program that completes a text. Raises ConfigError."""
     dialect = next((d for d in COMPLETIONS if d.program in {*offered, *available}), None)
     if dialect is None:
         raise _not_offered("completion", offered, [d.program for d in COMPLETIONS])
@@ -63,7 +63,7 @@ def choose_completion(available: Collection[str], offered: Collection[str]) -> T
 
 
 def choose(program: str, task: str, available: Collection[str], offered: Collection[str]) -> Tool:
-    """A program that has one name in all versions, with the flags of this one.
+    """Return a program that has one name in all versions, with the flags of this one.
 
     Raises ConfigError.
     """
@@ -92,7 +92,7 @@ def _built(tool: Tool, available: Collection[str], task: str) -> Tool:
 
 
 def common_words(parameters: LlamaParameters) -> list[str]:
-    """Flags that all programs share."""
+    """Return the flags that all programs share."""
     words = ["-b", str(parameters.batch), "-ub", str(parameters.ubatch)]
     if parameters.threads is not None:
         words += ["-t", str(parameters.threads)]
@@ -102,7 +102,7 @@ def common_words(parameters: LlamaParameters) -> list[str]:
 
 
 def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list[str]:
-    """The command of a text completion. Raises ConfigError for an empty prompt."""
+    """Return the command of a text completion. Raises ConfigError for an empty prompt."""
     if not inputs.prompt:
         raise ConfigError("the prompt is empty", hint="llama.cpp needs at least one token")
     dialect = next(d for d in COMPLETIONS if d.name == tool.dialect)

@@ -32,7 +32,7 @@ class _Timings(BaseModel):
 
 
 class _Completion(BaseModel):
-    """What is read of an answer."""
+    """The fields read of an answer."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -89,7 +89,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         return [*argv, "--no-repack"] if parameters.repack is False else argv
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """What its last words and its end mean."""
+        """Return the error in its last output and its end."""
         return failures.diagnose(job, raw)
 
     def is_ready(self, server: Endpoint) -> bool:
@@ -140,7 +140,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
 
 
 def _reason(reply: Reply) -> str:
-    """What its ``error`` says, where it is in the usual form."""
+    """Return the text of its ``error``, if it is in the usual form."""
     document = reply.json()
     error = document.get("error") if isinstance(document, dict) else None
     message = error.get("message") if isinstance(error, dict) else None

@@ -26,7 +26,7 @@ _LOGGED = re.compile(rb"^[0-9]{1,6}\.[0-9]{2}\.[0-9]{3}\.[0-9]{3} [A-Z] ", re.MU
 
 
 def is_cut(raw: RawOutput) -> bool:
-    """Whether the output stops before its end, in a version that may lose what it printed last.
+    """Return True if the output is cut, in a version that may lose its last output.
 
     The text comes first, and then the performance lines. Output with neither a torn text nor a part
     of those lines is another form, which :func:`parse` refuses.
@@ -134,7 +134,9 @@ def _stop_reason(parameters: LlamaCppParameters, perf: Perf, arrivals: Arrivals)
 
 
 def _all_steps_ns(perf: Perf, arrivals: Arrivals, times: TokenTimes) -> int | None:
-    """The span of the arrivals with the steps at its ends that had none."""
+    """Return the span of the arrivals, plus the steps at its ends without a visible token, in
+    ns.
+    """
     if times.span_ns is None:
         return None
     before = (arrivals.before_ns(perf.prompt_eval_ns) or 0) if times.first else 0
@@ -142,7 +144,7 @@ def _all_steps_ns(perf: Perf, arrivals: Arrivals, times: TokenTimes) -> int | No
 
 
 def _span_check(perf: Perf, span_ns: int | None, *, warmup: bool) -> SpanCheck | None:
-    """The timeline's span of all decode steps between its bounds.
+    """Check the timeline's span of all decode steps against its bounds.
 
     It holds all decode steps, so it cannot be shorter than they; and it is a part of what is left
     of ``total`` after the prompt, so it cannot be longer than that. Both bounds are close together

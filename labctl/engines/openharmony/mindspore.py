@@ -44,7 +44,7 @@ _RUN = r"(?P<%s>[0-9]+(?:\.[0-9]+)?) ms"
 
 
 class _MindSpore(Command):
-    """What both programs have in common."""
+    """Common part of both programs."""
 
     name = "mindspore_lite"
     keys_model: ClassVar[type[EngineKeys]] = ProgramKeys
@@ -58,11 +58,11 @@ class _MindSpore(Command):
 
     @classmethod
     def of(cls, program: ProgramSource) -> Self:
-        """The engine of a program."""
+        """Return the engine of a program."""
         return cls(program, cls.told, cls.readers)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """A failure that it names counts, whatever the exit status."""
+        """Return a failure that it reports, with any exit status."""
         printed = raw.stdout + b"\n" + raw.stderr
         found = _FAILURE.search(printed)
         if found is None or job.outcome != "exited":

@@ -33,7 +33,7 @@ class NnrtSample(Command):
         return cls(keys.program, keys.arguments, keys.output, success=keys.success)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """A failure that the runtime names counts, whatever the exit status."""
+        """Return a failure that the runtime reports, with any exit status."""
         found = _FAILURE.search(raw.stdout + b"\n" + raw.stderr)
         if found is None or job.outcome != "exited":
             return super().diagnose(job, raw)

@@ -55,7 +55,7 @@ class ServerPool:
         self._folder: Path | None = None
 
     def server_for(self, key: str, *, timeout: float) -> HdcServer:
-        """The server of the board ``key``; it runs, and is started again when it has died.
+        """Return the server of the board ``key``; it runs, and is restarted if it died.
 
         ``timeout`` (s) bounds a question to one that runs; a start has its own bound.
         Raises ToolMissing, HostError.
@@ -132,7 +132,7 @@ class _Member:
 
 
 def _room_of_a_server() -> int:
-    """How many boards a server may have: its limit, or what this host's open files allow."""
+    """Return the number of boards for one server: its limit, or that of this host's open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         return BOARDS_PER_SERVER
@@ -157,7 +157,7 @@ def _check_bus() -> None:
 
 
 def _home() -> Path:
-    """A HOME with labctl's own key in it: boards that know it know these servers."""
+    """Return a HOME with labctl's own key in it: boards that know it accept these servers."""
     from labctl.hdc.keys import HostKey, own_key_path  # slow to import
 
     home = state_dir() / "hdc" / "home"
@@ -175,7 +175,9 @@ def _home() -> Path:
 
 
 def _claim_folder(undo: ExitStack) -> Path:
-    """A folder for this labctl's servers: held until ``undo``, then removed. Raises HostError."""
+    """Create a folder for this labctl's servers: held until ``undo``, then removed. Raises
+    HostError.
+    """
     root = state_dir() / "hdc" / "private"
     # The outer lock: nobody takes a folder for an abandoned one before it is held.
     with locked(root / "lock", timeout=_LOCK_SECONDS):

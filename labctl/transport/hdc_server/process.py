@@ -56,7 +56,7 @@ class ServerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """True if the process is there."""
         return self._child.poll() is None
 
     def stop(self) -> None:
@@ -65,7 +65,7 @@ class ServerProcess:
             process.stop(self._child)
 
     def last_words(self) -> str | None:
-        """The end of what it has printed."""
+        """Return the end of its output."""
         with suppress(OSError):
             return self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace") or None
         return None
@@ -80,7 +80,7 @@ class Restarting:
         self.current: ServerProcess | None = None
 
     def start(self) -> HdcServer:
-        """A new one, once it answers, in place of the last.
+        """Start a new server in place of the last; return it once it answers.
 
         Raises ToolMissing, HostError (it does not come up, or has died too often of late).
         """
@@ -105,7 +105,7 @@ class Restarting:
 
 
 def is_installed() -> bool:
-    """Whether there is a program ``hdc`` on PATH; perhaps for another machine."""
+    """Return True if there is a program ``hdc`` on PATH; perhaps for another machine."""
     return shutil.which("hdc") is not None
 
 
@@ -224,7 +224,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def _holder(path: Path) -> int | None:
-    """The hdc server that a pid file names, if it runs."""
+    """Return the hdc server that a pid file names, if it runs."""
     with suppress(OSError, ValueError):
         pid = int(path.read_text())
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

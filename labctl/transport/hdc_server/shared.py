@@ -40,7 +40,7 @@ _pool_lock = threading.Lock()
 
 
 def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
-    """The shared server at an address; one of this host is run when none listens.
+    """Return the shared server at an address; one of this host is started if none listens.
 
     ``timeout`` (s) bounds the question whether it runs; a start has its own bound.
     Raises LinkRefused (it does not run, and is elsewhere or there is no hdc), another LinkError
@@ -64,7 +64,7 @@ def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
 
 
 def private_server(key: str, *, timeout: float) -> HdcServer:
-    """The server of our own for a board; all of them end with this process.
+    """Return a private server for a board; all of them end with this process.
 
     Raises ToolMissing (no hdc), HostError.
     """
@@ -74,7 +74,7 @@ def private_server(key: str, *, timeout: float) -> HdcServer:
 
 
 def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
-    """The boards that the hdc server of an address knows; none when there is no hdc on this host.
+    """Return the boards that the hdc server of an address knows; none if this host has no hdc.
 
     Raises LinkError, HostError when there is something that does not answer as a server does.
     """
