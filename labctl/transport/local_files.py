@@ -15,7 +15,7 @@ __all__ = ["appearing", "new_file", "open_source", "set_aside"]
 
 @contextmanager
 def open_source(path: Path) -> Iterator[BinaryIO]:
-    """A regular file to be read. Raises ConfigError when it is none or cannot be read."""
+    """Open a regular file for reading. Raises ConfigError if it is not one or cannot be read."""
     try:
         if not path.is_file():
             raise ConfigError(f"not a file on this host: {path}")
@@ -28,7 +28,7 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def set_aside(raw: bytes) -> Iterator[Path]:
-    """A temporary file of this host with that content. Raises HostError."""
+    """Create a temporary file of this host with that content. Raises HostError."""
     with ExitStack() as held:
         with host_writes(Path(tempfile.gettempdir())):
             file = held.enter_context(tempfile.NamedTemporaryFile(prefix="labctl-"))
@@ -39,7 +39,7 @@ def set_aside(raw: bytes) -> Iterator[Path]:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that does not exist yet, in a directory that is ours. Raises HostError."""
+    """Create a file for writing, in a directory of this process. Raises HostError."""
     with host_writes(path), path.open("xb") as file:
         yield file
         file.flush()

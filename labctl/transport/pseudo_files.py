@@ -27,7 +27,7 @@ _LAST_BYTES = 1000
 
 
 def pseudo_files(transport: Transport, path: str, *, timeout: float) -> dict[str, str]:
-    """The pseudo files below a directory, or the file itself: relative path -> file system.
+    """Return the pseudo files below a directory, or the file itself: relative path -> file system.
 
     The file's own path is ``.``. What the board cannot tell is an ordinary file. Raises LinkError.
     """
@@ -58,7 +58,7 @@ def read_pseudo_file(transport: Transport, remote: str, write: Write, *, timeout
 
 
 def why_not_proven(pseudo: Mapping[str, str]) -> str:
-    """Why a copy that holds such files is not proven."""
+    """Explain why a copy that contains such files is not verified."""
     files = "1 file" if len(pseudo) == 1 else f"{len(pseudo)} files"
     kinds = ", ".join(sorted(set(pseudo.values())))
     return f"{files} of {kinds}, whose content the kernel makes as it is read"

@@ -1,4 +1,4 @@
-"""Whether a board is there, and whether it is still the boot that it was."""
+"""Readiness of a board, and its boot id."""
 
 import logging
 import re
@@ -20,7 +20,7 @@ _SILENCES = 3
 
 
 def boot_id(transport: Transport, *, timeout: float) -> str:
-    """What the board's kernel calls its boot: another one after each start.
+    """Return the kernel's id of the board's boot: each start has another one.
 
     Raises LinkError, BoardError.
     """

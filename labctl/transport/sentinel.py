@@ -44,7 +44,7 @@ class Framed:
 
     @property
     def script(self) -> str:
-        """What the board's shell gets."""
+        """The script that the board's shell gets."""
         # The newlines let the command end in a comment. `echo` is in every shell itself; `printf`
         # is a program to boards' shells, and would cost more than all the rest.
         start = f"echo {self.nonce}:$$;(\n{self.command}\n)</dev/null"
@@ -57,7 +57,7 @@ class Framed:
         )
 
     def killing(self, process_id: int) -> str:
-        """A command that kills everything in the process group of this one's shell.
+        """Return a command that kills everything in the process group of this one's shell.
 
         An id may have become somebody else's: it is ours while its command line holds the nonce.
         A leader that is gone or a zombie (no command line) does not matter: the kernel gives no id
@@ -95,11 +95,13 @@ class FrameReader:
                 pass
 
     def finish(self) -> None:
-        """The output is over: hand on what was kept back."""
+        """Flush the kept output: it is complete."""
         self._give(len(self._pending))
 
     def _read_opening(self) -> bool:
-        """The line with the process id; what begins otherwise has none (a syntax error, say)."""
+        """Read the line with the process id; other output has none (a syntax error, for
+        example).
+        """
         match = re.match(re.escape(self._opening) + rb"(\d{1,10})\n", self._pending)
         if match:
             self.process_id = int(match[1])

@@ -6,7 +6,7 @@ from labctl.errors import CommandTimeout, DeviceLost
 
 
 class Connected(Protocol):
-    """What carries bytes, as sockets do: a socket, an ssh channel, a channel of hdc.
+    """A carrier of bytes, as sockets are: a socket, an ssh channel, a channel of hdc.
 
     Waits end with TimeoutError or CommandTimeout; a broken way raises OSError, EOFError or
     another LinkError.
@@ -19,7 +19,7 @@ class Connected(Protocol):
         """Send all of it."""
 
     def recv(self, count: int, /) -> bytes:
-        """The next bytes, ``count`` at most; nothing at the end."""
+        """Return the next bytes, at most ``count``; empty at the end."""
 
 
 class Stream:
@@ -44,7 +44,9 @@ class Stream:
             raise self._broken(error) from error
 
     def receive(self, count: int) -> bytes:
-        """The next ``count`` bytes at most; none at the end. Raises CommandTimeout, DeviceLost."""
+        """Return the next bytes, at most ``count``; empty at the end. Raises CommandTimeout,
+        DeviceLost.
+        """
         self._connected.settimeout(self.timeout)
         try:
             return self._connected.recv(count)

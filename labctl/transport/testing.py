@@ -69,7 +69,7 @@ class ScriptedTransport(Transport):
         return result.exit_status
 
     def copier(self, *, timeout: float, compress: bool = False) -> "ScriptedCopier":
-        """What copies to and from :attr:`files`."""
+        """Return the copier to and from :attr:`files`."""
         del compress
         return ScriptedCopier(self, timeout)
 

@@ -43,7 +43,7 @@ class SshLink:
 
     @property
     def failure(self) -> LinkError | None:
-        """Why nothing more can be asked of the host; None while that is not known."""
+        """The reason why the host accepts no more requests; None while none is known."""
         if self._silent:
             return DeviceLost(
                 f"{self.name} is gone: no answer for {PATIENCE_SECONDS:.0f} s",
@@ -57,7 +57,7 @@ class SshLink:
         return None
 
     def session(self) -> paramiko.Channel:
-        """A new channel for a program. Raises LinkError."""
+        """Open a channel for a program. Raises LinkError."""
         self.check()
         try:
             return self._transport.open_session(timeout=OPEN_SECONDS)
@@ -68,7 +68,9 @@ class SshLink:
             ) from error
 
     def connect_port(self, port: int, *, timeout: float) -> paramiko.Channel:
-        """A channel to a port on the host's loopback; close it. Raises LinkRefused, LinkError."""
+        """Open a channel to a port on the host's loopback; close it. Raises LinkRefused,
+        LinkError.
+        """
         self.check()
         try:
             return self._transport.open_channel(

@@ -127,7 +127,7 @@ def _start_proxy_command(connection: Connection, stack: ExitStack) -> None:
 
 
 def _way(login: Login, timeout: float) -> list[_Hop]:
-    """Connections that are not open yet, the one to the host last."""
+    """Return connections that are not open yet, the one to the host last."""
     before = [] if login.through is None else _way(login.through, timeout)
     gateway = before[-1].connection if before else None
     connection = _connection(login, gateway, timeout)

@@ -113,7 +113,7 @@ class SshProgram:
             self._channel.shutdown_write()
 
     def read(self) -> bytes:
-        """The next piece of output; nothing at its end. Raises LinkError."""
+        """Return the next piece of output; empty at its end. Raises LinkError."""
         while True:
             self._channel.settimeout(self._patience)
             try:
@@ -144,7 +144,7 @@ class SshProgram:
         return b""
 
     def finish(self) -> int:
-        """The exit status of the script, whose output has ended. Raises LinkError."""
+        """Return the exit status of a script whose output has ended. Raises LinkError."""
         status = self.status()
         if status is None:
             raise DeviceLost(

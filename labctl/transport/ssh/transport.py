@@ -54,7 +54,7 @@ class SshTransport(LinkedTransport["SshLink"]):
             program.status()
 
     def copier(self, *, timeout: float, compress: bool = False) -> "SshCopier":
-        """What moves files; a connection compresses or not as a whole."""
+        """Return the copier; a connection compresses as a whole or not at all."""
         del compress
         return SshCopier(self, timeout)
 
@@ -149,7 +149,7 @@ class SshConfig:
         return host if self.port is None else f"{host}:{self.port}"
 
     def problem(self) -> tuple[str, str] | None:
-        """A port is a number that TCP has."""
+        """Refuse a port that TCP does not have."""
         if self.port is not None and not 0 < self.port < 1 << 16:
             return "port", "must be from 1 to 65535"
         return None
@@ -165,7 +165,7 @@ class SshConfig:
         return self.host.lower(), self.port, self.proxy_jump
 
     def open(self, options: OpenOptions = _USUAL) -> SshTransport:
-        """The way to the board; the link is opened by the first operation, and again when lost."""
+        """Return the transport; the first operation opens the link, and reopens it after a loss."""
         label = f"ssh {'' if self.user is None else f'{self.user}@'}{self.place}"
         return SshTransport(label, lambda: self._log_in(label, options.timeout))
 
