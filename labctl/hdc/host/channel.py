@@ -3,7 +3,6 @@
 import threading
 from collections import deque
 from contextlib import suppress
-from types import TracebackType
 from typing import Protocol, Self
 
 from labctl.errors import CommandTimeout, HostError, LinkError
@@ -158,10 +157,5 @@ class Channel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
-from types import TracebackType
 from typing import Self
 
 from labctl.errors import (
@@ -155,12 +154,7 @@ class ServerChannel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
 

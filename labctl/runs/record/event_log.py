@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from labctl.records.events import AnyEvent, Deploy, Fetch, Progress
@@ -69,12 +68,7 @@ class EventLog:
             self._give_up(error)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
