@@ -6,9 +6,9 @@ from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from labctl.transport.base import (
-        Carried,
         CommandResult,
         Copied,
+        Forwarded,
         HdcFeatures,
         OpenOptions,
         Progress,
@@ -31,8 +31,8 @@ else:
         __name__,
         {
             "board_errors": "board_error require",
-            "base": "Carried CommandResult Copied HdcFeatures OpenOptions Progress Reboot Terminal"
-            " Transport Write remote_words",
+            "base": "CommandResult Copied Forwarded HdcFeatures OpenOptions Progress Reboot"
+            " Terminal Transport Write remote_words",
             "digests": "BoardHash",
             "copy": "Delivered receive send",
             "directories": "pull_directory push_directory",
@@ -45,10 +45,10 @@ else:
 
 __all__ = [
     "BoardHash",
-    "Carried",
     "CommandResult",
     "Copied",
     "Delivered",
+    "Forwarded",
     "HdcFeatures",
     "HdcServerConfig",
     "HdcTcpConfig",

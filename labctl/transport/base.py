@@ -104,7 +104,7 @@ def check_command(command: str) -> bytes:
         raise ConfigError(f"a command holds what is no text: {command!r}") from error
 
 
-class Carried(Protocol):
+class Forwarded(Protocol):
     """Connections that are carried between this host and a board."""
 
     @property
@@ -145,9 +145,9 @@ class OpenOptions:
 class HdcFeatures(Protocol):
     """Functions that only a board over hdc has."""
 
-    def carry(
+    def forward(
         self, listen: str, connect: str, *, reverse: bool = False
-    ) -> AbstractContextManager[Carried]:
+    ) -> AbstractContextManager[Forwarded]:
         """While held, connections to ``listen`` on this host go to ``connect`` on the board.
 
         With ``reverse`` the board listens, and this host connects. Both are nodes as hdc writes

@@ -16,8 +16,8 @@ from labctl.checked import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, sp
 from labctl.errors import CommandTimeout, LinkError
 from labctl.hdc import HostLink
 from labctl.transport.base import (
-    Carried,
     CommandResult,
+    Forwarded,
     OpenOptions,
     Reboot,
     Terminal,
@@ -71,12 +71,12 @@ class HdcTransport(LinkedTransport[HostLink]):
         return self
 
     @contextmanager
-    def carry(self, listen: str, connect: str, *, reverse: bool = False) -> Iterator[Carried]:
+    def forward(self, listen: str, connect: str, *, reverse: bool = False) -> Iterator[Forwarded]:
         """Carry connections; see :class:`Transport`."""
         link = self.connected()
         start = link.reverse if reverse else link.forward
         with start(listen, connect, timeout=START_SECONDS) as forwarding:
-            yield _Carried(forwarding.listen, link)
+            yield _Forwarded(forwarding.listen, link)
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
         """Tell the board to restart; the link is given up, as the board will."""
@@ -104,7 +104,7 @@ class HdcTransport(LinkedTransport[HostLink]):
 
 
 @dataclass(frozen=True)
-class _Carried:
+class _Forwarded:
     """Connections carried over one link: they do not survive it."""
 
     listen: str

@@ -46,7 +46,7 @@ from labctl.transport import (
     push_directory,
     reboot,
 )
-from labctl.transport.base import Carried
+from labctl.transport.base import Forwarded
 from labctl.virtual import Fault, FaultScript, Served, VirtualBoard, serving
 from labctl.virtual import faults as f
 
@@ -174,7 +174,7 @@ def restart(bench: Bench, link: Transport) -> None:
 
 
 def forward(bench: Bench, link: Transport) -> None:
-    with echoing() as port, link.over_hdc("carry").carry("tcp:0", f"tcp:{port}") as carried:
+    with echoing() as port, link.over_hdc("carry").forward("tcp:0", f"tcp:{port}") as carried:
         exchange(bench, carried)
 
 
@@ -182,11 +182,11 @@ def reverse(bench: Bench, link: Transport) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         there = free.getsockname()[1]
     rules = link.over_hdc("carry")
-    with echoing() as port, rules.carry(f"tcp:{there}", f"tcp:{port}", reverse=True) as carried:
+    with echoing() as port, rules.forward(f"tcp:{there}", f"tcp:{port}", reverse=True) as carried:
         exchange(bench, carried)
 
 
-def exchange(bench: Bench, carried: Carried) -> None:
+def exchange(bench: Bench, carried: Forwarded) -> None:
     """Send something through what is carried; it comes back whole, or the connection ends."""
     sent, back = bench.content[:ECHOED_BYTES], b""
     port = int(carried.listen.removeprefix("tcp:"))

@@ -27,7 +27,7 @@ from labctl.errors import (
 )
 from labctl.hdc import HdcServer, ServerSession, receive_file, send_file, shell
 from labctl.hdc.messages import FILE_FEATURES, TransferConfig, TransferPayload
-from labctl.hdc.server_client.channel import Carries, ServerChannel, refusal
+from labctl.hdc.server_client.channel import ChannelKind, ServerChannel, refusal
 from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.wire import Command
 
@@ -162,9 +162,9 @@ def test_no_bytes_of_a_server_do_more_than_a_typed_error(data: bytes) -> None:
             pass
 
 
-@given(st.lists(st.binary(max_size=40), max_size=5), st.sampled_from(Carries))
+@given(st.lists(st.binary(max_size=40), max_size=5), st.sampled_from(ChannelKind))
 def test_no_frame_of_a_server_does_more_than_a_typed_error(
-    frames: list[bytes], carries: Carries
+    frames: list[bytes], kind: ChannelKind
 ) -> None:
     near, far = socket.socketpair()
     with near, far:
@@ -175,7 +175,7 @@ def test_no_frame_of_a_server_does_more_than_a_typed_error(
         with ServerChannel(
             Frames(near, "a board"),
             timeout=1,
-            carries=carries,
+            kind=kind,
             large_buffers=True,
             on_refusal=failures.append,
         ) as channel:

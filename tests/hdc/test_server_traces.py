@@ -14,7 +14,7 @@ from raw_hdc import FIXTURES, RawPeer, scripted_board
 
 from labctl.errors import LinkError, LinkRefused
 from labctl.hdc import HdcServer
-from labctl.hdc.server_client.channel import Carries, ServerChannel
+from labctl.hdc.server_client.channel import ChannelKind, ServerChannel
 from labctl.hdc.server_client.server import Rule
 from labctl.hdc.wire import Command
 
@@ -70,13 +70,13 @@ def play(frames: list[Frame]) -> Callable[[RawPeer], None]:
     return script
 
 
-def meaning(frame: Frame, carries: Carries) -> tuple[int, bytes]:
+def meaning(frame: Frame, kind: ChannelKind) -> tuple[int, bytes]:
     if frame.is_end:
         return Command.CHANNEL_CLOSE, b""
     number = int.from_bytes(frame.body[:2], "little")
-    if carries is Carries.FILES and number in TASKS:
+    if kind is ChannelKind.FILES and number in TASKS:
         return number, frame.body[2:]
-    if carries is Carries.OUTPUT and not frame.body.startswith(b"[Fail]"):
+    if kind is ChannelKind.OUTPUT and not frame.body.startswith(b"[Fail]"):
         return Command.ECHO_RAW, frame.body
     for level, prefix in ((0, b"[Fail]"), (1, b"[Info]"), (2, b"")):
         if frame.body.startswith(prefix):
@@ -85,10 +85,10 @@ def meaning(frame: Frame, carries: Carries) -> tuple[int, bytes]:
     raise AssertionError(frame)
 
 
-def kind_of(command: bytes) -> Carries:
+def kind_of(command: bytes) -> ChannelKind:
     if command.startswith((b"file send remote", b"file recv remote")):
-        return Carries.FILES
-    return Carries.OUTPUT if command.startswith((b"shell", b"hilog")) else Carries.WORDS
+        return ChannelKind.FILES
+    return ChannelKind.OUTPUT if command.startswith((b"shell", b"hilog")) else ChannelKind.WORDS
 
 
 @pytest.mark.parametrize(("name", "number"), list(every()))
@@ -98,7 +98,7 @@ def test_the_recorded_conversation(name: str, number: int) -> None:
     key = hello.body[12:44].rstrip(b"\0").decode()
     at = next((i for i, frame in enumerate(rest) if frame.sender == "client"), len(rest))
     command = rest.pop(at).body if at < len(rest) else b"shell echo hi\0"  # refused unheard
-    carries = kind_of(command)
+    kind = kind_of(command)
     failures: list[LinkError] = []
     with scripted_board(play(frames)) as port:
         wire, large = HdcServer("127.0.0.1", port).open(
@@ -106,19 +106,21 @@ def test_the_recorded_conversation(name: str, number: int) -> None:
         )
         assert large
         with ServerChannel(
-            wire, timeout=5, carries=carries, large_buffers=large, on_refusal=failures.append
+            wire, timeout=5, kind=kind, large_buffers=large, on_refusal=failures.append
         ) as channel:
             for frame in rest:
                 if frame.sender == "client":
-                    body = frame.body[2:] if carries is Carries.FILES else frame.body
+                    body = frame.body[2:] if kind is ChannelKind.FILES else frame.body
                     task = int.from_bytes(frame.body[:2], "little")
-                    channel.send(Command(task) if carries is Carries.FILES else Command(2001), body)
+                    channel.send(
+                        Command(task) if kind is ChannelKind.FILES else Command(2001), body
+                    )
                 elif b"Not match target" in frame.body:
                     with pytest.raises(LinkRefused):
                         channel.receive()
                     break
                 else:
-                    assert channel.receive() == meaning(frame, carries)
+                    assert channel.receive() == meaning(frame, kind)
     assert len(failures) == (key == "bogus")
 
 

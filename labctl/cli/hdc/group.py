@@ -13,7 +13,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "shell": ("labctl.cli.hdc.shell", "shell", "Run a command, or work in a shell."),
     "send": ("labctl.cli.hdc.files", "send_", "Send a file or a directory, proven by its hash."),
     "recv": ("labctl.cli.hdc.files", "recv", "Receive a file or a directory, proven by its hash."),
-    "forward": ("labctl.cli.hdc.ports", "forward", "Carry a port, until interrupted."),
+    "forward": ("labctl.cli.hdc.ports", "forward", "Forward a port, until interrupted."),
     "reboot": ("labctl.cli.hdc.power", "reboot_", "Restart a board."),
     "hilog": ("labctl.cli.hdc.power", "hilog", "Print the board's log, until interrupted."),
     "mount": ("labctl.cli.hdc.power", "mount", "Make system partitions writable."),

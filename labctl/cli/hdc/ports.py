@@ -8,7 +8,7 @@ from labctl.cli.hdc.shell import NO_LIMIT_SECONDS
 from labctl.cli.hdc.target import Choice
 from labctl.errors import BoardError, CommandTimeout, DeviceLost, LinkError
 from labctl.retry import wait_until
-from labctl.transport import Carried, Transport
+from labctl.transport import Forwarded, Transport
 
 #: How often a rule without traffic is looked after.
 _LOOK_SECONDS = 2.0
@@ -22,7 +22,7 @@ _ANSWER_SECONDS = 5.0
 @click.argument("remote")
 @click.pass_obj
 def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: bool) -> None:
-    """Carry a port, until interrupted.
+    """Forward a port, until interrupted.
 
     Connections to LOCAL on this host go to REMOTE on the board; with --reverse those to REMOTE on
     the board go to LOCAL here. Each is a TCP port (LOCAL may be 0: a free one) or a node as hdc
@@ -34,33 +34,35 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: boo
     listen, connect = (there, here) if reverse else (here, there)
     with (
         choice.connected() as transport,
-        transport.over_hdc(f"carry {listen}").carry(listen, connect, reverse=reverse) as carried,
+        transport.over_hdc(f"forward {listen}").forward(
+            listen, connect, reverse=reverse
+        ) as forwarded,
     ):
         ends = ("the board", "this host") if reverse else ("this host", "the board")
-        ready = f"{carried.listen} of {ends[0]} goes to {connect} of {ends[1]}; Ctrl-C ends it"
-        click.echo(_as_json(carried.listen, connect, reverse) if as_json else ready)
+        ready = f"{forwarded.listen} of {ends[0]} goes to {connect} of {ends[1]}; Ctrl-C ends it"
+        click.echo(_as_json(forwarded.listen, connect, reverse) if as_json else ready)
         wait_until(
-            lambda: is_over(transport, carried),
+            lambda: is_over(transport, forwarded),
             timeout=NO_LIMIT_SECONDS,
             interval=_LOOK_SECONDS,
         )
-        raise carried.failure or DeviceLost(
-            f"{transport.label}: the board does not answer any more, and nothing is carried",
+        raise forwarded.failure or DeviceLost(
+            f"{transport.label}: the board does not answer any more, and nothing is forwarded",
             hint="is it on, and its cable in place?",
         )
 
 
-def is_over(transport: Transport, carried: Carried) -> bool:
+def is_over(transport: Transport, forwarded: Forwarded) -> bool:
     """Return True if surely nothing is forwarded any more.
 
     Silence proves nothing: what a slow user has not taken yet stands before the board's answer.
     """
-    if carried.failure is not None:
+    if forwarded.failure is not None:
         return True
     try:
         transport.run(":", timeout=_ANSWER_SECONDS)
     except CommandTimeout:
-        return carried.failure is not None
+        return forwarded.failure is not None
     except (LinkError, BoardError):
         return True
     return False

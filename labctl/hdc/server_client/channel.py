@@ -56,7 +56,7 @@ _NO_BOARD = (
 )
 
 
-class Carries(Enum):
+class ChannelKind(Enum):
     """Content of a channel's frames; the frames themselves do not say."""
 
     #: Output of a command, and its input.
@@ -83,13 +83,13 @@ class ServerChannel:
         frames: Frames,
         *,
         timeout: float,
-        carries: Carries,
+        kind: ChannelKind,
         large_buffers: bool,
         on_refusal: Callable[[LinkError], None],
     ):
         self.timeout = timeout
         self._frames = frames
-        self._carries = carries
+        self._kind = kind
         self._large_buffers = large_buffers
         self._on_refusal = on_refusal
         self._has_spoken = False
@@ -100,7 +100,7 @@ class ServerChannel:
 
         Raises LinkError.
         """
-        head = (_TASK.pack(command),) if self._carries is Carries.FILES else ()
+        head = (_TASK.pack(command),) if self._kind is ChannelKind.FILES else ()
         self._frames.send(*head, *data, timeout=self.timeout)
 
     def pending(self) -> bool:
@@ -114,9 +114,9 @@ class ServerChannel:
             self._ended = True
             return Command.CHANNEL_CLOSE, b""
         is_first, self._has_spoken = not self._has_spoken, True
-        if self._carries is Carries.OUTPUT and not (is_first and frame.startswith(b"[Fail]")):
+        if self._kind is ChannelKind.OUTPUT and not (is_first and frame.startswith(b"[Fail]")):
             return Command.ECHO_RAW, frame
-        if self._carries is Carries.FILES and len(frame) >= _TASK.size:
+        if self._kind is ChannelKind.FILES and len(frame) >= _TASK.size:
             (command,) = _TASK.unpack_from(frame)
             if command in _TASKS:
                 small = command == Command.FILE_BEGIN and not self._large_buffers
@@ -140,7 +140,7 @@ class ServerChannel:
 
     def close(self) -> None:
         """End the conversation; on the board, a running ``sh`` gets its TERM. Idempotent."""
-        if self._carries is Carries.FILES and not self._ended and self._frames.is_whole:
+        if self._kind is ChannelKind.FILES and not self._ended and self._frames.is_whole:
             # A server that is gone has ended it already, and what arrived before stays true.
             with suppress(LinkError):
                 self._frames.send(

@@ -33,10 +33,10 @@ def carried(listener: Listener, port: int) -> Iterator[None]:
     Those that came before wait in the listener's backlog.
     """
     loop = asyncio.new_event_loop()
-    carrier = _Carrier(port)
+    forwarder = _Forwarder(port)
     thread = threading.Thread(
         target=loop.run_until_complete,
-        args=(carrier.run(listener.detached()),),
+        args=(forwarder.run(listener.detached()),),
         name="hdc forward",
         daemon=True,
     )
@@ -44,12 +44,12 @@ def carried(listener: Listener, port: int) -> Iterator[None]:
     try:
         yield
     finally:
-        loop.call_soon_threadsafe(carrier.over.set)
+        loop.call_soon_threadsafe(forwarder.over.set)
         thread.join()
         loop.close()
 
 
-class _Carrier:
+class _Forwarder:
     def __init__(self, port: int):
         self.over = asyncio.Event()
         self._port = port

@@ -8,7 +8,7 @@ from typing import Self
 
 from labctl.errors import ConfigError, DeviceLost, LinkError, LinkRefused
 from labctl.hdc.host.link import Forwarding, expect, quoted
-from labctl.hdc.server_client.channel import Carries, ServerChannel
+from labctl.hdc.server_client.channel import ChannelKind, ServerChannel
 from labctl.hdc.server_client.keys import check_key
 from labctl.hdc.server_client.reaching import reach
 from labctl.hdc.server_client.server import HdcServer, Rule
@@ -63,8 +63,8 @@ class ServerSession:
         """See :class:`HostLink`: a server takes the text."""
         if command == Command.UNITY_EXECUTE:
             text = _without_options(text)
-        carries = Carries.WORDS if command in _SPEAKING else Carries.OUTPUT
-        with self._open(text, timeout, carries) as channel:
+        kind = ChannelKind.WORDS if command in _SPEAKING else ChannelKind.OUTPUT
+        with self._open(text, timeout, kind) as channel:
             yield channel
 
     @contextmanager
@@ -72,7 +72,7 @@ class ServerSession:
         """See :class:`HostLink`."""
         name = quoted(remote.rpartition("/")[2])
         request = f'file send remote -cwd "/" {name} {quoted(remote)}'
-        with self._open(request, timeout, Carries.FILES) as channel:
+        with self._open(request, timeout, ChannelKind.FILES) as channel:
             expect(channel, Command.FILE_INIT)  # the server's sign to begin
             channel.send(Command.WAKEUP_SLAVETASK)
             yield channel
@@ -87,7 +87,7 @@ class ServerSession:
     ) -> Iterator[ServerChannel]:
         """See :class:`HostLink`."""
         request = f'file recv remote -cwd "/" {quoted(remote)} file'
-        with self._open(request, timeout, Carries.FILES) as channel:
+        with self._open(request, timeout, ChannelKind.FILES) as channel:
             yield channel
 
     @contextmanager
@@ -119,12 +119,12 @@ class ServerSession:
         from labctl.hdc.server_client.forwarding import forwarded
 
         def say(text: str) -> AbstractContextManager[ServerChannel]:
-            return self._open(text, timeout, Carries.WORDS)
+            return self._open(text, timeout, ChannelKind.WORDS)
 
         return forwarded(self._server, say, rule, timeout=timeout)
 
     @contextmanager
-    def _open(self, command: str, timeout: float, carries: Carries) -> Iterator[ServerChannel]:
+    def _open(self, command: str, timeout: float, kind: ChannelKind) -> Iterator[ServerChannel]:
         if "\0" in command:
             raise ConfigError("hdc cannot carry a command with a NUL byte")
         frames, large_buffers = self._server.open(
@@ -136,7 +136,7 @@ class ServerSession:
         channel = ServerChannel(
             frames,
             timeout=timeout,
-            carries=carries,
+            kind=kind,
             large_buffers=large_buffers,
             on_refusal=self._fail,
         )
