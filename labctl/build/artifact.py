@@ -31,7 +31,7 @@ class Artifact:
     manifest: Manifest
 
     def document(self) -> dict[str, object]:
-        """Its path and manifest, for machines."""
+        """Return path and manifest as JSON."""
         return {"path": str(self.path), **self.manifest.model_dump(mode="json")}
 
     def tool(self, name: str) -> Path:

@@ -97,7 +97,7 @@ def section_sizes(artifacts: Sequence[Artifact]) -> dict[str, list[Difference]]:
 
 
 def difference_document(artifacts: Sequence[Artifact]) -> dict[str, object]:
-    """Both of them, for machines."""
+    """Return both differences as JSON."""
     tables = section_sizes(artifacts)
     return {
         "artifacts": [str(artifact.path) for artifact in artifacts],

@@ -20,7 +20,7 @@ class Explanation:
     """Whether all tools are there already, so that nothing of this would run."""
 
     def document(self) -> dict[str, object]:
-        """Machine, source and commands, for machines."""
+        """Return machine, source and commands as JSON."""
         plan = self.plan
         return {
             "toolchain": plan.order.toolchain.identity.model_dump(mode="json"),

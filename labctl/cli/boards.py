@@ -2,40 +2,16 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import click
 
-from labctl.board import probe
+from labctl.board.status import board_status
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.root import Invocation, LazyGroup
-from labctl.config.lab import Board
-from labctl.errors import (
-    ConfigError,
-    ExitStatus,
-    InfraError,
-    JobError,
-    LabctlError,
-    LinkRefused,
-    NotAuthorised,
-)
-from labctl.records import Execution
-from labctl.units import size
+from labctl.errors import ExitStatus
 
-_TIMEOUT_SECONDS = 15.0
 _AT_ONCE = 32
-
-
-@dataclass(frozen=True)
-class BoardState:
-    """A board as the list shows it."""
-
-    name: str
-    target: str
-    address: str
-    state: str
-    detail: str
-    facts: dict[str, object] | None = None
 
 
 #: name -> (module, attribute, one line of help).
@@ -61,7 +37,7 @@ def boards(context: click.Context, as_json: bool) -> int:
         return ExitStatus.OK
     known = lab_of(context.find_object(Invocation) or Invocation()).lab.boards.values()
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        states = list(pool.map(_state, known))
+        states = list(pool.map(lambda board: board_status(board, connect_board), known))
     if as_json:
         click.echo(json.dumps([asdict(state) for state in states], indent=2))
     else:
@@ -75,37 +51,3 @@ def boards(context: click.Context, as_json: bool) -> int:
     if "misconfigured" in found:
         return ExitStatus.CONFIG
     return ExitStatus.OK if found <= {"connected"} else ExitStatus.INFRA
-
-
-def _state(board: Board) -> BoardState:
-    address = board.transport.place
-    try:
-        with connect_board(board) as link:
-            facts = probe(link, workdir=board.workdir, timeout=_TIMEOUT_SECONDS)
-    except NotAuthorised as error:
-        return BoardState(board.name, board.target, address, "unauthorised", _told(error))
-    except LinkRefused as error:
-        return BoardState(board.name, board.target, address, "offline", _told(error))
-    except ConfigError as error:  # one such board must not hide the others
-        return BoardState(board.name, board.target, address, "misconfigured", _told(error))
-    except (InfraError, JobError) as error:
-        return BoardState(board.name, board.target, address, "failing", _told(error))
-    detail = [facts.machine, f"{facts.cores} cores"]
-    if facts.memory_total_bytes:
-        detail.append(f"{size(facts.memory_total_bytes)} memory")
-    if facts.storage_free_bytes is not None:
-        detail.append(f"{size(facts.storage_free_bytes)} free")
-    if facts.execution is not Execution.BOARD:
-        detail.append(facts.execution.upper())
-    return BoardState(
-        board.name,
-        board.target,
-        address,
-        "connected",
-        ", ".join(detail),
-        facts.model_dump(mode="json"),
-    )
-
-
-def _told(error: LabctlError) -> str:
-    return f"{error.message}; {error.hint}" if error.hint else error.message

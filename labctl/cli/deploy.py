@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from labctl.cli.board_options import choose_boards, several_boards
-from labctl.cli.deploy_view import BoardsView, preview_json, preview_text, result_text
+from labctl.cli.deploy_view import BoardsView, preview_text, result_text
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.parameters import RATE
 from labctl.cli.progress import ProgressView
@@ -92,7 +92,7 @@ def deploy(
         fleet = Fleet(visits, lab, connect_board, shown, pace, wait=not no_wait)
         _serve(fleet, view, shown, tell=tell, only_plan=only_plan, yes=yes)
     if as_json:
-        click.echo(json.dumps([preview_json(visit) for visit in visits], indent=2))
+        click.echo(json.dumps([visit.document() for visit in visits], indent=2))
     elif not only_plan:
         for visit in visits:
             click.echo(result_text(visit))

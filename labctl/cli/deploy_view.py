@@ -6,7 +6,7 @@ import time
 from labctl.cli.progress import ProgressView, Step, Steps
 from labctl.deploy import Object
 from labctl.errors import BoardBusy, InfraError, printable_line
-from labctl.runs import DeployPreview, Fit, FleetView, Visit
+from labctl.runs import DeployPreview, FleetView, Visit
 from labctl.units import counted, duration, size
 
 
@@ -43,45 +43,6 @@ def result_text(visit: Visit) -> str:
     if visit.watch and visit.watch.bytes_per_second:
         text += f": {size(visit.watch.sent_bytes)} at {size(visit.watch.bytes_per_second)}/s"
     return text
-
-
-def preview_json(visit: Visit) -> dict[str, object]:
-    """Return the result of a board as JSON."""
-    preview, error = visit.preview, visit.error
-    told: dict[str, object] = {
-        "board": visit.board.name,
-        "error": error and {"kind": error.kind, "blame": error.blame, "message": error.message},
-    }
-    if preview is not None:
-        told |= {
-            "wanted": [_listed(item) for item in preview.plan.objects],
-            "missing": [_listed(item) for item in preview.plan.missing],
-            "sent": [_listed(item) for item in visit.sent],
-            "missing_bytes": preview.plan.bytes,
-            "expected_seconds": preview.seconds,
-            "link_bytes_per_second": preview.bytes_per_second,
-            "memory": [_memory(fit) for fit in preview.fits],
-            "warnings": preview.warnings,
-            "problems": [problem.message for problem in preview.problems],
-            "sent_bytes": visit.watch.sent_bytes if visit.watch else 0,
-        }
-    return told
-
-
-def _memory(fit: Fit) -> dict[str, object]:
-    return {
-        "variant": fit.variant,
-        "mapped_bytes": fit.need.mapped_bytes,
-        "repacked_bytes": fit.need.repacked_bytes,
-        "kv_bytes": fit.need.kv_bytes,
-        "compute_bytes": fit.need.compute_bytes,
-        "available_bytes": fit.memory_bytes,
-        "warning": fit.warning(),
-    }
-
-
-def _listed(item: Object) -> dict[str, object]:
-    return {"name": item.name, "sha256": item.sha256, "size_bytes": item.size_bytes}
 
 
 def waiting_text(error: BoardBusy) -> str:

@@ -150,7 +150,9 @@ def virtual_board(
 
     def ready(boards: list[Served]) -> None:
         if as_json:
-            click.echo(json.dumps([_described(board, words) for board in boards]))
+            click.echo(
+                json.dumps([{**board.document(), "emulator": list(words)} for board in boards])
+            )
             return
         for board in boards:
             click.echo(f"{board.name} answers at {board.address}, storage {board.directory}")
@@ -229,18 +231,6 @@ def _emulator_words(target: str | None, emulator: str | None, lab: Path | None) 
             hint="on Debian and Ubuntu: apt install qemu-user-static",
         )
     return (str(Path(program).resolve()), *words[1:])
-
-
-def _described(board: Served, emulator: tuple[str, ...]) -> dict[str, object]:
-    return {
-        "name": board.name,
-        "address": board.address,
-        "directory": str(board.directory),
-        "workdir": str(board.workdir),
-        "boot_id": board.boot_id,
-        "emulator": list(emulator),
-        "note": board.note,
-    }
 
 
 def _snippet(board: Served, target: str | None) -> str:

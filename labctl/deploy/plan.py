@@ -20,6 +20,10 @@ class Object:
     name: str
     executable: bool = False
 
+    def document(self) -> dict[str, object]:
+        """Return name, hash and size as JSON."""
+        return {"name": self.name, "sha256": self.sha256, "size_bytes": self.size_bytes}
+
     @property
     def stored(self) -> StoredObject:
         """The same as the board's store knows it."""

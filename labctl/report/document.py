@@ -1,4 +1,4 @@
-"""A run for machines: what ``--json`` of ``run``, ``resume`` and ``report`` prints."""
+"""A run as JSON, for ``--json`` of ``run``, ``resume`` and ``report``."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +12,10 @@ from labctl.results.summary import summarise
 def run_document(
     run: RunRecord, trials: Sequence[TrialRecord], directory: Path
 ) -> dict[str, object]:
-    """Where a run is, its record, the rows of its table, its trials; keys are the records' own."""
+    """Return a run as JSON: its place, its record, the rows of its table, its trials.
+
+    Keys are those of the records.
+    """
     return {
         "directory": str(directory.resolve()),
         "run": run.model_dump(mode="json"),

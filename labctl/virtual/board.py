@@ -59,6 +59,17 @@ class Served:
     faults: Faults
     """What goes wrong on it; more can be added."""
 
+    def document(self) -> dict[str, object]:
+        """Return its place and boot as JSON."""
+        return {
+            "name": self.name,
+            "address": self.address,
+            "directory": str(self.directory),
+            "workdir": str(self.workdir),
+            "boot_id": self.boot_id,
+            "note": self.note,
+        }
+
     @property
     def address(self) -> str:
         """As devices.yaml wants it."""

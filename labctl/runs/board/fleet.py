@@ -75,6 +75,28 @@ class Visit:
     #: What was brought, once it is all there.
     sent: tuple[Object, ...] = ()
 
+    def document(self) -> dict[str, object]:
+        """Return the outcome as a JSON document."""
+        preview, error = self.preview, self.error
+        found: dict[str, object] = {
+            "board": self.board.name,
+            "error": error and {"kind": error.kind, "blame": error.blame, "message": error.message},
+        }
+        if preview is not None:
+            found |= {
+                "wanted": [item.document() for item in preview.plan.objects],
+                "missing": [item.document() for item in preview.plan.missing],
+                "sent": [item.document() for item in self.sent],
+                "missing_bytes": preview.plan.bytes,
+                "expected_seconds": preview.seconds,
+                "link_bytes_per_second": preview.bytes_per_second,
+                "memory": [fit.document() for fit in preview.fits],
+                "warnings": preview.warnings,
+                "problems": [problem.message for problem in preview.problems],
+                "sent_bytes": self.watch.sent_bytes if self.watch else 0,
+            }
+        return found
+
 
 class FleetView:
     """Told what happens to each board, from several threads. This one shows nothing."""

@@ -28,6 +28,18 @@ class Fit:
     storage_bytes_per_second: float | None = None
     resident_seconds: float | None = None
 
+    def document(self) -> dict[str, object]:
+        """Return need and memory as a JSON document."""
+        return {
+            "variant": self.variant,
+            "mapped_bytes": self.need.mapped_bytes,
+            "repacked_bytes": self.need.repacked_bytes,
+            "kv_bytes": self.need.kv_bytes,
+            "compute_bytes": self.need.compute_bytes,
+            "available_bytes": self.memory_bytes,
+            "warning": self.warning(),
+        }
+
     @classmethod
     def of(
         cls,
