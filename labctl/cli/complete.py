@@ -1,0 +1,102 @@
+"""What the shell offers for a word that is being typed: names that the lab knows, and files.
+
+Nothing here fails: a lab that cannot be read offers nothing, as what is typed is not wrong yet.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from labctl.errors import LabctlError
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+_Names = Callable[[click.Context], Iterable[str]]
+
+
+def recipes(ctx: click.Context) -> Iterable[str]:
+    """Name the lab's recipes and those that labctl brings."""
+    from labctl.config.recipe import known_recipes
+
+    return known_recipes(_root(ctx))
+
+
+def boards(ctx: click.Context) -> Iterable[str]:
+    """Name the lab's boards."""
+    from labctl.config.lab import find_lab
+
+    return find_lab(_folder(ctx)).lab.boards
+
+
+def runs(ctx: click.Context) -> Iterable[str]:
+    """Name the lab's runs, the newest first."""
+    root = _root(ctx)
+    found = [] if root is None else (root / "runs").glob("*/run.json")
+    return ["latest", *sorted((path.parent.name for path in found), reverse=True)]
+
+
+def targets(ctx: click.Context) -> Iterable[str]:
+    """Name the targets that programs can be built for."""
+    from labctl.config.target import target_names
+
+    return target_names(_root(ctx))
+
+
+def tools(ctx: click.Context) -> Iterable[str]:
+    """Name the tools of the product that is to be built."""
+    from labctl.build.spec import find_spec
+
+    target, product = ctx.params.get("target"), ctx.params.get("product")
+    return find_spec(target, product, _root(ctx))[0].tools if target and product else ()
+
+
+def artifacts(_ctx: click.Context) -> Iterable[str]:
+    """Name what is built."""
+    from labctl.build.artifact import artifacts_dir, list_artifacts
+
+    return [str(artifact.path.relative_to(artifacts_dir())) for artifact in list_artifacts()]
+
+
+def models(ctx: click.Context) -> Iterable[str]:
+    """Name the models of the lab's models.yaml."""
+    from labctl.config.models import load_catalogue
+
+    root = _root(ctx)
+    return () if root is None else load_catalogue(root).models
+
+
+def complete(names: _Names, suffix: str | None = None) -> Completer:
+    """Offer names that begin as the word does; where a file may stand too, files as well.
+
+    Args:
+        names: what is known.
+        suffix: how the names of files end that may be given instead; ``None``: no file may.
+    """
+
+    def completer(
+        ctx: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        known: list[str] = []
+        with suppress(LabctlError, OSError):
+            known = [name for name in names(ctx) if name.startswith(incomplete)]
+        if suffix is None:
+            return [CompletionItem(name) for name in known]
+        if not known:  # the shell's own completion of files knows best
+            return [CompletionItem(incomplete, type="file")]
+        beside = [str(path) for path in sorted(Path().glob(f"*{suffix}"))]
+        files = [name for name in beside if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in dict.fromkeys([*known, *files])]
+
+    return completer
+
+
+def _folder(ctx: click.Context) -> Path:
+    return ctx.find_root().params.get("lab") or Path.cwd()
+
+
+def _root(ctx: click.Context) -> Path | None:
+    from labctl.config.lab import find_lab_root
+
+    return find_lab_root(_folder(ctx))

@@ -1,0 +1,98 @@
+"""What the shell offers for a word that is being typed."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from labctl import process
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    board = '{target: rk3568, transport: {kind: hdc, link: tcp, address: "127.0.0.1:1"}}'
+    (tmp_path / "devices.yaml").write_text(f"boards: {{rk1: {board}}}\n")
+    (tmp_path / "models.yaml").write_text("models: {llama-8b: {file: llama.gguf}}\n")
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "my_own.yaml").write_text("not read\n")
+    (tmp_path / "my_other.yaml").write_text("not read\n")
+    for name in ("20261121T101010-aaaa", "20261122T101010-bbbb"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.json").write_text("{}")
+    return tmp_path
+
+
+def offered(line: str, shell: str = "bash") -> list[str]:
+    """What labctl tells the shell's script: one ``TYPE,VALUE`` (bash) for each offer."""
+    words = line.split(" ")
+    told = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    if shell == "fish":
+        told = {"COMP_WORDS": line, "COMP_CWORD": words[-1]}
+    done = process.run(
+        [sys.executable, "-m", "labctl"],
+        timeout=60,
+        env={**os.environ, **told, "_LABCTL_COMPLETE": f"{shell}_complete"},
+    )
+    assert done.stderr == b"", done.tail()
+    return done.text.split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [
+        ("labctl run q8_lat", ["plain,q8_latency"]),
+        ("labctl run recip", ["file,recip"]),  # the shell completes recipes/
+        ("labctl run my", ["plain,my_own", "plain,my_other.yaml"]),
+        ("labctl plan my_own --board r", ["plain,rk1"]),
+        ("labctl report 2026", ["plain,20261122T101010-bbbb", "plain,20261121T101010-aaaa"]),
+        ("labctl resume la", ["plain,latest"]),
+        ("labctl build --target rk", ["plain,rk3568"]),
+        ("labctl build --target rk3568 --tool llama-per", ["plain,llama-perplexity"]),
+        ("labctl models verify ll", ["plain,llama-8b"]),
+        ("labctl models show x", ["file,x"]),
+        ("labctl boards probe r", ["plain,rk1"]),
+        ("labctl shell r", ["plain,rk1"]),
+    ],
+)
+def test_names_and_files_are_offered(lab: Path, line: str, offers: list[str]) -> None:
+    assert offered(line) == offers
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_is_told(lab: Path, shell: str) -> None:
+    assert "q8_latency" in "\n".join(offered("labctl run q8_lat", shell))
+    assert "file" in "\n".join(offered("labctl run recip", shell))
+
+
+def test_artifacts_are_offered(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABCTL_CACHE", str(lab / "cache"))
+    assert offered("labctl artifacts show ") == []
+
+
+def test_a_lab_that_cannot_be_read_offers_nothing(lab: Path) -> None:
+    (lab / "devices.yaml").write_text("boards: [\n")
+    assert offered("labctl run x --board ") == []
+
+
+def test_another_lab_is_looked_into(lab: Path, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    os.chdir(other)
+    assert offered(f"labctl --lab {lab} report 202612") == []
+    assert offered(f"labctl --lab {lab} run x --board r") == ["plain,rk1"]
+
+
+def test_in_a_real_bash(lab: Path) -> None:
+    script = (
+        'eval "$(labctl completion bash)"; COMP_WORDS=(labctl run q8_lat); COMP_CWORD=2;'
+        ' _labctl_completion labctl; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = process.run(
+        ["bash", "-c", script], timeout=60, env={**os.environ, "PATH": path}
+    )
+    assert done.text == "q8_latency\n", done.tail()
