@@ -20,18 +20,17 @@ _WIDEST_CELL = 48
 
 @click.group(epilog="Example: labctl artifacts diff rk3568/llama.cpp-new 3f2a91")
 def artifacts() -> None:
-    """List, prove, compare and remove what was built.
+    """List, verify, compare and remove built artifacts.
 
-    An artifact is named TARGET/PRODUCT-VERSION (the one built last) or by the first digits of its
-    key.
+    Name an artifact TARGET/PRODUCT-VERSION (the last build), or by the first digits of its key.
     """
 
 
 @artifacts.command("list")
-@click.option("--target", help="Only those for this target.")
+@click.option("--target", help="Only artifacts for this target.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_command(target: str | None, *, as_json: bool) -> None:
-    """List all artifacts; a star marks the one that a version means now."""
+    """List all artifacts; a star marks the current one of a version."""
     found = [a for a in list_artifacts() if target in (None, a.manifest.target)]
     current = artifact_store.current_paths()
     if as_json:
@@ -67,7 +66,7 @@ def show(name: str) -> None:
 @artifacts.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def verify(names: tuple[str, ...]) -> None:
-    """Hash the tools again, of all artifacts when none is named."""
+    """Hash the tools again; without names, of all artifacts."""
     found = [artifact_store.resolve_artifact(name) for name in names] if names else list_artifacts()
     damaged: list[str] = []
     for artifact in found:
@@ -90,7 +89,7 @@ def verify(names: tuple[str, ...]) -> None:
 @click.argument("names", metavar="NAME NAME [NAME]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(names: tuple[str, ...], *, as_json: bool) -> None:
-    """Compare artifacts: what differs in their manifests, and the sizes of their sections."""
+    """Compare the manifests of artifacts, and the sizes of their sections."""
     if len(names) < 2:
         raise ConfigError("two artifacts or more have to be named", hint="labctl artifacts list")
     found = [artifact_store.resolve_artifact(name) for name in names]
@@ -117,9 +116,13 @@ def diff(names: tuple[str, ...], *, as_json: bool) -> None:
 
 @artifacts.command()
 @click.option(
-    "--older", default="30d", show_default=True, metavar="DURATION", help="Built longer ago."
+    "--older",
+    default="30d",
+    show_default=True,
+    metavar="DURATION",
+    help="Remove artifacts built longer ago than this.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 def prune(older: str, *, dry_run: bool) -> None:
     """Remove old artifacts and their build trees; the last one of each version stays."""
     try:

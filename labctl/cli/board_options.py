@@ -14,12 +14,12 @@ def several_boards(command: Callable[..., Any]) -> Callable[..., Any]:
 
     And ``--no-wait``: boards are shared.
     """
-    no_wait = "Refuse a board that somebody uses; end with 3."
+    no_wait = "Do not wait for a board in use; exit with status 3."
     for option in (
         click.option("--no-wait", is_flag=True, help=no_wait),
         click.option("--all", "every", is_flag=True, help="All boards of the lab."),
         click.option("--tag", "tags", multiple=True, help="All boards with this tag."),
-        click.option("--board", "boards", multiple=True, help="A board; may be given again."),
+        click.option("--board", "boards", multiple=True, help="A board; repeatable."),
     ):
         command = option(command)
     return command

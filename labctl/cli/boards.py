@@ -15,7 +15,13 @@ _AT_ONCE = 32
 
 
 #: name -> (module, attribute, one line of help).
-COMMANDS = {"probe": ("labctl.cli.boards_probe", "probe", "Measure what a board can do.")}
+COMMANDS = {
+    "probe": (
+        "labctl.cli.boards_probe",
+        "probe",
+        "Measure a board's memory, storage and compute rates.",
+    )
+}
 
 
 class BoardsGroup(LazyGroup):
@@ -30,8 +36,8 @@ class BoardsGroup(LazyGroup):
 def boards(context: click.Context, as_json: bool) -> int:
     """List the lab's boards and their state.
 
-    Without a command, asks every board. Ends with status 3 when one of them does not answer, with 2
-    when what devices.yaml says of one cannot be.
+    Without a command, contacts every board. Exit status 3 if one does not answer, 2 if one is wrong
+    in devices.yaml.
     """
     if context.invoked_subcommand is not None:
         return ExitStatus.OK

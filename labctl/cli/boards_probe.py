@@ -26,7 +26,7 @@ from labctl.units import size
     "models",
     multiple=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A small GGUF file: measure the arithmetic with its quantisation too.",
+    help="A small GGUF file: measure the compute rate of its quantization too.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the probe as JSON.")
 @click.argument("board", required=False)
@@ -39,11 +39,11 @@ def probe(
     models: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """Measure what a board can do: memory, storage, arithmetic.
+    """Measure a board's memory, storage and compute rates.
 
-    Takes the board's lease for about half a minute, with --full for two. Predictions and bounds
-    stand on the last probe, which is kept in the lab's boards/BOARD/. What got slower since the
-    probe before is said.
+    Holds the board's lease for about half a minute, with --full for two. Predictions and bounds use
+    the last probe, which is kept in the lab's boards/BOARD/. Reports what became slower since the
+    last probe.
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)

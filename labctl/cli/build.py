@@ -39,19 +39,19 @@ AGENT = "agent"
 @click.command(
     epilog="Example: labctl build --target rk3568 --tool llama-bench",
 )
-@click.option("--target", required=True, help="What to build for: a folder of toolchains/.")
+@click.option("--target", required=True, help="Machine type to build for: a folder of toolchains/.")
 @click.option(
     "--product",
     default=DEFAULT_PRODUCT,
     show_default=True,
-    help="What to build: llama.cpp, agent, or a build spec of the lab's own.",
+    help="Product to build: llama.cpp, agent, or a build spec of the lab.",
 )
 @click.option(
     "--tool",
     "tools",
     multiple=True,
     metavar="NAME",
-    help="Build this tool only; may be given several times. Default: all of the version's tools.",
+    help="Build this tool only; repeatable. Default: all tools of the version.",
 )
 @click.option(
     "--version",
@@ -62,7 +62,7 @@ AGENT = "agent"
     "--source",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Build the source in this folder instead of the version's own.",
+    help="Build the source in this folder instead.",
 )
 @click.option("--git", metavar="URL", help="Build from this git repository; needs --ref.")
 @click.option("--ref", help="Tag, branch or full commit of the git repository.")
@@ -71,23 +71,29 @@ AGENT = "agent"
     type=click.Choice(["auto", *(kind.value for kind in BuilderKind)]),
     default="auto",
     show_default=True,
-    help="Where compilers run; auto: the first that can.",
+    help="Where compilers run; auto: the first usable builder.",
 )
 @click.option("--host", metavar="NAME", help="The build host in devices.yaml, for --builder ssh.")
 @click.option(
     "--compiler",
     type=click.Choice([CompilerKind.ZIG.value, CompilerKind.GCC.value]),
-    help="Which compiler; default: the builder's own choice.",
+    help="Compiler; default: the builder's choice.",
 )
 @click.option(
     "--param",
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What the build spec asks for: the path of a kit, a word; may be given several times.",
+    help="A parameter of the build spec, such as the path of a kit; repeatable.",
 )
-@click.option("--explain", is_flag=True, help="Print every command, and where; run nothing.")
-@click.option("--jobs", type=click.IntRange(1, 512), help="Compilers at once; default: as fits.")
+@click.option(
+    "--explain", is_flag=True, help="Print every command and where it would run; run nothing."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 512),
+    help="Number of parallel compilers; default: by cores and memory.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 @click.pass_obj
 def build(
@@ -110,9 +116,9 @@ def build(
 ) -> None:
     """Build tools for a target.
 
-    Builds what is missing and shows where it is, what it was made of and what proves it; with
-    llama.cpp, the target's agent too. The same inputs are built once. The local builder needs no
-    root and no system compiler: `pip install 'labctl[build]'`.
+    Builds missing tools and shows their paths, inputs and proofs; with llama.cpp, the target's
+    agent too. The same inputs are built only once. The local builder needs no root and no system
+    compiler: `pip install 'labctl[build]'`.
     """
     request = BuildRequest(
         target=target,

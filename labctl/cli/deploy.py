@@ -35,12 +35,17 @@ ASK_BYTES = 1_000_000_000
     "set_values",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a key of the recipes named; may be given several times.",
+    help="Change a key of the named recipes; repeatable.",
 )
-@click.option("--plan", "only_plan", is_flag=True, help="Say what would move and for how long.")
-@click.option("--limit-rate", type=RATE, help="For all boards together, e.g. 5MB/s.")
-@click.option("--yes", is_flag=True, help="Do not ask, however much is sent or does not fit.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.option(
+    "--plan",
+    "only_plan",
+    is_flag=True,
+    help="Show what would be sent and for how long; send nothing.",
+)
+@click.option("--limit-rate", type=RATE, help="Transfer limit for all boards together, e.g. 5MB/s.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @old_store_flags
 @click.argument("recipes", nargs=-1)
 @click.pass_obj
@@ -60,14 +65,14 @@ def deploy(
     as_json: bool,
     **old: Any,
 ) -> int:
-    """Bring tools and models to boards.
+    """Send tools and models to boards.
 
-    For the RECIPES named; without any, for all of the lab's recipes for the board's target. Looks
-    at the boards first, then downloads and quantises. First says what is missing, what would not
-    fit, and everything that stands in the way, then asks above 1 GB or where a model does not fit
-    in memory. Sends what the boards do not have, and proves each chunk by its hash on the board.
-    Nothing is built, nothing is sent twice; a deploy that was interrupted goes on where it was.
-    While a run, a probe or another deploy uses a board, it waits and sends nothing.
+    Sends what the RECIPES need; without any, what all recipes of the lab for the board's target
+    need. Checks the boards first, then downloads and quantizes. Lists missing files, too little
+    space and all other problems, and asks for confirmation above 1 GB or if a model does not fit in
+    memory. Sends only files that a board does not have, and verifies the hash of each chunk on the
+    board. Never builds. An interrupted deploy continues where it stopped. Waits while a run, a
+    probe or another deploy uses a board.
     """
     if set_values and not recipes:
         raise click.UsageError("--set changes the recipes that are named; name one")

@@ -12,10 +12,10 @@ from labctl.errors import ExitStatus
 @click.command(epilog="Example: labctl doctor --json")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(as_json: bool) -> int:
-    """Say what is missing on this host.
+    """List what is missing on this host.
 
-    Names each thing that labctl uses, what for, and how to get it. Ends with status 3 when
-    something needed is missing; what is optional only limits what can be done.
+    Names each program that labctl uses, its purpose, and how to get it. Exit status 3 if something
+    required is missing; a missing optional program only limits what labctl can do.
     """
     findings = examine()
     if as_json:

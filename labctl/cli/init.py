@@ -35,20 +35,20 @@ _SSH_WORKDIR = "/var/tmp/labctl"  # noqa: S108 - the board's
     "addresses",
     multiple=True,
     metavar="[NAME=]HOST:PORT",
-    help="A board whose hdc daemon listens on TCP; may be given several times.",
+    help="A board whose hdc daemon listens on TCP; repeatable.",
 )
 @click.option(
     "--ssh",
     "logins",
     multiple=True,
     metavar="[NAME=][USER@]HOST[:PORT]",
-    help="A board with sshd, whose host key is shown; may be given several times.",
+    help="A board with sshd; shows its host key; repeatable.",
 )
-@click.option("--target", default="rk3568", show_default=True, help="What the boards are.")
+@click.option("--target", default="rk3568", show_default=True, help="Machine type of the boards.")
 @click.option(
     "--virtual",
     is_flag=True,
-    help="Add a virtual board. Without other boards there is always one.",
+    help="Add a virtual board. Without other boards, one is always added.",
 )
 @click.argument(
     "folder", type=click.Path(path_type=Path, file_okay=False), default=Path(), required=False
@@ -63,9 +63,9 @@ def init(
 ) -> None:
     """Write a first devices.yaml and recipe.
 
-    Finds boards on USB cables and others that an `hdc` on this host knows, writes devices.yaml and
-    recipes/first.yaml into FOLDER (default: here), and says what to do next. Existing files are
-    never overwritten.
+    Finds boards on USB cables and boards that an `hdc` on this host knows, writes devices.yaml and
+    recipes/first.yaml into FOLDER (default: here), and prints the next steps. Never overwrites
+    existing files.
     """
     devices, recipe = folder / FILE_NAME, folder / _FIRST_RECIPE
     for path in (devices, recipe):

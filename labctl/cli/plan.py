@@ -26,9 +26,9 @@ from labctl.units import duration
     "set_values",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a key of the recipe; may be given several times.",
+    help="Change a key of the recipe; repeatable.",
 )
-@click.option("--ask", is_flag=True, help="Ask the board what it is now.")
+@click.option("--ask", is_flag=True, help="Contact the board for its present facts.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.argument("recipe")
 @click.pass_obj
@@ -41,13 +41,12 @@ def plan(
     ask: bool,
     as_json: bool,
 ) -> None:
-    """Say what a recipe would do on a board, and how long it would take.
+    """Show what a recipe would do on a board, and how long it would take.
 
-    The board need not be there: it is taken as its last probe (`labctl boards probe`) or run saw
-    it, and asked only when it was never seen, or with --ask. Times are predicted from its last
-    probe or else from what its target promises; they are the least that physics allows, and near
-    the truth where the model does not fit in memory. Where nothing can be predicted, the last trial
-    of the same kind says how long one took.
+    Needs no board: uses the facts of its last probe (`labctl boards probe`) or run, and contacts it
+    only if it was never seen, or with --ask. Times are predicted from its last probe, else from its
+    target's expected rates. They are lower bounds, and close to the truth if the model does not fit
+    in memory. Without a prediction, the time of the last trial of the same kind is shown.
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)

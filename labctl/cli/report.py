@@ -19,7 +19,7 @@ from labctl.runs.record.directory import find_run, list_runs
     type=click.Choice(["table", "experiment"]),
     default="table",
     show_default=True,
-    help="A row a variant, or every token's time with mean and ratio.",
+    help="table: a row for each variant; experiment: every token's time, with mean and ratio.",
 )
 @click.option("--list", "list_all", is_flag=True, help="List the lab's runs, newest first.")
 @click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
@@ -27,8 +27,8 @@ from labctl.runs.record.directory import find_run, list_runs
 def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json: bool) -> None:
     """Print the tables of a finished run.
 
-    RUN is a run's id, the start or end of one, the path of its directory, or `latest`. All is
-    made again from the files in the run directory.
+    RUN is a run's id, the start or end of one, the path of its directory, or `latest`. All tables
+    are computed again from the files in the run directory.
     """
     runs = runs_folder(invocation, run)
     if list_all:

@@ -16,20 +16,19 @@ from labctl.runs.resume import resume as resume_run
 
 
 @click.command(epilog="Example: labctl resume latest")
-@click.option("--board", help="Another board that is equal to the run's; default: its own.")
+@click.option("--board", help="Another, equal board; default: the run's own.")
 @click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
 @click.argument("run", default="latest")
 @click.pass_obj
 def resume(invocation: Invocation, run: str, board: str | None, as_json: bool) -> int:
-    """Go on with a run that did not come to its end.
+    """Resume an unfinished run.
 
-    RUN is a run's id, the start or end of one, or `latest`. Whatever ended it (Ctrl-C, a kill, a
-    lost link, a restarted board), finished trials stay as they are, a job that still runs on the
-    board or ended there meanwhile is taken over, and the others follow. Refused when programs,
-    models, prompt, files or board are not what they were. With --board the run moves to another
-    board of the same kind, system and speed (by the probes of both); a round of repeats that is not
-    whole is measured anew there, so that variants are compared on one board. Ends as `labctl run`
-    does.
+    RUN is a run's id, the start or end of one, or `latest`. Works after Ctrl-C, a kill, a lost link
+    or a restart of the board: finished trials stay, a job that still runs on the board or ended
+    there is taken over, and the other trials follow. Refused if programs, models, prompt, files or
+    board have changed. With --board the run moves to another board of the same kind, system and
+    speed (by the probes of both); an incomplete round of repeats is measured again there, so that
+    variants are compared on one board. Exit status as with `labctl run`.
     """
     lab = lab_of(invocation)
     directory = find_run(lab.root / "runs", run)

@@ -17,28 +17,28 @@ from labctl.errors import ExitStatus, LabctlError, printable
 #: name -> (module, attribute, one line of help). A test holds the lines against the commands.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "init": ("labctl.cli.init", "init", "Write a first devices.yaml and recipe."),
-    "doctor": ("labctl.cli.doctor", "doctor", "Say what is missing on this host."),
+    "doctor": ("labctl.cli.doctor", "doctor", "List what is missing on this host."),
     "build": ("labctl.cli.build", "build", "Build tools for a target."),
     "models": ("labctl.cli.models", "models", "Manage the lab's models."),
     "artifacts": (
         "labctl.cli.artifacts",
         "artifacts",
-        "List, prove, compare and remove what was built.",
+        "List, verify, compare and remove built artifacts.",
     ),
-    "deploy": ("labctl.cli.deploy", "deploy", "Bring tools and models to boards."),
-    "store": ("labctl.cli.store", "store", "List, verify, prune and pin what boards have."),
+    "deploy": ("labctl.cli.deploy", "deploy", "Send tools and models to boards."),
+    "store": ("labctl.cli.store", "store", "List, verify, prune and pin the files of boards."),
     "plan": (
         "labctl.cli.plan",
         "plan",
-        "Say what a recipe would do on a board, and how long it would take.",
+        "Show what a recipe would do on a board, and how long it would take.",
     ),
     "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
-    "resume": ("labctl.cli.resume", "resume", "Go on with a run that did not come to its end."),
+    "resume": ("labctl.cli.resume", "resume", "Resume an unfinished run."),
     "watch": ("labctl.cli.watch", "watch", "Show a run that another process drives."),
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),
-    "hdc": ("labctl.cli.hdc", "hdc", "Drive a board over hdc, without hdc's own program."),
+    "hdc": ("labctl.cli.hdc", "hdc", "Use a board over hdc, without hdc's own program."),
     "virtual-board": (
         "labctl.cli.virtual_board",
         "virtual_board",
@@ -128,7 +128,7 @@ class Invocation:
 @click.option(
     "--lab",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="The lab's folder; without it, the nearest parent that holds a devices.yaml.",
+    help="The lab's folder; default: the nearest parent with a devices.yaml.",
 )
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.option(

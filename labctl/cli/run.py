@@ -28,14 +28,14 @@ from labctl.runs import (
     "spares",
     multiple=True,
     metavar="BOARD",
-    help="An equal board to go on with when the first one breaks; may be given several times.",
+    help="An equal board to continue on if the first one fails; repeatable.",
 )
 @click.option(
     "--set",
     "set_values",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a key of the recipe for this run; may be given several times.",
+    help="Change a key of the recipe for this run; repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
 @click.argument("recipe")
@@ -51,13 +51,12 @@ def run(
 ) -> int:
     """Run a recipe on a board and print its timing table.
 
-    RECIPE is a file, or the name of one of the lab's or of those that come with labctl. Deploys
-    what the board lacks; never builds. Raw logs and records land in a new directory under the lab's
-    runs/. Ends with 0 when every variant has a result and every gate held, 1 when a program failed
-    or a gate was missed, 3 when host, link or board broke: what was finished by then is kept, and
-    `labctl resume` goes on, as it does after Ctrl-C or a kill. With --spare the run goes on by
-    itself on another board, if that is equal: of the same kind, system and speed (by the probes of
-    both).
+    RECIPE is a file, or the name of a recipe of the lab or of labctl. Deploys missing files; never
+    builds. Writes raw logs and records to a new directory below the lab's runs/. Exit status 0:
+    every variant has a result and every gate is met; 1: a program failed or a gate was missed; 3:
+    host, link or board failed. Finished trials are kept, and `labctl resume` continues the run,
+    also after Ctrl-C or a kill. With --spare the run continues on another board if it is equal: of
+    the same kind, system and speed (by the probes of both).
     """
     lab = lab_of(invocation)
     chosen = lab.board(board)

@@ -18,7 +18,7 @@ from labctl.transport import remote_words
     type=click.FloatRange(min=0.1),
     default=60.0,
     show_default=True,
-    help="Seconds without an end after which the command is stopped, on the board too.",
+    help="Time-out in seconds; stops the command on the board too.",
 )
 @click.argument("board")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -26,9 +26,9 @@ from labctl.transport import remote_words
 def shell(invocation: Invocation, board: str, command: tuple[str, ...], timeout: float) -> int:
     """Run a command on a board.
 
-    Each word reaches the command as it is; for pipes and variables say sh -c 'TEXT'. Standard input
-    is closed; standard output and error come as one stream, as they are made. Ends with the
-    command's own exit status, or with 255 when labctl itself failed.
+    Each word reaches the command unchanged; for pipes and variables use sh -c 'TEXT'. Standard
+    input is closed; standard output and error arrive as one stream. Exit status: the command's own,
+    or 255 if labctl itself failed.
     """
     words = command[1:] if command[0] == "--" else command
     if not words:

@@ -16,16 +16,16 @@ from labctl.cli.store_work import Pins, StoreWork, list_boards, prune_boards, ve
 
 @click.group(epilog="Example: labctl store prune --board rk1 --free 4GB --dry-run")
 def store() -> None:
-    """List, verify, prune and pin what boards have.
+    """List, verify, prune and pin the files of boards.
 
-    Programs and models lie in a board's store under their SHA-256; `labctl deploy` brings them.
-    While somebody else uses a board, every command here waits.
+    A board's store has programs and models under their SHA-256; `labctl deploy` sends them. While
+    another labctl uses a board, every command here waits.
     """
 
 
 def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every command here."""
-    json_option = click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+    json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
     return several_boards(json_option(click.pass_obj(command)))
 
 
@@ -55,20 +55,20 @@ def list_command(invocation: Invocation, **chosen: Any) -> int:
 @store.command(epilog="Example: labctl store verify --all")
 @_common
 def verify(invocation: Invocation, **chosen: Any) -> int:
-    """Read every file again; remove and name damaged ones."""
+    """Hash every file again; remove and list damaged ones."""
     with ProgressView() as view:
         return verify_boards(_work(invocation, view, **chosen))
 
 
 @store.command(epilog="Example: labctl store prune --older 30d --dry-run")
-@click.option("--older", type=DURATION, help="Remove what is unused for longer, e.g. 30d.")
-@click.option("--free", type=SIZE, help="Remove until so much is free, e.g. 4GB.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--older", type=DURATION, help="Remove files unused for longer, e.g. 30d.")
+@click.option("--free", type=SIZE, help="Remove files until this much is free, e.g. 4GB.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @_common
 def prune(
     invocation: Invocation, *, older: float | None, free: int | None, dry_run: bool, **chosen: Any
 ) -> int:
-    """Remove what has not been used for long.
+    """Remove the least recently used files.
 
     Without --older and --free: what is unused for 30 days. Pinned files and those of a running job
     stay.
@@ -79,11 +79,11 @@ def prune(
 
 
 @store.command(epilog="Example: labctl store pin llama-completion")
-@click.option("--undo", is_flag=True, help="Let these files be pruned again.")
+@click.option("--undo", is_flag=True, help="Unpin these files.")
 @click.argument("names", nargs=-1, required=True)
 @_common
 def pin(invocation: Invocation, *, names: tuple[str, ...], undo: bool, **chosen: Any) -> int:
-    """Never prune the files NAMES, given by name or the first digits of their SHA-256."""
+    """Pin files by name or the first digits of their SHA-256: prune keeps them."""
     pins = Pins(drop=names) if undo else Pins(add=names)
     with ProgressView() as view:
         return prune_boards(_work(invocation, view, **chosen), PrunePolicy(), pins, dry_run=False)

@@ -46,7 +46,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
     "--dir",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The board's storage; without it, virtual-board in the lab or here.",
+    help="The board's storage; default: virtual-board in the lab or here.",
 )
 @click.option(
     "--port",
@@ -59,7 +59,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
     "--count",
     type=click.IntRange(1, 1000),
     default=1,
-    help="Serve so many boards: NAME-1, NAME-2, … in folders of their own, on the next ports.",
+    help="Number of boards to serve: NAME-1, NAME-2, …, each in its own folder, on the next ports.",
 )
 @click.option(
     "--target",
@@ -71,7 +71,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
     type=click.Choice(get_args(Version)),
     default="3.2.0c",
     show_default=True,
-    help="The release of hdcd to behave like.",
+    help="The release of hdcd to imitate.",
 )
 @click.option(
     "--auth",
@@ -84,17 +84,19 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
     "known_keys",
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
-    help="A host's public key (hdckey.pub, PEM) that is let in; implies --auth known.",
+    help="Public key of an admitted host (hdckey.pub, PEM); implies --auth known.",
 )
 @click.option(
     "--faults",
     "script",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A YAML file that says what goes wrong (docs/virtual-board.md).",
+    help="A YAML file of faults (docs/virtual-board.md).",
 )
-@click.option("--seed", type=int, help="Decides what --faults leaves to chance; default: its own.")
-@click.option("--memory", type=SIZE, help="How much memory the board says it has, e.g. 2GB.")
-@click.option("--json", "as_json", is_flag=True, help="Say what is served as JSON, one line.")
+@click.option("--seed", type=int, help="Random seed for --faults; default: the file's own.")
+@click.option("--memory", type=SIZE, help="Memory size that the board reports, e.g. 2GB.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the served boards as one line of JSON."
+)
 @click.pass_context
 def virtual_board(
     ctx: click.Context,
@@ -116,7 +118,7 @@ def virtual_board(
     """Serve virtual boards until interrupted.
 
     A virtual board is an hdc daemon on loopback, a folder and a shell. It runs every command that
-    it is sent as the user who started it: use it for trials and tests only.
+    it receives as the user who started it: use it for trials and tests only.
     """
     if ctx.invoked_subcommand:
         return

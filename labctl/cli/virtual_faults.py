@@ -47,7 +47,7 @@ def inject(directory: Path, fault: str, settings: tuple[str, ...]) -> None:
 @click.command(epilog="Example: labctl virtual-board faults /tmp/board")
 @_FOLDER
 @click.option("--thaw", is_flag=True, help="End a freeze.")
-@click.option("--clear", is_flag=True, help="Forget all faults, and end a freeze.")
+@click.option("--clear", is_flag=True, help="Remove all faults, and end a freeze.")
 def faults(directory: Path, *, thaw: bool, clear: bool) -> None:
     """List the faults of a virtual board that is served from DIR, and how often they struck."""
     control = Control(directory)
@@ -65,7 +65,7 @@ def faults(directory: Path, *, thaw: bool, clear: bool) -> None:
 
 @click.command(epilog="Example: labctl virtual-board allow /tmp/board")
 @_FOLDER
-@click.option("--deny", is_flag=True, help="Turn them away.")
+@click.option("--deny", is_flag=True, help="Reject them.")
 def allow(directory: Path, *, deny: bool) -> None:
     """Let in the hosts that wait for it at a virtual board served from DIR with --auth pending."""
     keys = Control(directory).decide(allow=not deny)

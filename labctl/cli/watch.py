@@ -24,9 +24,8 @@ def watch(invocation: Invocation, run: str | None) -> int:
     """Show a run that another process drives.
 
     RUN is a run's id, the start or end of one, the path of its directory, or `latest`; default: the
-    newest run that is driven just now. Reads the run's events.jsonl alone: the board is not asked,
-    and the run does not notice. Ends when the run ends, with its exit status; with 3 when its
-    controller died.
+    newest run in progress. Reads only the run's events.jsonl: neither the board nor the run is
+    disturbed. Ends with the run, with its exit status; with 3 if its controller died.
     """
     directory = find_watched(runs_folder(invocation, run or "latest"), run)
     watched = Watch(directory)

@@ -20,20 +20,26 @@ _AGENT_HASHES_BYTES = 8 << 20
 _STALL_SECONDS = 30.0
 
 _compress = click.option(
-    "--compress", "-z", is_flag=True, help="LZ4, where the board is known to handle it well."
+    "--compress",
+    "-z",
+    is_flag=True,
+    help="Compress with LZ4, if the board is known to handle it well.",
 )
 _mode = click.option(
     "--mode", "-m", is_flag=True, help="Keep a file's permissions; directories always keep theirs."
 )
 _json = click.option(
-    "--json", "as_json", is_flag=True, help="Print what was copied, and whether it is proven."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the copied files, and if they are verified, as JSON.",
 )
 _stall = click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
     default=_STALL_SECONDS,
     show_default=True,
-    help="Seconds without any progress after which this fails.",
+    help="Fail after this many seconds without progress.",
 )
 
 
@@ -55,10 +61,10 @@ def send_(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Send a file or a directory, proven by its hash.
+    """Send a file or a directory, verified by its hash.
 
-    REMOTE is absolute; where it is a directory, LOCAL goes into it. What was there is replaced only
-    when all of the new is proven. A link to a file is sent as that file, other links are left out.
+    REMOTE is absolute; if it is a directory, LOCAL goes into it. Existing files are replaced only
+    after all new ones are verified. A link to a file is sent as that file, other links are skipped.
     """
     with (
         choice.connected(agent_hashes=_is_large(local)) as transport,
@@ -94,11 +100,11 @@ def recv(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Receive a file or a directory, proven by its hash.
+    """Receive a file or a directory, verified by its hash.
 
-    LOCAL is this directory when left out; where it is a directory, REMOTE goes into it. Nothing
-    appears until all of it is proven. Links in a directory are left out. Files of /proc and /sys
-    cannot be proven: each is read to its end, within --timeout in all.
+    LOCAL is this directory by default; if it is a directory, REMOTE goes into it. Nothing appears
+    until all of it is verified. Links in a directory are skipped. Files of /proc and /sys cannot be
+    verified: each is read to its end, within --timeout in total.
     """
     with choice.connected() as transport, _shown(f"receiving {remote}") as step:
         done = receive(

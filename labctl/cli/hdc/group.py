@@ -10,9 +10,13 @@ from labctl.cli.root import Invocation, LazyGroup
 #: name -> (module, attribute, one line of help).
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "list": ("labctl.cli.hdc.listing", "list_boards", "List boards and their state."),
-    "shell": ("labctl.cli.hdc.shell", "shell", "Run a command, or work in a shell."),
-    "send": ("labctl.cli.hdc.files", "send_", "Send a file or a directory, proven by its hash."),
-    "recv": ("labctl.cli.hdc.files", "recv", "Receive a file or a directory, proven by its hash."),
+    "shell": ("labctl.cli.hdc.shell", "shell", "Run a command, or open a shell."),
+    "send": ("labctl.cli.hdc.files", "send_", "Send a file or a directory, verified by its hash."),
+    "recv": (
+        "labctl.cli.hdc.files",
+        "recv",
+        "Receive a file or a directory, verified by its hash.",
+    ),
     "forward": ("labctl.cli.hdc.ports", "forward", "Forward a port, until interrupted."),
     "reboot": ("labctl.cli.hdc.power", "reboot_", "Restart a board."),
     "hilog": ("labctl.cli.hdc.power", "hilog", "Print the board's log, until interrupted."),
@@ -36,12 +40,12 @@ class HdcGroup(LazyGroup):
     help="A board of the lab, HOST:PORT of a board's hdcd, or its key with --server; default: the"
     " lab's default board.",
 )
-@click.option("--target", hidden=True, help="What --board was called before 0.2.")
-@click.option("--server", help="Go through the hdc server at HOST:PORT, which knows the board.")
+@click.option("--target", hidden=True, help="Old name of --board.")
+@click.option("--server", help="Connect through the hdc server at HOST:PORT.")
 @click.option(
     "--key-file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="The host key to show to boards; default: ~/.harmony/hdckey, else labctl's own.",
+    help="The host key for boards; default: ~/.harmony/hdckey, else labctl's own.",
 )
 @click.option(
     "--wait-authorised",
@@ -58,10 +62,10 @@ def hdc(
     key_file: Path | None,
     wait_authorised: bool,
 ) -> None:
-    """Drive a board over hdc, without hdc's own program.
+    """Use a board over hdc, without hdc's own program.
 
-    Straight to the board's hdcd on TCP, or through an hdc server. Exit statuses are the commands'
-    own, and files are proven by their hashes on the board.
+    Connects to the board's hdcd on TCP, or through an hdc server. Exit statuses are the commands'
+    own, and files are verified by their hashes on the board.
     """
     invocation = ctx.ensure_object(Invocation)
     invocation.command = f"hdc {ctx.invoked_subcommand}"

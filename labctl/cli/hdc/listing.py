@@ -40,8 +40,8 @@ class Listed:
 def list_boards(choice: Choice, as_json: bool) -> None:
     """List boards and their state.
 
-    The lab's boards on hdc are asked, or the one that -t names. With --server that server's boards
-    are listed as it knows them; without a lab, those of this host's server, if one runs.
+    Contacts the lab's hdc boards, or the one that -b names. With --server, lists that server's
+    boards and their state there; without a lab, those of this host's server, if one runs.
     """
     if choice.board is not None:
         found = [_asked(choice.board, choice.connected())]

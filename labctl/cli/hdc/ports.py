@@ -24,11 +24,11 @@ _ANSWER_SECONDS = 5.0
 def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: bool) -> None:
     """Forward a port, until interrupted.
 
-    Connections to LOCAL on this host go to REMOTE on the board; with --reverse those to REMOTE on
-    the board go to LOCAL here. Each is a TCP port (LOCAL may be 0: a free one) or a node as hdc
-    writes it: tcp:8080, localabstract:NAME, localfilesystem:PATH. Only loopback listens.
+    Forwards connections to LOCAL on this host to REMOTE on the board; with --reverse, connections
+    to REMOTE on the board to LOCAL here. Each is a TCP port (LOCAL may be 0: a free one) or a node
+    in hdc's notation: tcp:8080, localabstract:NAME, localfilesystem:PATH. Listens on loopback only.
 
-    A line on standard output says that it is ready; connections that come before are held.
+    A line on standard output says that it is ready; earlier connections wait.
     """
     here, there = _node(local), _node(remote)
     listen, connect = (there, here) if reverse else (here, there)

@@ -16,7 +16,7 @@ _ANSWER_SECONDS = 30.0
 
 
 @click.command("reboot", epilog="Example: labctl hdc -t dayu200 reboot --wait")
-@click.option("--wait", is_flag=True, help="Wait until another boot answers, or it has gone.")
+@click.option("--wait", is_flag=True, help="Wait until the board has restarted, or is gone.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
@@ -27,7 +27,7 @@ _ANSWER_SECONDS = 30.0
 @click.argument("how", required=False, type=click.Choice(["bootloader", "shutdown"]))
 @click.pass_obj
 def reboot_(choice: Choice, how: str | None, wait: bool, timeout: float) -> None:
-    """Restart a board, into its boot loader or not at all if so told."""
+    """Restart a board, start its boot loader, or switch it off."""
     kind: Reboot = "bootloader" if how == "bootloader" else "shutdown" if how else ""
     with choice.connected() as transport:
         if not wait:
@@ -49,13 +49,13 @@ def reboot_(choice: Choice, how: str | None, wait: bool, timeout: float) -> None
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write to this file instead.",
 )
-@click.option("--timeout", type=click.FloatRange(min=0.1), help="Seconds after which it ends.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), help="Stop after this many seconds.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def hilog(
     choice: Choice, words: tuple[str, ...], output: Path | None, timeout: float | None
 ) -> None:
-    """Print the board's log, until interrupted. WORDS go to hilog on the board."""
+    """Print the board's log, until interrupted. WORDS are passed to hilog on the board."""
     patience = timeout or NO_LIMIT_SECONDS
     with choice.connected() as transport:
         log = transport.over_hdc("give a log: it has no hilog")

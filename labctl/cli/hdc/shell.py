@@ -17,17 +17,17 @@ NO_LIMIT_SECONDS = 20 * 24 * 3600.0
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
-    help="Seconds after which the command is stopped, on the board too; default: none.",
+    help="Time-out in seconds; stops the command on the board too; default: none.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def shell(choice: Choice, command: tuple[str, ...], timeout: float | None) -> int:
-    """Run a command, or work in a shell.
+    """Run a command, or open a shell.
 
-    As with hdc and ssh, the words are joined with spaces and given to the board's shell. Output
-    comes as it is made, both streams as one; standard input is closed. Ends with the command's own
-    exit status, or with 255 when labctl itself failed. Without a command: an interactive shell,
-    which Ctrl-] leaves.
+    As with hdc and ssh, the words are joined with spaces and passed to the board's shell. Output is
+    printed as it arrives, both streams as one; standard input is closed. Exit status: the command's
+    own, or 255 if labctl itself failed. Without a command: an interactive shell; leave it with
+    Ctrl-].
     """
     patience = timeout or NO_LIMIT_SECONDS
     words = command[1:] if command[:1] == ("--",) else command

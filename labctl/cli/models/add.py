@@ -43,7 +43,7 @@ def add(invocation: Invocation, name: str, source: str) -> None:
     type=click.Choice(QUANTIZATIONS, case_sensitive=False),
     metavar="QUANTIZATION",
 )
-@click.option("--as", "name", help="What it is called; default: BASE-QUANTIZATION.")
+@click.option("--as", "name", help="Name of the new model; default: BASE-QUANTIZATION.")
 @click.option("--imatrix", help="An importance matrix made by llama-imatrix.")
 @click.option("--requantize", is_flag=True, help="Allow a BASE that is quantized already.")
 @click.pass_obj

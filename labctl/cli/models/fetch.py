@@ -20,7 +20,7 @@ from labctl.units import size
 
 @click.command(epilog="Example: labctl models fetch --recipe recipes/q8_latency.yaml")
 @click.argument("names", nargs=-1)
-@click.option("--recipe", help="Fetch what a recipe measures.")
+@click.option("--recipe", help="Fetch the models that a recipe measures.")
 @click.pass_obj
 def fetch(invocation: Invocation, names: tuple[str, ...], recipe: str | None) -> None:
     """Download or make models on this host.
