@@ -14,14 +14,14 @@ if TYPE_CHECKING:
         MemoryNeed,
         Passes,
         RawOutput,
+        Resolved,
         Roles,
-        Settled,
         Tool,
     )
     from labctl.engines.benchmark import COMPUTE_BENCHMARK
     from labctl.engines.outcome import diagnose_outcome
     from labctl.engines.program import ProgramSource
-    from labctl.engines.progress import Headway, Seen
+    from labctl.engines.progress import ProgramProgress, Seen
     from labctl.engines.registry import (
         check_engine,
         engine_names,
@@ -35,11 +35,11 @@ else:
         __name__,
         {
             "base": "Engine EngineKeys EngineParameters Inputs Listen MemoryNeed Passes"
-            " RawOutput Roles Settled Tool",
+            " RawOutput Roles Resolved Tool",
             "benchmark": "COMPUTE_BENCHMARK",
             "outcome": "diagnose_outcome",
             "program": "ProgramSource",
-            "progress": "Headway Seen",
+            "progress": "ProgramProgress Seen",
             "registry": "check_engine engine_names engine_tasks make_engine make_server",
             "server": "Answer Endpoint Question Reply ServerEngine",
         },
@@ -52,19 +52,19 @@ __all__ = [
     "Engine",
     "EngineKeys",
     "EngineParameters",
-    "Headway",
     "Inputs",
     "Listen",
     "MemoryNeed",
     "Passes",
+    "ProgramProgress",
     "ProgramSource",
     "Question",
     "RawOutput",
     "Reply",
+    "Resolved",
     "Roles",
     "Seen",
     "ServerEngine",
-    "Settled",
     "Tool",
     "check_engine",
     "diagnose_outcome",

@@ -17,7 +17,7 @@ from labctl.config.recipe import EngineChoice
 from labctl.config.yaml.messages import explain, path_text
 from labctl.config.yaml.words import Value
 from labctl.engines.program import ProgramSource
-from labctl.engines.progress import Headway, Seen, printed
+from labctl.engines.progress import ProgramProgress, Seen, printed
 from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord, Workload
 
@@ -66,7 +66,7 @@ class Roles:
         return tuple(name for name in vars(self).values() if name is not None)
 
     def workload(self, parameters: Mapping[str, object]) -> Workload:
-        """Return what settled parameters mean; what is not set, or no number, is None."""
+        """Return what resolved parameters mean; what is not set, or no number, is None."""
 
         def whole(key: str | None) -> int | None:
             value = None if key is None else parameters.get(key)
@@ -89,7 +89,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Settled(Generic[P]):
+class Resolved(Generic[P]):
     """Parameters in which nothing is left to chance, and what labctl decided by itself."""
 
     parameters: P
@@ -238,13 +238,13 @@ class EngineBase(ABC, Generic[P]):
             raise ConfigError("; ".join(problems)) from error
 
     @abstractmethod
-    def settle(
+    def resolve_defaults(
         self,
         parameters: P,
         facts: BoardFacts,
         model: ModelIdentity,
         text_bytes: int | None = None,
-    ) -> Settled[P]:
+    ) -> Resolved[P]:
         """Decide what the recipe left open from what the board, the model and the text are."""
 
     @abstractmethod
@@ -304,7 +304,7 @@ class Engine(EngineBase[P]):
         """
         return None
 
-    def headway(self, seen: Seen, parameters: P) -> Headway:  # noqa: ARG002 - others look at them
+    def progress(self, seen: Seen, parameters: P) -> ProgramProgress:  # noqa: ARG002 - others look at them
         """Return the progress of a run, for display only."""
         return printed(seen)
 

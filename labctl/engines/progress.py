@@ -18,7 +18,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Headway:
+class ProgramProgress:
     """``done`` things of ``total`` (None: nobody knows), made between two moments of the board."""
 
     phase: str
@@ -43,16 +43,17 @@ class Headway:
         return max(0.0, (self.total - self.done) / rate - (now_ns - self.last_ns) / 1e9)
 
 
-def printed(seen: Seen) -> Headway:
+def printed(seen: Seen) -> ProgramProgress:
     """Of a program of which nothing else is known: how much it has printed."""
     stream = seen.stdout if seen.stdout.bytes else seen.stderr
     if stream.lines:
-        return Headway(RUNNING, stream.lines, None, "lines", stream.first_ns, stream.last_ns)
-    return Headway(RUNNING, stream.bytes, None, "bytes")
+        times = stream.first_ns, stream.last_ns
+        return ProgramProgress(RUNNING, stream.lines, None, "lines", *times)
+    return ProgramProgress(RUNNING, stream.bytes, None, "bytes")
 
 
-def generated(stream: StreamSoFar, count: int, asked: int | None, before: str) -> Headway:
+def generated(stream: StreamSoFar, count: int, asked: int | None, before: str) -> ProgramProgress:
     """Of a program that shows each token: ``count`` so far; ``before`` is the phase without any."""
     done = count if asked is None else min(count, asked)
     phase = GENERATING if done else before
-    return Headway(phase, done, asked, "tokens", stream.first_ns, stream.last_ns)
+    return ProgramProgress(phase, done, asked, "tokens", stream.first_ns, stream.last_ns)

@@ -27,7 +27,7 @@ NAMES = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 
 
 @dataclass(frozen=True)
-class Ground:
+class Baseline:
     """Inputs of an explanation: the work in a board's memory, and the board's rates."""
 
     work: Work
@@ -66,40 +66,40 @@ class _Bound:
     tail: str = ""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """``98% of this board's 178 MB/s (the probe of 2026-11-20)``."""
-        return f"{self.share:.0%} of {self.rate.told}"
+        return f"{self.share:.0%} of {self.rate.text}"
 
 
 def explain(
-    timing: TimingRecord | None, ground: Ground, evidence: TrialEvidence | None
+    timing: TimingRecord | None, baseline: Baseline, evidence: TrialEvidence | None
 ) -> TrialBound | None:
     """Return the bound of a trial's tokens, with one sentence about it.
 
     None for what did not run on a board, generated nothing, or has nothing to be held against.
     """
-    if ground.facts.execution is not Execution.BOARD:
+    if baseline.facts.execution is not Execution.BOARD:
         return None
     if timing is None or not timing.mean_ns:
         return None
     read = evidence.read_bytes_per_token if evidence else None
     seconds = timing.mean_ns / 1e9
-    found = list(_bounds(ground, seconds, _mean_position(timing), read, evidence))
+    found = list(_bounds(baseline, seconds, _mean_position(timing), read, evidence))
     if not found:
         return None
     nearest = max(found, key=lambda bound: bound.share)
     if nearest.share > _WRONG_FROM:
         kind = None
         sentence = (
-            f"faster than {NAMES[nearest.kind]} should allow: {nearest.moves}, {nearest.told};"
+            f"faster than {NAMES[nearest.kind]} should allow: {nearest.moves}, {nearest.text};"
             " that rate is too low: `labctl boards probe` measures it"
         )
     elif nearest.share >= NEAR:
         kind = nearest.kind
-        sentence = f"{nearest.head}: {nearest.moves}, {nearest.told}{nearest.tail}"
+        sentence = f"{nearest.head}: {nearest.moves}, {nearest.text}{nearest.tail}"
     else:
         kind = None
-        sentence = _held_by_none(found, nearest, ground, evidence)
+        sentence = _held_by_none(found, nearest, baseline, evidence)
     if evidence and evidence.limited:
         sentence += "; the board held its clock back meanwhile"
     return TrialBound(
@@ -123,15 +123,15 @@ def _mean_position(timing: TimingRecord) -> float:
 
 
 def _bounds(
-    ground: Ground,
+    baseline: Baseline,
     seconds: float,
     position: float,
     read: int | None,
     evidence: TrialEvidence | None,
 ) -> Iterator[_Bound]:
-    work, rates = ground.work, ground.rates
+    work, rates = baseline.work, baseline.rates
     weights = work.bytes_per_token
-    again = weights if read is None and ground.surely_fits is False else read
+    again = weights if read is None and baseline.surely_fits is False else read
     if again and rates.storage:
         speed = again / seconds
         share = speed / rates.storage.value
@@ -145,7 +145,7 @@ def _bounds(
                 f"every token {_reads(again, weights)} at {size(speed)}/s",
                 weights,
                 speed,
-                _enough(ground, evidence, counted=read is not None),
+                _enough(baseline, evidence, counted=read is not None),
             )
     moved = weights + work.kv_bytes(position)
     speed = moved / seconds
@@ -169,17 +169,17 @@ def _reads(read: int, weights: int) -> str:
     return f"re-reads {size(read)}"
 
 
-def _enough(ground: Ground, evidence: TrialEvidence | None, *, counted: bool) -> str:
+def _enough(baseline: Baseline, evidence: TrialEvidence | None, *, counted: bool) -> str:
     """With how much memory nothing would be read again."""
-    there, total = ground.available_bytes, ground.facts.memory_total_bytes
-    need = ground.work.need
+    there, total = baseline.available_bytes, baseline.facts.memory_total_bytes
+    need = baseline.work.need
     text = ""
-    if ground.surely_fits is False and there is not None and total is not None:
-        parts = (need.kv_bytes, need.compute_bytes, ground.facts.memory_available_bytes)
+    if baseline.surely_fits is False and there is not None and total is not None:
+        parts = (need.kv_bytes, need.compute_bytes, baseline.facts.memory_available_bytes)
         least = "at least " if None in parts else ""
         needed = size(need.resident_bytes * (1 + UNSURE) + total - there)
         text = f"; with {least}{needed} of RAM it would not be storage-bound"
-    elif ground.fits:
+    elif baseline.fits:
         text = f"; its {size(need.resident_bytes)} should fit in the {size(there)} that were free"
         least_left = evidence.least_available_bytes if evidence else None
         if least_left is not None:
@@ -190,31 +190,31 @@ def _enough(ground: Ground, evidence: TrialEvidence | None, *, counted: bool) ->
 
 
 def _held_by_none(
-    found: list[_Bound], nearest: _Bound, ground: Ground, evidence: TrialEvidence | None
+    found: list[_Bound], nearest: _Bound, baseline: Baseline, evidence: TrialEvidence | None
 ) -> str:
     """Explain a result that is not close to any measured bound."""
     worth = sorted(found, key=lambda bound: -bound.share)
     worth = [bound for bound in worth if bound.share >= _WORTH_A_WORD or bound is nearest]
     names = " or ".join(NAMES[bound.kind] for bound in worth)
-    shares = "; ".join(f"{bound.moves}, {bound.told}" for bound in worth)
-    reasons = list(_reasons(ground, evidence))
+    shares = "; ".join(f"{bound.moves}, {bound.text}" for bound in worth)
+    reasons = list(_reasons(baseline, evidence))
     unmeasured = all(bound.kind != "compute" for bound in found)
     if not reasons and unmeasured and nearest.kind == "dram":
-        threads = f" with {ground.work.threads} threads" if ground.work.threads else ""
-        weights = f"{ground.work.model.quantization} weights{threads}"
+        threads = f" with {baseline.work.threads} threads" if baseline.work.threads else ""
+        weights = f"{baseline.work.model.quantization} weights{threads}"
         reasons.append(f"most likely by arithmetic, whose rate for {weights} was not measured")
     why = "".join(f"; {reason}" for reason in reasons)
     alone = " alone" if nearest.share >= NEAR / 2 else ""
     return f"not bound by {names}{alone}: {shares}{why}"
 
 
-def _reasons(ground: Ground, evidence: TrialEvidence | None) -> Iterator[str]:
+def _reasons(baseline: Baseline, evidence: TrialEvidence | None) -> Iterator[str]:
     """Yield the other known reasons for lost time."""
     read = evidence.read_bytes_per_token if evidence else None
-    if read is None and ground.surely_fits is False:
-        do = "may" if ground.fits else "do"
+    if read is None and baseline.surely_fits is False:
+        do = "may" if baseline.fits else "do"
         yield f"its weights {do} not fit in memory, and what it read again was not counted"
-    elif read and read >= _ALL * ground.work.bytes_per_token and not ground.rates.storage:
+    elif read and read >= _ALL * baseline.work.bytes_per_token and not baseline.rates.storage:
         yield f"it read {size(read)} for each from storage, whose speed was not measured"
     others = evidence.others_share if evidence else None
     if others is not None and others > LOUD:

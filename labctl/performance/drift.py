@@ -35,7 +35,7 @@ def drift(
     if len(singles) < 3 or facts.execution is Execution.EMULATED:
         return ()
     off = timing.mean_ns / timing.p50_ns - 1
-    told = f"mean {duration(timing.mean_ns)}, median {duration(timing.p50_ns)} a token"
+    detail = f"mean {duration(timing.mean_ns)}, median {duration(timing.p50_ns)} a token"
     steady = abs(off) <= _STEADY
     found = quarters(singles) if len(singles) >= _LEAST else None
     if found is not None:
@@ -44,11 +44,11 @@ def drift(
         changed = last.median_ns / first.median_ns
         error = _MEDIAN_ERROR * _noise(singles) * math.sqrt(2 / len(first.gaps))
         is_sure = abs(last.median_ns - first.median_ns * grown) > _SURE * error
-        told += f"; last quarter {changed:.2f} times the first"
+        detail += f"; last quarter {changed:.2f} times the first"
         if grown > 1 + _STEADY / 2:
-            told += f", of which {grown:.2f} by the longer context"
+            detail += f", of which {grown:.2f} by the longer context"
         steady = steady and not (is_sure and abs(changed / grown - 1) > _STEADY)
-    return (Check(name="drift", ok=steady, detail=told),)
+    return (Check(name="drift", ok=steady, detail=detail),)
 
 
 def _grown(timing: TimingRecord, early: int, late: int, work: Work | None) -> float:

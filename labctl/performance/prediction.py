@@ -34,7 +34,7 @@ class Work:
         workload: Workload,
         passes: Passes | None = None,
     ) -> "Work":
-        """Of a settled variant; ``passes``: of one run of it, where its engine can say."""
+        """Of a resolved variant; ``passes``: of one run of it, where its engine can say."""
         return cls(
             model,
             need,

@@ -28,7 +28,7 @@ class Rate:
     measured: bool = True
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """As a part of a sentence."""
         whose = "this board's" if self.measured else "the expected"
         return f"{whose} {size(self.value)}/s ({self.source})"
@@ -62,7 +62,7 @@ class Rates:
         return max(usable, key=lambda rate: rate.value, default=None)
 
 
-def known_rates(lab_root: Path, board: str, target: Target) -> Rates | None:
+def board_rates(lab_root: Path, board: str, target: Target) -> Rates | None:
     """Return the known rates of a board. Only rates measured on a board count as measured."""
     return rates_of(last_probes(lab_root, board, Execution.BOARD), target.expectations)
 

@@ -1,4 +1,4 @@
-"""What is told of a trial while it runs, from what its board has on disk: nothing is measured."""
+"""Report a trial while it runs, from what its board has on disk: nothing is measured."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from labctl.engines import Engine, EngineParameters, Seen
 
 @dataclass(frozen=True)
 class TrialProgress:
-    """A trial under way. ``None`` = not known, or not told by the board.
+    """A trial under way. ``None`` = not known, or not reported by the board.
 
     ``done`` of ``total`` in ``unit`` (tokens, lines, bytes); ``remaining_s`` is what is left of
     them at the rate so far. ``elapsed_s`` is from the program's start, by the board's clock.
@@ -39,16 +39,17 @@ def trial_progress(
     sample = look.sample
     if sample is None or sample.stdout is None or sample.stderr is None:
         return TrialProgress("started", elapsed_s)
-    headway = engine.headway(Seen(sample.stdout, sample.stderr, look.stderr_end or ""), parameters)
+    seen = Seen(sample.stdout, sample.stderr, look.stderr_end or "")
+    progress = engine.progress(seen, parameters)
     return TrialProgress(
-        phase=headway.phase,
+        phase=progress.phase,
         elapsed_s=elapsed_s,
-        done=headway.done,
-        total=headway.total,
-        unit=headway.unit,
-        per_second=headway.per_second,
+        done=progress.done,
+        total=progress.total,
+        unit=progress.unit,
+        per_second=progress.per_second,
         temperature_mc=sample.hottest_mc,
-        remaining_s=headway.remaining_s(look.mono_ns),
+        remaining_s=progress.remaining_s(look.mono_ns),
     )
 
 

@@ -452,7 +452,7 @@ def test_nothing_is_claimed_of_its_memory() -> None:
     facts = BoardFacts(execution=Execution.BOARD, machine="aarch64", kernel="5", boot_id="b")
     parameters = made.parameters({"tokens": 4})
     assert made.memory(parameters, model()) is None
-    assert made.settle(parameters, facts, model()).parameters == parameters
+    assert made.resolve_defaults(parameters, facts, model()).parameters == parameters
 
 
 def test_tokens_that_nobody_counts_are_noted() -> None:
@@ -461,7 +461,7 @@ def test_tokens_that_nobody_counts_are_noted() -> None:
     def notes(**changes: Any) -> tuple[str, ...]:
         made = engine(arguments=[], **changes)
         given = {"n": 4} if changes.get("tokens", {}).get("count") else {}
-        return made.settle(made.parameters(given), facts, model()).notes
+        return made.resolve_defaults(made.parameters(given), facts, model()).notes
 
     (note,) = notes(tokens={"each": "line"})
     assert "no token is timed" in note

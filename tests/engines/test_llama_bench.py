@@ -189,5 +189,5 @@ def test_what_the_recipe_leaves_open_is_decided() -> None:
         execution=Execution.BOARD, machine="aarch64", kernel="5", boot_id="b",
         cpus=(CpuFacts(count=4),), memory_available_bytes=10_000,
     )  # fmt: skip
-    settled = ENGINE.settle(ENGINE.parameters({}), facts, model())
-    assert (settled.parameters.threads, settled.parameters.warmup) == (4, False)
+    resolved = ENGINE.resolve_defaults(ENGINE.parameters({}), facts, model())
+    assert (resolved.parameters.threads, resolved.parameters.warmup) == (4, False)

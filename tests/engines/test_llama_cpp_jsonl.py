@@ -168,9 +168,9 @@ def test_a_log_that_was_not_printed_to_its_end_is_no_result(upto: bytes) -> None
 def test_progress_counts_the_lines_after_the_prompt(lines: int, phase: str, done: int) -> None:
     nothing = StreamSoFar(pieces=0, lines=0, bytes=0)
     stdout = StreamSoFar(pieces=lines, lines=lines, bytes=99 * lines, first_ns=1, last_ns=2)
-    headway = ENGINE.headway(Seen(stdout, nothing), parameters())
-    assert (headway.phase, headway.done, headway.total) == (phase, done, 9)
-    assert headway.per_second is None  # its first line is none of a token
+    progress = ENGINE.progress(Seen(stdout, nothing), parameters())
+    assert (progress.phase, progress.done, progress.total) == (phase, done, 9)
+    assert progress.per_second is None  # its first line is none of a token
 
 
 def test_the_lines_before_the_first_token_are_as_many_as_progress_takes_off() -> None:
@@ -178,7 +178,7 @@ def test_the_lines_before_the_first_token_are_as_many_as_progress_takes_off() ->
     first = next(n for n, line in enumerate(lines) if b'"level":"none"' in line)
     nothing = StreamSoFar(pieces=0, lines=0, bytes=0)
     seen = StreamSoFar(pieces=9, lines=first + 1, bytes=99)
-    assert ENGINE.headway(Seen(seen, nothing), parameters()).done == 1
+    assert ENGINE.progress(Seen(seen, nothing), parameters()).done == 1
 
 
 def test_gaps_of_both_clocks_are_in_the_record() -> None:

@@ -146,16 +146,16 @@ def test_near_the_border_of_memory_nothing_is_risked(
     )
     engine = LlamaCpp()
     asked = engine.parameters({"tokens": 32, "context": 512, "threads": 1})
-    settled = engine.settle(asked, facts, SMOL_Q8, PROMPT_BYTES)
-    assert settled.parameters.warmup is warmup
-    assert settled.parameters.repack is (notes == 0)
-    assert len(settled.notes) == notes
+    resolved = engine.resolve_defaults(asked, facts, SMOL_Q8, PROMPT_BYTES)
+    assert resolved.parameters.warmup is warmup
+    assert resolved.parameters.repack is (notes == 0)
+    assert len(resolved.notes) == notes
     if 155 < available_mb < 204:
         told = (
             f"smol: needs 178 MB of the {available_mb} MB that are available, within 15% of what"
             " fits: its weights may be read again for every token; no repacking; no warm-up pass"
         )
-        assert settled.notes == (told,)
+        assert resolved.notes == (told,)
 
 
 def test_a_quantised_cache_is_read_as_small_as_it_is_kept() -> None:

@@ -64,8 +64,8 @@ def test_weights_are_locked_by_the_flag_of_the_version() -> None:
 def test_more_locked_than_there_is_is_said_beforehand() -> None:
     parameters = ENGINE.parameters({"tokens": 8, "mlock": True, "repack": False})
     said = "m: more is to be locked than the free memory: it may be killed"
-    assert said in ENGINE.settle(parameters, facts(GIB), model("Q8_0", 2 * GIB)).notes
-    assert said not in ENGINE.settle(parameters, facts(8 * GIB), model("Q8_0", GIB)).notes
+    assert said in ENGINE.resolve_defaults(parameters, facts(GIB), model("Q8_0", 2 * GIB)).notes
+    assert said not in ENGINE.resolve_defaults(parameters, facts(8 * GIB), model("Q8_0", GIB)).notes
 
 
 def test_the_text_may_end_by_itself_when_asked() -> None:
@@ -182,21 +182,22 @@ def model(kind: str, size: int) -> ModelIdentity:
 def test_warmup_and_repacking_only_where_it_fits(
     kind: str, size: int, available: int, warmup: bool, repack: bool
 ) -> None:
-    settled = ENGINE.settle(ENGINE.parameters({"tokens": 4}), facts(available), model(kind, size))
-    assert settled.parameters.threads == 4
-    assert settled.parameters.warmup is warmup
-    assert settled.parameters.repack is repack
-    assert len(settled.notes) == (not warmup) + (not repack)
+    asked = ENGINE.parameters({"tokens": 4})
+    resolved = ENGINE.resolve_defaults(asked, facts(available), model(kind, size))
+    assert resolved.parameters.threads == 4
+    assert resolved.parameters.warmup is warmup
+    assert resolved.parameters.repack is repack
+    assert len(resolved.notes) == (not warmup) + (not repack)
 
 
 def test_what_the_recipe_says_is_not_overruled() -> None:
     asked = ENGINE.parameters({"tokens": 4, "threads": 2, "warmup": True, "repack": True})
-    assert ENGINE.settle(asked, facts(GIB), model("Q8_0", 8 * GIB)).parameters == asked
+    assert ENGINE.resolve_defaults(asked, facts(GIB), model("Q8_0", 8 * GIB)).parameters == asked
 
 
 def test_what_the_board_does_not_tell_is_noted() -> None:
-    settled = ENGINE.settle(
+    resolved = ENGINE.resolve_defaults(
         ENGINE.parameters({"tokens": 4}), facts(None, cores=0), model("Q8_0", GIB)
     )
-    assert settled.parameters.threads is None
-    assert len(settled.notes) == 2
+    assert resolved.parameters.threads is None
+    assert len(resolved.notes) == 2

@@ -152,13 +152,14 @@ def test_the_benchmark_is_told_everything() -> None:
         execution=Execution.BOARD, machine="aarch64", kernel="5", boot_id="b",
         cpus=(CpuFacts(count=4),),
     )  # fmt: skip
-    parameters = engine.settle(engine.parameters({"loops": 5}), facts, model()).parameters
+    parameters = engine.resolve_defaults(engine.parameters({"loops": 5}), facts, model()).parameters
     words = engine.command(Tool("/data/p", "benchmark"), parameters, Inputs("/data/p", "/m.ms"))
     assert words == [
         "/data/p", "--modelFile=/m.ms", "--loopCount=5", "--warmUpLoopCount=3", "--numThreads=4",
     ]  # fmt: skip
+    silent = facts.model_copy(update={"cpus": ()})
     with pytest.raises(ConfigError, match="does not tell its cores"):
-        engine.settle(engine.parameters({}), facts.model_copy(update={"cpus": ()}), model())
+        engine.resolve_defaults(engine.parameters({}), silent, model())
 
 
 def test_failures_that_mindspore_names() -> None:

@@ -9,7 +9,7 @@ from labctl.engines.llama_cpp import LlamaCpp
 from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
 from labctl.engines.program import ProgramSource
-from labctl.engines.progress import Headway
+from labctl.engines.progress import ProgramProgress
 from labctl.records import StreamSoFar
 
 SECOND = 1_000_000_000
@@ -50,63 +50,63 @@ def test_a_completion_has_phases_and_tokens(
     stdout: StreamSoFar, said: str, phase: str, done: int
 ) -> None:
     engine = LlamaCpp()
-    seen = engine.headway(Seen(stdout, NOTHING, said), engine.parameters({"tokens": 16}))
+    seen = engine.progress(Seen(stdout, NOTHING, said), engine.parameters({"tokens": 16}))
     assert (seen.phase, seen.done, seen.total, seen.unit) == (phase, done, 16, "tokens")
 
 
 def test_the_rate_is_that_of_the_tokens_after_the_first() -> None:
     engine = LlamaCpp()
     seen = Seen(stream(5, first_s=100, last_s=108), NOTHING)
-    headway = engine.headway(seen, engine.parameters({"tokens": 8}))
-    assert headway.per_second == 0.5
+    progress = engine.progress(seen, engine.parameters({"tokens": 8}))
+    assert progress.per_second == 0.5
     # Three tokens of two seconds each, the first of them begun half a second ago.
-    assert headway.remaining_s(round(108.5 * SECOND)) == 5.5
+    assert progress.remaining_s(round(108.5 * SECOND)) == 5.5
     # Later than expected is not over.
-    assert headway.remaining_s(200 * SECOND) == 0
+    assert progress.remaining_s(200 * SECOND) == 0
 
 
 @pytest.mark.parametrize(
-    "headway",
+    "progress",
     [
-        Headway("x", 0, 8, "tokens"),
-        Headway("x", 1, 8, "tokens", 5, 5),
-        Headway("x", 2, 8, "tokens", 5, 5),
-        Headway("x", 3, 8, "tokens", None, 9),
+        ProgramProgress("x", 0, 8, "tokens"),
+        ProgramProgress("x", 1, 8, "tokens", 5, 5),
+        ProgramProgress("x", 2, 8, "tokens", 5, 5),
+        ProgramProgress("x", 3, 8, "tokens", None, 9),
     ],
 )
-def test_before_two_of_them_there_is_no_rate(headway: Headway) -> None:
-    assert headway.per_second is None
-    assert headway.remaining_s(10) is None
+def test_before_two_of_them_there_is_no_rate(progress: ProgramProgress) -> None:
+    assert progress.per_second is None
+    assert progress.remaining_s(10) is None
 
 
 def test_a_program_shows_tokens_where_its_recipe_says() -> None:
     seen = Seen(stream(6, lines=2), stream(9, lines=4))
     lines = command(TokenStream(stream="stderr", each="line"), "{tokens}")
-    headway = lines.headway(seen, lines.parameters({"tokens": 5}))
-    assert (headway.done, headway.total, headway.unit) == (4, 5, "tokens")
+    progress = lines.progress(seen, lines.parameters({"tokens": 5}))
+    assert (progress.done, progress.total, progress.unit) == (4, 5, "tokens")
     chunks = command(TokenStream())
-    headway = chunks.headway(seen, chunks.parameters({}))
-    assert (headway.phase, headway.done, headway.total) == ("generating", 6, None)
-    assert chunks.headway(Seen(NOTHING, NOTHING), chunks.parameters({})).phase == "running"
+    progress = chunks.progress(seen, chunks.parameters({}))
+    assert (progress.phase, progress.done, progress.total) == ("generating", 6, None)
+    assert chunks.progress(Seen(NOTHING, NOTHING), chunks.parameters({})).phase == "running"
 
 
 def test_without_tokens_what_was_printed_is_counted() -> None:
     engine = command(None)
     parameters = engine.parameters({})
-    lines = engine.headway(Seen(stream(6, lines=3), NOTHING), parameters)
+    lines = engine.progress(Seen(stream(6, lines=3), NOTHING), parameters)
     assert (lines.done, lines.unit, lines.total) == (3, "lines", None)
-    errors = engine.headway(Seen(NOTHING, stream(6, lines=2)), parameters)
+    errors = engine.progress(Seen(NOTHING, stream(6, lines=2)), parameters)
     assert (errors.done, errors.unit) == (2, "lines")
-    bare = engine.headway(Seen(stream(2), NOTHING), parameters)
+    bare = engine.progress(Seen(stream(2), NOTHING), parameters)
     assert (bare.done, bare.unit, bare.per_second) == (10, "bytes", None)
 
 
 def test_benchmarks_count_tests_and_a_perplexity_what_it_prints() -> None:
     bench = LlamaBench()
-    both = bench.headway(Seen(stream(1, lines=1), NOTHING), bench.parameters({}))
+    both = bench.progress(Seen(stream(1, lines=1), NOTHING), bench.parameters({}))
     assert (both.done, both.total, both.unit) == (1, 2, "tests")
-    one = bench.headway(Seen(NOTHING, NOTHING), bench.parameters({"prompt_tokens": 0}))
+    one = bench.progress(Seen(NOTHING, NOTHING), bench.parameters({"prompt_tokens": 0}))
     assert (one.done, one.total) == (0, 1)
     perplexity = LlamaPerplexity()
-    seen = perplexity.headway(Seen(stream(3), NOTHING), perplexity.parameters({}))
+    seen = perplexity.progress(Seen(stream(3), NOTHING), perplexity.parameters({}))
     assert (seen.done, seen.unit) == (15, "bytes")

@@ -21,8 +21,8 @@ from labctl.engines import (
     MemoryNeed,
     Question,
     RawOutput,
+    Resolved,
     ServerEngine,
-    Settled,
     Tool,
     diagnose_outcome,
     make_engine,
@@ -59,14 +59,14 @@ class Shouter(ServerEngine[ShouterParameters]):
     product = "any"
     parameters_model = ShouterParameters
 
-    def settle(
+    def resolve_defaults(
         self,
         parameters: ShouterParameters,
         facts: BoardFacts,
         model: ModelIdentity,
         text_bytes: int | None = None,
-    ) -> Settled[ShouterParameters]:
-        return Settled(parameters)
+    ) -> Resolved[ShouterParameters]:
+        return Resolved(parameters)
 
     def memory(
         self, parameters: ShouterParameters, model: ModelIdentity, text_bytes: int | None = None

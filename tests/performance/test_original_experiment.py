@@ -13,7 +13,7 @@ from records_made import timing
 from labctl.config.target import load_target
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.gguf.inspect import inspect
-from labctl.performance.bottleneck import Ground, explain
+from labctl.performance.bottleneck import Baseline, explain
 from labctl.performance.prediction import Work, predictions
 from labctl.performance.rates import Rate, Rates, rates_of
 from labctl.records import BoardFacts, Execution, ModelIdentity
@@ -120,7 +120,7 @@ def test_four_gigabytes_are_so_near_to_the_need_that_both_times_are_told(tmp_pat
 def test_and_says_so_in_a_sentence(tmp_path: Path) -> None:
     rates = Rates(Rate(178e6, "the probe of 2026-11-20"), {4: Rate(5e9, "the same")})
     measured = timing([Q2_K_SECONDS * 1e3] * 4, mean_ns=round(Q2_K_SECONDS * 1e9))
-    found = explain(measured, Ground(work(tmp_path, "Q2_K"), BOARD, rates), None)
+    found = explain(measured, Baseline(work(tmp_path, "Q2_K"), BOARD, rates), None)
     assert found is not None
     assert found.kind == "storage"
     assert found.sentence == (

@@ -70,10 +70,10 @@ def test_what_was_not_measured_is_expected_and_called_so() -> None:
     found = rates_of([probe(memory=MEMORY)], EXPECTED)
     assert found is not None
     assert found.storage is not None
-    assert found.storage.told == "the expected 175 MB/s (the target's expectations)"
+    assert found.storage.text == "the expected 175 MB/s (the target's expectations)"
     dram = found.dram()
     assert dram is not None
-    assert dram.told == "this board's 5.00 GB/s (the probe of 2026-11-20)"
+    assert dram.text == "this board's 5.00 GB/s (the probe of 2026-11-20)"
 
 
 def test_only_an_uncached_mapping_or_else_an_uncached_file_bounds() -> None:

@@ -8,7 +8,7 @@ from records_made import BEGAN, model, planned_run, run, trial
 
 from labctl.board.probes import save_probe
 from labctl.records import BoardFacts, BoardProbe, Execution, JobStatus, PlanRecord, TrialState
-from labctl.runs.preview.history import Wanted, known_board, last_measured
+from labctl.runs.preview.history import Wanted, last_measured, last_seen
 from labctl.runs.record.directory import RunDirectory
 
 MODEL = model()
@@ -41,18 +41,18 @@ def made(lab: Path, day: int, **changes: object) -> RunDirectory:
 
 
 def test_a_board_is_what_was_seen_of_it_last(tmp_path: Path) -> None:
-    assert known_board(tmp_path, "rk1") is None
+    assert last_seen(tmp_path, "rk1") is None
     probed(tmp_path, 18)
-    known = known_board(tmp_path, "rk1")
+    known = last_seen(tmp_path, "rk1")
     assert known is not None
     assert (known.facts.boot_id, known.source) == ("probe 18", "its probe of 2026-11-18 12:00")
     made(tmp_path, 19)
     made(tmp_path, 21, board="rk2")
-    known = known_board(tmp_path, "rk1")
+    known = last_seen(tmp_path, "rk1")
     assert known is not None
     assert (known.facts.boot_id, known.source) == ("run 19", "run 20261119T223000Z-q2-abcdef")
     probed(tmp_path, 20)
-    known = known_board(tmp_path, "rk1")
+    known = last_seen(tmp_path, "rk1")
     assert known is not None
     assert known.facts.boot_id == "probe 20"
 

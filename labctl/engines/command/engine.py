@@ -14,8 +14,8 @@ from labctl.engines.base import (
     Inputs,
     MemoryNeed,
     RawOutput,
+    Resolved,
     Roles,
-    Settled,
     Tool,
 )
 from labctl.engines.command.arguments import (
@@ -32,7 +32,7 @@ from labctl.engines.command.reading import read
 from labctl.engines.command.schema import Reader, Success, TokenStream
 from labctl.engines.outcome import diagnose_outcome
 from labctl.engines.program import ProgramSource
-from labctl.engines.progress import RUNNING, Headway, Seen, generated
+from labctl.engines.progress import RUNNING, ProgramProgress, Seen, generated
 from labctl.engines.tokens import arrivals_check
 from labctl.errors import ConfigError, LabctlError, ProgramFailed
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
@@ -104,22 +104,22 @@ class Command(Engine[CommandParameters]):
         return _parameters_model(names, self.counts)
 
     @override
-    def settle(
+    def resolve_defaults(
         self,
         parameters: CommandParameters,
         facts: BoardFacts,
         model: ModelIdentity,
         text_bytes: int | None = None,
-    ) -> Settled[CommandParameters]:
+    ) -> Resolved[CommandParameters]:
         """Nothing is left open; say so where tokens show but nobody counts them."""
         counted = any(t.metric == GENERATED for r in self.output for t in r.values.values())
         if self.tokens is None or self.tokens.count or counted:
-            return Settled(parameters)
+            return Resolved(parameters)
         note = (
             "no token is timed: name the parameter that says how many there are"
             f" (engine.tokens.count), or read {GENERATED} from the output"
         )
-        return Settled(parameters, (note,))
+        return Resolved(parameters, (note,))
 
     @override
     def memory(
@@ -186,10 +186,10 @@ class Command(Engine[CommandParameters]):
         return None
 
     @override
-    def headway(self, seen: Seen, parameters: CommandParameters) -> Headway:
+    def progress(self, seen: Seen, parameters: CommandParameters) -> ProgramProgress:
         """Tokens where they show."""
         if self.tokens is None:
-            return super().headway(seen, parameters)
+            return super().progress(seen, parameters)
         stream = seen.stdout if self.tokens.stream == "stdout" else seen.stderr
         count = stream.lines if self.tokens.each == "line" else stream.pieces
         return generated(stream, count, self._asked(parameters), RUNNING)

@@ -18,14 +18,14 @@ from labctl.engines.base import (
     MemoryNeed,
     Passes,
     RawOutput,
-    Settled,
+    Resolved,
     Tool,
 )
 from labctl.engines.llama_cpp import failures, programs
-from labctl.engines.llama_cpp.defaults import settle
+from labctl.engines.llama_cpp.defaults import resolve_defaults
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import ROLES, LlamaBenchParameters
-from labctl.engines.progress import RUNNING, Headway, Seen
+from labctl.engines.progress import RUNNING, ProgramProgress, Seen
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
 from labctl.records import BenchTest, BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 
@@ -63,15 +63,15 @@ class LlamaBench(Engine[LlamaBenchParameters]):
     parameters_model = LlamaBenchParameters
     roles = replace(ROLES, prompt_tokens="prompt_tokens")
 
-    def settle(
+    def resolve_defaults(
         self,
         parameters: LlamaBenchParameters,
         facts: BoardFacts,
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - batches are full
-    ) -> Settled[LlamaBenchParameters]:
+    ) -> Resolved[LlamaBenchParameters]:
         """One thread for each core; warm-up and repacking only where the weights fit."""
-        return settle(parameters, facts, model, self.memory)
+        return resolve_defaults(parameters, facts, model, self.memory)
 
     def memory(
         self,
@@ -115,10 +115,10 @@ class LlamaBench(Engine[LlamaBenchParameters]):
             )
         return [*argv, "-mmp", "1" if parameters.mmap else "0"]
 
-    def headway(self, seen: Seen, parameters: LlamaBenchParameters) -> Headway:
+    def progress(self, seen: Seen, parameters: LlamaBenchParameters) -> ProgramProgress:
         """Return the progress: a line for each finished test."""
         tests = (parameters.prompt_tokens > 0) + (parameters.tokens > 0)
-        return Headway(RUNNING, min(seen.stdout.lines, tests), tests, "tests")
+        return ProgramProgress(RUNNING, min(seen.stdout.lines, tests), tests, "tests")
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error in its last output and the job's end."""

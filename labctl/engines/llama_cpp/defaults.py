@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from labctl.engines.base import MemoryNeed, Settled
+from labctl.engines.base import MemoryNeed, Resolved
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters, LlamaParameters, TimedParameters
 from labctl.records import BoardFacts, ModelIdentity
 from labctl.stats import UNSURE, near_border, surely_fits
@@ -12,12 +12,12 @@ from labctl.units import size
 P = TypeVar("P", bound=LlamaParameters)
 
 
-def settle(
+def resolve_defaults(
     parameters: P,
     facts: BoardFacts,
     model: ModelIdentity,
     need_of: Callable[[P, ModelIdentity], MemoryNeed],
-) -> Settled[P]:
+) -> Resolved[P]:
     """Replace every ``None``; what cannot be decided stays with llama.cpp and is told.
 
     What is nearly too much counts as too much: the estimate may be wrong by as much.
@@ -58,4 +58,4 @@ def settle(
             notes.append(
                 f"{model.key}: more is to be locked than the free memory: it may be killed"
             )
-    return Settled(parameters.model_copy(update=decided), tuple(notes))
+    return Resolved(parameters.model_copy(update=decided), tuple(notes))

@@ -11,16 +11,16 @@ from labctl.engines.base import (
     MemoryNeed,
     Passes,
     RawOutput,
-    Settled,
+    Resolved,
     Tool,
 )
 from labctl.engines.llama_cpp import failures, programs, timing
 from labctl.engines.llama_cpp.arrivals import READY
-from labctl.engines.llama_cpp.defaults import settle
+from labctl.engines.llama_cpp.defaults import resolve_defaults
 from labctl.engines.llama_cpp.jsonl import as_text
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import ROLES, LlamaCppParameters
-from labctl.engines.progress import LOADING, PROMPT, Headway, Seen, generated
+from labctl.engines.progress import LOADING, PROMPT, ProgramProgress, Seen, generated
 from labctl.errors import LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 
@@ -38,19 +38,19 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     roles = ROLES
     uses_prompt = True
 
-    def settle(
+    def resolve_defaults(
         self,
         parameters: LlamaCppParameters,
         facts: BoardFacts,
         model: ModelIdentity,
         text_bytes: int | None = None,
-    ) -> Settled[LlamaCppParameters]:
+    ) -> Resolved[LlamaCppParameters]:
         """One thread for each core; warm-up and repacking only where the weights fit."""
 
         def need(changed: LlamaCppParameters, of: ModelIdentity) -> MemoryNeed:
             return self.memory(changed, of, text_bytes)
 
-        return settle(parameters, facts, model, need)
+        return resolve_defaults(parameters, facts, model, need)
 
     def memory(
         self,
@@ -93,7 +93,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
             del asked["log_jsonl"]
         return asked
 
-    def headway(self, seen: Seen, parameters: LlamaCppParameters) -> Headway:
+    def progress(self, seen: Seen, parameters: LlamaCppParameters) -> ProgramProgress:
         """Each piece of stdout is a token; it says `generate:` when model and context are ready.
 
         With ``log_jsonl`` each line is, after those of the log before the prompt; warnings among

@@ -16,12 +16,12 @@ from labctl.engines.base import (
     MemoryNeed,
     Passes,
     RawOutput,
+    Resolved,
     Roles,
-    Settled,
     Tool,
 )
 from labctl.engines.llama_cpp import failures, programs
-from labctl.engines.llama_cpp.defaults import settle
+from labctl.engines.llama_cpp.defaults import resolve_defaults
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaPerplexityParameters
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
@@ -50,15 +50,15 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
     roles = Roles(threads="threads", batch="ubatch")
     files = (TEXT,)
 
-    def settle(
+    def resolve_defaults(
         self,
         parameters: LlamaPerplexityParameters,
         facts: BoardFacts,
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - batches are full
-    ) -> Settled[LlamaPerplexityParameters]:
+    ) -> Resolved[LlamaPerplexityParameters]:
         """One thread for each core; repacking only where the copies fit."""
-        return settle(parameters, facts, model, self.memory)
+        return resolve_defaults(parameters, facts, model, self.memory)
 
     def memory(
         self,

@@ -10,9 +10,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from labctl.engines.base import Inputs, MemoryNeed, RawOutput, Roles, Settled, Tool
+from labctl.engines.base import Inputs, MemoryNeed, RawOutput, Resolved, Roles, Tool
 from labctl.engines.llama_cpp import failures, programs
-from labctl.engines.llama_cpp.defaults import settle
+from labctl.engines.llama_cpp.defaults import resolve_defaults
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaServerParameters
 from labctl.engines.server import Answer, Endpoint, Question, Reply, ServerEngine
@@ -54,15 +54,15 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
     parameters_model = LlamaServerParameters
     roles = Roles(threads="threads", warm_up="warmup", batch="ubatch")
 
-    def settle(
+    def resolve_defaults(
         self,
         parameters: LlamaServerParameters,
         facts: BoardFacts,
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - questions are of any length
-    ) -> Settled[LlamaServerParameters]:
+    ) -> Resolved[LlamaServerParameters]:
         """One thread for each core; warm-up and repacking only where the weights fit."""
-        return settle(parameters, facts, model, self.memory)
+        return resolve_defaults(parameters, facts, model, self.memory)
 
     def memory(
         self,

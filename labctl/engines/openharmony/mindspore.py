@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 from pydantic import Field
 from typing_extensions import override
 
-from labctl.engines.base import EngineKeys, RawOutput, Settled
+from labctl.engines.base import EngineKeys, RawOutput, Resolved
 from labctl.engines.command import Command, CommandParameters
 from labctl.engines.command.keys import ProgramKeys
 from labctl.engines.command.schema import Reader
@@ -172,22 +172,22 @@ class MindSporeBenchmark(_MindSpore):
         return MindSporeBenchmarkParameters
 
     @override
-    def settle(
+    def resolve_defaults(
         self,
         parameters: CommandParameters,
         facts: BoardFacts,
         model: ModelIdentity,
         text_bytes: int | None = None,
-    ) -> Settled[CommandParameters]:
+    ) -> Resolved[CommandParameters]:
         """One thread for each core."""
         assert isinstance(parameters, MindSporeBenchmarkParameters)
         if parameters.threads is not None:
-            return Settled(parameters)
+            return Resolved(parameters)
         if not facts.cores:
             raise ConfigError(
                 "the board does not tell its cores", hint="set parameters.threads in the recipe"
             )
-        return Settled(parameters.model_copy(update={"threads": facts.cores}))
+        return Resolved(parameters.model_copy(update={"threads": facts.cores}))
 
     @override
     def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:

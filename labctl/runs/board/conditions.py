@@ -54,7 +54,7 @@ class BoardConditions:
         return {name: value for name, value in wanted.items() if value is not None}
 
     def restore(self) -> None:
-        """Put back what this or an earlier controller changed; what cannot be is told."""
+        """Put back what this or an earlier controller changed; note what cannot be."""
         if left := self.changes.restore():
             self.note(f"note: the board could not be put back as it was: {left}")
 
@@ -125,15 +125,15 @@ class BoardConditions:
         self.hold()
         limit = max(0.0, min(self.wanted.max_wait or DEFAULT_MAX_WAIT_SECONDS, longest_s))
         seen: list[ConditionRecord] = []
-        told = False
+        noted = False
 
         def good() -> bool:
-            nonlocal told
+            nonlocal noted
             mine()
             seen[:] = self._look()
             bad = _missed(seen)
-            if bad and limit and not told:
-                told = True
+            if bad and limit and not noted:
+                noted = True
                 self.note(f"waiting up to {duration(limit * 1e9)} for the board: {bad}")
             return not bad
 
@@ -187,19 +187,19 @@ class BoardConditions:
                 "section memory; sed -n 's/^MemAvailable: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo"
             )
         lines = "\n".join([*script, ":"])
-        told = sections(self._run(f"{{\n{lines}\n}} 2>/dev/null", "cannot look at the board"))
+        answers = sections(self._run(f"{{\n{lines}\n}} 2>/dev/null", "cannot look at the board"))
         if wanted.max_start_temperature is not None:
-            zones = [int(word) for word in told.get("heat", "").split() if word.isdigit()]
+            zones = [int(word) for word in answers.get("heat", "").split() if word.isdigit()]
             heat = max(zones) / 1000 if zones else None
             most = wanted.max_start_temperature
             ok = None if heat is None else heat <= most
             found.append(_bounded("temperature", f"<= {most:g} °C", heat, "°C", ok))
         if wanted.max_load is not None:
-            load = _load(told)
+            load = _load(answers)
             ok = None if load is None else load <= wanted.max_load
             found.append(_bounded("load", f"<= {wanted.max_load:g} CPUs", load, "CPUs", ok))
         if wanted.min_free_memory is not None:
-            text = told.get("memory", "").strip()
+            text = answers.get("memory", "").strip()
             free = int(text) * 1024 if text.isdigit() else None
             ok = None if free is None else free >= wanted.min_free_memory
             found.append(_bounded("memory", f">= {wanted.min_free_memory} B", free, "B", ok))
@@ -223,13 +223,13 @@ def _bounded(
     return ConditionRecord(name=name, wanted=wanted, had=had, ok=ok)
 
 
-def _load(told: Mapping[str, str]) -> float | None:
+def _load(answers: Mapping[str, str]) -> float | None:
     """CPUs that were busy between two looks at /proc/stat (proc(5): idle and iowait are not)."""
     try:
         before, after = (
-            [int(word) for word in told[name].split()[1:9]] for name in ("before", "after")
+            [int(word) for word in answers[name].split()[1:9]] for name in ("before", "after")
         )
-        cpus = int(told["cpus"])
+        cpus = int(answers["cpus"])
     except (KeyError, ValueError):
         return None
     grown = [now - was for now, was in zip(after, before, strict=True)]

@@ -84,7 +84,7 @@ def send(
 ) -> dict[str, str]:
     """Carry out a plan under the board's lease; the paths by SHA-256.
 
-    ``watch`` is told of what is sent. Raises what :func:`labctl.deploy.deploy` raises, LeaseLost.
+    ``watch`` counts what is sent. Raises what :func:`labctl.deploy.deploy` raises, LeaseLost.
     """
     sign = held.signs_of_life()
 

@@ -34,7 +34,7 @@ from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
 from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, HostTimeout, InfraError, LinkError
 from labctl.files import append_line, locked, state_dir, write_atomic
-from labctl.performance.rates import Rates, known_rates
+from labctl.performance.rates import Rates, board_rates
 from labctl.records import BoardFacts, Execution
 from labctl.transport import BoardHash, Transport
 
@@ -95,7 +95,7 @@ class HeldBoard:
     @property
     def rates(self) -> Rates | None:
         """How fast it is: by its last probe, else by its target; None where nothing tells."""
-        return known_rates(self.lab.root, self.board.name, self.target)
+        return board_rates(self.lab.root, self.board.name, self.target)
 
     def survey(self) -> Survey:
         """What its workdir can take. Raises what :func:`labctl.board.workdir_check` raises."""
@@ -218,7 +218,7 @@ class HeldBoard:
             self.take_lease()
 
     def signs_of_life(self) -> Callable[[int], None]:
-        """Make what is told of bytes before they are sent; it raises LeaseLost."""
+        """Make the hook that gets bytes before they are sent; it raises LeaseLost."""
         due = time.monotonic() + SIGN_SECONDS
 
         def sign(_count: int) -> None:

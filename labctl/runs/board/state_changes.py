@@ -155,8 +155,8 @@ command -v power-shell >/dev/null 2>&1 || {{ echo none; exit 0; }}
 esac
 echo "now $(power)"
 """
-        told = self._run(script, "cannot switch the screen off").split()
-        match told:
+        answer = self._run(script, "cannot switch the screen off").split()
+        match answer:
             case ["none"]:
                 had, ok = "the board has no power-shell", None
             case ["now", state]:

@@ -8,7 +8,7 @@ from labctl.config.recipe import Recipe
 from labctl.config.scheduling import cpu_numbers
 from labctl.config.variants import Variant
 from labctl.engines import Passes, Roles
-from labctl.performance.bottleneck import Ground
+from labctl.performance.bottleneck import Baseline
 from labctl.performance.prediction import Work, predictions, source_of, tells_reading
 from labctl.performance.rates import Rates
 from labctl.records import BoardFacts, TrialPrediction
@@ -56,11 +56,11 @@ class Forecast:
             for slug, prediction in self.predicted.items()
         }
 
-    def baseline(self, slug: str) -> Ground | None:
+    def baseline(self, slug: str) -> Baseline | None:
         """What a variant's number is held against; None where nothing is known."""
         if self.rates is None or slug not in self.works:
             return None
-        return Ground(self.works[slug], self.facts, self.rates)
+        return Baseline(self.works[slug], self.facts, self.rates)
 
     def seconds(self, variant: Variant, tokens: int | None, warm_up_pass: bool) -> float | None:
         """How long a trial takes at least; None where nothing is known."""
@@ -166,15 +166,15 @@ def resolve_defaults(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
     notes: list[str] = []
     facts = as_scheduled(prepared.recipe, facts)
     for variant in prepared.recipe.variants():
-        settled = prepared.engine.settle(
+        resolved = prepared.engine.resolve_defaults(
             prepared.engine.parameters(variant.parameters),
             facts,
             prepared.models[variant.model_key].identity,
             _text_bytes(prepared),
         )
-        decided = settled.parameters.model_dump(mode="json", exclude_none=True)
+        decided = resolved.parameters.model_dump(mode="json", exclude_none=True)
         variants.append(replace(variant, parameters=decided))
-        notes += [note for note in settled.notes if note not in notes]
+        notes += [note for note in resolved.notes if note not in notes]
     return variants, notes
 
 

@@ -19,7 +19,7 @@ _RUNS = 50
 
 
 @dataclass(frozen=True)
-class KnownBoard:
+class SeenBoard:
     """What a board was, at a moment; ``source`` says for people how that is known."""
 
     facts: BoardFacts
@@ -46,16 +46,16 @@ class Wanted:
     execution: Execution
 
 
-def known_board(lab_root: Path, board: str) -> KnownBoard | None:
+def last_seen(lab_root: Path, board: str) -> SeenBoard | None:
     """A board as it was seen last; None when it was never probed nor used."""
-    seen: list[tuple[datetime, KnownBoard]] = []
+    seen: list[tuple[datetime, SeenBoard]] = []
     probe = latest_probe(lab_root, board)
     if probe is not None:
         source = f"its probe of {probe.taken:%Y-%m-%d %H:%M}"
-        seen.append((probe.taken, KnownBoard(probe.facts, source)))
+        seen.append((probe.taken, SeenBoard(probe.facts, source)))
     for _, run in islice(_runs_on(lab_root, board), 1):
         source = f"run {run.id}"
-        seen.append((run.started, KnownBoard(run.facts, source)))
+        seen.append((run.started, SeenBoard(run.facts, source)))
     return max(seen, key=lambda moment: moment[0])[1] if seen else None
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from labctl.config.target import load_target
-from labctl.performance.rates import known_rates
+from labctl.performance.rates import board_rates
 from labctl.records import Execution, TrialPrediction
 from labctl.runs.board.held_board import check_machine, hold_board
 from labctl.runs.inputs.prepare import Prepared, prepare
 from labctl.runs.observer import Observer
 from labctl.runs.plan.forecast import Forecast, make_forecast, plan_trials
 from labctl.runs.plan.trials import Plan, PlannedTrial
-from labctl.runs.preview.history import KnownBoard, Measured, Wanted, known_board, last_measured
+from labctl.runs.preview.history import Measured, SeenBoard, Wanted, last_measured, last_seen
 from labctl.runs.run import RunRequest
 from labctl.transport import Transport
 from labctl.units import duration
@@ -129,14 +129,14 @@ def preview_run(
     recipe, board, root = request.recipe, request.board, request.lab.root
     prepared = prepare(recipe, board, root, observer.step)
     target = load_target(board.target, root)
-    known = None if ask else known_board(root, board.name)
+    known = None if ask else last_seen(root, board.name)
     if known is None:
         with connect() as transport, hold_board(board, transport, request.lab) as held:
-            known = KnownBoard(held.facts, "the board as it is now")
+            known = SeenBoard(held.facts, "the board as it is now")
     else:
         check_machine(target, known.facts)
-        known = KnownBoard(known.facts, f"the board as {known.source} saw it")
-    rates = known_rates(root, board.name, target)
+        known = SeenBoard(known.facts, f"the board as {known.source} saw it")
+    rates = board_rates(root, board.name, target)
     forecast = make_forecast(prepared, known.facts, rates)
     plan = plan_trials(recipe, forecast, request.max_seconds)
     wanted = {

@@ -44,7 +44,7 @@ def compute_rate(
     engine, file = prepared.engine, prepared.models[_MODEL]
     model = file.identity
     asked = engine.parameters(COMPUTE_BENCHMARK.parameters)
-    parameters = engine.settle(asked, held.facts, model).parameters
+    parameters = engine.resolve_defaults(asked, held.facts, model).parameters
     need = engine.memory(parameters, model)
     free = held.facts.memory_available_bytes
     if need is not None and free is not None and need.total_bytes > free / 2:

@@ -269,7 +269,7 @@ def list_runs(
 ) -> list[IndexedRun]:
     """The newest runs first. The index is made again when it does not know all that is on disk.
 
-    A run that cannot be read is left out, and told to ``on_damage``.
+    A run that cannot be read is left out, and reported to ``on_damage``.
     """
     newest = run_directories(runs)[::-1][:limit]
     if not newest:
