@@ -37,7 +37,7 @@ class Copied:
     """Result of a copy; every file is verified, unless ``not_proven`` says why some cannot be.
 
     ``skipped`` are paths inside a directory of what is neither directory nor file, ``unreadable``
-    those of files of /proc or /sys that the board refused to read; both were left out.
+    those of files of /proc or /sys that could not be read to an end; both were left out.
     """
 
     files: int

@@ -28,11 +28,14 @@ from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, Pr
 from labctl.files import host_writes, sync_directory
 from labctl.transport.base import Copied, Progress, Transport, remote_words
 from labctl.transport.board_errors import require
-from labctl.transport.copier import Copier, Seen
+from labctl.transport.copier import Copier
 from labctl.transport.digests import Digest, hash_patience
-from labctl.transport.local_files import new_file
 from labctl.transport.paths import check_remote_path
-from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
+from labctl.transport.pseudo_files import (
+    pseudo_files,
+    read_pseudo_files,
+    why_not_proven,
+)
 
 _LISTING = re.compile(rb"([0-9a-f]{1,8}) (\d{1,19}) \.(?:/(.+))?")
 #: Words of one command: it must fit into what every link carries.
@@ -117,23 +120,26 @@ def pull_directory(
     check_remote_path(remote)
     counter = _Counter(progress)
     with _appearing_directory(local) as folder:
-        tree = _list(transport, remote, timeout)
+        pseudo = pseudo_files(transport, remote, timeout=timeout)
+        kernels = pseudo.pop(".", None)
+        tree = _list(transport, remote, timeout, vanishing=kernels is not None)
         for name in sorted(tree.directories):
             if name != ".":
                 (folder / name).mkdir(mode=_OPEN_DIRECTORY)
-        received = {}
-        pseudo = pseudo_files(transport, remote, timeout=timeout)
+        if kernels is not None:  # what came or went meanwhile has told no file system
+            pseudo = {name: pseudo.get(name, kernels) for name in tree.files}
+        received = {
+            _place(remote, name): copier.receive(_place(remote, name), folder / name, counter)
+            for name in tree.files
+            if name not in pseudo
+        }
         unreadable = []
-        for name in list(tree.files):
-            place = _place(remote, name)
-            if name not in pseudo:
-                received[place] = copier.receive(place, folder / name, counter)
-                continue
-            try:
-                _receive_pseudo(transport, place, folder / name, counter, timeout)
-            except BoardError:
-                unreadable.append(name)
-                del tree.files[name], pseudo[name]
+        places = {_place(remote, name): name for name in tree.files if name in pseudo}
+        for batch in _batches(list(places)):
+            files = [(place, folder / places[place]) for place in batch]
+            for place in read_pseudo_files(transport, files, counter, timeout=timeout):
+                unreadable.append(places[place])
+                del tree.files[places[place]], pseudo[places[place]]
         _prove(transport, copier, received, f"{remote} pulled to {local}", timeout)
         for name, mode in (*tree.files.items(), *_inner_first(tree)):
             (folder / name).chmod(mode)
@@ -144,23 +150,6 @@ def pull_directory(
         tuple(unreadable),
         why_not_proven(pseudo) if pseudo else None,
     )
-
-
-def _receive_pseudo(
-    transport: Transport, remote: str, local: Path, seen: Seen, timeout: float
-) -> None:
-    """Read a file of /proc or /sys to its end. Raises BoardError when the board does not."""
-
-    def write(piece: bytes) -> None:
-        file.write(piece)
-        seen(len(piece))
-
-    with new_file(local) as file:
-        try:
-            read_pseudo_file(transport, remote, write, timeout=timeout)
-        except BoardError:
-            local.unlink()
-            raise
 
 
 @dataclass(frozen=True)
@@ -261,9 +250,14 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode) & _PERMISSIONS
 
 
-def _list(transport: Transport, remote: str, timeout: float) -> _Tree:
-    """Everything below a directory of the board. Raises BoardError, ProtocolError."""
+def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool) -> _Tree:
+    """Everything below a directory of the board. Raises BoardError, ProtocolError.
+
+    Where it is ``vanishing``, files and processes may go while it is listed.
+    """
     asked = f"cd {remote_words(remote)} && find . -exec stat -c '%f %s %n' {{}} +"
+    if vanishing:
+        asked = f"{{ {asked}; }} 2>/dev/null; :"
     what = f"{transport.label}: cannot list {remote}"
     listing = require(transport.run(asked, timeout=timeout), what).output
     tree = _Tree()

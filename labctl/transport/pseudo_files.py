@@ -7,8 +7,13 @@ next reading may give something else: no hash can prove a copy.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
 
+from labctl.errors import CommandTimeout
+from labctl.files import host_writes
 from labctl.transport.base import Transport, Write, remote_words
 from labctl.transport.board_errors import board_error
 
@@ -22,19 +27,24 @@ _KINDS = {
     0x63677270: "cgroup2",
 }
 _ANSWER = re.compile(rb"([0-9a-f]{1,16}) (.+)")
+#: A larger file has no end: /proc/kcore is as large as the address space.
+MOST_BYTES = 64 << 20
+#: A file that gives nothing more for so long has no end, or waits for something to happen.
+FILE_SECONDS = 10.0
+_SEPARATOR = b"\x1e"
 #: What is kept of the output, for the words of a ``cat`` that fails.
 _LAST_BYTES = 1000
 
 
 def pseudo_files(transport: Transport, path: str, *, timeout: float) -> dict[str, str]:
-    """Return the pseudo files below a directory, or the file itself: relative path -> file system.
+    """Return the pseudo files below a path, and itself where it is one: path -> file system.
 
-    The file's own path is ``.``. What the board cannot tell is an ordinary file. Raises LinkError.
+    Its own path is ``.``. What the board cannot tell is an ordinary file. Raises LinkError.
     """
     word = remote_words(path)
     asked = transport.run(
-        f"if [ -d {word} ]; then cd {word} && find . -type f -exec stat -f -c '%t %n' {{}} +;"
-        f" else stat -f -c '%t .' {word}; fi 2>/dev/null",
+        f"{{ stat -f -c '%t .' {word}; [ ! -d {word} ] || {{ cd {word} &&"
+        " find . -type f -exec stat -f -c '%t %n' {} +; }; } 2>/dev/null",
         timeout=timeout,
     )
     found = {}
@@ -55,6 +65,112 @@ def read_pseudo_file(transport: Transport, remote: str, write: Write, *, timeout
 
     if transport.stream(remote_words("cat", remote), timeout=timeout, write=keep) != 0:
         raise board_error(last.decode(errors="replace"), f"cannot read {remote}")
+
+
+def read_pseudo_files(
+    transport: Transport,
+    files: Sequence[tuple[str, Path]],
+    seen: Callable[[int], None],
+    *,
+    timeout: float,
+) -> list[str]:
+    """Read files of the board, many with one command, as files here that do not exist yet.
+
+    The board's paths that gave no whole file are returned: refused, gone meanwhile, or without end.
+    Nothing of them stays here. ``timeout`` (s) bounds what one command brings. Raises LinkError,
+    HostError.
+    """
+    unreadable: list[str] = []
+    rest = list(files)
+    while rest:
+        batch = _Batch(rest, seen)
+        words = remote_words(*(remote for remote, _ in rest))
+        command = (
+            f'for path in {words}; do cat "$path" 2>/dev/null;'
+            f" printf '\\036%s:%s\\n' {batch.nonce} $?; done"
+        )
+        try:
+            with suppress(_WithoutEnd):
+                transport.stream(command, timeout=min(timeout, FILE_SECONDS), write=batch.take)
+        except CommandTimeout:
+            if not transport.is_alive():
+                raise
+        finally:
+            batch.close()
+        unreadable += batch.unreadable
+        rest = rest[batch.finished :]
+        # A slow batch goes on with its next command; a file that is alone in it has no end.
+        if rest and not batch.finished:
+            unreadable.append(rest.pop(0)[0])
+    return unreadable
+
+
+class _WithoutEnd(Exception):
+    """A file is larger than any file of a kernel's is."""
+
+
+class _Batch:
+    """Takes the output of a command that reads files one after the other, and keeps them."""
+
+    def __init__(self, files: Sequence[tuple[str, Path]], seen: Callable[[int], None]):
+        # What `secrets` gives, as in the frames of commands.
+        self.nonce = f"labctl-{os.urandom(16).hex()}"
+        self.finished = 0
+        self.unreadable: list[str] = []
+        self._files = files
+        self._seen = seen
+        self._mark = _SEPARATOR + self.nonce.encode() + b":"
+        self._pending = b""
+        self._file: BinaryIO | None = None
+
+    def take(self, piece: bytes) -> None:
+        """Take the next bytes. Raises HostError."""
+        self._pending += piece
+        while (start := self._pending.find(self._mark)) >= 0:
+            status, newline, rest = self._pending[start + len(self._mark) :].partition(b"\n")
+            if not newline:
+                break
+            self._keep(self._pending[:start])
+            self._end(whole=status == b"0")
+            self._pending = rest
+        else:
+            # Only what begins at the last separator can become a mark.
+            start = self._pending.rfind(_SEPARATOR)
+            if start < 0 or not self._mark.startswith(self._pending[start:]):
+                start = len(self._pending)
+        self._keep(self._pending[:start])
+        self._pending = self._pending[start:]
+
+    def close(self) -> None:
+        """Leave nothing of a file that did not end."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._files[self.finished][1].unlink()
+
+    def _keep(self, data: bytes) -> None:
+        if self.finished == len(self._files):
+            return
+        local = self._files[self.finished][1]
+        with host_writes(local):
+            if self._file is None:
+                self._file = local.open("xb")
+            self._file.write(data)
+            size = self._file.tell()
+        self._seen(len(data))
+        if size > MOST_BYTES:
+            raise _WithoutEnd
+
+    def _end(self, *, whole: bool) -> None:
+        if self._file is None or self.finished == len(self._files):
+            return
+        if whole:
+            self._file.close()
+            self._file = None
+        else:
+            self.unreadable.append(self._files[self.finished][0])
+            self.close()
+        self.finished += 1
 
 
 def why_not_proven(pseudo: Mapping[str, str]) -> str:

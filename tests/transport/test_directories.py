@@ -141,7 +141,7 @@ class Lying(ScriptedTransport):
     """A board that hashes as it is scripted, and sends the same bytes for every file."""
 
     def __init__(self, *answers: Answer):
-        super().__init__(*answers)
+        super().__init__("ef53 .\n", *answers)
         self.board_hash = BoardHash("sha256", ("sha256sum",))
         self.files = {"/data/x/a": b"x", "/data/x/b": b"x"}
 

@@ -6,11 +6,25 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import BoardError, BoardPermission, IntegrityError
-from labctl.transport import HdcTcpConfig, LocalTransport, Transport, receive
+from labctl.transport import HdcTcpConfig, LocalTransport, Transport, receive, remote_words
 from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file
 from labctl.virtual import VirtualBoard, serving
 
 _SYS = Path("/sys/kernel/mm/transparent_hugepage/khugepaged")
+
+
+class Kernel(LocalTransport):
+    """A host that takes every folder for /sys."""
+
+    reads = 0
+
+    def run(self, command, **options):
+        command = command.replace("'%t %n'", "'62656572 %n'").replace("'%t .'", "'62656572 .'")
+        return super().run(command, **options)
+
+    def stream(self, command, **options):
+        self.reads += 1
+        return super().stream(command, **options)
 
 
 def test_a_file_of_proc_is_received_and_not_proven(transport: Transport, tmp_path: Path) -> None:
@@ -56,26 +70,92 @@ def test_a_file_that_cannot_be_read_is_left_out_of_a_directory(
     (folder / "closed").chmod(0)
     as_another = ("setpriv", "--reuid=65534", "--clear-groups") if os.getuid() == 0 else ()
 
-    class Kernel(LocalTransport):
-        """A host that takes a folder for /sys, and reads it as somebody else."""
-
-        def run(self, command, **options):
-            if "stat -f" in command:
-                command = command.replace("'%t %n'", "'62656572 %n'")
-            return super().run(command, **options)
-
+    class AsAnother(Kernel):
         def stream(self, command, **options):
-            return super().stream(" ".join((*as_another, command)), **options)
+            return super().stream(
+                " ".join((*as_another, remote_words("sh", "-c", command))), **options
+            )
 
     folder.chmod(0o755)
     for parent in folder.parents:
         if parent.stat().st_uid == os.getuid() and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o011)
-    with Kernel() as transport:
+    with AsAnother() as transport:
         done = receive(transport, str(folder), tmp_path / "back", timeout=10)
     assert done.copied.unreadable == ("closed",)
     assert done.copied.files == 1
     assert [path.name for path in (tmp_path / "back").iterdir()] == ["made"]
+
+
+def test_many_small_files_cost_one_command(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    content = {f"{n:03}": bytes([n]) * n + b"\x1elabctl-" for n in range(200)}
+    for name, raw in content.items():
+        (there / name).write_bytes(raw)
+    with Kernel() as transport:
+        done = receive(transport, str(there), tmp_path / "back", timeout=30)
+        assert transport.reads == 1
+    assert {p.name: p.read_bytes() for p in (tmp_path / "back").iterdir()} == content
+    assert done.copied.size_bytes == sum(map(len, content.values()))
+
+
+def test_a_file_that_goes_meanwhile_is_left_out(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    for name in ("a", "goes", "z"):
+        (there / name).write_text(name)
+
+    class Process(Kernel):
+        def run(self, command, **options):
+            result = super().run(command, **options)
+            if "%f %s %n" in command:  # listed, and not looked at yet
+                (there / "goes").unlink()
+            return result
+
+    with Process() as transport:
+        done = receive(transport, str(there), tmp_path / "back", timeout=30)
+    assert done.copied.unreadable == ("goes",)
+    assert {p.name: p.read_text() for p in (tmp_path / "back").iterdir()} == {"a": "a", "z": "z"}
+
+
+def test_processes_that_end_while_they_are_listed_do_not_stop_it(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "stays").write_text("here")
+
+    class Process(Kernel):
+        def run(self, command, **options):
+            # As find does when a process has ended: its words, and a status that is not 0.
+            ends = command.replace("find . -exec", "ls /proc/none; find /proc/none . -exec")
+            return super().run(ends if "%f %s %n" in command else command, **options)
+
+    with Process() as transport:
+        receive(transport, str(there), tmp_path / "back", timeout=30)
+    assert (tmp_path / "back" / "stays").read_text() == "here"
+
+
+@pytest.mark.parametrize("endless", ["while :; do printf %065536d 0; done", "sleep 60"])
+def test_files_without_end_do_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endless: str
+) -> None:
+    monkeypatch.setattr("labctl.transport.pseudo_files.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("labctl.transport.pseudo_files.FILE_SECONDS", 0.5)
+    there = tmp_path / "there"
+    there.mkdir()
+    for name in ("a", "endless", "m", "endless2", "z"):
+        (there / name).write_text(name)
+
+    class Tracing(Kernel):
+        def stream(self, command, **options):
+            cat = f'cat() {{ case $1 in *endless*) {endless};; *) command cat "$1";; esac; }}'
+            return super().stream(f"{cat}\n{command}", **options)
+
+    with Tracing() as transport:
+        done = receive(transport, str(there), tmp_path / "back", timeout=30)
+    assert sorted(done.copied.unreadable) == ["endless", "endless2"]
+    here = {p.name: p.read_text() for p in (tmp_path / "back").iterdir()}
+    assert here == {"a": "a", "m": "m", "z": "z"}
 
 
 def test_why_a_file_cannot_be_read_is_said(transport: Transport, tmp_path: Path) -> None:

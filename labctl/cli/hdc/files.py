@@ -142,7 +142,7 @@ def _tell(done: Delivered, *, as_json: bool) -> None:
         return
     for names, why in (
         (copied.skipped, "neither a file nor a directory"),
-        (copied.unreadable, "the board does not let it be read"),
+        (copied.unreadable, "it cannot be read to an end"),
     ):
         for name in names:
             click.echo(f"left out: {printable(name)} ({why})", err=True)
