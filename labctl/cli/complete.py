@@ -26,8 +26,9 @@ def recipes(ctx: click.Context) -> Iterable[str]:
 def boards(ctx: click.Context) -> Iterable[str]:
     """Name the lab's boards."""
     from labctl.config.lab import find_lab
+    from labctl.transport.registry import TRANSPORTS
 
-    return find_lab(_folder(ctx)).lab.boards
+    return find_lab(_folder(ctx), TRANSPORTS).lab.boards
 
 
 def runs(ctx: click.Context) -> Iterable[str]:
