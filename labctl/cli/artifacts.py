@@ -9,6 +9,7 @@ from rich.table import Table
 
 from labctl.build import artifact_store
 from labctl.build.artifact import list_artifacts
+from labctl.cli.complete import ARTIFACT, TARGET
 from labctl.config.quantities import parse_duration
 from labctl.errors import ConfigError, IntegrityError
 from labctl.report.whole import print_whole
@@ -27,7 +28,7 @@ def artifacts() -> None:
 
 
 @artifacts.command("list")
-@click.option("--target", help="Only artifacts for this target.")
+@click.option("--target", shell_complete=TARGET, help="Only artifacts for this target.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_command(target: str | None, *, as_json: bool) -> None:
     """List all artifacts; a star marks the current one of a version."""
@@ -57,14 +58,14 @@ def list_command(target: str | None, *, as_json: bool) -> None:
 
 
 @artifacts.command()
-@click.argument("name")
+@click.argument("name", shell_complete=ARTIFACT)
 def show(name: str) -> None:
     """Print an artifact's manifest as JSON."""
     click.echo(json.dumps(artifact_store.resolve_artifact(name).document(), indent=2))
 
 
 @artifacts.command()
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=ARTIFACT)
 def verify(names: tuple[str, ...]) -> None:
     """Hash the tools again; without names, of all artifacts."""
     found = [artifact_store.resolve_artifact(name) for name in names] if names else list_artifacts()
@@ -86,7 +87,7 @@ def verify(names: tuple[str, ...]) -> None:
 
 
 @artifacts.command()
-@click.argument("names", metavar="NAME NAME [NAME]...", nargs=-1)
+@click.argument("names", metavar="NAME NAME [NAME]...", nargs=-1, shell_complete=ARTIFACT)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(names: tuple[str, ...], *, as_json: bool) -> None:
     """Compare the manifests of artifacts, and the sizes of their sections."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from labctl.cli.complete import BOARD
 from labctl.config.lab import Board, LabFile
 from labctl.errors import ConfigError
 
@@ -19,7 +20,13 @@ def several_boards(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--no-wait", is_flag=True, help=no_wait),
         click.option("--all", "every", is_flag=True, help="All boards of the lab."),
         click.option("--tag", "tags", multiple=True, help="All boards with this tag."),
-        click.option("--board", "boards", multiple=True, help="A board; repeatable."),
+        click.option(
+            "--board",
+            "boards",
+            multiple=True,
+            shell_complete=BOARD,
+            help="A board; repeatable.",
+        ),
     ):
         command = option(command)
     return command

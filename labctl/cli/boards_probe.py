@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from labctl.cli.complete import BOARD
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -29,7 +30,7 @@ from labctl.units import size
     help="A small GGUF file: measure the compute rate of its quantization too.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the probe as JSON.")
-@click.argument("board", required=False)
+@click.argument("board", required=False, shell_complete=BOARD)
 @click.pass_obj
 def probe(
     invocation: Invocation,

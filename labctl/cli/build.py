@@ -24,6 +24,7 @@ from labctl.build import (
 )
 from labctl.build import build as build_artifact
 from labctl.cli import progress
+from labctl.cli.complete import TARGET, TOOL
 from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
 from labctl.config.yaml.messages import explain as explain_problems
@@ -39,7 +40,12 @@ AGENT = "agent"
 @click.command(
     epilog="Example: labctl build --target rk3568 --tool llama-bench",
 )
-@click.option("--target", required=True, help="Machine type to build for: a folder of toolchains/.")
+@click.option(
+    "--target",
+    required=True,
+    shell_complete=TARGET,
+    help="Machine type to build for: a folder of toolchains/.",
+)
 @click.option(
     "--product",
     default=DEFAULT_PRODUCT,
@@ -49,6 +55,7 @@ AGENT = "agent"
 @click.option(
     "--tool",
     "tools",
+    shell_complete=TOOL,
     multiple=True,
     metavar="NAME",
     help="Build this tool only; repeatable. Default: all tools of the version.",

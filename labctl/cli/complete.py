@@ -93,6 +93,17 @@ def complete(names: _Names, suffix: str | None = None) -> Completer:
     return completer
 
 
+RECIPE = complete(recipes, ".yaml")
+BOARD = complete(boards)
+RUN = complete(runs)
+TARGET = complete(targets)
+TOOL = complete(tools)
+ARTIFACT = complete(artifacts)
+MODEL = complete(models)
+#: A model of the lab's, or a file.
+MODEL_FILE = complete(models, ".gguf")
+
+
 def _folder(ctx: click.Context) -> Path:
     return ctx.find_root().params.get("lab") or Path.cwd()
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from labctl.cli.board_options import choose_boards, several_boards
+from labctl.cli.complete import RECIPE
 from labctl.cli.deploy_view import BoardsView, preview_text, result_text
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.parameters import RATE
@@ -47,7 +48,7 @@ ASK_BYTES = 1_000_000_000
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @old_store_flags
-@click.argument("recipes", nargs=-1)
+@click.argument("recipes", nargs=-1, shell_complete=RECIPE)
 @click.pass_obj
 def deploy(
     invocation: Invocation,

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from labctl.checked import LAB_ROOT, is_on_loopback, split_endpoint, split_hop
+from labctl.cli.complete import TARGET
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
 from labctl.config.lab import FILE_NAME, lab_model
 from labctl.config.names import NAME_RULE, is_name
@@ -44,7 +45,13 @@ _SSH_WORKDIR = "/var/tmp/labctl"  # noqa: S108 - the board's
     metavar="[NAME=][USER@]HOST[:PORT]",
     help="A board with sshd; shows its host key; repeatable.",
 )
-@click.option("--target", default="rk3568", show_default=True, help="Machine type of the boards.")
+@click.option(
+    "--target",
+    default="rk3568",
+    show_default=True,
+    shell_complete=TARGET,
+    help="Machine type of the boards.",
+)
 @click.option(
     "--virtual",
     is_flag=True,

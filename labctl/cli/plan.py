@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from labctl.cli.complete import BOARD, RECIPE
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -20,7 +21,11 @@ from labctl.units import duration
 
 
 @click.command(epilog="Example: labctl plan recipes/q8_latency.yaml --board rk1")
-@click.option("--board", help="The board it would run on; default: the lab's default board.")
+@click.option(
+    "--board",
+    shell_complete=BOARD,
+    help="The board it would run on; default: the lab's default board.",
+)
 @click.option(
     "--set",
     "set_values",
@@ -30,7 +35,7 @@ from labctl.units import duration
 )
 @click.option("--ask", is_flag=True, help="Contact the board for its present facts.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
 def plan(
     invocation: Invocation,

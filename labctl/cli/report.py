@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from labctl.cli.complete import RUN
 from labctl.cli.lab import runs_folder
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError
@@ -13,7 +14,7 @@ from labctl.runs.record.directory import find_run, list_runs
 
 
 @click.command(epilog="Example: labctl report latest --form experiment")
-@click.argument("run", default="latest")
+@click.argument("run", default="latest", shell_complete=RUN)
 @click.option(
     "--form",
     type=click.Choice(["table", "experiment"]),

@@ -5,6 +5,7 @@ import json
 import click
 from rich.console import Console
 
+from labctl.cli.complete import BOARD, RECIPE
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -22,10 +23,13 @@ from labctl.runs import (
 
 
 @click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")
-@click.option("--board", help="The board to run on; default: the lab's default board.")
+@click.option(
+    "--board", shell_complete=BOARD, help="The board to run on; default: the lab's default board."
+)
 @click.option(
     "--spare",
     "spares",
+    shell_complete=BOARD,
     multiple=True,
     metavar="BOARD",
     help="An equal board to continue on if the first one fails; repeatable.",
@@ -38,7 +42,7 @@ from labctl.runs import (
     help="Change a key of the recipe for this run; repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
-@click.argument("recipe")
+@click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
 def run(
     invocation: Invocation,

@@ -2,6 +2,7 @@
 
 import click
 
+from labctl.cli.complete import BOARD
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import write_output
 from labctl.cli.root import Invocation
@@ -20,7 +21,7 @@ from labctl.transport import remote_words
     show_default=True,
     help="Time-out in seconds; stops the command on the board too.",
 )
-@click.argument("board")
+@click.argument("board", shell_complete=BOARD)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def shell(invocation: Invocation, board: str, command: tuple[str, ...], timeout: float) -> int:

@@ -10,6 +10,7 @@ import click
 
 from labctl.build import BuildRequest
 from labctl.cli.build import BuildView
+from labctl.cli.complete import TARGET
 from labctl.cli.parameters import SIZE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -63,6 +64,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 )
 @click.option(
     "--target",
+    shell_complete=TARGET,
     help="Run this target's programs, with its emulator; default: that of the lab's board NAME.",
 )
 @click.option("--emulator", help="Run ARM64 programs with this emulator (its words in one string).")

@@ -4,6 +4,7 @@ import time
 
 import click
 
+from labctl.cli.complete import RUN
 from labctl.cli.lab import runs_folder
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -18,7 +19,7 @@ _SILENCE_SECONDS = 60.0
 
 
 @click.command(epilog="Example: labctl watch latest")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=RUN)
 @click.pass_obj
 def watch(invocation: Invocation, run: str | None) -> int:
     """Show a run that another process drives.

@@ -331,6 +331,12 @@ def load_recipe(
     return recipe
 
 
+def known_recipes(root: Path | None) -> dict[str, Path]:
+    """Find recipes that have a name: the lab's own before those that are shipped."""
+    folders = [*([root / "recipes"] if root else []), shipped.RECIPES]
+    return {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
+
+
 def find_recipe(name: str, root: Path | None) -> Path:
     """Return the file of a recipe given by path or name; the lab's own wins over a shipped one.
 
@@ -340,8 +346,7 @@ def find_recipe(name: str, root: Path | None) -> Path:
     with host_reads(name):
         if given.is_file():
             return given
-    folders = [*([root / "recipes"] if root else []), shipped.RECIPES]
-    known = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
+    known = known_recipes(root)
     # `recipes/q8_latency.yaml` means the shipped one where the lab has none of that name.
     plain = given.parent in (Path(), Path("recipes")) and given.suffix in ("", ".yaml")
     if plain and given.stem in known:

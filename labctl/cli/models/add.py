@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of
 from labctl.cli.models.fetch import fetch_models
 from labctl.cli.root import Invocation
@@ -37,7 +38,7 @@ def add(invocation: Invocation, name: str, source: str) -> None:
 
 
 @click.command(epilog="Example: labctl models quantize llama Q4_K_M --imatrix calibration.dat")
-@click.argument("base")
+@click.argument("base", shell_complete=MODEL)
 @click.argument(
     "quantization",
     type=click.Choice(QUANTIZATIONS, case_sensitive=False),

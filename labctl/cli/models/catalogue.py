@@ -4,6 +4,7 @@ import json
 
 import click
 
+from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
@@ -41,7 +42,7 @@ def list_models(invocation: Invocation, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=MODEL)
 @click.pass_obj
 def unlock(invocation: Invocation, names: tuple[str, ...]) -> None:
     """Remove the recorded SHA-256 of models.

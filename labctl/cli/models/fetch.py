@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import click
 
+from labctl.cli.complete import MODEL, RECIPE
 from labctl.cli.lab import lab_of
 from labctl.cli.models.catalogue import known_name
 from labctl.cli.progress import ProgressView, Steps
@@ -19,8 +20,8 @@ from labctl.units import size
 
 
 @click.command(epilog="Example: labctl models fetch --recipe recipes/q8_latency.yaml")
-@click.argument("names", nargs=-1)
-@click.option("--recipe", help="Fetch the models that a recipe measures.")
+@click.argument("names", nargs=-1, shell_complete=MODEL)
+@click.option("--recipe", shell_complete=RECIPE, help="Fetch the models that a recipe measures.")
 @click.pass_obj
 def fetch(invocation: Invocation, names: tuple[str, ...], recipe: str | None) -> None:
     """Download or make models on this host.
@@ -37,7 +38,7 @@ def fetch(invocation: Invocation, names: tuple[str, ...], recipe: str | None) ->
 
 
 @click.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=MODEL)
 @click.pass_obj
 def verify(invocation: Invocation, names: tuple[str, ...]) -> int:
     """Hash model files again.
