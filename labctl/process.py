@@ -85,10 +85,10 @@ def start(
 def stop(process: subprocess.Popen[bytes], *, grace: float = TERMINATE_SECONDS) -> int:
     """End a started program and everything in its session's process group; its exit status."""
     try:
-        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, TERMINATE_SECONDS)):
+        for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, TERMINATE_SECONDS)):
             _signal_group(process.pid, number)
             with suppress(subprocess.TimeoutExpired):
-                return process.wait(timeout=patience)
+                return process.wait(timeout=seconds)
     finally:
         _signal_group(process.pid, signal.SIGKILL)  # children that outlived their leader
     raise HostError(f"process {process.pid} does not end, even on SIGKILL")

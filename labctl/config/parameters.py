@@ -15,7 +15,7 @@ def parameter_problems(recipe: Recipe, model: type[BaseModel]) -> Iterator[tuple
 
     For the ``check`` of ``load_recipe``: a value from the matrix is placed there.
     """
-    told: set[tuple[Path, str]] = set()
+    seen: set[tuple[Path, str]] = set()
     for variant in recipe.variants():
         values = dict(variant.parameters)
         try:
@@ -23,8 +23,8 @@ def parameter_problems(recipe: Recipe, model: type[BaseModel]) -> Iterator[tuple
         except ValidationError as failure:
             for inner, sentence, _ in explain(failure.errors(include_url=False), values, model):
                 problem = (_place(recipe, values, inner), sentence)
-                if problem not in told:
-                    told.add(problem)
+                if problem not in seen:
+                    seen.add(problem)
                     yield problem
 
 

@@ -15,7 +15,7 @@ _HEAD = """\
 # Keys: docs/models.md. Which bytes each stands for is kept in models.lock.yaml.
 models:
 """
-_PATIENCE_SECONDS = 60.0
+_LOCK_SECONDS = 60.0
 
 
 def parse_entry(name: str, entry: dict[str, object]) -> ModelSource:
@@ -33,7 +33,7 @@ def add_model(lab_root: Path, name: str, entry: dict[str, object]) -> None:
     """
     source = parse_entry(name, entry)
     path = lab_root / CATALOGUE_FILE
-    with locked(state_dir() / "locks" / "models-file", timeout=_PATIENCE_SECONDS):
+    with locked(state_dir() / "locks" / "models-file", timeout=_LOCK_SECONDS):
         if name in load_catalogue(lab_root).models:
             raise ConfigError(
                 f"{path} has a model {name!r} already", hint="choose another name, or edit the file"

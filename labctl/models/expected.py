@@ -152,9 +152,9 @@ def _fetched(key: str, source: ModelSource, known: LockedModel | None) -> ModelF
         name = f"{source.pypi.package}-{source.pypi.version}.gguf"
         return _unread(key, name, source.pypi.sha256, known.size_bytes)
     if source.hub is not None:
-        told = hub.look_up(key, source.hub, known.commit if known else None)
-        address, digest, headers = told.address, told.sha256, told.headers
-        size: int | None = told.size_bytes
+        found_file = hub.look_up(key, source.hub, known.commit if known else None)
+        address, digest, headers = found_file.address, found_file.sha256, found_file.headers
+        size: int | None = found_file.size_bytes
     else:
         assert source.url is not None
         address, digest, headers = source.url.address, source.url.sha256, {}

@@ -82,15 +82,15 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
     token = os.environ.get("HF_TOKEN")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     address = _file_address(endpoint, source, commit or source.revision or "main")
-    told = _head(key, address, headers)
-    digest = told.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
-    size = told.get("X-Linked-Size", "")
+    answer_headers = _head(key, address, headers)
+    digest = answer_headers.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
+    size = answer_headers.get("X-Linked-Size", "")
     if not _SHA256.fullmatch(digest) or not size.isdigit():
         raise HostError(
             f"{address} comes without the SHA-256 of the file, so nothing could prove it",
             hint="is HF_ENDPOINT a whole mirror? Otherwise name the file by url and sha256",
         )
-    pinned = told.get("X-Repo-Commit")
+    pinned = answer_headers.get("X-Repo-Commit")
     if pinned and re.fullmatch(r"[0-9a-f]{40}", pinned):
         address = _file_address(endpoint, source, pinned)
     else:
@@ -107,10 +107,10 @@ def _head(key: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
     for _ in range(_MOST_RENAMES):
         with request("HEAD", address, headers=headers, follow=False) as answer:
             refuse(answer, key, address)
-            place = answer.headers.get("Location", "")
-            if "X-Linked-Etag" in answer.headers or not place or urlsplit(place).netloc:
+            location = answer.headers.get("Location", "")
+            if "X-Linked-Etag" in answer.headers or not location or urlsplit(location).netloc:
                 return answer.headers
-            address = urljoin(address, place)
+            address = urljoin(address, location)
     raise HostError(f"{address} leads in circles")
 
 

@@ -22,7 +22,7 @@ _HEAD = """\
 # Which bytes each source of a model stands for.
 # Written by labctl; keep it under version control.
 """
-_PATIENCE_SECONDS = 60.0
+_LOCK_SECONDS = 60.0
 
 
 class LockedModel(StrictModel):
@@ -91,7 +91,7 @@ class ModelsLock:
     def _changing(self) -> Iterator[dict[str, LockedModel]]:
         """Yield the current entries; they are written when the block ends."""
         # Several runs of one lab may learn something at once.
-        with locked(state_dir() / "locks" / "models-lock-file", timeout=_PATIENCE_SECONDS):
+        with locked(state_dir() / "locks" / "models-lock-file", timeout=_LOCK_SECONDS):
             entries = self._read()
             yield entries
             shown = {

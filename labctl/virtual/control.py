@@ -32,7 +32,7 @@ from labctl.virtual.injection import Faults
 
 _NAME = ".labctl-control"
 _MOST_BYTES = 1 << 16
-_PATIENCE_SECONDS = 10.0
+_ANSWER_SECONDS = 10.0
 
 
 class ControlSocket:
@@ -48,10 +48,10 @@ class ControlSocket:
         """Listen. Raises HostError."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with host_writes(self._directory / _NAME), _short(self._directory) as place:
+            with host_writes(self._directory / _NAME), _short(self._directory) as path:
                 with suppress(FileNotFoundError):
                     (self._directory / _NAME).unlink()
-                sock.bind(place)
+                sock.bind(path)
                 (self._directory / _NAME).chmod(0o600)  # before anybody can connect
             self._server = await asyncio.start_unix_server(
                 self._answer, sock=sock, limit=_MOST_BYTES
@@ -71,7 +71,7 @@ class ControlSocket:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_ANSWER_SECONDS):
                 line = await reader.readuntil(b"\n")
                 writer.write(json.dumps(self._reply(line)).encode() + b"\n")
                 await writer.drain()
@@ -138,9 +138,9 @@ class Control:
 
     def _ask(self, request: dict[str, object]) -> dict[str, Any]:
         try:
-            with _short(self._directory) as place, socket.socket(socket.AF_UNIX) as sock:
-                sock.settimeout(_PATIENCE_SECONDS)
-                sock.connect(place)
+            with _short(self._directory) as path, socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(_ANSWER_SECONDS)
+                sock.connect(path)
                 sock.sendall(json.dumps(request).encode() + b"\n")
                 with sock.makefile("rb") as answers:
                     reply: dict[str, Any] = json.loads(answers.readline())

@@ -25,18 +25,7 @@ Kind = Literal[
     "handshake", "shell", "interactive", "send", "receive", "forward", "reverse", "reboot"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-On = Literal[
-    "handshake",
-    "shell",
-    "interactive",
-    "send",
-    "receive",
-    "forward",
-    "reverse",
-    "reboot",
-    "any",
-    "now",
-]
+On = Literal[Kind, "any", "now"]
 #: What a board is asked to do once a host is connected.
 WORK: tuple[Kind, ...] = KINDS[1:]
 

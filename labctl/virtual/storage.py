@@ -66,9 +66,9 @@ class FaultyStorage(Storage):
 
     def _corrupted(self, data: bytes, offset: int) -> bytes:
         for match, fault in self._operation.all(Corrupt):
-            place = fault.after_bytes - offset
-            if 0 <= place < len(data):
+            index = fault.after_bytes - offset
+            if 0 <= index < len(data):
                 match.apply()
                 bit = 1 << match.injected.random.randrange(8)
-                data = data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
+                data = data[:index] + bytes([data[index] ^ bit]) + data[index + 1 :]
         return data

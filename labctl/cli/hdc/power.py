@@ -56,14 +56,14 @@ def hilog(
     choice: Choice, words: tuple[str, ...], output: Path | None, timeout: float | None
 ) -> None:
     """Print the board's log, until interrupted. WORDS are passed to hilog on the board."""
-    patience = timeout or NO_LIMIT_SECONDS
+    seconds = timeout or NO_LIMIT_SECONDS
     with choice.connected() as transport:
         log = transport.over_hdc("give a log: it has no hilog")
         if output is None:
-            log.hilog(*words, timeout=patience, write=write_output)
+            log.hilog(*words, timeout=seconds, write=write_output)
             return
         with host_writes(output), output.open("wb", buffering=0) as file:
-            log.hilog(*words, timeout=patience, write=file.write)
+            log.hilog(*words, timeout=seconds, write=file.write)
 
 
 @click.command(epilog="Example: labctl hdc -t dayu200 mount")

@@ -29,14 +29,14 @@ def shell(choice: Choice, command: tuple[str, ...], timeout: float | None) -> in
     own, or 255 if labctl itself failed. Without a command: an interactive shell; leave it with
     Ctrl-].
     """
-    patience = timeout or NO_LIMIT_SECONDS
+    seconds = timeout or NO_LIMIT_SECONDS
     words = command[1:] if command[:1] == ("--",) else command
     with choice.connected() as transport:
         if not words:
             from labctl.cli.hdc.terminal import converse
 
             device = transport.over_hdc("be worked on in a terminal of its own")
-            with device.interact(timeout=patience) as remote:
+            with device.interact(timeout=seconds) as remote:
                 return converse(remote)
         choice.invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known
-        return transport.stream(" ".join(words), timeout=patience, write=write_output)
+        return transport.stream(" ".join(words), timeout=seconds, write=write_output)

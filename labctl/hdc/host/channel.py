@@ -68,17 +68,17 @@ class Channel:
         comes within ``timeout`` seconds (default: the channel's), DeviceLost or ProtocolError when
         the link broke before, HostError when it was not called for too long.
         """
-        patience = self.timeout if timeout is None else timeout
+        seconds = self.timeout if timeout is None else timeout
         with self._changed:
             self._waiting_readers += 1
             arrived = self._changed.wait_for(
                 lambda: self._arrived or self._closed or self._abandoned or self._session.failure,
-                timeout=max(patience, 0),
+                timeout=max(seconds, 0),
             )
             self._waiting_readers -= 1
             if not arrived:
                 raise CommandTimeout(
-                    f"no answer from {self._session.label} within {patience:.3g} s",
+                    f"no answer from {self._session.label} within {seconds:.3g} s",
                     hint="the board may be frozen or overloaded, or the step needs more time",
                 )
             if not self._arrived:

@@ -282,8 +282,8 @@ class Session:
         try:
             self._dispatch()  # what came together with the handshake
             while True:
-                patience = self._beat_if_due()
-                if not self._wait(select.POLLIN, patience):
+                seconds = self._beat_if_due()
+                if not self._wait(select.POLLIN, seconds):
                     continue
                 count = self._socket.recv_into(self._decoder.room())
                 if count == 0:

@@ -109,7 +109,7 @@ class ServerChannel:
 
     def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
         """Return the next packet's command and data; CHANNEL_CLOSE at the end. Raises LinkError."""
-        frame = None if self._ended else self._frames.read(self._patience(timeout))
+        frame = None if self._ended else self._frames.read(self._seconds(timeout))
         if frame is None:
             self._ended = True
             return Command.CHANNEL_CLOSE, b""
@@ -123,7 +123,7 @@ class ServerChannel:
                 return command, b"" if small else frame[_TASK.size :]
         return self._words(frame)
 
-    def _patience(self, timeout: float | None) -> float:
+    def _seconds(self, timeout: float | None) -> float:
         return self.timeout if timeout is None else max(timeout, 0)
 
     def _words(self, frame: bytes) -> tuple[int, bytes]:

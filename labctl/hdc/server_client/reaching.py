@@ -111,10 +111,10 @@ class _Reaching:
         from labctl.hdc.host.tasks import shell
 
         host, port = address_of(self._key)
-        patience = min(_PROBE_SECONDS, self._left() / 2)
+        seconds = min(_PROBE_SECONDS, self._left() / 2)
         try:
-            with Session.connect(host, port, timeout=patience) as session:
-                return any(shell(session, "echo alive", timeout=patience))
+            with Session.connect(host, port, timeout=seconds) as session:
+                return any(shell(session, "echo alive", timeout=seconds))
         except NotAuthorised:  # hdcd itself is well
             return True
         except LinkError:
@@ -153,8 +153,8 @@ class _Reaching:
             seen.append(self._look())
             return seen[-1] is not None and seen[-1].state in _SETTLED
 
-        patience = min(_SETTLE_SECONDS, self._deadline - time.monotonic())
-        wait_until(settled, timeout=patience, interval=_INTERVAL_SECONDS)
+        seconds = min(_SETTLE_SECONDS, self._deadline - time.monotonic())
+        wait_until(settled, timeout=seconds, interval=_INTERVAL_SECONDS)
         return seen[-1]
 
     def _judge(self, target: Target | None) -> None:
