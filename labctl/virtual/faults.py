@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from labctl.config.names import listed
 from labctl.config.quantities import Duration, Size
@@ -33,6 +33,7 @@ WORK: tuple[Kind, ...] = KINDS[1:]
 class Fault(StrictModel):
     """Common keys of all faults: the operations that it affects."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)  # their schemas are not documents'
     possible: ClassVar[tuple[str, ...]] = KINDS
 
     on: On = "any"
