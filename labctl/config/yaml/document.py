@@ -34,7 +34,7 @@ M = TypeVar("M", bound=BaseModel)
 class StrictModel(BaseModel):
     """Base of all models of what the user writes: unknown keys are refused, values are final."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def load(path: FilePath, model: type[M], *, context: dict[str, Any] | None = None) -> M:

@@ -38,7 +38,7 @@ _ROUNDING_NS = 1
 class _Line(BaseModel):
     """The fields read of a test."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
 
     build_commit: str
     build_number: int

@@ -31,7 +31,7 @@ _BEGIN = b'{"type":"log",'
 
 
 class _Line(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
     type: str
     time: int = 0

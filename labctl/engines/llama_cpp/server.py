@@ -25,7 +25,7 @@ _STOPPED: dict[str, StopReason] = {"limit": "limit", "eos": "end-of-generation"}
 
 
 class _Timings(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True, allow_inf_nan=False)
 
     prompt_ms: float = Field(ge=0)
     predicted_ms: float = Field(ge=0)
@@ -34,7 +34,7 @@ class _Timings(BaseModel):
 class _Completion(BaseModel):
     """The fields read of an answer."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
     model: str
     content: str
