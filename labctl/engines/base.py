@@ -30,7 +30,9 @@ TEXT_BYTES_PER_TOKEN = 4
 class EngineParameters(BaseModel):
     """Base of what a recipe may set for an engine: immutable, strict, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 P = TypeVar("P", bound=EngineParameters)

@@ -6,8 +6,10 @@ engine's in recipes; it names a tuple of subclasses of :class:`~labctl.engines.b
 """
 
 import inspect
+import sys
 import traceback
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -33,7 +35,13 @@ EngineClass = type[EngineBase[Any]]
 
 def offers() -> tuple[EntryPoint, ...]:
     """Return what offers an engine, labctl's own first; nothing is imported."""
-    return (*_OWN, *sorted(entry_points(group=GROUP), key=lambda entry: entry.name))
+    return (*_OWN, *_installed(tuple(sys.path)))
+
+
+@cache
+def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Look through the metadata of all distributions on the path, once: it takes milliseconds."""
+    return tuple(sorted(entry_points(group=GROUP), key=lambda entry: entry.name))
 
 
 def owner(entry: EntryPoint) -> str:

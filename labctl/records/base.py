@@ -12,7 +12,9 @@ SCHEMA_VERSION: Final = 2
 class Record(BaseModel):
     """Immutable; unknown fields of a newer labctl are kept out, never guessed at."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=(), defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", protected_namespaces=(), defer_build=True
+    )
 
 
 class FileRecord(Record):
