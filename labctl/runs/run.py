@@ -47,12 +47,8 @@ def run_recipe(
     trials stay on disk), JobError when a model cannot be quantised. Programs that fail on the board
     are in the outcome.
     """
-    recipe, board, lab, max_seconds = (
-        request.recipe,
-        request.board,
-        request.lab,
-        request.max_seconds,
-    )
+    recipe, board, lab = request.recipe, request.board, request.lab
+    max_seconds = request.max_seconds
     files = find_files(recipe, board, lab.root)
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 

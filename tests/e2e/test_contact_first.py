@@ -12,9 +12,12 @@ from labs import RECIPE, LabUnderTest, blamed, said
 from model_hub import Hub, model_hub
 
 from labctl.config.lab import find_lab
+from labctl.errors import ConfigError
 from labctl.files import cache_dir
-from labctl.runs import Observer, find_files, hold_board, read_recipe
+from labctl.runs import Observer, ResumeRequest, find_files, hold_board, read_recipe
 from labctl.runs.board.opening import open_board
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.resume import resume
 from labctl.transport import HdcTcpConfig, Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -126,10 +129,8 @@ def test_the_board_is_everybodys_while_the_model_comes(lab: LabUnderTest, hub: H
 
 
 def test_it_is_everybodys_while_a_local_model_is_hashed(lab: LabUnderTest) -> None:
-    found, recipe = (
-        find_lab(lab.root, TRANSPORTS),
-        read_recipe(Path(lab.recipe()), lab_root=lab.root),
-    )
+    found = find_lab(lab.root, TRANSPORTS)
+    recipe = read_recipe(Path(lab.recipe()), lab_root=lab.root)
     board, seen = found.board(None), []
 
     def link() -> Transport:
@@ -150,21 +151,23 @@ def test_it_is_everybodys_while_a_local_model_is_hashed(lab: LabUnderTest) -> No
 
 
 def test_a_run_that_another_controller_finished_meanwhile_is_not_made_again(
-    lab: LabUnderTest, hub: Hub
+    lab: LabUnderTest,
 ) -> None:
-    running = lab.start("run", "tiny", *SHORT)
+    running = lab.start("run", lab.recipe(), *SHORT)
     running.waiting_for(lambda: lab.is_under_way(1))
     running.process.send_signal(signal.SIGINT)
     assert running.finish().exit_status == 130
-    forget(hub)
-    hub.requests.clear()
-    hub.gate.clear()
-    late = lab.start("resume")
-    late.waiting_for(lambda: hub.is_asked_for_all)
     (end,) = lab.root.glob("runs/*/end.json")
-    end.write_text(json.dumps({**json.loads(end.read_text()), "state": "finished"}))
-    hub.gate.set()
-    blamed(late.finish(), 2, "config", "came to its end")
+    found = find_lab(lab.root, TRANSPORTS)
+
+    def connect() -> Transport:
+        """Reach the board a moment after the other one came to its end."""
+        end.write_text(json.dumps({**json.loads(end.read_text()), "state": "finished"}))
+        return HdcTcpConfig(address=lab.board.address).open()
+
+    request = ResumeRequest(RunDirectory(end.parent), found.board(None), found)
+    with pytest.raises(ConfigError, match="came to its end"):
+        resume(request, connect, Observer())
     assert json.loads(end.read_text())["state"] == "finished"
 
 
