@@ -278,8 +278,8 @@ def test_ready_is_a_line_with_the_port(owner: Person) -> None:
         if said["port"] is not None:
             socket.create_connection(("127.0.0.1", said["port"]), timeout=10).close()
         running.send_signal(signal.SIGINT)
-        running.communicate(timeout=30)
-        assert running.returncode == 130
+        _, printed = running.communicate(timeout=30)
+        assert running.returncode == 130, printed
     assert said["connect"] == "tcp:22"
     assert said["port"] == port
 

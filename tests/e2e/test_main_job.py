@@ -115,7 +115,9 @@ def test_a_run_is_told_again_from_its_directory(lab: LabUnderTest) -> None:
     assert table[-1].startswith(f"run directory: {lab.root}/runs/")
     tokens = lab.run("report", "latest", "--form", "experiment")
     records = json.loads(lab.run("report", "--json").text)["trials"]
-    timed = sum(record["timing"]["generated_tokens"] - 1 for record in records)
+    # On a busy host two tokens may come in one piece; then that trial has no mean.
+    told = [record["timing"] for record in records if record["timing"]["mean_ns"] is not None]
+    timed = sum(timing["generated_tokens"] - 1 for timing in told)
     assert f"s a token over {timed}, ratio 1.00" in tokens.text
     listed = json.loads(lab.run("report", "--list", "--json").text)
     assert [(row["recipe"], row["trials_ok"]) for row in listed] == [("tiny", 3)]

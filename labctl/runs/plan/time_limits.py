@@ -28,7 +28,7 @@ RECIPE = "the recipe's timeouts.trial"
 MAX_TIME = "max_time"
 
 #: A trial that had so many times what the one before took, hangs.
-_HANGS = 2
+_HANGS = 5
 #: One that had this share of the whole time of its run had its chance.
 _CHANCE = 0.5
 #: The agent holds no shorter limit to any use.
