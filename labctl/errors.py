@@ -148,7 +148,7 @@ class NotAuthorised(LinkError):
 class DeviceLost(LinkError):
     """The link broke while something was under way; its outcome is unknown."""
 
-    usual_hint = "look at the board, its power and cable; what it was doing may be done or not"
+    usual_hint = "check power and cable; the command may or may not have finished"
 
 
 class CommandTimeout(LinkError):

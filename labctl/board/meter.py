@@ -49,7 +49,7 @@ class Meter(ABC):
         value = float(said) * self._factor if NUMBER.fullmatch(said) else math.nan
         if not 0 <= value < _BEYOND:
             raise HostError(
-                f"the meter ({self.place}) shows {said[:80]!r}, which is no such number"
+                f"the meter ({self.place}) returned {said[:80]!r}: not a power or energy value"
             )
         return value
 

@@ -41,8 +41,8 @@ class Artifact:
         or no longer what was built.
         """
         if name not in self.manifest.tools:
-            what = f"tool in {self.path.name}"
-            raise ConfigError(unknown(what, name, self.manifest.tools), hint=self._rebuild(name))
+            what = unknown("tool", name, self.manifest.tools, where=f" in {self.path.name}")
+            raise ConfigError(what, hint=self._rebuild(name))
         if not self.has([name]):
             raise IntegrityError(f"{self._file(name)} is gone or damaged", hint=self._rebuild(name))
         return self._file(name)

@@ -21,7 +21,7 @@ def resolve(spec: BuildSpec, given: Mapping[str, str], builder: BuilderKind) -> 
     for name in given:
         if name not in spec.parameters:
             known = spec.parameters or ["none"]
-            raise ConfigError(unknown(f"parameter of {spec.product}", name, known))
+            raise ConfigError(unknown("parameter", name, known, where=f" of {spec.product}"))
     return {
         name: _value(spec.product, name, wanted, given.get(name), builder)
         for name, wanted in spec.parameters.items()

@@ -198,7 +198,7 @@ def _wanted_tools(
     known = spec.tools_of(version)
     for name in asked or ():
         if name not in known:
-            raise ConfigError(unknown(f"tool of {spec.product}", name, known))
+            raise ConfigError(unknown("tool", name, known, where=f" of {spec.product}"))
     return tuple(dict.fromkeys(asked)) if asked else known
 
 

@@ -210,7 +210,7 @@ class BuildSpec(StrictModel):
         """Return the version of that label, or the default, with its label. Raises ConfigError."""
         label = label or self.default_version
         if label not in self.versions:
-            raise ConfigError(unknown(f"version of {self.product}", label, self.versions))
+            raise ConfigError(unknown("version", label, self.versions, where=f" of {self.product}"))
         return label, self.versions[label]
 
     def tools_of(self, version: Version) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ def find_spec(target: str, product: str, lab_root: Path | None) -> tuple[BuildSp
     paths = _spec_paths(target, lab_root)
     if product not in paths:
         raise ConfigError(
-            unknown(f"product for target {target}", product, paths),
+            unknown("product", product, paths, where=f" for target {target}"),
             hint=f"a product is a file toolchains/{SHARED}/PRODUCT.yaml",
         )
     path = paths[product]

@@ -172,17 +172,17 @@ def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> bool:
     warnings = [warning for preview in previews for warning in preview.warnings]
     if yes or not (warnings or total > ASK_BYTES):
         return yes
-    what = f"{size(total)} have to be sent"
+    what = f"{size(total)} to send"
     if warnings:
         what = f"{counted(len(warnings), 'variant')} may not fit in memory, {what}"
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"{what}, and there is no terminal to ask at",
-            hint="say --yes to go on",
+            f"{what}: cannot ask for confirmation here",
+            hint="use --yes",
             details="\n".join(warnings) or None,
         )
     view.bars.stop()
-    click.confirm("\n".join([*warnings, f"{what}; go on?"]), abort=True, err=True)
+    click.confirm("\n".join([*warnings, f"{what}; continue?"]), abort=True, err=True)
     view.bars.start()
     return True
 

@@ -15,22 +15,22 @@ def preview_text(preview: DeployPreview) -> str:
     name, plan = preview.board.name, preview.plan
     if plan.missing:
         files = counted(len(plan.missing), "file")
-        lines = [f"{name} lacks {files}, {size(plan.bytes)}{_time(preview)}:"]
+        lines = [f"{name} needs {files} ({size(plan.bytes)}){_time(preview)}:"]
         lines += [
             f"  {printable_line(item.name)}  {size(item.size_bytes)}" for item in plan.missing
         ]
     else:
-        lines = [f"{name} lacks nothing"]
+        lines = [f"{name} needs nothing"]
     lines += [f"  memory: {fit.message()}" for fit in preview.fits]
     lines += [f"  warning: {warning}" for warning in preview.warnings]
-    lines += [f"  in the way: {problem.message}" for problem in preview.problems]
+    lines += [f"  problem: {problem.message}" for problem in preview.problems]
     return "\n".join(lines)
 
 
 def _time(preview: DeployPreview) -> str:
     if preview.seconds is None or preview.bytes_per_second is None:
-        return ", for a time that is not known: nothing was sent there from this host before"
-    return f", about {duration(preview.seconds * 1e9)} at {size(preview.bytes_per_second)}/s"
+        return "; transfer time unknown: no earlier transfer"
+    return f"; about {duration(preview.seconds * 1e9)} at {size(preview.bytes_per_second)}/s"
 
 
 def result_text(visit: Visit) -> str:

@@ -136,7 +136,7 @@ def _title(event: Trial) -> str:
 
 def _result(event: Trial) -> str:
     if event.state == "retrying":
-        return f"cut: {event.reason}; it is begun again"
+        return f"interrupted: {event.reason}; retrying"
     if event.state == "skipped":
         return f"not measured: {event.reason}"
     if event.failure:

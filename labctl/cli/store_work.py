@@ -156,7 +156,7 @@ def _pinned(pruner: Pruner, pins: Pins) -> Inventory:
 def _pruned(
     there: Inventory, gone: Sequence[StoreEntry], policy: PrunePolicy, *, dry_run: bool
 ) -> Findings:
-    verb = "would go" if dry_run else "removed"
+    verb = "would remove" if dry_run else "removed"
     lines = [f"{verb}: {item.label}  {size(item.size_bytes)}{_age(item)}" for item in gone]
     freed = sum(item.size_bytes for item in gone)
     pinned = sorted(i.label for i in there.objects if i.sha256 in there.pins)

@@ -59,7 +59,7 @@ def _show_end(directory: RunDirectory, watched: Watch, now: str) -> int:
         at = f" since {watched.last.utc:%Y-%m-%d %H:%M:%S} UTC" if watched.last else ""
         what = f" ({now})" if now else ""
         click.echo(printable(f"the controller of run {run} is gone{at}{what}"), err=True)
-        click.echo(f"to go on: {again}", err=True)
+        click.echo(f"to continue: {again}", err=True)
         return ExitStatus.INFRA
     if end.state == "finished":
         click.echo(f"run {run} is finished; its tables: labctl report {run}", err=True)
@@ -68,5 +68,5 @@ def _show_end(directory: RunDirectory, watched: Watch, now: str) -> int:
     click.echo(printable(f"run {run} {end.state}{why}"), err=True)
     if end.failure and end.failure.hint:
         click.echo(printable(f"hint: {end.failure.hint}"), err=True)
-    click.echo(f"to go on: {again}", err=True)
+    click.echo(f"to continue: {again}", err=True)
     return end.exit_status

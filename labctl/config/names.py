@@ -28,10 +28,13 @@ def listed(words: Iterable[str], *, joiner: str = "or") -> str:
     return f"{', '.join(head)} {joiner} {last}" if head else last
 
 
-def unknown(kind: str, word: str, known: Iterable[str]) -> str:
-    """``"no board 'rk2' (did you mean 'rk1'?)"``, or with all that are known when none is near."""
+def unknown(kind: str, word: str, known: Iterable[str], *, where: str = "") -> str:
+    """Return ``"no board 'rk2' (did you mean 'rk1'?)"``, with all known words if none is near.
+
+    ``where`` follows the word: ``" in models.yaml"``.
+    """
     names = sorted(known)
     near = did_you_mean(word, names)
     if names and not near:
         near = f"; known: {', '.join(names)}"
-    return f"no {kind} {word!r}{near}"
+    return f"no {kind} {word!r}{where}{near}"

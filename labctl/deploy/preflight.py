@@ -93,12 +93,11 @@ def _coming(plan: DeployPlan, survey: Survey) -> int:
 def _space(plan: DeployPlan, survey: Survey, facts: BoardFacts) -> Iterator[LabctlError]:
     coming, free = _coming(plan, survey), facts.storage_free_bytes
     if free is not None and free < coming + SPARE_BYTES:
-        short = coming + SPARE_BYTES - free
         yield BoardNoSpace(
-            f"the board lacks {size(short)}: {size(coming)} have to be sent"
-            f" (and {size(SPARE_BYTES)} stay free), it has {size(free)}",
+            f"not enough space on the board: {size(coming + SPARE_BYTES)} needed"
+            f" ({size(coming)} + {size(SPARE_BYTES)} reserve), {size(free)} free",
             hint=f"`labctl store prune --free {math.ceil((coming + SPARE_BYTES) / 1e6)}MB`"
-            " removes what was not used for longest",
+            " removes the least recently used files",
             details="\n".join(f"{item.name}: {size(item.size_bytes)}" for item in plan.missing),
         )
 
@@ -107,7 +106,7 @@ def _limit(plan: DeployPlan, survey: Survey, limit_bytes: int | None) -> Iterato
     coming = _coming(plan, survey)
     if limit_bytes is not None and survey.used_bytes + coming > limit_bytes:
         yield ConfigError(
-            f"the board's limits.storage is {size(limit_bytes)}: {size(survey.used_bytes)} are in"
-            f" use and {size(coming)} have to be sent",
+            f"the board's limits.storage is {size(limit_bytes)}: {size(survey.used_bytes)} are"
+            f" used and {size(coming)} more needed",
             hint="raise the limit in devices.yaml, or `labctl store prune`",
         )

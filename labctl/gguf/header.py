@@ -153,9 +153,13 @@ class _Reader:
         return ConfigError(f"{self.path}: {what}", hint=hint)
 
     def cut_short(self, needed: int | None = None) -> ConfigError:
-        why = f"it needs {needed} bytes" if needed else "the header alone goes on beyond"
+        why = (
+            f"{self.size} of {needed} bytes"
+            if needed
+            else f"the header is longer than the file ({self.size} bytes)"
+        )
         return self.refuse(
-            f"the GGUF file is cut short: {why}, it has {self.size}",
+            f"the GGUF file is truncated: {why}",
             hint="copy or download it again",
         )
 

@@ -238,7 +238,7 @@ def _parts(path: Path, header: Header) -> tuple[Path, ...]:
     if missing:
         more = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
         raise ConfigError(
-            f"{path}: of its {count} parts there is no {', '.join(missing[:3])}{more}"
+            f"{path}: {len(missing)} of {count} parts missing: {', '.join(missing[:3])}{more}"
         )
     if path != parts[0]:
         raise ConfigError(

@@ -56,7 +56,7 @@ def lab_models(key: str, name: str, root: Path) -> Mapping[str, ModelSource]:
     catalogue = load_catalogue(root).models
     if name not in catalogue:
         raise ConfigError(
-            f"the model {key!r}: {unknown('model in models.yaml', name, catalogue)}",
+            f"the model {key!r}: {unknown('model', name, catalogue, where=' in models.yaml')}",
             hint=f"labctl models add {name} SOURCE",
         )
     return catalogue

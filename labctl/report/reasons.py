@@ -115,4 +115,4 @@ def _not_had(trials: Sequence[TrialRecord]) -> Iterator[str]:
 def _again(trials: Sequence[TrialRecord]) -> Iterator[str]:
     for trial in trials:
         for failure in trial.earlier_failures:
-            yield f"trial {trial.number} was begun again: {failure.message}"
+            yield f"trial {trial.number} was retried: {failure.message}"

@@ -142,8 +142,8 @@ def _refuse_if_finished(directory: RunDirectory) -> None:
     if end and end.state == "finished":
         run = directory.path.name
         raise ConfigError(
-            f"run {run} came to its end; there is nothing to go on with",
-            hint=f"`labctl report {run}` shows it, `labctl run` makes a new one",
+            f"run {run} is finished; nothing to resume",
+            hint=f"show it: `labctl report {run}`; start a new one: `labctl run`",
         )
 
 
@@ -154,7 +154,7 @@ def _recipe(run: RunRecord) -> Recipe:
     except ValidationError as error:
         raise ConfigError(
             f"run {run.id} has a recipe that this labctl does not read",
-            hint=f"go on with the labctl that began it: {run.labctl_version}",
+            hint=f"resume it with the labctl that started it: {run.labctl_version}",
         ) from error
     *tested, _agent = run.artifacts
     version = tested[0].version if tested else recipe.engine.version
@@ -166,8 +166,8 @@ def _recipe(run: RunRecord) -> Recipe:
 def _refuse(run: RunRecord, changed: Sequence[str]) -> None:
     if changed:
         raise ConfigError(
-            f"run {run.id} cannot go on: {changed[0]}",
-            hint="`labctl run` makes a new one; numbers of both do not belong together",
+            f"run {run.id} cannot be resumed: {changed[0]}",
+            hint="start a new run: `labctl run`; do not combine the results of both",
             details="\n".join(changed[1:]) or None,
         )
 

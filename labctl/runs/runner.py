@@ -210,7 +210,7 @@ def _break_off(
     except HostError as error:
         context.observer.note(f"note: {error.message}")
     run = context.directory.path.name
-    context.observer.note(f"what was finished is kept; to go on: labctl resume {run}")
+    context.observer.note(f"finished trials are kept; to continue: labctl resume {run}")
 
 
 def _finish(

@@ -149,7 +149,7 @@ def test_who_reads_again_what_is_there_is_waited_for(
         (
             '{"schema":1,"error":"no-space","message":"No space left","missing_bytes":7000000}',
             BoardNoSpace,
-            "scripted: the board cannot take file, 50 B: its storage lacks 7.00 MB",
+            "scripted: the board cannot take file, 50 B: free space missing: 7.00 MB",
         ),
         (
             '{"schema":1,"error":"no-space","message":"Quota exceeded","missing_bytes":null}',

@@ -26,14 +26,17 @@ def test_a_program_prints_a_number(tmp_path: Path, unit: str, value: float, joul
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("print('4.5 W')", r"shows '4\.5 W', which is no such number"),
-        ("print('4,5')", "no such number"),
-        ("print('nan')", "no such number"),
-        ("print(-4.5)", "no such number"),
-        ("print('1e80')", "no such number"),
-        ("print(4)\nprint(5)", "no such number"),
-        ("", "shows ''"),
-        ("import sys; sys.stdout.buffer.write(bytes(range(128, 256)))", "no such number"),
+        ("print('4.5 W')", r"returned '4\.5 W': not a power or energy value"),
+        ("print('4,5')", "not a power or energy value"),
+        ("print('nan')", "not a power or energy value"),
+        ("print(-4.5)", "not a power or energy value"),
+        ("print('1e80')", "not a power or energy value"),
+        ("print(4)\nprint(5)", "not a power or energy value"),
+        ("", "returned ''"),
+        (
+            "import sys; sys.stdout.buffer.write(bytes(range(128, 256)))",
+            "not a power or energy value",
+        ),
         ("print(4); raise SystemExit('no such channel')", "ended with status 1: .*no such channel"),
         ("while True: print('4.5 ' * 1000)", "prints without end"),
         ("import time; time.sleep(60)", "did not end within 0.5 s"),
@@ -63,8 +66,8 @@ def test_a_plug_answers_with_json() -> None:
         ([answer(b"{}")], r"has no switch\.0\.apower"),
         ([answer(b'{"switch": [{"apower": null}]}')], "has no switch"),
         ([answer(b'{"switch": [{"apower": true}]}')], "has no switch"),
-        ([answer(b'{"switch": [{"apower": NaN}]}')], "shows 'nan'"),
-        ([answer(b'{"switch": [{"apower": -3}]}')], "no such number"),
+        ([answer(b'{"switch": [{"apower": NaN}]}')], "returned 'nan'"),
+        ([answer(b'{"switch": [{"apower": -3}]}')], "not a power or energy value"),
         ([answer(b"<html>")], "does not answer with JSON"),
         ([answer(b"\xff\xfe\xfd")], "does not answer with JSON"),
         ([answer(b"[" * 60_000)], "does not answer with JSON"),
@@ -152,7 +155,7 @@ def test_failures_are_answers_too_and_it_is_asked_again() -> None:
     log.end(in_peace=True)
     first, second, third, *_ = log.answers
     assert (first.value, second.value, third.value) == (5, None, 6)
-    assert second.error == "the meter (played) shows 'x', which is no such number"
+    assert second.error == "the meter (played) returned 'x': not a power or energy value"
 
 
 def test_a_bug_in_a_meter_costs_its_reading_alone() -> None:

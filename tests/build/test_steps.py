@@ -104,7 +104,7 @@ def test_a_kit_that_is_not_there_or_another(openharmony: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"openharmony": "/x", "jobbs": "4"}, "no parameter of mindspore-lite 'jobbs'"),
+        ({"openharmony": "/x", "jobbs": "4"}, "no parameter 'jobbs' of mindspore-lite"),
         ({"openharmony": ""}, "'' is not a path"),
         ({"openharmony": "/x\n"}, "is not a path"),
     ],

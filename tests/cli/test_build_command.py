@@ -66,8 +66,8 @@ def test_json_is_the_manifest_alone(lab: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--tool", "helo"], "no tool of tiny 'helo' (did you mean 'hello'?)"),
-        (["--version", "frist"], "no version of tiny 'frist' (did you mean 'first'?)"),
+        (["--tool", "helo"], "no tool 'helo' of tiny (did you mean 'hello'?)"),
+        (["--version", "frist"], "no version 'frist' of tiny (did you mean 'first'?)"),
         (["--target", "rk3569"], "no target 'rk3569' (did you mean 'rk3568'?)"),
         (["--source", ".", "--git", "x"], "--source and --git are both given"),
         (["--git", "https://example.org/x.git"], "--git and --ref belong together"),
@@ -115,7 +115,7 @@ def test_explain_prints_every_command_and_runs_none(
     [
         (["--param", "sdk"], "--param sdk: must be NAME=VALUE"),
         (["--param", "a=1", "--param", "a=2"], "--param a is given twice"),
-        (["--param", "a=1"], "no parameter of tiny 'a'"),
+        (["--param", "a=1"], "no parameter 'a' of tiny"),
         (["--builder", "local", "--host", "pi"], "the local builder has none"),
     ],
 )

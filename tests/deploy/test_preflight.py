@@ -56,23 +56,25 @@ def test_a_full_board_that_has_everything_is_no_problem() -> None:
 def test_how_much_is_lacking_is_said() -> None:
     (problem,) = found(item("tool", 2 * MB), item("model", 3 * MB), board=facts(34 * MB))
     assert isinstance(problem, BoardNoSpace)
-    assert problem.message.startswith("the board lacks 4.55 MB: 5.00 MB have to be sent")
+    assert problem.message.startswith(
+        "not enough space on the board: 38.6 MB needed (5.00 MB + 33.6 MB reserve)"
+    )
     assert problem.details == "tool: 2.00 MB\nmodel: 3.00 MB"
-    assert "--prune --free 39MB" in (problem.hint or "")
+    assert "labctl store prune --free 39MB" in (problem.hint or "")
 
 
 def test_what_is_reserved_already_is_not_counted_twice() -> None:
     survey = Survey("/data", used_bytes=4_990 * MB, reserved_bytes={MODEL.sha256: 4_990 * MB})
     assert found(MODEL, survey=survey, board=facts(50 * MB), limit_bytes=5_010 * MB) == []
     (problem,) = found(MODEL, survey=survey, board=facts(40 * MB))
-    assert "10.0 MB have to be sent" in problem.message
+    assert "(10.0 MB + 33.6 MB reserve)" in problem.message
 
 
 def test_a_limit_of_the_lab_counts_what_is_there() -> None:
     survey = Survey("/data", used_bytes=600 * MB)
     (problem,) = found(item("tool", 500 * MB), survey=survey, limit_bytes=1_000 * MB)
     assert isinstance(problem, ConfigError)
-    assert "limits.storage is 1.00 GB: 600 MB are in use and 500 MB" in problem.message
+    assert "limits.storage is 1.00 GB: 600 MB are used and 500 MB" in problem.message
 
 
 def test_fat_holds_no_5_gb() -> None:

@@ -295,9 +295,9 @@ def cut(path: Path) -> None:
     ("spoil", "because"),
     [
         (Path.unlink, "no model file {model}"),
-        (cut, "{model}: the GGUF file is cut short: it needs"),
+        (cut, "{model}: the GGUF file is truncated: "),
         (lambda path: path.write_bytes(b""), "{model}: the file is empty"),
-        (lambda path: path.write_bytes(b"GGUF"), "{model}: the GGUF file is cut short"),
+        (lambda path: path.write_bytes(b"GGUF"), "{model}: the GGUF file is truncated"),
         (lambda path: path.write_bytes(b"<!DOCTYPE html>"), "{model}: not a GGUF file: it begins"),
         (lambda path: (path.unlink(), path.mkdir()), "the model {model} is a directory"),
         (

@@ -147,7 +147,7 @@ def test_the_boards_storage_fills_up_in_mid_run(full_lab: LabUnderTest) -> None:
 def test_the_boards_storage_is_full_before_the_run(full_lab: LabUnderTest) -> None:
     fill(full_lab.board.directory)
     done = full_lab.run("run", full_lab.recipe())
-    blamed(done, 3, "infra", "the board lacks", "have to be sent")
+    blamed(done, 3, "infra", "not enough space on the board", "reserve)")
     assert not list((full_lab.root / "runs").glob("*"))
 
 

@@ -153,10 +153,10 @@ def limit_memory(lab: LabUnderTest) -> None:
     ("spoil", "because"),
     [
         (Path.unlink, "the model is not on the board"),
-        (lambda path: os.truncate(path, 300_000), "the model on the board is cut short"),
+        (lambda path: os.truncate(path, 300_000), "the model on the board is truncated"),
         (lambda path: os.truncate(path, 0), "the model on the board is not a GGUF file"),
         (lambda path: path.write_bytes(b"<!DOCTYPE"), "the model on the board is not a GGUF file"),
-        (lambda path: write_tiny_gguf(path, weights=False), "the model lacks tensors"),
+        (lambda path: write_tiny_gguf(path, weights=False), "tensors are missing in the model"),
     ],
     ids=["missing", "cut short", "empty", "web page", "vocabulary"],
 )
@@ -221,7 +221,7 @@ def test_the_kernel_kills_the_program_for_want_of_memory(lab: LabUnderTest) -> N
 
 def test_the_program_takes_too_long(lab: LabUnderTest) -> None:
     words = ("--set", "timeouts.trial=1s", "--set", "tokens=100000", "--set", "context=131072")
-    limit = "its limit was 1.00 s, the recipe's timeouts.trial"
+    limit = "limit: 1.00 s, the recipe's timeouts.trial"
     failure = fails(lab, lab.run("run", lab.recipe(), *words), limit, "--set timeouts.trial=2h")
     assert failure["kind"] == "ProgramTimeout"
     assert lab.board.marked() == []

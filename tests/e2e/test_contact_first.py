@@ -95,7 +95,7 @@ def test_it_is_asked_before_a_model_is_fetched_that_does_not_fit_in_memory(
 ) -> None:
     (lab.board.directory / ".labctl-fakes" / "memory_kb").write_text("684\n")
     refused = lab.run("deploy", "tiny")
-    blamed(refused, 2, "config", "not fit in memory", "say --yes to go on")
+    blamed(refused, 2, "config", "not fit in memory", "use --yes")
     assert not hub.is_asked_for_all
 
 

@@ -318,7 +318,7 @@ def test_a_full_disk_is_told_before_the_first_byte_with_what_it_lacks(
     with small_disk(disk, 16 * 1024) as full, on_board(tmp_path / "board") as bench:
         (full / "other").write_bytes(bytes(8 << 20))
         seen: list[int] = []
-        with pytest.raises(BoardNoSpace, match=r"small, 14.7 MB: its storage lacks 6\.\d+ MB"):
+        with pytest.raises(BoardNoSpace, match=r"small, 14.7 MB: free space missing: 6\.\d+ MB"):
             bench.publish(file, item, pace=seen.append)
         assert seen == []
         assert bench.store.missing([item]) == [item]

@@ -133,7 +133,7 @@ def test_a_board_in_use_keeps_nobody_waiting_for_the_others(lab: Lab, tmp_path: 
 
 def test_a_plan_moves_nothing(lab: Lab) -> None:
     done = lab.run("--plan")
-    assert "vb0 lacks 2 files" in done.text
+    assert "vb0 needs 2 files" in done.text
     assert "a time that is not known" in done.text
     assert "weights mapped" in done.text
     assert not lab.store().exists()
@@ -143,7 +143,7 @@ def test_what_will_not_fit_is_refused_without_a_terminal_unless_allowed(lab: Lab
     (lab.boards[0].directory / ".labctl-fakes" / "memory_kb").write_text("800000\n")
     lab.recipe(RECIPE.replace("context: 128", "context: 16777216, batch: 4096, ubatch: 4096"))
     refused = lab.run(status=2)
-    assert "say --yes to go on" in said(refused)
+    assert "use --yes" in said(refused)
     assert "the kernel cannot drop" in said(refused)
     assert not lab.store().exists()
     assert "has all 2 files; 2 were sent" in lab.run("--yes").text
@@ -244,7 +244,7 @@ def test_what_was_not_used_for_long_goes_and_pins_stay(lab: Lab) -> None:
     assert re.search(r"vb0: tiny.gguf  [\d.]+ kB, unused for 40 days, pinned$", listed, re.M)
     assert "not whole" in listed
     planned = lab.run("store", "prune", "--dry-run").text
-    assert "would go: llama-completion" in planned
+    assert "would remove: llama-completion" in planned
     assert "unused for 40 days" in planned
     assert tool.exists()
     (told,) = lab.json("store", "prune", "--older", "30d")
@@ -269,7 +269,7 @@ def test_options_of_deploy_that_became_commands_still_work_and_are_hidden(lab: L
     ):
         old = lab.run(*words)
         assert f"note: this is called labctl {new} now" in old.stderr.decode()
-    assert "would go: llama-completion" in old.text
+    assert "would remove: llama-completion" in old.text
     assert "pinned: tiny.gguf" in old.text
     assert "--older" not in lab.run("--help").text
     for nonsense in (("--older", "3d"), ("--plan", "--verify"), ("--verify", "--pin", "x")):

@@ -133,7 +133,7 @@ def test_deploy_sends_once_and_says_what(lab: LabUnderTest) -> None:
     second = lab.run("deploy", "--json")
     (told,) = json.loads(second.text)
     assert told["sent"] == []
-    assert "vb lacks nothing" in said(second)
+    assert "vb needs nothing" in said(second)
 
 
 def test_a_matrix_is_measured_in_turns(lab: LabUnderTest) -> None:

@@ -81,7 +81,7 @@ def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnde
     assert second["attempt"] == 1
     assert second["job"]["epoch"] == first["job"]["epoch"] < third["job"]["epoch"]
     again = lab.run("resume", "latest")
-    blamed(again, 2, "config", "came to its end")
+    blamed(again, 2, "config", "is finished; nothing to resume")
 
 
 def test_ctrl_c_stops_the_board_and_says_how_to_go_on(lab: LabUnderTest) -> None:
@@ -91,7 +91,7 @@ def test_ctrl_c_stops_the_board_and_says_how_to_go_on(lab: LabUnderTest) -> None
     interrupted = running.finish()
     assert interrupted.exit_status == 130
     run = next(lab.root.glob("runs/2*")).name
-    assert f"to go on: labctl resume {run}" in said(interrupted)
+    assert f"to continue: labctl resume {run}" in said(interrupted)
     assert lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs").text == ""
     done = lab.run("resume", run)
     assert done.exit_status == 0, said(done)

@@ -69,7 +69,7 @@ def test_another_process_sees_the_run_its_controllers_death_and_how_it_goes_on(
     run = run_of(talking).name
     assert "ms a token" in said(seen)
     assert f"the controller of run {run} is gone since" in said(seen)
-    assert f"to go on: labctl resume {run}" in said(seen)
+    assert f"to continue: labctl resume {run}" in said(seen)
 
     done = talking.run("resume")
     assert done.exit_status == 0, said(done)
@@ -114,4 +114,4 @@ def test_events_of_a_run_that_is_interrupted_say_so(talking: LabUnderTest) -> No
     assert (end["event"], end["state"], end["exit_status"]) == ("end", "interrupted", 130)
     seen = talking.run("watch")
     assert seen.exit_status == 130
-    assert "to go on: labctl resume" in said(seen)
+    assert "to continue: labctl resume" in said(seen)

@@ -44,7 +44,7 @@ def test_success_is_no_failure() -> None:
         (
             1,
             "tensor 'blk.3.ffn_up.weight' data is not within the file bounds",
-            "cut short",
+            "truncated",
             "labctl deploy",
         ),
         (1, "invalid magic characters: '<!do', expected 'GGUF'", "not a GGUF", "deploy"),
@@ -52,7 +52,7 @@ def test_success_is_no_failure() -> None:
         (
             1,
             "check_tensor_dims: tensor 'token_embd.weight' not found",
-            "lacks tensors",
+            "tensors are missing",
             "vocabulary",
         ),
         (1, "llama_mmap: mmap failed: Cannot allocate memory", "ran out of memory", "smaller"),

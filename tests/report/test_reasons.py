@@ -60,7 +60,7 @@ def test_what_was_not_had_and_what_was_begun_again_is_said() -> None:
     trials = [trial(1, conditions=(hot,)), trial(2, attempt=2, earlier_failures=(cut,))]
     assert reasons(run(), trials) == [
         "not as asked in 1 trials: temperature <= 50 °C: 91 °C",
-        "trial 2 was begun again: it restarted",
+        "trial 2 was retried: it restarted",
     ]
 
 

@@ -153,7 +153,7 @@ def test_a_board_that_does_not_become_ready_is_not_waited_for_twice(setting: Set
 def test_a_board_that_cannot_be_had_as_asked_is_how_the_run_ended(setting: Setting) -> None:
     @contextmanager
     def held(_mine: object) -> Iterator[None]:
-        raise ConfigError("the board cannot be had with governor performance")
+        raise ConfigError("cannot set governor=performance")
         yield
 
     setting.held = held
@@ -291,7 +291,7 @@ def test_waiting_for_the_board_counts_against_the_run_but_is_no_part_of_a_trial(
     assert setting.waits == [30]
     limit = outcome.trials[0].limit
     assert limit is not None
-    assert (limit.seconds, limit.source) == (35, "max_time: what was left of it")
+    assert (limit.seconds, limit.source) == (35, "max_time: the remaining time")
     assert outcome.trials[0].waited_ns is not None
 
 

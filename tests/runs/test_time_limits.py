@@ -135,7 +135,7 @@ def test_who_is_stopped_is_told_by_what_and_what_to_do() -> None:
     error = ProgramTimeout("llama-cli did not end in time", details="tail")
     by_recipe = timed_out(error, TrialLimit(seconds=5, source="the recipe's timeouts.trial"))
     assert by_recipe.message == (
-        "llama-cli did not end in time; its limit was 5.00 s, the recipe's timeouts.trial"
+        "llama-cli did not end in time; limit: 5.00 s, the recipe's timeouts.trial"
     )
     assert "--set timeouts.trial=2h" in str(by_recipe.hint)
     assert by_recipe.details == "tail"

@@ -190,7 +190,7 @@ def test_a_watcher_ends_as_the_run_does(
     assert watch(directory) == status
     told = capsys.readouterr().err
     assert f"run {RUN} {words}" in told
-    assert f"to go on: labctl resume {RUN}" in told
+    assert f"to continue: labctl resume {RUN}" in told
 
 
 def test_events_that_a_full_disk_ended_leave_the_end_to_the_record(
@@ -223,7 +223,7 @@ def test_a_run_that_ended_before_its_first_trial_is_watched_but_not_listed(
     with pytest.raises(ConfigError, match="has no trial"):
         find_run(runs, RUN)
     assert watch(directory) == 3
-    assert "to go on: labctl run" in capsys.readouterr().err
+    assert "to continue: labctl run" in capsys.readouterr().err
 
 
 def test_the_run_that_is_driven_now_is_the_one_to_watch(

@@ -180,7 +180,7 @@ class _Delivery:
             return board_error(result.text, what)  # not the agent's words: the shell's
         if result.exit_status != _NO_SPACE:
             return board_error(reason, what)
-        lacks = f": its storage lacks {size(missing)}" if isinstance(missing, int) else ""
+        lacks = f": free space missing: {size(missing)}" if isinstance(missing, int) else ""
         return BoardNoSpace(
             f"{what}, {size(self.source.size_bytes)}{lacks or f': {reason}'}",
             hint="free space on the board: labctl store prune",

@@ -61,7 +61,7 @@ def quantize(
     lab = lab_of(invocation)
     known = load_catalogue(lab.root).models
     if base not in known:
-        raise ConfigError(unknown("model in models.yaml", base, known))
+        raise ConfigError(unknown("model", base, known, where=" in models.yaml"))
     name = name or f"{base}-{quantization.lower()}"
     derive: dict[str, object] = {"from": base, "quantization": quantization}
     if imatrix is not None:

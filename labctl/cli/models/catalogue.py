@@ -67,7 +67,7 @@ def known_name(lab: LabFile, name: str) -> str:
     """Return ``name``. Raises ConfigError when models.yaml does not have it."""
     known = load_catalogue(lab.root).models
     if name not in known:
-        raise ConfigError(unknown("model in models.yaml", name, known))
+        raise ConfigError(unknown("model", name, known, where=" in models.yaml"))
     return name
 
 

@@ -40,7 +40,7 @@ _SYMPTOMS = (
     _symptom(r"failed to open GGUF file", "the model on the board cannot be opened", _DEPLOY_AGAIN),
     _symptom(
         r"data is not within the file bounds",
-        "the model on the board is cut short",
+        "the model on the board is truncated",
         _DEPLOY_AGAIN,
     ),
     _symptom(
@@ -50,7 +50,7 @@ _SYMPTOMS = (
     ),
     _symptom(
         r"tensor '[^']{1,200}' not found",
-        "the model lacks tensors that this program needs",
+        "tensors are missing in the model that this program needs",
         "is it a vocabulary, an adapter, or a model for a newer llama.cpp?",
     ),
     _symptom(
@@ -114,7 +114,7 @@ def lost(raw: RawOutput, what: str) -> IntegrityError:
     """
     return IntegrityError(
         f"llama.cpp ended before it had printed {what}: it does not wait for its own log",
-        hint="the trial is begun again as often as the recipe's infra_retries say; a busy board"
+        hint="the trial is retried up to infra_retries times (recipe); a busy board"
         " makes it likelier",
         details=raw.stderr[-_SHOWN_BYTES:].decode(errors="replace") or None,
     )

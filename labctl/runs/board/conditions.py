@@ -154,8 +154,8 @@ class BoardConditions:
         if missing and self.wanted.strict:
             one = missing[0]
             raise ConfigError(
-                f"the board cannot be had with {one.name} {one.wanted}: {one.had}",
-                hint="without conditions.strict it is measured all the same, and that is recorded",
+                f"cannot set {one.name}={one.wanted}: {one.had}",
+                hint="without conditions.strict the run continues, and the record says so",
             )
         for one in missing:
             text = f"note: {one.name} {one.wanted} could not be had: {one.had}"

@@ -81,7 +81,7 @@ def timed_out(error: ProgramTimeout, limit: TrialLimit | None) -> ProgramTimeout
     if limit is None:
         return error
     return ProgramTimeout(
-        f"{error.message}; its limit was {duration(limit.seconds * 1e9)}, {limit.source}",
+        f"{error.message}; limit: {duration(limit.seconds * 1e9)}, {limit.source}",
         hint="if it only needs longer, raise max_time or ask for fewer tokens"
         if limit.source.startswith(MAX_TIME)
         else "if it only needs longer, set timeouts.trial: `--set timeouts.trial=2h`",
@@ -160,7 +160,7 @@ class RunClock:
         if own.seconds <= self.left:
             return own
         return TrialLimit(
-            seconds=max(_LEAST_SECONDS, self.left), source=f"{MAX_TIME}: what was left of it"
+            seconds=max(_LEAST_SECONDS, self.left), source=f"{MAX_TIME}: the remaining time"
         )
 
     def reason_to_skip(self, trial: PlannedTrial) -> str | None:
