@@ -67,7 +67,7 @@ class RunContext:
 
     @property
     def facts(self) -> BoardFacts:
-        """What the board is, as it was looked at last."""
+        """Facts of the board when it was last read."""
         return self.held.facts
 
     @property
@@ -82,7 +82,7 @@ class RunContext:
 
     @property
     def comparability(self) -> dict[str, JsonValue]:
-        """What is the same for all trials, and of what makes two records unlike."""
+        """The part of the comparability key that is the same for all trials."""
         return {
             **self.prepared.comparability,
             "program_sha256": self.program_sha256,
@@ -91,7 +91,7 @@ class RunContext:
 
     @property
     def reattach_seconds(self) -> float:
-        """How long a lost link is taken up again."""
+        """Time in s during which a lost link is reopened."""
         return self.prepared.recipe.timeouts.reattach or RETRY_SECONDS
 
     def model_path(self, key: str) -> str:
@@ -134,7 +134,8 @@ class RunContext:
             self.take_lease()
 
     def is_begun(self, attempt: Attempt) -> bool:
-        """Whether the job of an attempt that an earlier controller began was ever on the board.
+        """Return True if the job of an attempt that an earlier controller began ever was on the
+        board.
 
         Raises LinkError when the link stays lost.
         """

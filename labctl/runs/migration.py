@@ -22,7 +22,7 @@ TOLERANCE = 0.1
 
 
 def unlike_in_speed(run: RunRecord, board: str, facts: BoardFacts, lab_root: Path) -> Iterator[str]:
-    """Why a board's numbers are no more of the same run, by the probes of both.
+    """Yield why a board's numbers do not belong to the same run, by the probes of both.
 
     What is no board has no speed of its own.
     """
@@ -57,7 +57,7 @@ def leave_board(
     board: str,
     clock: RunClock,
 ) -> dict[int, TrialRecord]:
-    """What stays of the finished trials when a run moves to a board; the others are put aside.
+    """Return the finished trials that stay when a run moves to a board; archive the others.
 
     Warm-ups are made again, too: they warmed the other board. The time that all of it took is over.
     """

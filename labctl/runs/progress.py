@@ -32,7 +32,7 @@ GETTING_READY = TrialProgress("getting the board ready")
 def trial_progress(
     engine: Engine[Any], parameters: EngineParameters, started: Started, look: JobProgress
 ) -> TrialProgress:
-    """What a look at a job says of its trial."""
+    """Return the progress of a trial from one look at its job."""
     elapsed_s = (look.mono_ns - started.start_mono_ns) / 1e9
     if look.state is not JobState.RUNNING:
         return TrialProgress("fetching what it printed", elapsed_s)
@@ -54,7 +54,7 @@ def trial_progress(
 
 
 def remaining_of_trial(progress: TrialProgress, expected_s: float | None) -> float | None:
-    """What is left of a trial in seconds; None where nobody can say.
+    """Return the remaining time of a trial in s; None if unknown.
 
     Where its output does not tell, it is what a trial like it took (``expected_s``), less the time
     that the program ran on the board: waiting for the board, or an earlier controller, is none of

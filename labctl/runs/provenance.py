@@ -1,4 +1,4 @@
-"""What a run was made of, down to the bytes: for its record, and to know it again."""
+"""Provenance of a run, down to the bytes: for its record, and to recognise its inputs."""
 
 import importlib.metadata
 import platform
@@ -93,7 +93,7 @@ def _identity(artifact: Artifact) -> ArtifactIdentity:
 
 
 def lab_revision(root: Path) -> str | None:
-    """The git revision of the lab, ``-dirty`` when files differ from it; None without git."""
+    """Return the git revision of the lab, ``-dirty`` if files differ from it; None without git."""
     if shutil.which("git") is None:
         return None
     words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]

@@ -43,7 +43,7 @@ class ResumeRequest:
 
 
 def last_board(directory: RunDirectory) -> str:
-    """The name of the board that a run was on last. Raises ConfigError."""
+    """Return the name of the last board of a run. Raises ConfigError."""
     run = directory.run()
     return Journal(directory.path, run.id).board or run.board
 
@@ -148,7 +148,7 @@ def _refuse_if_finished(directory: RunDirectory) -> None:
 
 
 def _recipe(run: RunRecord) -> Recipe:
-    """The run's recipe, with the version of the programs that it had."""
+    """Return the run's recipe, with the version of its programs."""
     try:
         recipe = Recipe.model_validate(run.recipe_resolved)
     except ValidationError as error:
@@ -215,7 +215,7 @@ def _other_programs(run: RunRecord, held: HeldBoard, prepared: Prepared) -> Iter
 
 
 def _done(directory: RunDirectory) -> dict[int, TrialRecord]:
-    """The trials that are results, by number; what others left is put aside.
+    """Return the finished trials, by number; archive what others left.
 
     A record whose trial host, link or board cut is none, nor is one that a mistake in the lab's
     files cut. Unless its attempt is open it will be the next attempt's.

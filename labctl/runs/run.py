@@ -23,7 +23,7 @@ from labctl.transport import Transport
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What to run, where, for which lab."""
+    """A request for a run: recipe, board, lab."""
 
     recipe: Recipe
     board: Board

@@ -59,7 +59,7 @@ class Watch:
         return self._reader.damaged
 
     def end(self) -> End | None:
-        """How the controller left the run; None: it died. Raises ConfigError.
+        """Return how the controller left the run; None if it died. Raises ConfigError.
 
         Where its events ended before it did, as on a full disk, ``end.json`` knows.
         """

@@ -24,7 +24,7 @@ _LOOK_SECONDS = 5.0
 
 
 def _nobody_else() -> None:
-    """The board is ours for sure."""
+    """Do nothing: the board is surely ours."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class BoardConditions:
 
     @property
     def changes(self) -> BoardChanges:
-        """What this changes of the board."""
+        """Changes of the board that the conditions need."""
         return BoardChanges(self.transport, self.workdir)
 
     @property
@@ -210,7 +210,7 @@ class BoardConditions:
 
 
 def _missed(seen: Iterable[ConditionRecord]) -> str:
-    """What is not as it was asked for, in one line; empty when all is."""
+    """Describe the conditions that are not met, in one line; empty if all are."""
     return "; ".join(
         f"{one.name}: {one.had}, wanted {one.wanted}" for one in seen if one.ok is False
     )

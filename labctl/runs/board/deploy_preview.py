@@ -1,4 +1,6 @@
-"""What a deploy would bring to a board, seen before the first byte moves; and the bringing."""
+"""Preview of a deploy: what it would send to a board, before the first byte is sent; and the
+deploy.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +27,7 @@ from labctl.runs.plan.memory_fit import Fit
 
 @dataclass(frozen=True)
 class DeployPreview:
-    """What a deploy would do to a board.
+    """Planned deploy to a board.
 
     ``problems`` are all reasons why it cannot; ``bytes_per_second`` is the speed of an earlier
     delivery to this board, None where there was none.
@@ -44,7 +46,7 @@ class DeployPreview:
 
     @property
     def seconds(self) -> float | None:
-        """How long sending takes at the speed of before; None where that is not known."""
+        """Time in s of the transfer at the rate of earlier ones; None if that is unknown."""
         if self.bytes_per_second is None:
             return 0.0 if not self.plan.missing else None
         return self.plan.bytes / self.bytes_per_second

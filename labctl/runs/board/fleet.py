@@ -111,10 +111,10 @@ class FleetView:
         """So much of an object is on the board."""
 
     def lost(self, visit: Visit, error: InfraError) -> None:
-        """The link is lost, and taken up again."""
+        """Report that the link was lost and is reopened."""
 
     def ended(self, visit: Visit) -> None:
-        """It has everything, or ``visit.error`` says why not."""
+        """Report the end of a board: it has everything, or ``visit.error`` says why not."""
 
 
 @dataclass
@@ -166,7 +166,9 @@ class Fleet:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that the free boards lack is on this host: nothing is fetched for them."""
+        """True if everything that the free boards need is on this host: nothing is fetched for
+        them.
+        """
         return not any(_to_fetch(visit) for visit in self.alive)
 
     def fetch(self) -> None:

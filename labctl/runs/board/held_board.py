@@ -94,11 +94,11 @@ class HeldBoard:
 
     @property
     def rates(self) -> Rates | None:
-        """How fast it is: by its last probe, else by its target; None where nothing tells."""
+        """Rates of the board: of its last probe, else of its target; None if neither has any."""
         return board_rates(self.lab.root, self.board.name, self.target)
 
     def survey(self) -> Survey:
-        """What its workdir can take. Raises what :func:`labctl.board.workdir_check` raises."""
+        """Check its workdir. Raises what :func:`labctl.board.workdir_check` raises."""
         return survey(self.transport, self.board.workdir)
 
     def lock_boot(self, boot_id: str) -> None:
@@ -123,19 +123,21 @@ class HeldBoard:
             refuse_conflict(self.board, self.transport, before, self._any_agent, orphans=orphans)
 
     def _any_agent(self) -> BoardAgent | None:
-        """An agent that is on the board, of whatever version; without one, no job can run there."""
+        """Return an agent that is on the board, of any version; without one, no job can run
+        there.
+        """
         if self._agent is None and (found := self.agents()):
             return BoardAgent(self.transport, self.store.path(found[0].sha256), self.board.workdir)
         return self._agent
 
     def agents(self) -> list[StoredObject]:
-        """The agents of all versions that are whole on the board."""
+        """Return the agents of all versions that are complete on the board."""
         named = [item for item in self.store.contents() if item.name == AGENT_PRODUCT]
         absent = self.store.missing(named)
         return [item for item in named if item not in absent]
 
     def agent_object(self) -> Object:
-        """The agent that belongs on it. Raises ConfigError: not built yet."""
+        """Return the agent for the board. Raises ConfigError if it is not built yet."""
 
         def file_for(machine: str) -> Path:
             return agent_artifact(machine, self.target, self.lab.root).tool(AGENT_PRODUCT)
@@ -283,7 +285,7 @@ def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:
 
 
 def _state_of(way: str, board: Board) -> Path:
-    """What this host keeps of a workdir, by the way there or by the boot that it is on."""
+    """Return this host's folder for a workdir, by its address or by the boot that it is on."""
     key = hashlib.sha256(f"{way}\n{board.workdir}".encode()).hexdigest()[:16]
     return state_dir() / "boards" / key
 

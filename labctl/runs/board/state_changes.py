@@ -1,4 +1,4 @@
-"""What is changed of a board for the time of a run, and how it is put back.
+"""Changes of a board for the time of a run, and how they are undone.
 
 All is noted in a file on the board *before* it is changed, so that whoever comes next can put it
 back when this controller dies: a line ``boot <id>``, then ``set <path> <value>``, ``continue <pid>

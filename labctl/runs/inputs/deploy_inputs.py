@@ -1,4 +1,4 @@
-"""What a deploy brings to the boards of one target, found once for all of them."""
+"""Files that a deploy sends to the boards of one target, found once for all of them."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping

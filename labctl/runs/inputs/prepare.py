@@ -1,4 +1,6 @@
-"""What a recipe needs on this host before a board is touched: programs, models, prompt."""
+"""Inputs of a recipe on this host, found before any contact with a board: programs, models,
+prompt.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -58,7 +60,7 @@ class RecipeFiles:
 
     @property
     def comparability(self) -> dict[str, JsonValue]:
-        """What makes records unlike besides the engine's parameters: build, prompt and files."""
+        """The comparability key besides the engine's parameters: build, prompt and files."""
         manifest = self.artifact.manifest if self.artifact else None
         return {
             "product": manifest.product if manifest else None,
@@ -72,12 +74,12 @@ class RecipeFiles:
 
     @property
     def models_are_here(self) -> bool:
-        """Whether nothing has to be fetched or quantised. Raises ConfigError."""
+        """True if nothing has to be fetched or quantized. Raises ConfigError."""
         return are_here(self.recipe.models, self.recipe.measured_models(), self.lab_root)
 
     @property
     def models_are_ready(self) -> bool:
-        """Whether nothing has to be fetched, quantised or hashed. Raises ConfigError."""
+        """True if nothing has to be fetched, quantized or hashed. Raises ConfigError."""
         return are_ready(self.recipe.models, self.recipe.measured_models(), self.lab_root)
 
     def with_models(self, progress: Progress) -> "Prepared":
@@ -85,7 +87,7 @@ class RecipeFiles:
         return self._with(resolve, progress)
 
     def expected(self, progress: Progress) -> "Prepared":
-        """The same as it will be, before anything large is fetched or made.
+        """Return the inputs as expected, before anything large is fetched or made.
 
         Raises what :func:`labctl.models.expect` raises.
         """
@@ -114,12 +116,12 @@ class Prepared(RecipeFiles):
 
     @property
     def has_all_models(self) -> bool:
-        """Whether something is known of every model, be it an estimate."""
+        """True if something is known of every model, if only an estimate."""
         return self.models.keys() == set(self.recipe.measured_models())
 
     @property
     def tells_memory(self) -> bool:
-        """Whether enough is known of every model to say what memory it needs."""
+        """True if enough is known of every model to say how much memory it needs."""
         return all(
             key in self.models
             and (self.models[key].identity.architecture or not self.engine.reads_gguf)
@@ -150,7 +152,7 @@ def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentP
 
 
 def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[DocumentPath, str]]:
-    """What the engine lacks, and what it would never look at."""
+    """Yield inputs that the engine needs, and inputs that it would ignore."""
     given = "prompt" if recipe.prompt is not None else "prompt_file"
     has_prompt = recipe.prompt is not None or recipe.prompt_file is not None
     what = f"{engine.name} ({engine.task})"
@@ -207,7 +209,7 @@ def find_files(recipe: Recipe, board: Board, lab_root: Path) -> RecipeFiles:
 def _program(
     engine: Engine[Any], recipe: Recipe, lab_root: Path
 ) -> tuple[Artifact | None, Tool, Object | None]:
-    """The program: a tool of an artifact, a file of this host, or what the board has."""
+    """Return the program: a tool of an artifact, a file of this host, or one on the board."""
     source = engine.program
     if source is not None and source.board is not None:
         return None, Tool(source.board, engine.task), None

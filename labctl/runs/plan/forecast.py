@@ -57,13 +57,13 @@ class Forecast:
         }
 
     def baseline(self, slug: str) -> Baseline | None:
-        """What a variant's number is held against; None where nothing is known."""
+        """Return the inputs that explain a variant's result; None if nothing is known."""
         if self.rates is None or slug not in self.works:
             return None
         return Baseline(self.works[slug], self.facts, self.rates)
 
     def seconds(self, variant: Variant, tokens: int | None, warm_up_pass: bool) -> float | None:
-        """How long a trial takes at least; None where nothing is known."""
+        """Return the minimum time of a trial in s; None if nothing is known."""
         prediction = self.predicted.get(variant.slug)
         passes = self.passes(variant, tokens, warm_up_pass)
         if prediction is None or passes is None:
@@ -71,7 +71,7 @@ class Forecast:
         return prediction.seconds(prompts=passes.prompts, tokens=passes.tokens)
 
     def longest(self, trial: PlannedTrial) -> float | None:
-        """What a trial takes if each token of a prompt takes as long as one that is generated.
+        """Return the time of a trial in s if each prompt token takes as long as a generated one.
 
         It never takes longer than that: what is measured of arithmetic is decoding.
         """
@@ -83,7 +83,7 @@ class Forecast:
         return prediction.slower.seconds(prompts=passes.prompts, tokens=tokens)
 
     def of(self, trial: PlannedTrial) -> TrialPrediction | None:
-        """The prediction of one trial; None where nothing is known."""
+        """Return the prediction of one trial; None if nothing is known."""
         slug = trial.variant.slug
         prediction = self.predicted.get(slug)
         passes = self.passes(trial.variant, trial.tokens, trial.warm_up_pass)
@@ -210,7 +210,7 @@ def _text_bytes(prepared: Prepared) -> int:
 
 
 def plan_trials(recipe: Recipe, forecast: Forecast, max_seconds: float) -> Plan:
-    """The trials, cut down to ``max_seconds``. Raises ConfigError when that cannot be."""
+    """Plan the trials, cut to ``max_seconds``. Raises ConfigError if that is impossible."""
     until = recipe.repeats_until
     wanted = Amount(
         fewest_repeats(until, recipe.repeats),

@@ -1,4 +1,4 @@
-"""Whether what a recipe runs fits in a board's memory, and what it costs where it does not."""
+"""Check that a recipe fits in a board's memory; say what happens if it does not."""
 
 from dataclasses import dataclass
 
@@ -81,7 +81,7 @@ class Fit:
         return f"{self.variant}: {size(need.total_bytes)}{there}: {', '.join(parts)}"
 
     def warning(self) -> str | None:
-        """What to expect where it does not fit; None where it does, or nothing is known."""
+        """Return a warning if it does not fit; None if it does, or nothing is known."""
         if self.total_bytes is not None and self.need.anonymous_bytes > self.total_bytes:
             return (
                 f"{self.variant} needs {size(self.need.anonymous_bytes)} that the kernel cannot"

@@ -1,4 +1,4 @@
-"""How long a trial may run before it is stopped, where that limit comes from, and ``max_time``.
+"""Time limits of trials and their origin, and ``max_time``.
 
 A prediction is a lower bound, so the limit is many times as long: it ends what hangs, never what is
 slow. Too long a limit costs little, since no trial outlasts the run's ``max_time``.
@@ -38,7 +38,7 @@ _LEAST_SECONDS = 1.0
 def planned_limits(
     recipe: Recipe, trials: Sequence[PlannedTrial], forecast: Forecast, max_seconds: float
 ) -> dict[str, TrialLimit]:
-    """The limit of each variant's trials, by slug."""
+    """Return the limit of each variant's trials, by slug."""
     return {
         trial.variant.slug: _planned(recipe.timeouts.trial, trial, forecast, max_seconds)
         for trial in trials
@@ -59,7 +59,7 @@ def _planned(
 
 
 def measured_limit(planned: TrialLimit, took: Mapping[str, float], slug: str) -> TrialLimit:
-    """The limit now that trials of some variants are known to take so many seconds.
+    """Return the limit after trials of some variants took a known number of seconds.
 
     What the recipe asks for stays.
     """
@@ -77,7 +77,7 @@ def _at_least(factor: int, seconds: float, basis: str) -> TrialLimit:
 
 
 def timed_out(error: ProgramTimeout, limit: TrialLimit | None) -> ProgramTimeout:
-    """The error of a trial that was stopped at its limit, with where the limit comes from."""
+    """Return the error of a trial that was stopped at its limit, with the limit's origin."""
     if limit is None:
         return error
     return ProgramTimeout(
@@ -90,7 +90,7 @@ def timed_out(error: ProgramTimeout, limit: TrialLimit | None) -> ProgramTimeout
 
 
 def trial_seconds(record: TrialRecord, looked_s: float | None = None) -> float:
-    """How long a trial took, from its start to its record.
+    """Return the time of a trial in s, from its start to its record.
 
     Waiting for the board is no part of it. A trial that was taken over was looked at for a part of
     its time only. ``looked_s``: as long as that was, by a better clock than the record's.
@@ -128,33 +128,35 @@ class RunClock:
         return self.max_seconds - self.spent
 
     def remember(self, record: TrialRecord) -> None:
-        """A trial that an earlier controller finished."""
+        """Add a trial that an earlier controller finished."""
         self._began -= trial_seconds(record) + (record.waited_ns or 0) / 1e9
         self.note(record)
 
     def note(self, record: TrialRecord, looked_s: float | None = None) -> None:
-        """What a good trial took is what the next one of its variant will take."""
+        """Expect the next trial of a variant to take as long as this good one."""
         if record.state is TrialState.OK:
             self._took[record.variant] = trial_seconds(record, looked_s)
 
     def took(self, trial: PlannedTrial) -> float | None:
-        """What the last trial of its variant took, if there was one."""
+        """Return the time in s of the last trial of its variant, if there was one."""
         return self._took.get(trial.variant.slug)
 
     def expected(self, trial: PlannedTrial) -> float | None:
-        """What a trial takes: as the last one of its variant, else at least what is predicted."""
+        """Return the expected time of a trial in s: of the variant's last one, else the predicted
+        minimum.
+        """
         if (took := self.took(trial)) is not None:
             return took
         prediction = self.predicted(trial)
         return prediction.trial_ns / 1e9 if prediction else None
 
     def longest_wait(self, trial: PlannedTrial) -> float:
-        """How long a trial may wait for the board: not into what it needs itself."""
+        """Return how long a trial may wait for the board in s, without using its own time."""
         expected = self.expected(trial)
         return max(0.0, self.left / 2 if expected is None else self.left - expected)
 
     def limit(self, trial: PlannedTrial) -> TrialLimit:
-        """How long a trial may run that starts now."""
+        """Return the limit of a trial that starts now."""
         slug = trial.variant.slug
         own = measured_limit(self.limits[slug], self._took, slug)
         if own.seconds <= self.left:
@@ -164,7 +166,7 @@ class RunClock:
         )
 
     def reason_to_skip(self, trial: PlannedTrial) -> str | None:
-        """Why there is no time for a trial; None when there is."""
+        """Return why there is no time for a trial; None if there is."""
         expected = self.expected(trial) or 0.0
         if self.left > expected:
             return None
@@ -174,7 +176,7 @@ class RunClock:
         return f"{left}, such a trial takes {expected:.1f} s at least" if expected else left
 
     def reason_cut_short(self, trial: PlannedTrial, limit: TrialLimit) -> str | None:
-        """Why a trial that was stopped says nothing about its program; None if it does.
+        """Return why a stopped trial says nothing about its program; None if it does.
 
         The end of the run's time stopped it then, before anybody can say that it hangs.
         """

@@ -27,7 +27,7 @@ RESERVE = 0.1
 
 @dataclass(frozen=True)
 class Amount:
-    """How much is measured."""
+    """Size of a measurement: repeats, warm-ups and tokens."""
 
     repeats: int
     warm_up_trials: int
@@ -49,7 +49,7 @@ class PlannedTrial:
 
     @classmethod
     def of(cls, record: PlannedRecord) -> "PlannedTrial":
-        """A trial as it was planned before."""
+        """Return a trial as it was planned before."""
         variant = Variant(record.variant, record.model, record.parameters)
         return cls(
             record.number,
@@ -61,7 +61,7 @@ class PlannedTrial:
         )
 
     def record(self) -> PlannedRecord:
-        """What :meth:`of` reads back."""
+        """Return the record that :meth:`of` reads."""
         return PlannedRecord(
             number=self.number,
             variant=self.variant.slug,

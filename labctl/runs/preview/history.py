@@ -1,4 +1,4 @@
-"""What a lab knows of a board without asking it: its probes, and the runs that were made on it."""
+"""History of a board in a lab, without contact to it: its probes and runs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _RUNS = 50
 
 @dataclass(frozen=True)
 class SeenBoard:
-    """What a board was, at a moment; ``source`` says for people how that is known."""
+    """Facts of a board at a given time; ``source`` says for people where they come from."""
 
     facts: BoardFacts
     source: str
@@ -28,7 +28,7 @@ class SeenBoard:
 
 @dataclass(frozen=True)
 class Measured:
-    """How long a good trial took the last time, the wait for the board aside."""
+    """Time of the last good trial, without the wait for the board."""
 
     seconds: float
     run: str
@@ -36,7 +36,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a trial has to be like: the same bytes of the model, and the same ``comparability``.
+    """Conditions for a trial of the history: the same model bytes, and the same ``comparability``.
 
     A virtual board may have had the name of a real one: it ran in the same ``execution``.
     """
@@ -47,7 +47,7 @@ class Wanted:
 
 
 def last_seen(lab_root: Path, board: str) -> SeenBoard | None:
-    """A board as it was seen last; None when it was never probed nor used."""
+    """Return a board as last seen; None if it was never probed or used."""
     seen: list[tuple[datetime, SeenBoard]] = []
     probe = latest_probe(lab_root, board)
     if probe is not None:
@@ -60,7 +60,7 @@ def last_seen(lab_root: Path, board: str) -> SeenBoard | None:
 
 
 def last_measured(lab_root: Path, board: str, wanted: Mapping[str, Wanted]) -> dict[str, Measured]:
-    """The last good trial on a board that was as each of the wanted ones will be, by their keys."""
+    """Return the last good trial on the board for each wanted one, by their keys."""
     found: dict[str, Measured] = {}
     for directory, run in _runs_on(lab_root, board):
         models = {model.sha256 for model in run.models}
@@ -91,7 +91,7 @@ def _is_like(trial: TrialRecord, wanted: Wanted) -> bool:
 
 
 def _runs_on(lab_root: Path, board: str) -> Iterator[tuple[RunDirectory, RunRecord]]:
-    """The last runs that began on a board, newest first."""
+    """Yield the last runs that began on a board, newest first."""
     for directory in islice(reversed(run_directories(lab_root / "runs")), _RUNS):
         try:
             run = directory.run()

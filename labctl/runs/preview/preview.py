@@ -35,7 +35,7 @@ class PreviewRow:
 
     @property
     def seconds(self) -> float | None:
-        """What one of its trials takes; None where nobody can say."""
+        """Time of one of its trials in s; None if unknown."""
         if self.predicted is not None:
             return self.predicted.trial_ns / 1e9
         return self.measured.seconds if self.measured else None
@@ -53,7 +53,7 @@ class Preview:
     measured: Mapping[str, Measured] = field(default_factory=dict)
 
     def rows(self) -> list[PreviewRow]:
-        """A row a variant, in the order of the recipe."""
+        """Return a row for each variant, in the order of the recipe."""
         rows = []
         for slug in dict.fromkeys(trial.variant.slug for trial in self.plan.trials):
             trials = [trial for trial in self.plan.trials if trial.variant.slug == slug]
@@ -72,7 +72,7 @@ class Preview:
         return rows
 
     def messages(self) -> list[str]:
-        """What a reader of the rows has to know."""
+        """Return notes that the reader of the rows needs."""
         limit = f"max_time is {duration(self.max_seconds * 1e9)}"
         if self.forecast.facts.execution is not Execution.BOARD:
             basis = f"nothing is predicted: {self.forecast.facts.execution}, not a board"
@@ -150,7 +150,7 @@ def preview_run(
 
 
 def wanted_of(prepared: Prepared, trial: PlannedTrial, execution: Execution) -> Wanted:
-    """What an earlier trial has to be like to say how long this one takes."""
+    """Return the conditions under which an earlier trial predicts the time of this one."""
     engine = prepared.engine
     asked = engine.comparability(prepared.tool, engine.parameters(trial.parameters))
     known = {k: v for k, v in {**asked, **prepared.comparability}.items() if v is not None}

@@ -135,7 +135,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
 
 
 def _disturbed(probe: BoardProbe) -> Iterator[str]:
-    """What was measured while the board did something else."""
+    """Yield what was measured while the board did something else."""
     shares = {"memory": probe.memory_others_share, "storage": probe.storage_others_share}
     shares |= {f"arithmetic, {rate.model_file}": rate.others_share for rate in probe.compute}
     for what, others in shares.items():
@@ -156,7 +156,7 @@ def _unbounded(probe: BoardProbe) -> Iterator[str]:
 
 
 def _cache_notes(memory: MemoryBench) -> Iterator[str]:
-    """What to think of rates that may be a cache's."""
+    """Yield notes on rates that may be a cache's."""
     cache, buffer = memory.last_cache_bytes, memory.buffer_bytes
     if cache is None:
         yield f"memory: the board does not tell its caches; the buffer was {size(buffer)}"

@@ -57,7 +57,7 @@ _ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{6}")
 
 
 def new_run_id(recipe: str) -> str:
-    """An id that sorts by time and that people can read."""
+    """Make an id that sorts by time and that people can read."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{recipe}-{secrets.token_hex(3)}"
 
 
@@ -80,7 +80,7 @@ class RunDirectory:
 
     @property
     def is_planned(self) -> bool:
-        """Whether it is a run: its trials can begin."""
+        """True if it is planned: its trials can begin."""
         return (self.path / "run.json").is_file()
 
     def forget_if_refused(self, error: Exception) -> bool:
@@ -105,7 +105,7 @@ class RunDirectory:
         return is_locked(self.path / LOCK)
 
     def trial_path(self, number: int, slug: str) -> Path:
-        """The folder of one trial's raw files and record."""
+        """Return the folder of one trial's raw files and record."""
         return self.path / "trials" / f"{number:03d}-{slug}"
 
     def add(self, trial: TrialRecord) -> None:
@@ -117,7 +117,7 @@ class RunDirectory:
         append_line(self.path / "records.jsonl", trial.model_dump_json())
 
     def reopen(self) -> None:
-        """The run goes on: it has no end, and ``records.jsonl`` holds what the folders hold.
+        """Reopen the run: remove its end, and write ``records.jsonl`` from the trials' folders.
 
         A kill can leave out its last line, and a trial that is repeated changes one.
         """
@@ -144,20 +144,20 @@ class RunDirectory:
         write_atomic(self.path / "end.json", end.model_dump_json(indent=2) + "\n")
 
     def end(self) -> RunEnd | None:
-        """How it ended; None while it is under way, or when its controller died."""
+        """Return its end; None while it is in progress, or if its controller died."""
         path = self.path / "end.json"
         return _read(path, RunEnd) if path.exists() else None
 
     def run(self) -> RunRecord:
-        """The run's own record. Raises ConfigError when it cannot be read."""
+        """Return the run's own record. Raises ConfigError if it cannot be read."""
         return _read(self.path / "run.json", RunRecord)
 
     def schema_version(self) -> int:
-        """The version in which its files were written. Raises as :meth:`run` does."""
+        """Return the version in which its files were written. Raises as :meth:`run` does."""
         return _reading(self.path / "run.json", partial(written_version, RunRecord))
 
     def plan(self) -> PlanRecord:
-        """What it means to do. Raises ConfigError when that cannot be read."""
+        """Return its plan. Raises ConfigError if it cannot be read."""
         return _read(self.path / "plan.json", PlanRecord)
 
     def trials(self) -> list[TrialRecord]:
@@ -166,7 +166,7 @@ class RunDirectory:
         return sorted(found, key=lambda trial: trial.number)
 
     def records(self) -> list[Path]:
-        """The file of every finished trial."""
+        """Return the file of every finished trial."""
         return list(self.path.glob(f"trials/*/{RECORD}"))
 
 
@@ -189,7 +189,7 @@ def _reading(path: Path, read: Callable[[bytes, Path], T]) -> T:
 
 
 def _problems(error: ValueError) -> str:
-    """The first of pydantic's problems, a line each."""
+    """Return the first of pydantic's problems, a line each."""
     if not isinstance(error, ValidationError):
         return str(error)
     problems = error.errors(include_url=False)
@@ -210,7 +210,7 @@ def run_directories(runs: Path) -> list[RunDirectory]:
 
 
 def find_run(runs: Path, name: str) -> RunDirectory:
-    """A planned run by path, id, the start or the end of its id, or ``latest``.
+    """Return a planned run by path, id, the start or end of its id, or ``latest``.
 
     Raises ConfigError when there is none, or more than one.
     """
@@ -230,7 +230,7 @@ def find_run(runs: Path, name: str) -> RunDirectory:
 
 
 def find_directory(runs: Path, name: str) -> RunDirectory:
-    """A run as :func:`find_run` finds it, planned or not."""
+    """Return a run as :func:`find_run` does, planned or not."""
     direct = RunDirectory(Path(name))
     with host_reads(name):
         if direct.is_planned or (direct.path / LOCK).is_file():
@@ -267,7 +267,7 @@ def _no_run(known: Sequence[RunDirectory], runs: Path, name: str) -> ConfigError
 def list_runs(
     runs: Path, *, limit: int = 50, on_damage: OnDamage | None = None
 ) -> list[IndexedRun]:
-    """The newest runs first. The index is made again when it does not know all that is on disk.
+    """Return the runs, newest first. The index is rebuilt if it does not know all runs on disk.
 
     A run that cannot be read is left out, and reported to ``on_damage``.
     """
@@ -286,12 +286,12 @@ def list_runs(
 
 
 def index_of(runs: Path) -> Index:
-    """The lab's index."""
+    """Return the lab's index."""
     return Index(runs / "index.sqlite")
 
 
 def note_in_index(directory: RunDirectory, run: RunRecord, note: Callable[[str], None]) -> None:
-    """The index is made again from the directories: a failure here must not cost the run."""
+    """Add a run to the index; it can be rebuilt, so a failure here is only noted."""
     try:
         index_of(directory.path.parent).add(run, directory.trials())
     except (HostError, ConfigError) as error:

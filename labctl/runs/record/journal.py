@@ -69,7 +69,7 @@ class Journal:
 
     @property
     def resumptions(self) -> int:
-        """How often the run was taken up again."""
+        """Number of times that the run was resumed."""
         return sum(entry.event == "resumed" for entry in self._entries)
 
     def resumed(self, board: str) -> None:
@@ -83,7 +83,7 @@ class Journal:
         return boards[-1] if boards else None
 
     def leased(self, lease: Lease) -> None:
-        """The board is ours."""
+        """Note that the board is leased."""
         self._note(JournalEntry(event="lease", lease=asdict(lease)))
 
     @property
@@ -92,11 +92,11 @@ class Journal:
         return next((e.lease for e in reversed(self._entries) if e.event == "lease"), None)
 
     def holds(self, lease: Lease | None) -> bool:
-        """Whether a lease, as read from the board, is the run's last one."""
+        """Return True if a lease, as read from the board, is the run's last one."""
         return lease is not None and asdict(lease) == self.lease
 
     def attempt(self, number: int) -> Attempt:
-        """The attempt at a trial that is open or, where none is, the next one."""
+        """Return the open attempt at a trial or, if none is open, the next one."""
         of_trial = [entry for entry in self._entries if entry.number == number]
         cuts = tuple(e.failure for e in of_trial if e.event == "cut" and e.failure)
         tried = len(cuts) + 1
@@ -105,7 +105,7 @@ class Journal:
         return Attempt(tried, name, is_open, cuts)
 
     def started(self, number: int, attempt: Attempt, boot_id: str) -> None:
-        """A job is about to be started."""
+        """Note that a job is about to be started."""
         self._note(
             JournalEntry(
                 event="started",
@@ -117,7 +117,7 @@ class Journal:
         )
 
     def cut(self, number: int, attempt: Attempt, error: Exception) -> None:
-        """An attempt will never be a result."""
+        """Note that an attempt will never have a result."""
         self._note(
             JournalEntry(
                 event="cut", number=number, attempt=attempt.number, failure=Failure.of(error)
@@ -126,7 +126,7 @@ class Journal:
 
 
 def stays_open(error: Exception) -> bool:
-    """Whether the job of an attempt that ended so may still be good: only the way to it broke.
+    """Return True if the job of such an attempt may still be good: only the link failed.
 
     So it is after a bug in labctl: the job is there to be read again by a labctl without it.
     """

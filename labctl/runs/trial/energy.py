@@ -32,7 +32,7 @@ _MOST_UNSURE = 0.05
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """What is added to a board's monotonic clock to have this host's, in ns."""
+    """Offset in ns from a board's monotonic clock to this host's."""
 
     ns: int
     uncertainty_ns: int
@@ -54,7 +54,7 @@ class ClockOffset:
 
 
 def trouble(meter: Meter) -> str | None:
-    """Why a meter does not show what it should, asked once; None when it does."""
+    """Read a meter once and return why it does not work; None if it does."""
     log = PowerLog(meter)
     log.start()
     log.end(in_peace=False)

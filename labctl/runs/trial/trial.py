@@ -42,7 +42,7 @@ from labctl.runs.trial.energy import Metering
 
 @dataclass
 class Found:
-    """What is known of a trial so far: a failure keeps what was found before it."""
+    """Known part of a trial: a failure keeps what was found before it."""
 
     argv: tuple[str, ...] = ()
     comparability: dict[str, JsonValue] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def run_trial(
 def skipped_trial(
     context: RunContext, trial: PlannedTrial, attempt: Attempt, reason: str
 ) -> TrialRecord:
-    """The record of a trial that was planned and not run."""
+    """Return the record of a trial that was planned and not run."""
     return _record(context, trial, attempt, Found(), datetime.now(UTC), reason=reason)
 
 
@@ -260,7 +260,7 @@ def _ratio(timing: TimingRecord | None, predicted: TrialPrediction | None) -> fl
 
 
 def _not_the_board(facts: BoardFacts, started: Started) -> BoardError | None:
-    """Why a job does not run on what the run's record says, if so."""
+    """Return why a job does not run on the recorded board, if so."""
     if started.boot_id != facts.boot_id:
         return BoardRebooted(
             "the board restarted since the run began", hint="`labctl resume` goes on"
