@@ -45,6 +45,7 @@ class RunView:
                 self.end_step(event)
                 self._view.say(event.text)
             case Fetch() | Deploy():
+                self._link_lost = False
                 self._show_step(event.step, event)
             case Progress(number=None):
                 self._show_step(event.phase, event)

@@ -24,6 +24,9 @@ from labctl.records.events import Deploy, Fetch, Loss, Note, Progress, Trial
 TRIAL = Trial(number=2, trials=12, slug="smollm2-q8_0-threads4-r2", variant="q8_0", state="started")
 
 
+LOSS = Loss(text="the link broke")
+
+
 def half(elapsed_s: float) -> Progress:
     return Progress(
         number=2,
@@ -141,6 +144,15 @@ def test_a_run_that_is_read_late_tells_the_times_of_its_events(
         "fetch q8: done (10.0 s)",
         "trial 2/12 smollm2-q8_0-threads4-r2: 9.00 ms a token (20.5 s)",
     ]
+
+
+def test_each_loss_of_the_link_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    sent = Deploy(step="send q8", done=1, total=9)
+    with ProgressView() as view:
+        run = RunView(view)
+        for event in (sent, LOSS, LOSS, LOSS, sent, LOSS, TRIAL, LOSS, half(5), LOSS):
+            run.show(event)
+    assert capsys.readouterr().err.count("the link broke; trying again") == 3
 
 
 def test_what_a_board_sent_is_shown_as_text(

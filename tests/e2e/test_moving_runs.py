@@ -57,6 +57,12 @@ def test_a_run_moves_to_a_spare_board_round_by_round(
     assert [(t["board"], t["state"]) for t in trials] == [
         ("vb", "ok"), ("vb", "ok"), ("spare", "ok"), ("spare", "ok"),
     ]  # fmt: skip
+    # Whoever looks on sees one run: both boards answer in it, and it ends once.
+    (told,) = lab.root.glob("runs/*/events.jsonl")
+    events = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [e["board"] for e in events if e["event"] == "contact"] == ["vb", "spare"]
+    assert [e["state"] for e in events if e["event"] == "end"] == ["finished"]
+    assert [e for e in events if e["event"] == "loss"]
     # The third was finished on the first board, but its round was not.
     third = trials[2]
     assert third["attempt"] == 2

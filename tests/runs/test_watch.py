@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from records_made import plan, run, trial
+from small_disk import fill, small_disk
 
 from labctl.cli.root import run_cli
 from labctl.errors import ConfigError, DeviceLost
@@ -137,6 +138,32 @@ def test_a_controller_that_was_killed_is_gone(
     assert f"the controller of run {RUN} is gone since " in told
     assert "(trial 1/2 q2-r1: generating, 17/32 tokens)" in told
     assert f"labctl resume {RUN}" in told
+
+
+def test_a_controller_that_was_killed_before_its_first_trial_left_nothing_to_resume(
+    directory: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with controller(directory) as driving:
+        driving.kill()
+        driving.wait(60)
+    assert watch(directory) == 3
+    assert "to go on: labctl run (no trial was started)" in capsys.readouterr().err
+
+
+def test_a_full_disk_ends_the_events_of_a_run_and_not_the_run(tmp_path: Path) -> None:
+    seen: list[AnyEvent] = []
+    observer = Observer(seen.append)
+    with small_disk(tmp_path / "runs", 256), Recording(observer) as recording:
+        directory = new_run(tmp_path, RUN)
+        recording.begin(directory)
+        observer.note("before")
+        fill(directory.path)
+        for number in range(200):
+            observer.note(f"{number} " + "x" * 500)
+        assert len(seen) == 202
+        (told,) = [e.text for e in seen if isinstance(e, Note) and "no more events" in e.text]
+        assert "No space left" in told
+        assert directory.is_held()
 
 
 def test_looking_on_keeps_nobody_out_of_the_run(directory: RunDirectory) -> None:
