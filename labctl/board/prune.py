@@ -7,7 +7,7 @@ stays; one that died holds it no longer.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from labctl.board.agent import BoardAgent
@@ -81,6 +81,42 @@ class Inventory:
     held: frozenset[str]
     free_bytes: int | None
     holder: "Holder | None" = None
+
+    @property
+    def pinned(self) -> list[str]:
+        """Labels of the objects that are pinned."""
+        return sorted(item.label for item in self.objects if item.sha256 in self.pins)
+
+    def document(self) -> dict[str, object]:
+        """Return all that is there as JSON."""
+        return {
+            "objects": [
+                {
+                    "name": item.name,
+                    "sha256": item.sha256,
+                    "bytes": item.size_bytes,
+                    "age_seconds": item.age_seconds,
+                    "pinned": item.sha256 in self.pins,
+                }
+                for item in sorted(self.objects, key=lambda item: item.label)
+            ],
+            "partials": [{"path": p.path, "bytes": p.size_bytes} for p in self.partials],
+            "jobs": [{"path": j.path, "bytes": j.size_bytes} for j in self.jobs],
+            "free_bytes": self.free_bytes,
+        }
+
+    def document_without(self, gone: Sequence[StoreEntry], *, dry_run: bool) -> dict[str, object]:
+        """Return as JSON what was removed, or would be, and what is left."""
+        freed = sum(item.size_bytes for item in gone)
+        return {
+            "removed": [
+                {"path": item.path, "name": item.name, "bytes": item.size_bytes} for item in gone
+            ],
+            "dry_run": dry_run,
+            "pinned": self.pinned,
+            "free_bytes": None if self.free_bytes is None else self.free_bytes + freed,
+            "in_use_by": self.holder and self.holder.host,
+        }
 
 
 @dataclass(frozen=True)

@@ -48,32 +48,16 @@ def list_boards(work: "StoreWork") -> int:
 def _listed(lab: LabFile, board: Board, transport: Transport) -> Findings:
     with hold_board(board, transport, lab) as held:
         there = pruner_of(held)[0].inventory()
-    lines, objects = [], []
+    lines = []
     for item in sorted(there.objects, key=lambda item: item.label):
-        pinned = item.sha256 in there.pins
-        lines.append(
-            f"{item.label}  {size(item.size_bytes)}{_age(item)}{', pinned' if pinned else ''}"
-        )
-        objects.append(
-            {
-                "name": item.name,
-                "sha256": item.sha256,
-                "bytes": item.size_bytes,
-                "age_seconds": item.age_seconds,
-                "pinned": pinned,
-            }
-        )
+        pinned = ", pinned" if item.sha256 in there.pins else ""
+        lines.append(f"{item.label}  {size(item.size_bytes)}{_age(item)}{pinned}")
     lines += [f"{item.path}  {size(item.size_bytes)}, not whole" for item in there.partials]
     lines += [f"{item.path}  {size(item.size_bytes)}, a job's files" for item in there.jobs]
     whole = sum(item.size_bytes for item in (*there.objects, *there.partials, *there.jobs))
     free = "" if there.free_bytes is None else f", {size(there.free_bytes)} are free"
     return Findings(
-        {
-            "objects": objects,
-            "partials": [{"path": p.path, "bytes": p.size_bytes} for p in there.partials],
-            "jobs": [{"path": j.path, "bytes": j.size_bytes} for j in there.jobs],
-            "free_bytes": there.free_bytes,
-        },
+        there.document(),
         [*lines, f"{counted(len(there.objects), 'file')}, {size(whole)} in all{free}"],
     )
 
@@ -159,7 +143,7 @@ def _pruned(
     verb = "would remove" if dry_run else "removed"
     lines = [f"{verb}: {item.label}  {size(item.size_bytes)}{_age(item)}" for item in gone]
     freed = sum(item.size_bytes for item in gone)
-    pinned = sorted(i.label for i in there.objects if i.sha256 in there.pins)
+    pinned = there.pinned
     held = f"; pinned: {', '.join(pinned)}" if pinned else ""
     lines.append(f"{verb}: {f'{size(freed)} in all' if gone else 'nothing'}{held}")
     if there.holder:
@@ -168,17 +152,7 @@ def _pruned(
     free = None if there.free_bytes is None else there.free_bytes + freed
     if policy.free_bytes is not None and free is not None and free < policy.free_bytes:
         lines.append(f"{size(free)} are free then, not {size(policy.free_bytes)}")
-    listed = [{"path": item.path, "name": item.name, "bytes": item.size_bytes} for item in gone]
-    return Findings(
-        {
-            "removed": listed,
-            "dry_run": dry_run,
-            "pinned": pinned,
-            "free_bytes": free,
-            "in_use_by": there.holder and there.holder.host,
-        },
-        lines,
-    )
+    return Findings(there.document_without(gone, dry_run=dry_run), lines)
 
 
 class StoreWork:
