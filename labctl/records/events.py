@@ -6,6 +6,7 @@ records; without its events a run is the same.
 
 import time
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -129,9 +130,14 @@ class End(Event):
 
 
 AnyEvent: TypeAlias = Contact | Fetch | Deploy | Trial | Progress | Loss | Note | End
-_ANY: TypeAdapter[AnyEvent] = TypeAdapter(Annotated[AnyEvent, Field(discriminator="event")])
+
+
+@cache
+def _any_event() -> TypeAdapter[AnyEvent]:
+    """Build the validator when the first event is read."""
+    return TypeAdapter(Annotated[AnyEvent, Field(discriminator="event")])
 
 
 def read_event(line: bytes, source: Path) -> AnyEvent:
     """Return the event of a line. Raises NewerRecord, and ValueError for what is none."""
-    return _ANY.validate_python(migrated(Event, line, source))
+    return _any_event().validate_python(migrated(Event, line, source))
