@@ -1,4 +1,4 @@
-"""What the shell offers for a word that is being typed: names that the lab knows, and files.
+"""Completion candidates for the shell: names that the lab knows, and files.
 
 Nothing here fails: a lab that cannot be read offers nothing, as what is typed is not wrong yet.
 """
