@@ -147,7 +147,7 @@ def test_a_controller_that_was_killed_before_its_first_trial_left_nothing_to_res
         driving.kill()
         driving.wait(60)
     assert watch(directory) == 3
-    assert "to go on: labctl run (no trial was started)" in capsys.readouterr().err
+    assert "labctl run (no trial was started)" in capsys.readouterr().err
 
 
 def test_a_full_disk_ends_the_events_of_a_run_and_not_the_run(tmp_path: Path) -> None:
