@@ -5,22 +5,18 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.deploy.deploy import DeployOptions, OnProgress
-    from labctl.deploy.pace import Pace
+    from labctl.deploy.deploy import DeployOptions, OnProgress, Sources
+    from labctl.deploy.pace import Pace, Stopwatch, known_rate
     from labctl.deploy.plan import DeployPlan, Object, agent_object, describe
     from labctl.deploy.preflight import problems, refuse
-    from labctl.deploy.rates import Stopwatch, known_rate
-    from labctl.deploy.sources import Sources
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "deploy": "DeployOptions OnProgress",
-            "pace": "Pace",
+            "deploy": "DeployOptions OnProgress Sources",
+            "pace": "Pace Stopwatch known_rate",
             "plan": "DeployPlan Object agent_object describe",
             "preflight": "problems refuse",
-            "rates": "Stopwatch known_rate",
-            "sources": "Sources",
         },
     )
 

@@ -1,11 +1,12 @@
 """Carrying out a plan: each missing object sent once, proven on the board, then published."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from labctl.board import BoardStore, DeliveryOptions
+from labctl.board import BoardStore, ChunkedFile, DeliveryOptions
 from labctl.deploy.plan import DeployPlan, Object
-from labctl.deploy.sources import Sources
 from labctl.errors import InfraError
 
 #: Gets an object and the bytes of it that are on the board so far.
@@ -14,6 +15,35 @@ OnProgress = Callable[[Object, int], None]
 
 def _ignore(*_what: object) -> None:
     """Nobody wants to know."""
+
+
+class Sources:
+    """Files of this host that are read once for all boards that get them at the same time.
+
+    A file is opened when the first board wants it, and closed when the last is done with it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[str, tuple[ChunkedFile, int]] = {}
+
+    @contextmanager
+    def reading(self, item: Object) -> Iterator[ChunkedFile]:
+        """Open the object's file. Raises ConfigError if it has changed."""
+        with self._lock:
+            source, users = self._open.get(item.sha256, (None, 0))
+            if source is None:
+                source = ChunkedFile(item.local, item.sha256, item.size_bytes)
+            self._open[item.sha256] = source, users + 1
+        try:
+            yield source
+        finally:
+            with self._lock:
+                _, users = self._open.pop(item.sha256)
+                if users > 1:
+                    self._open[item.sha256] = source, users - 1
+                else:
+                    source.close()
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,13 @@
-"""A rate that sending keeps, however many boards share it."""
+"""Speed of sending: the rate that it keeps, and the rate that it had, remembered on this host."""
 
+import json
 import threading
 import time
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from labctl.errors import ConfigError
+from labctl.files import write_atomic
 from labctl.retry import wait_until
 from labctl.units import counted, size
 
@@ -12,6 +16,8 @@ LEAST_BYTES_PER_SECOND = 100_000
 #: What may be sent at once after a pause, in seconds of the rate.
 _BURST_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 3600.0
+#: Less says more about the start of a transfer than about the link.
+LEAST_BYTES = 16 << 20
 
 
 class Pace:
@@ -44,3 +50,39 @@ class Pace:
                 timeout=_LONGEST_WAIT_SECONDS,
                 interval=start - now,
             )
+
+
+def known_rate(path: Path) -> float | None:
+    """Bytes per second of the last delivery that was noted in a file; None when there was none."""
+    try:
+        rate = json.loads(path.read_text())["bytes_per_second"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # a note that cannot be read is as good as none
+    return float(rate) if isinstance(rate, int | float) and rate > 0 else None
+
+
+@dataclass
+class Stopwatch:
+    """Bytes that crossed a link, and the time that they took. Told before bytes are sent."""
+
+    sent_bytes: int = 0
+    _began: float = field(default_factory=time.monotonic)
+
+    def __call__(self, count: int) -> None:
+        """So many bytes are about to be sent."""
+        self.sent_bytes += count
+
+    @property
+    def seconds(self) -> float:
+        """Since it was made."""
+        return time.monotonic() - self._began
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """The rate; None where too few bytes were sent to tell."""
+        return self.sent_bytes / self.seconds if self.sent_bytes >= LEAST_BYTES else None
+
+    def note(self, path: Path) -> None:
+        """Remember the rate, if there is one, for :func:`known_rate`. Raises HostError."""
+        if (rate := self.bytes_per_second) is not None:
+            write_atomic(path, json.dumps({"bytes_per_second": round(rate)}) + "\n")
