@@ -5,7 +5,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +13,7 @@ from typing import BinaryIO
 import platformdirs
 
 from labctl.errors import ConfigError, HostError, HostTimeout
+from labctl.progress import BytesDone
 from labctl.retry import wait_until
 
 HASH_BLOCK_BYTES = 1 << 20
@@ -145,7 +146,7 @@ def append_line(path: Path, line: str) -> None:
             sync_directory(path.parent)
 
 
-def sha256_file(path: Path, progress: Callable[[int], None] | None = None) -> str:
+def sha256_file(path: Path, progress: BytesDone | None = None) -> str:
     """Return the SHA-256 of a file in hex. ``progress`` gets the bytes read so far."""
     digest = hashlib.sha256()
     done = 0

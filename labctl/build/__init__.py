@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from labctl.build.dry_run import Explanation, explain_build
     from labctl.build.manifest import Manifest, SmokeRun, ToolRecord
     from labctl.build.plan import BuildRequest
-    from labctl.build.progress import OnProgress, Progress, Step
+    from labctl.build.progress import BuildProgress, OnProgress, Step
     from labctl.build.spec import BuildSpec, find_spec
     from labctl.build.spec_source import GitSource
     from labctl.build.toolchain import BuilderKind, CompilerKind
@@ -23,7 +23,7 @@ else:
             "dry_run": "Explanation explain_build",
             "manifest": "Manifest SmokeRun ToolRecord",
             "plan": "BuildRequest",
-            "progress": "OnProgress Progress Step",
+            "progress": "BuildProgress OnProgress Step",
             "spec": "BuildSpec find_spec",
             "spec_source": "GitSource",
             "toolchain": "BuilderKind CompilerKind",
@@ -32,6 +32,7 @@ else:
 
 __all__ = [
     "Artifact",
+    "BuildProgress",
     "BuildRequest",
     "BuildSpec",
     "BuilderKind",
@@ -40,7 +41,6 @@ __all__ = [
     "GitSource",
     "Manifest",
     "OnProgress",
-    "Progress",
     "SmokeRun",
     "Step",
     "ToolRecord",

@@ -10,7 +10,7 @@ from labctl.build.bill_of_materials import bill_of_materials
 from labctl.build.job import Job, missing_sources
 from labctl.build.manifest import Manifest, ToolRecord
 from labctl.build.plan import KEY_DIGITS, BuildRequest, Plan, make_plan
-from labctl.build.progress import OnProgress, Progress, Step, ignore
+from labctl.build.progress import BuildProgress, OnProgress, Step, ignore
 from labctl.build.proof import examine, is_proven
 from labctl.errors import ConfigError, HostTimeout
 from labctl.files import cache_dir, locked
@@ -42,7 +42,7 @@ def _lock(plan: Plan, stack: ExitStack, on_progress: OnProgress) -> int:
     try:
         return stack.enter_context(locked(path, timeout=0, holder=holder))
     except HostTimeout as busy:
-        on_progress(Progress(Step.WAIT, f"{busy.message.partition(' holds ')[0]} is at it"))
+        on_progress(BuildProgress(Step.WAIT, f"{busy.message.partition(' holds ')[0]} is at it"))
     return stack.enter_context(locked(path, timeout=LOCK_SECONDS, holder=holder))
 
 
@@ -62,7 +62,7 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
     plan.source.verify_unchanged()
     records: dict[str, ToolRecord] = {}
     for name, file in made.items():
-        on_progress(Progress(Step.CHECK, name))
+        on_progress(BuildProgress(Step.CHECK, name))
         records[name] = examine(plan, name, file)
     known = {} if artifact is None else artifact.manifest.tools
     manifest = Manifest(

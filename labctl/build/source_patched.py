@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl import process
-from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import GIT_SECONDS, PatchIdentity, Source, SourceIdentity, fetching, keep
 from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
@@ -71,7 +71,7 @@ class Patched(Source):
                         tree, copy, symlinks=True, ignore=shutil.ignore_patterns(".git")
                     )
                 for patch in self.patches:
-                    on_progress(Progress(Step.SOURCE, f"apply {patch.name}"))
+                    on_progress(BuildProgress(Step.SOURCE, f"apply {patch.name}"))
                     _apply(patch, copy)
                 self.inner.verify_unchanged()
                 keep(copy, self.home)

@@ -14,11 +14,11 @@ from rich.table import Table
 from labctl.build import (
     Artifact,
     BuilderKind,
+    BuildProgress,
     BuildRequest,
     CompilerKind,
     Explanation,
     GitSource,
-    Progress,
     Step,
     explain_build,
 )
@@ -228,7 +228,7 @@ class BuildView:
         self._finish()
         return artifact
 
-    def _show(self, event: Progress) -> None:
+    def _show(self, event: BuildProgress) -> None:
         self.idle = False
         if self._name is not event.step or event.done is None:
             self._finish()

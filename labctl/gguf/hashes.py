@@ -4,18 +4,18 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from labctl.errors import ConfigError
 from labctl.files import cache_dir, sha256_file, write_atomic
+from labctl.progress import BytesDone
 
 #: A file changed within the clock's step after it was hashed can keep its time stamp; only files
 #: that had been at rest this long are remembered (as git does for its index).
 _SETTLED_NS = 2_000_000_000
 
 
-def file_sha256(path: Path, progress: Callable[[int], None] | None = None) -> str:
+def file_sha256(path: Path, progress: BytesDone | None = None) -> str:
     """Return the SHA-256 of a file in hex.
 
     Remembered in the cache directory by path, device, inode, size and both time stamps.

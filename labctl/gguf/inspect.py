@@ -1,13 +1,13 @@
 """Properties of a GGUF model: architecture, quantization, and bytes read for each token."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labctl.errors import ConfigError, printable
 from labctl.gguf.hashes import file_sha256
 from labctl.gguf.header import Header, Skipped, Tensor, Value, read_beginning, read_header
+from labctl.progress import BytesDone
 from labctl.records import ModelIdentity, TensorMix
 
 _EMBEDDING = "token_embd.weight"
@@ -135,7 +135,7 @@ def identify(
     *,
     requantized_from: str | None = None,
     sha256: str | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: BytesDone | None = None,
 ) -> ModelIdentity:
     """Return the record of a model file with its SHA-256. ``progress`` gets the bytes hashed so
     far.
@@ -200,9 +200,7 @@ def is_gguf(path: Path) -> bool:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
-def identify_file(
-    key: str, path: Path, *, progress: Callable[[int], None] | None = None
-) -> ModelIdentity:
+def identify_file(key: str, path: Path, *, progress: BytesDone | None = None) -> ModelIdentity:
     """Return the record of a model in another format: only its bytes are known.
 
     ``progress`` gets the bytes hashed so far. Raises ConfigError, HostError.

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from labctl.models.expected import are_here, are_ready, check_files, expect
     from labctl.models.file import ModelFile
     from labctl.models.lock import LockedModel, ModelsLock
-    from labctl.models.progress import Progress
     from labctl.models.quantizer import FindQuantizer, Quantizer, find_quantizer
     from labctl.models.references import parse_reference, reference
     from labctl.models.state import ModelState, state_of
@@ -21,7 +20,6 @@ else:
             "expected": "are_here are_ready check_files expect",
             "file": "ModelFile",
             "lock": "LockedModel ModelsLock",
-            "progress": "Progress",
             "quantizer": "FindQuantizer Quantizer find_quantizer",
             "references": "parse_reference reference",
             "state": "ModelState state_of",
@@ -34,7 +32,6 @@ __all__ = [
     "ModelFile",
     "ModelState",
     "ModelsLock",
-    "Progress",
     "Quantizer",
     "add_model",
     "are_here",

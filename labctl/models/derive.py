@@ -11,9 +11,9 @@ from labctl.files import locked, publish, scratch
 from labctl.gguf.inspect import inspect
 from labctl.models.cache import Derivation
 from labctl.models.file import ModelFile
-from labctl.models.progress import Progress
 from labctl.models.quantizer import FindQuantizer
 from labctl.process import Completed, run_streaming
+from labctl.progress import Progress
 from labctl.records import ModelIdentity
 from labctl.system_errors import tells_full_disk
 

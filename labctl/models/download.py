@@ -15,7 +15,7 @@ from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.files import cache_dir, host_writes, locked, publish
 from labctl.http import Unreachable, request
 from labctl.models.cache import cached
-from labctl.models.progress import Progress
+from labctl.progress import Progress
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.units import size
 

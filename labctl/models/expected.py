@@ -25,11 +25,11 @@ from labctl.models.derive import (
 from labctl.models.download import beginning, file_name
 from labctl.models.file import ModelFile
 from labctl.models.lock import LockedModel, ModelsLock
-from labctl.models.progress import Progress
 from labctl.models.quantizer import FindQuantizer
 from labctl.models.references import reference
 from labctl.models.resolve import lab_models, resolve
 from labctl.models.state import state_of
+from labctl.progress import Progress
 from labctl.records import ModelIdentity, TensorMix
 from labctl.retry import retry_infra
 

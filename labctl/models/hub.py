@@ -20,7 +20,7 @@ from labctl.config.names import did_you_mean
 from labctl.errors import ConfigError, HostError
 from labctl.http import Unreachable, request
 from labctl.models.download import fetch_file, refuse
-from labctl.models.progress import Progress
+from labctl.progress import Progress
 from labctl.retry import retry_infra
 
 if TYPE_CHECKING:

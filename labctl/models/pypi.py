@@ -13,8 +13,8 @@ from labctl.config.models import PypiModel
 from labctl.errors import ConfigError, HostError, IntegrityError, LabctlError
 from labctl.files import HASH_BLOCK_BYTES, cache_dir, host_writes, locked, publish, scratch
 from labctl.gguf import file_sha256
-from labctl.models.progress import Progress
 from labctl.process import Completed, run_streaming
+from labctl.progress import Progress
 
 #: For gigabytes over a slow line.
 _DOWNLOAD_SECONDS = 4 * 3600.0

@@ -9,8 +9,8 @@ from labctl.errors import IntegrityError
 from labctl.files import host_reads, sha256_file
 from labctl.models.cache import Derivation, cached
 from labctl.models.lock import LockedModel, ModelsLock
-from labctl.models.progress import Progress, silent
 from labctl.models.references import reference
+from labctl.progress import Progress, silent
 
 
 @dataclass(frozen=True)

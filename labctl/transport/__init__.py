@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         Forwarded,
         HdcFeatures,
         OpenOptions,
-        Progress,
         Reboot,
         Terminal,
         Transport,
@@ -31,7 +30,7 @@ else:
         __name__,
         {
             "board_errors": "board_error require",
-            "base": "CommandResult Copied Forwarded HdcFeatures OpenOptions Progress Reboot"
+            "base": "CommandResult Copied Forwarded HdcFeatures OpenOptions Reboot"
             " Terminal Transport Write remote_words",
             "digests": "BoardHash",
             "copy": "Delivered receive send",
@@ -56,7 +55,6 @@ __all__ = [
     "LocalConfig",
     "LocalTransport",
     "OpenOptions",
-    "Progress",
     "Reboot",
     "Stream",
     "Terminal",

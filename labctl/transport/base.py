@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from labctl.errors import BoardError, ConfigError, LinkError, RemoteExit
+from labctl.progress import BytesDone
 
 if TYPE_CHECKING:  # a command does not wait for the import of what moves files
     from labctl.hdc import Consent
@@ -20,7 +21,6 @@ if TYPE_CHECKING:  # a command does not wait for the import of what moves files
     from labctl.transport.digests import BoardHash
     from labctl.transport.stream import Stream
 
-Progress = Callable[[int], None]
 #: Takes output as it comes.
 Write = Callable[[bytes], object]
 
@@ -204,7 +204,7 @@ class Transport(ABC):
         remote: str,
         *,
         timeout: float,
-        progress: Progress | None = None,
+        progress: BytesDone | None = None,
         compress: bool = False,
     ) -> None:
         """Copy a local file to the absolute path ``remote`` and prove its hash there.
@@ -222,7 +222,7 @@ class Transport(ABC):
         local: Path,
         *,
         timeout: float,
-        progress: Progress | None = None,
+        progress: BytesDone | None = None,
         compress: bool = False,
     ) -> None:
         """Copy a file from the board; ``local`` appears only once its hash is proven."""

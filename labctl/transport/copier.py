@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labctl.errors import BoardError, DeviceLost, IntegrityError, LinkError
+from labctl.progress import BytesDone
 from labctl.retry import retry_infra
-from labctl.transport.base import Progress, Transport
+from labctl.transport.base import Transport
 from labctl.transport.digests import BoardHash, Digest, find_board_hash, running_total
 from labctl.transport.local_files import appearing, new_file
 from labctl.transport.paths import check_remote_path
 
 #: Takes the size of each piece that goes over.
-Seen = Callable[[int], None]
 Take = Callable[[bytes | memoryview], object]
 
 _LOG = logging.getLogger("labctl.transport")
@@ -42,20 +42,20 @@ class Copier(ABC):
     def collect(self, remote: str, came: Take) -> None:
         """Read a file of the board; ``came`` takes each piece."""
 
-    def push(self, local: Path, remote: str, progress: Progress | None) -> None:
+    def push(self, local: Path, remote: str, progress: BytesDone | None) -> None:
         """Send a file and prove it; see :meth:`Transport.push`."""
         check_remote_path(remote)
         digest = self.send(local, remote, running_total(progress))
         self.on_board(remote, digest).require(digest, f"{local} pushed to {remote}")
 
-    def pull(self, remote: str, local: Path, progress: Progress | None) -> None:
+    def pull(self, remote: str, local: Path, progress: BytesDone | None) -> None:
         """Receive a file and prove it; see :meth:`Transport.pull`."""
         check_remote_path(remote)
         with appearing(local) as file:
             digest = self.fetch(remote, file.write, running_total(progress))
             self.on_board(remote, digest).require(digest, f"{remote} pulled to {local}")
 
-    def send(self, local: Path, remote: str, seen: Seen) -> Digest:
+    def send(self, local: Path, remote: str, seen: BytesDone) -> Digest:
         """Send a file; what was sent, hashed."""
         digest = self.board_hash.digest()
         with named(f"sending {local} to {remote}"):
@@ -63,17 +63,17 @@ class Copier(ABC):
         return digest
 
     def send_all(
-        self, local: Path, names: Iterable[str], folder: str, seen: Seen
+        self, local: Path, names: Iterable[str], folder: str, seen: BytesDone
     ) -> dict[str, Digest]:
         """Send those files of ``local`` into ``folder``; what was sent, hashed, by name."""
         return {name: self.send(local / name, f"{folder}/{name}", seen) for name in names}
 
-    def receive(self, remote: str, local: Path, seen: Seen) -> Digest:
+    def receive(self, remote: str, local: Path, seen: BytesDone) -> Digest:
         """Receive a file as ``local``, which does not exist yet; what came, hashed."""
         with new_file(local) as file:
             return self.fetch(remote, file.write, seen)
 
-    def fetch(self, remote: str, write: Take, seen: Seen) -> Digest:
+    def fetch(self, remote: str, write: Take, seen: BytesDone) -> Digest:
         """Receive a file piece by piece; what came, hashed."""
         digest = self.board_hash.digest()
         take = both(digest, seen)
@@ -111,7 +111,7 @@ def named(what: str) -> Iterator[None]:
         raise error.during(what) from error
 
 
-def both(digest: Digest, seen: Seen) -> Take:
+def both(digest: Digest, seen: BytesDone) -> Take:
     """Return a function that hashes a piece and reports its size."""
 
     def take(piece: bytes | memoryview) -> None:

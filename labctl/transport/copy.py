@@ -14,7 +14,8 @@ from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkError, ProtocolError
 from labctl.files import appearing, host_reads, host_writes
-from labctl.transport.base import Copied, Progress, Transport, remote_words
+from labctl.progress import BytesDone
+from labctl.transport.base import Copied, Transport, remote_words
 from labctl.transport.board_errors import require
 from labctl.transport.directories import pull_directory, push_directory
 from labctl.transport.paths import check_remote_path
@@ -51,7 +52,7 @@ def send(
     remote: str,
     *,
     timeout: float,
-    progress: Progress | None = None,
+    progress: BytesDone | None = None,
     compress: bool = False,
     keep_mode: bool = False,
 ) -> Delivered:
@@ -97,7 +98,7 @@ def receive(
     local: Path,
     *,
     timeout: float,
-    progress: Progress | None = None,
+    progress: BytesDone | None = None,
     compress: bool = False,
     keep_mode: bool = False,
 ) -> Delivered:

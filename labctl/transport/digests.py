@@ -1,11 +1,11 @@
 """Hashes on both sides of a link."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from labctl.errors import IntegrityError
-from labctl.transport.base import Progress, Transport, remote_words
+from labctl.progress import BytesDone
+from labctl.transport.base import Transport, remote_words
 
 #: What boards may have, best first. toybox and coreutils print ``HEX  FILE``.
 _TOOLS = (
@@ -82,7 +82,7 @@ class Digest:
             )
 
 
-def running_total(progress: Progress | None) -> Callable[[int], None]:
+def running_total(progress: BytesDone | None) -> BytesDone:
     """Return a function that takes the size of each piece and reports the sum to ``progress``."""
     total = 0
 

@@ -26,7 +26,8 @@ from shutil import rmtree
 
 from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, ProtocolError
 from labctl.files import host_writes, sync_directory
-from labctl.transport.base import Copied, Progress, Transport, remote_words
+from labctl.progress import BytesDone
+from labctl.transport.base import Copied, Transport, remote_words
 from labctl.transport.board_errors import require
 from labctl.transport.copier import Copier
 from labctl.transport.digests import Digest, hash_patience
@@ -60,7 +61,7 @@ def push_directory(
     remote: str,
     *,
     timeout: float,
-    progress: Progress | None = None,
+    progress: BytesDone | None = None,
     compress: bool = False,
 ) -> Copied:
     """Make ``remote`` hold what is in ``local``: all files proven, modes and empty ones kept.
@@ -108,7 +109,7 @@ def pull_directory(
     local: Path,
     *,
     timeout: float,
-    progress: Progress | None = None,
+    progress: BytesDone | None = None,
     compress: bool = False,
 ) -> Copied:
     """Copy a directory from the board; ``local`` appears whole, or not at all.
@@ -199,7 +200,7 @@ class _Board:
 class _Counter:
     """Bytes of all files together."""
 
-    def __init__(self, progress: Progress | None):
+    def __init__(self, progress: BytesDone | None):
         self.done = 0
         self._progress = progress
 

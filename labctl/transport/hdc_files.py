@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from labctl.hdc import HostLink, Sending, receive_file, send_file
+from labctl.progress import BytesDone
 from labctl.transport.base import Transport
-from labctl.transport.copier import Copier, Seen, Take, both, named
+from labctl.transport.copier import Copier, Take, both, named
 from labctl.transport.digests import Digest
 from labctl.transport.local_files import open_source
 
@@ -44,7 +45,7 @@ class HdcCopier(Copier):
         )
 
     def send_all(
-        self, local: Path, names: Iterable[str], folder: str, seen: Seen
+        self, local: Path, names: Iterable[str], folder: str, seen: BytesDone
     ) -> dict[str, Digest]:
         """Send files of a directory over one channel into the directory ``folder`` on the board."""
         parent, slash, top = folder.rpartition("/")

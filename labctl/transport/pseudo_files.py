@@ -7,13 +7,14 @@ next reading may give something else: no hash can prove a copy.
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from labctl.errors import CommandTimeout
 from labctl.files import host_writes
+from labctl.progress import BytesDone
 from labctl.transport.base import Transport, Write, remote_words
 from labctl.transport.board_errors import board_error
 
@@ -70,7 +71,7 @@ def read_pseudo_file(transport: Transport, remote: str, write: Write, *, timeout
 def read_pseudo_files(
     transport: Transport,
     files: Sequence[tuple[str, Path]],
-    seen: Callable[[int], None],
+    seen: BytesDone,
     *,
     timeout: float,
 ) -> list[str]:
@@ -112,7 +113,7 @@ class _WithoutEnd(Exception):
 class _Batch:
     """Takes the output of a command that reads files one after the other, and keeps them."""
 
-    def __init__(self, files: Sequence[tuple[str, Path]], seen: Callable[[int], None]):
+    def __init__(self, files: Sequence[tuple[str, Path]], seen: BytesDone):
         # What `secrets` gives, as in the frames of commands.
         self.nonce = f"labctl-{os.urandom(16).hex()}"
         self.finished = 0

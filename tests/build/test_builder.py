@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from labctl.build import (
+    BuildProgress,
     BuildRequest,
     GitSource,
-    Progress,
     Step,
     build,
     find_artifact,
@@ -37,9 +37,9 @@ class Seen:
     """What a build said about itself."""
 
     def __init__(self) -> None:
-        self.events: list[Progress] = []
+        self.events: list[BuildProgress] = []
 
-    def __call__(self, event: Progress) -> None:
+    def __call__(self, event: BuildProgress) -> None:
         self.events.append(event)
 
     @property
@@ -257,7 +257,7 @@ def test_a_cache_that_cannot_be_written(tiny_lab, monkeypatch, tmp_path) -> None
 
 
 def test_a_source_edited_during_the_build_is_refused(tiny_lab) -> None:  # type: ignore[no-untyped-def]
-    def edit(event: Progress) -> None:
+    def edit(event: BuildProgress) -> None:
         if event.step is Step.COMPILE:
             (tiny_lab.source / "two.c").write_text("int main(void) { return 1; }\n")
 

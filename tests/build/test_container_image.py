@@ -7,7 +7,7 @@ from labctl.build.container import ContainerBuilder
 from labctl.build.container import image as image_module
 from labctl.build.container.engine import Engine
 from labctl.build.container.image import BASE_VARIABLE, ensure_image, find_containerfile
-from labctl.build.progress import Progress, Step, ignore
+from labctl.build.progress import BuildProgress, Step, ignore
 from labctl.build.toolchain import CompilerKind, Needs
 from labctl.config.target import load_target
 from labctl.errors import ConfigError, HostError, HostTimeout, LabctlError, ToolMissing
@@ -23,7 +23,7 @@ class Making:
     def __init__(self, path: Path, engine: FakeEngine):
         self.path = path
         self.engine = engine
-        self.seen: list[Progress] = []
+        self.seen: list[BuildProgress] = []
         engine.reply("^image inspect", stderr=ABSENT, exit_status=125)
         engine.reply("^image inspect .*debian:12@", "ba5e\n")
         engine.reply("^build", "STEP 1/2: FROM\nSTEP 2/2: RUN true\n")

@@ -20,7 +20,7 @@ from labctl.models import (
     expect,
 )
 from labctl.models.cache import Derivation
-from labctl.models.progress import silent
+from labctl.progress import silent
 
 MEBIBYTE = 1 << 20
 

@@ -11,8 +11,8 @@ from tiny_gguf import write_tiny_gguf
 from labctl.config.models import ModelSource
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.models import ModelFile, ModelsLock, Quantizer, download, hub, parse_reference
-from labctl.models.progress import silent
 from labctl.models.resolve import resolve
+from labctl.progress import silent
 
 
 @pytest.fixture

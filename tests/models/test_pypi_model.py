@@ -10,7 +10,7 @@ from labctl.config.models import PypiModel
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.files import cache_dir
 from labctl.models import pypi
-from labctl.models.progress import silent
+from labctl.progress import silent
 
 
 @pytest.fixture

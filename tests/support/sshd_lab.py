@@ -12,7 +12,7 @@ from pathlib import Path
 from sshd_host import SshHost
 
 from labctl import process
-from labctl.build import Artifact, BuildRequest, Progress, Step, build
+from labctl.build import Artifact, BuildProgress, BuildRequest, Step, build
 from labctl.build.remote import SshBuilder
 from labctl.build.toolchain import BuilderKind
 from labctl.build.workspace import Workspace, WorkspaceInputs
@@ -65,7 +65,7 @@ class SshLab:
         (self.source / "main.c").write_text(_PROGRAM)
         self.write_hosts(**hosts)
         #: What builds have said about themselves.
-        self.events: list[Progress] = []
+        self.events: list[BuildProgress] = []
 
     def write_hosts(self, **hosts: dict[str, object]) -> None:
         # JSON is YAML.

@@ -22,6 +22,7 @@ from labctl.errors import (
     IntegrityError,
     ProtocolError,
 )
+from labctl.progress import BytesDone
 from labctl.system_errors import FULL_NUMBERS, REFUSED_NUMBERS
 from labctl.transport import Stream
 from labctl.units import size
@@ -66,7 +67,7 @@ def send_chunks(
     counters: Counters,
     *,
     finish_timeout: float,
-    progress: Callable[[int], None],
+    progress: BytesDone,
     pace: Callable[[int], None],
 ) -> bool:
     """Bring all chunks that the agent lacks to it, until it says that the file is whole.
@@ -104,7 +105,7 @@ class _Talk:
     stream: Stream
     source: ChunkedFile
     counters: Counters
-    progress: Callable[[int], None]
+    progress: BytesDone
     pace: Callable[[int], None]
     here: dict[int, bytes] = field(default_factory=dict)
     in_flight: set[int] = field(default_factory=set)

@@ -18,6 +18,7 @@ from labctl.errors import (
     InfraError,
     ProtocolError,
 )
+from labctl.progress import BytesDone
 from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
 from labctl.transport import CommandResult, Transport, board_error, remote_words
 from labctl.units import size
@@ -64,7 +65,7 @@ class DeliveryOptions:
 
     stall_timeout: float = 60.0
     retry_timeout: float = RETRY_SECONDS
-    progress: Callable[[int], None] = _ignore
+    progress: BytesDone = _ignore
     on_loss: Callable[[InfraError], None] = _ignore
     pace: Callable[[int], None] = _ignore
 

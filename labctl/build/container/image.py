@@ -13,7 +13,7 @@ from pathlib import Path
 
 from labctl import process
 from labctl.build.container.engine import Engine
-from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
 from labctl.errors import ConfigError, HostError, HostTimeout
@@ -93,7 +93,7 @@ def _base_id(engine: Engine, base: str, on_progress: OnProgress) -> str:
     image = engine.image_id(base)
     if image is not None:
         return image
-    on_progress(Progress(Step.IMAGE, f"base image {base.partition('@')[0]}, once"))
+    on_progress(BuildProgress(Step.IMAGE, f"base image {base.partition('@')[0]}, once"))
     try:
         done = process.run([engine.program, "pull", "--quiet", base], timeout=PULL_SECONDS)
         said = done.tail(8)
@@ -123,12 +123,12 @@ class _Wanted:
 
     def build(self, lock: int, on_progress: OnProgress) -> None:
         what = f"container image for {self.target}"
-        on_progress(Progress(Step.IMAGE, f"{what}, once"))
+        on_progress(BuildProgress(Step.IMAGE, f"{what}, once"))
 
         def see(line: str) -> None:
             moved = _STEP.match(line)
             if moved:
-                on_progress(Progress(Step.IMAGE, what, int(moved[1]), int(moved[2])))
+                on_progress(BuildProgress(Step.IMAGE, what, int(moved[1]), int(moved[2])))
 
         log = cache_dir() / "containers" / f"{self.tag.rpartition('/')[2].replace(':', '-')}.log"
         with host_writes(log):

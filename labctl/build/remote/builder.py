@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from labctl.build.gcc import find_gcc
-from labctl.build.progress import OnProgress, Progress, Step
+from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.remote.archive import known_digest, make_archive
 from labctl.build.remote.host import connected, refused, run_script
 from labctl.build.remote.watchdog import kept
@@ -100,7 +100,7 @@ class SshBuilder(Builder):
                 inputs.name,
                 keep_tree=host.keep_trees,
                 on_busy=lambda: on_progress(
-                    Progress(Step.WAIT, f"another build of this on {self.name} is at it")
+                    BuildProgress(Step.WAIT, f"another build of this on {self.name} is at it")
                 ),
             ) as watchdog,
         ):
@@ -149,10 +149,10 @@ class SshBuilder(Builder):
             sent = 0
             with archive.open("rb") as file:
                 while block := file.read(PIECE_BYTES):
-                    on_progress(Progress(Step.SEND, f"source to {self.name}", sent, total))
+                    on_progress(BuildProgress(Step.SEND, f"source to {self.name}", sent, total))
                     yield block
                     sent += len(block)
-            on_progress(Progress(Step.SEND, f"source to {self.name}", sent, total))
+            on_progress(BuildProgress(Step.SEND, f"source to {self.name}", sent, total))
 
         answer = run_script(link, _RECEIVE, part, timeout=SEND_SECONDS, input_blocks=blocks())
         if answer.exit_status != 0:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from labctl.errors import ConfigError, LabctlError
-from labctl.models import Progress
+from labctl.progress import Progress
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 
 

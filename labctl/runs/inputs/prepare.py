@@ -22,7 +22,6 @@ from labctl.engines import Engine, Tool, check_engine, make_engine
 from labctl.errors import ConfigError
 from labctl.models import (
     ModelFile,
-    Progress,
     are_here,
     are_ready,
     check_files,
@@ -30,6 +29,7 @@ from labctl.models import (
     find_quantizer,
 )
 from labctl.models.resolve import resolve
+from labctl.progress import Progress
 from labctl.results.gates import metric_problems
 
 
