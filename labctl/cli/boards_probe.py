@@ -16,7 +16,7 @@ from labctl.cli.run_view import RunView
 from labctl.errors import printable
 from labctl.records import BoardProbe, StorageRate
 from labctl.runs import Observer
-from labctl.runs.probe.probe import probe_board
+from labctl.runs.probe import probe_board
 from labctl.units import size
 
 

@@ -16,7 +16,7 @@ from labctl.cli.run_view import RunView
 from labctl.config.recipe import find_recipe
 from labctl.report.whole import print_whole
 from labctl.runs import Observer, RunRequest, read_recipe
-from labctl.runs.preview.preview import Preview, preview_run
+from labctl.runs.plan import Preview, preview_run
 from labctl.units import duration
 
 

@@ -6,14 +6,14 @@ from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from labctl.runs.board.deploy_preview import DeployPreview
-    from labctl.runs.board.fleet import Fleet, FleetView, Visit, at_once, when_free
     from labctl.runs.board.held_board import HeldBoard, hold_board, pruner_of
+    from labctl.runs.deploy import Fleet, FleetView, Visit, at_once, when_free
     from labctl.runs.failover import run_with_failover
     from labctl.runs.inputs.deploy_inputs import Wanted
     from labctl.runs.inputs.prepare import find_files, read_recipe
     from labctl.runs.observer import Observer
-    from labctl.runs.plan.memory_fit import Fit
-    from labctl.runs.plan.trials import PlannedTrial
+    from labctl.runs.planning.memory_fit import Fit
+    from labctl.runs.planning.trials import PlannedTrial
     from labctl.runs.progress import TrialProgress
     from labctl.runs.resume import ResumeRequest
     from labctl.runs.run import RunRequest, run_recipe
@@ -23,14 +23,14 @@ else:
         __name__,
         {
             "board.deploy_preview": "DeployPreview",
-            "board.fleet": "Fleet FleetView Visit at_once when_free",
+            "deploy": "Fleet FleetView Visit at_once when_free",
             "board.held_board": "HeldBoard hold_board pruner_of",
             "failover": "run_with_failover",
             "inputs.deploy_inputs": "Wanted",
             "inputs.prepare": "find_files read_recipe",
             "observer": "Observer",
-            "plan.memory_fit": "Fit",
-            "plan.trials": "PlannedTrial",
+            "planning.memory_fit": "Fit",
+            "planning.trials": "PlannedTrial",
             "progress": "TrialProgress",
             "resume": "ResumeRequest",
             "run": "RunRequest run_recipe",

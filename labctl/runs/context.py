@@ -17,8 +17,8 @@ from labctl.runs.board.deploy_preview import program_path
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
-from labctl.runs.plan.forecast import Forecast
-from labctl.runs.plan.time_limits import RunClock
+from labctl.runs.planning.forecast import Forecast
+from labctl.runs.planning.time_limits import RunClock
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
 

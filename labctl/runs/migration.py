@@ -11,8 +11,8 @@ from pathlib import Path
 from labctl.board.probes import latest_probe
 from labctl.errors import BoardError
 from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord
-from labctl.runs.plan.time_limits import RunClock
-from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.planning.time_limits import RunClock
+from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Journal
 from labctl.units import size

@@ -14,7 +14,7 @@ from labctl.deploy.agents import agent_artifact
 from labctl.records import ArtifactIdentity, PlanRecord, RunRecord, TrialLimit
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
-from labctl.runs.plan.trials import Plan
+from labctl.runs.planning.trials import Plan
 from labctl.transport import remote_words
 
 _HASH_SECONDS = 60.0

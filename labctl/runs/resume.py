@@ -21,9 +21,9 @@ from labctl.runs.context import RunContext, differences, differences_in_kind
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
 from labctl.runs.migration import leave_board, unlike_in_speed
 from labctl.runs.observer import Observer
-from labctl.runs.plan.forecast import make_forecast
-from labctl.runs.plan.time_limits import RunClock
-from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.planning.forecast import make_forecast
+from labctl.runs.planning.time_limits import RunClock
+from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.provenance import artifact_identities, program_sha256
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal

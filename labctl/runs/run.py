@@ -10,8 +10,8 @@ from labctl.runs.board.opening import open_board
 from labctl.runs.context import RunContext
 from labctl.runs.inputs.prepare import find_files
 from labctl.runs.observer import Observer
-from labctl.runs.plan.forecast import make_forecast, plan_trials
-from labctl.runs.plan.time_limits import RunClock, planned_limits
+from labctl.runs.planning.forecast import make_forecast, plan_trials
+from labctl.runs.planning.time_limits import RunClock, planned_limits
 from labctl.runs.provenance import plan_record, program_sha256, run_record
 from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal

@@ -23,7 +23,7 @@ from labctl.results.gates import judge
 from labctl.results.stopping_rule import is_enough
 from labctl.results.summary import summarise
 from labctl.runs.context import RunContext
-from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory, note_in_index
 from labctl.runs.record.journal import Attempt, stays_open
 from labctl.runs.trial.trial import run_trial, skipped_trial

@@ -23,8 +23,8 @@ from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution, ModelIdentity, TimingRecord, TrialPrediction
 from labctl.results.telemetry import read_telemetry
 from labctl.runs.inputs.prepare import Prepared, prepare, read_recipe
-from labctl.runs.plan.forecast import make_forecast
-from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.planning.forecast import make_forecast
+from labctl.runs.planning.trials import PlannedTrial
 from labctl.shipped import RECIPES
 from labctl.stats import near_border
 

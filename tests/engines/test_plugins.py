@@ -15,7 +15,7 @@ from labctl.config.recipe import EngineChoice
 from labctl.config.variants import Variant
 from labctl.engines import Roles, engine_names, engine_tasks, make_engine
 from labctl.errors import ConfigError
-from labctl.runs.plan.trials import cut
+from labctl.runs.planning.trials import cut
 
 GOOD = (SOURCE / "abacus_engine.py").read_text()
 NAMED_OTHER = GOOD.replace('name = "abacus"', 'name = "other"')

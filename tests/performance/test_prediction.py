@@ -9,7 +9,7 @@ from labctl.engines.llama_cpp import LlamaCpp
 from labctl.performance.prediction import Work, predictions, source_of, tells_reading
 from labctl.performance.rates import Rate, Rates, rates_of
 from labctl.records import BoardFacts, Execution
-from labctl.runs.plan.trials import Amount, make_plan
+from labctl.runs.planning.trials import Amount, make_plan
 
 #: Meta-Llama-3.1-8B-Instruct: of its bytes, all but the looked-up embedding move for each token.
 LLAMA_Q8 = model("q8_0", "Q8_0", size_bytes=8_540_000_000, tensor_bytes=8_530_000_000,

@@ -14,7 +14,7 @@ from labctl.config.variants import Variant
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.records import TrialState
 from labctl.results.stopping_rule import fewest_repeats, is_enough, trend_verdict, verdict
-from labctl.runs.plan.trials import Amount, Order, make_plan
+from labctl.runs.planning.trials import Amount, Order, make_plan
 
 WANTED = Precision(confidence_interval=0.02)
 

@@ -13,8 +13,8 @@ from labctl.models import ModelFile
 from labctl.performance.rates import rates_of
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.runs.inputs.prepare import Prepared
-from labctl.runs.plan.forecast import make_forecast, plan_trials
-from labctl.runs.plan.time_limits import planned_limits
+from labctl.runs.planning.forecast import make_forecast, plan_trials
+from labctl.runs.planning.time_limits import planned_limits
 from labctl.units import duration
 
 #: Meta-Llama-3.1-8B-Instruct on a board of a quarter of its size.

@@ -12,7 +12,7 @@ from labctl.engines import MemoryNeed
 from labctl.performance.prediction import Work
 from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution
-from labctl.runs.plan.forecast import Forecast
+from labctl.runs.planning.forecast import Forecast
 
 #: The played board has 100 ms a token; of the model's 60 MB from DRAM at this rate it is 80.
 RATES = Rates(memory={None: Rate(0.75e9, "a test")})

@@ -8,8 +8,8 @@ from records_made import BEGAN, model, planned_run, run, trial
 
 from labctl.board.probes import save_probe
 from labctl.records import BoardFacts, BoardProbe, Execution, JobStatus, PlanRecord, TrialState
-from labctl.runs.preview.history import Wanted, last_measured, last_seen
 from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.history import Wanted, last_measured, last_seen
 
 MODEL = model()
 LIKE = Wanted(MODEL.sha256, {"threads": 4, "tokens": 32}, Execution.BOARD)

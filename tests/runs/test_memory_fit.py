@@ -1,5 +1,5 @@
 from labctl.engines import MemoryNeed
-from labctl.runs.plan.memory_fit import Fit
+from labctl.runs.planning.memory_fit import Fit
 
 GB = 1_000_000_000
 

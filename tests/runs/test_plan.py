@@ -3,7 +3,7 @@ import pytest
 from labctl.config.variants import Variant
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import ConfigError
-from labctl.runs.plan.trials import Amount, Plan, make_plan
+from labctl.runs.planning.trials import Amount, Plan, make_plan
 
 FAST = Variant("q2_k", "q2_k", {})
 SLOW = Variant("q8_0", "q8_0", {})

@@ -11,8 +11,8 @@ from labctl.engines.llama_cpp import LlamaCpp
 from labctl.performance.prediction import Work
 from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution
-from labctl.runs.plan.forecast import plan_trials
-from labctl.runs.preview.preview import Preview
+from labctl.runs.plan import Preview
+from labctl.runs.planning.forecast import plan_trials
 
 PROBE = "the probe of 2026-11-20"
 RATES = Rates(Rate(175e6, PROBE), {4: Rate(5e9, PROBE)})

@@ -7,7 +7,7 @@ import pytest
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution
-from labctl.runs.plan.forecast import as_scheduled
+from labctl.runs.planning.forecast import as_scheduled
 
 RECIPE = """\
 name: few

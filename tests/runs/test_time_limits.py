@@ -14,7 +14,7 @@ from labctl.errors import ProgramTimeout
 from labctl.performance.prediction import Work
 from labctl.performance.rates import Rate, Rates
 from labctl.records import BoardFacts, Execution, JobStatus, TrialLimit, TrialPrediction
-from labctl.runs.plan.time_limits import (
+from labctl.runs.planning.time_limits import (
     FAR,
     LEAST_SECONDS,
     MAX_TIME,
@@ -24,7 +24,7 @@ from labctl.runs.plan.time_limits import (
     planned_limits,
     timed_out,
 )
-from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.planning.trials import PlannedTrial
 
 PROBE = "the probe of 2026-11-20"
 HOUR_NS = 3600 * 10**9

@@ -8,8 +8,8 @@ from labctl.engines.llama_cpp import LlamaCpp
 from labctl.performance.prediction import Work, predictions
 from labctl.performance.rates import Rates
 from labctl.records import BoardFacts
-from labctl.runs.plan.forecast import Forecast
-from labctl.runs.plan.trials import cut
+from labctl.runs.planning.forecast import Forecast
+from labctl.runs.planning.trials import cut
 
 
 def completion_passes(variant: Variant, tokens: int | None, warm_up_pass: bool) -> Passes:

@@ -21,8 +21,8 @@ from labctl.errors import LabctlError
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
-from labctl.runs.plan.forecast import make_forecast
-from labctl.runs.plan.memory_fit import Fit
+from labctl.runs.planning.forecast import make_forecast
+from labctl.runs.planning.memory_fit import Fit
 
 
 @dataclass(frozen=True)

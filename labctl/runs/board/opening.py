@@ -15,7 +15,7 @@ from labctl.runs.board.deploy_preview import missing_on, preview_deploy, send, s
 from labctl.runs.board.held_board import HeldBoard, hold_board
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.observer import Observer
-from labctl.runs.plan.forecast import as_scheduled
+from labctl.runs.planning.forecast import as_scheduled
 from labctl.transport import Transport
 
 

@@ -33,8 +33,8 @@ from labctl.results.comparability import classes
 from labctl.results.lateness import stamped, stamps_check
 from labctl.results.telemetry_summary import awake, evidence_of, steadiness
 from labctl.runs.context import RunContext
-from labctl.runs.plan.time_limits import timed_out
-from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.planning.time_limits import timed_out
+from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.progress import GETTING_READY, trial_progress
 from labctl.runs.record.journal import Attempt
 from labctl.runs.trial.energy import Metering

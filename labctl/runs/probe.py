@@ -12,10 +12,10 @@ from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.performance.rates import NEAR
 from labctl.records import BoardProbe, Execution
 from labctl.results.telemetry_summary import LOUD
+from labctl.runs.board.compute_benchmark import benchmark_files, compute_rate
 from labctl.runs.board.opening import Opened, open_board
 from labctl.runs.board.state_changes import BoardChanges
 from labctl.runs.observer import Observer
-from labctl.runs.probe.compute_benchmark import benchmark_files, compute_rate
 from labctl.transport import Transport
 from labctl.units import size
 

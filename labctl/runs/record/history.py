@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from labctl.board.probes import latest_probe
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord, TrialState
-from labctl.runs.plan.time_limits import trial_seconds
+from labctl.runs.planning.time_limits import trial_seconds
 from labctl.runs.record.directory import RunDirectory, run_directories
 
 #: So many of the last runs are looked through: older ones say little of how a board is today.

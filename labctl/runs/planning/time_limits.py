@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from labctl.config.recipe import Recipe
 from labctl.errors import ProgramTimeout
 from labctl.records import TrialLimit, TrialPrediction, TrialRecord, TrialState
-from labctl.runs.plan.forecast import Forecast
-from labctl.runs.plan.trials import PlannedTrial
+from labctl.runs.planning.forecast import Forecast
+from labctl.runs.planning.trials import PlannedTrial
 from labctl.units import duration
 
 #: No limit that labctl chooses is shorter.

@@ -14,8 +14,8 @@ from labctl.performance.rates import Rates
 from labctl.records import BoardFacts, TrialPrediction
 from labctl.results.stopping_rule import fewest_repeats
 from labctl.runs.inputs.prepare import Prepared
-from labctl.runs.plan.memory_fit import Fit
-from labctl.runs.plan.trials import Amount, Plan, PlannedTrial, cut, make_plan
+from labctl.runs.planning.memory_fit import Fit
+from labctl.runs.planning.trials import Amount, Plan, PlannedTrial, cut, make_plan
 from labctl.stats import Prediction
 from labctl.units import duration, ranges
 

@@ -11,9 +11,9 @@ from labctl.records import Execution, TrialPrediction
 from labctl.runs.board.held_board import check_machine, hold_board
 from labctl.runs.inputs.prepare import Prepared, prepare
 from labctl.runs.observer import Observer
-from labctl.runs.plan.forecast import Forecast, make_forecast, plan_trials
-from labctl.runs.plan.trials import Plan, PlannedTrial
-from labctl.runs.preview.history import Measured, SeenBoard, Wanted, last_measured, last_seen
+from labctl.runs.planning.forecast import Forecast, make_forecast, plan_trials
+from labctl.runs.planning.trials import Plan, PlannedTrial
+from labctl.runs.record.history import Measured, SeenBoard, Wanted, last_measured, last_seen
 from labctl.runs.run import RunRequest
 from labctl.transport import Transport
 from labctl.units import duration

@@ -1,1 +1,0 @@
-"""Preview a run without running it, from the last probe and earlier runs."""

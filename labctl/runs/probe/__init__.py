@@ -1,1 +1,0 @@
-"""Probe a board: memory, storage and compute benchmarks."""
