@@ -9,6 +9,7 @@ from typing import get_args
 import click
 
 from labctl.build import BuildRequest
+from labctl.checked import split_endpoint
 from labctl.cli.build import BuildView
 from labctl.cli.complete import TARGET
 from labctl.cli.parameters import SIZE
@@ -17,16 +18,18 @@ from labctl.cli.root import Invocation
 from labctl.cli.virtual_faults import allow, inject
 from labctl.cli.virtual_faults import faults as faults_command
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS
-from labctl.config.lab import LabFile, find_lab
+from labctl.config.lab import FILE_NAME, Board, LabFile, find_lab
 from labctl.config.target import load_target
 from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError, ToolMissing
-from labctl.hdc.daemon import Authorisation, Version
+from labctl.hdc.daemon import Authorisation, PortTaken, Version
 from labctl.hdc.daemon.authorisation import Mode
+from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import Served, VirtualBoard, load_script, serve
 
 _LAST_PORT = 65535
+_PORT = split_endpoint(VIRTUAL_BOARD_ADDRESS)[1]
 _MODES: dict[str, Mode] = {
     "accept": "accept-all",
     "known": "accept-known",
@@ -52,9 +55,8 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 @click.option(
     "--port",
     type=click.IntRange(0, _LAST_PORT),
-    default=int(VIRTUAL_BOARD_ADDRESS.rpartition(":")[2]),
-    show_default=True,
-    help="TCP port on loopback; 0 takes a free one.",
+    help="TCP port on loopback; 0 takes a free one. Default: that of the lab's board NAME, else"
+    f" {_PORT}.",
 )
 @click.option(
     "--count",
@@ -105,7 +107,7 @@ def virtual_board(
     *,
     name: str,
     directory: Path | None,
-    port: int,
+    port: int | None,
     count: int,
     target: str | None,
     emulator: str | None,
@@ -128,12 +130,14 @@ def virtual_board(
     faults = load_script(script) if script else None
     if faults and seed is not None:
         faults = faults.model_copy(update={"seed": seed})
-    if port and port + count - 1 > _LAST_PORT:
-        raise click.UsageError(f"{count} boards from port {port} on need ports above {_LAST_PORT}")
     found = _lab(invocation)
     lab = found.root if found else None
-    if target is None and emulator is None and found and name in found.lab.boards:
-        target = found.lab.boards[name].target
+    own = found.lab.boards.get(name) if found else None
+    port, origin = (port, "--port") if port is not None else _port_of(name, own)
+    if port and port + count - 1 > _LAST_PORT:
+        raise click.UsageError(f"{count} boards from port {port} on need ports above {_LAST_PORT}")
+    if target is None and emulator is None and own is not None:
+        target = own.target
     words = _emulator_words(target, emulator, lab)
     notes, shim = _own_parts(needs_shim=bool(words))
     root = (directory or (lab or Path.cwd()) / "virtual-board").resolve()
@@ -166,7 +170,11 @@ def virtual_board(
         for board in boards:
             click.echo(_snippet(board, target))
 
-    serve(plans, ready)
+    try:
+        serve(plans, ready)
+    except PortTaken as error:
+        error.hint = f"give another one with --port, or 0 for any; this one is from {origin}"
+        raise
 
 
 virtual_board.add_command(inject)
@@ -181,6 +189,14 @@ def _lab(invocation: Invocation) -> LabFile | None:
         if invocation.lab is not None:
             raise
         return None  # a board needs no lab
+
+
+def _port_of(name: str, own: Board | None) -> tuple[int, str]:
+    """Find the port that the lab's board of that name has, and say where it is written."""
+    transport = own.transport if own else None
+    if isinstance(transport, HdcTcpConfig) and transport.is_on_this_host:
+        return split_endpoint(transport.address)[1], f"boards.{name} in {FILE_NAME}"
+    return _PORT, "the default"
 
 
 def _authorisation(auth: str | None, known_keys: tuple[Path, ...]) -> Authorisation | None:

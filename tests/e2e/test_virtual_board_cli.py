@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -134,3 +135,26 @@ def test_json_is_one_line_for_machines(tmp_path: Path) -> None:
     assert board["name"] == "b1"
     assert board["workdir"] == f"{tmp_path}/b/data/local/tmp/labctl"
     assert len(board["boot_id"]) == 32
+
+
+def test_it_takes_the_port_of_the_labs_board_of_its_name(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        transport = f'{{kind: hdc, link: tcp, address: "127.0.0.1:{port}"}}'
+        (tmp_path / "devices.yaml").write_text(
+            f"boards: {{vb: {{target: host-x86_64, transport: {transport}}}}}\n"
+        )
+        done = labctl("virtual-board", "--name", "vb", cwd=tmp_path)
+        assert (done.exit_status, done.stdout) == (3, b""), done.tail()
+        assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in done.tail()
+        assert "--port" in done.tail()
+        assert "from boards.vb in devices.yaml" in done.tail()
+        done = labctl("virtual-board", "--name", "vb", "--port", str(port), cwd=tmp_path)
+        assert "from --port" in done.tail()
+    started = process.start(
+        [sys.executable, "-m", "labctl", "virtual-board", "--name", "vb"], cwd=tmp_path
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline().startswith(f"vb answers at 127.0.0.1:{port}".encode())
+    started.send_signal(2)
+    started.communicate(timeout=20)

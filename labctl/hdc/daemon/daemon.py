@@ -7,6 +7,7 @@ without an :class:`Authorisation` everybody is.
 """
 
 import asyncio
+import os
 
 from labctl.errors import HostError
 from labctl.hdc.daemon.board import Board
@@ -16,6 +17,10 @@ from labctl.hdc.daemon.connection import Connection
 _MAX_HOSTS = 512
 #: Of the event loop, between a host's being accepted and the end of one that is turned away.
 _ROUNDS_TO_MEET = 4
+
+
+class PortTaken(HostError):
+    """Another program has the port, or it may not be used."""
 
 
 class Daemon:
@@ -30,13 +35,13 @@ class Daemon:
         self._background: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen; the port (chosen by the system if 0). Raises HostError when it is taken."""
+        """Listen; the port (chosen by the system if 0). Raises PortTaken."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(self.meet, host, port)
         except OSError as error:
-            raise HostError(
-                f"cannot listen on {host}:{port}: {error.strerror}",
+            raise PortTaken(
+                f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}",
                 hint="another program may have the port; choose another one, or 0 for any",
             ) from error
         self._is_listening = True
