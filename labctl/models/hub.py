@@ -79,7 +79,7 @@ def fetch(key: str, source: HubModel, found: HubFile, progress: Progress) -> Pat
 
 def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    token = os.environ.get("HF_TOKEN")
+    token = os.environ.get("HF_TOKEN", "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     address = _file_address(endpoint, source, commit or source.revision or "main")
     answer_headers = _head(key, address, headers)
@@ -117,7 +117,7 @@ def _head(key: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
 def _modelscope(key: str, source: HubModel, commit: str | None) -> HubFile:
     endpoint = os.environ.get("MODELSCOPE_DOMAIN", "www.modelscope.cn").rstrip("/")
     endpoint = endpoint if "://" in endpoint else f"https://{endpoint}"
-    token = os.environ.get("MODELSCOPE_API_TOKEN")
+    token = os.environ.get("MODELSCOPE_API_TOKEN", "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     revision = commit or source.revision or "master"
     listing = (

