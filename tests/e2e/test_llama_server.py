@@ -12,10 +12,10 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.build import Artifact, BuildRequest, build
 from labctl.config.recipe import EngineChoice
-from labctl.engines import Inputs, Question, make_server
+from labctl.engines import Endpoint, Inputs, Question, Reply, make_server
 from labctl.engines.serving import Server, serve
 from labctl.engines.this_host import ThisHost
-from labctl.errors import ProgramFailed, ProgramTimeout
+from labctl.errors import OutputNotUnderstood, ProgramFailed, ProgramTimeout
 
 pytestmark = pytest.mark.e2e
 
@@ -97,3 +97,19 @@ def test_no_time_to_load(artifact: Artifact, model: Path, tmp_path: Path) -> Non
         served(artifact, model, tmp_path, ready_within=0.001),
     ):
         pass
+
+
+def test_what_another_version_would_say_is_not_guessed_at() -> None:
+    class Other(Endpoint):
+        def get(self, path: str) -> Reply:
+            return Reply(200, b'["ok"]')
+
+        def post(self, path: str, document: object) -> Reply:
+            return Reply(200, b'{"content": "text"}')
+
+    engine = make_server(EngineChoice(name="llama_cpp", task="serve"))
+    server = Other("http://127.0.0.1:1", "labctl-1", 1.0)
+    with pytest.raises(OutputNotUnderstood, match="llama-server's answer: "):
+        engine.is_ready(server)
+    with pytest.raises(OutputNotUnderstood, match=r"llama-server's answer: model: Field required"):
+        engine.ask(server, Question("x", 1))

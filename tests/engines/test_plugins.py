@@ -13,7 +13,8 @@ import labctl
 from labctl.cli.root import run_cli
 from labctl.config.recipe import EngineChoice
 from labctl.config.variants import Variant
-from labctl.engines import Roles, engine_names, engine_tasks, make_engine
+from labctl.engines import Engine, Roles, engine_names, engine_tasks, make_engine
+from labctl.engines.base import EngineBase
 from labctl.errors import ConfigError
 from labctl.runs.planning.trials import cut
 
@@ -116,6 +117,17 @@ def test_a_plan_changes_what_the_engine_calls_its_tokens_and_its_warm_up() -> No
     assert roles.workload(variant.parameters).model_dump(exclude_none=True) == {
         "threads": 3, "tokens": 9,
     }  # fmt: skip
+
+
+def test_the_page_about_engines_names_what_there_is() -> None:
+    text = (PACKAGE.parent / "docs" / "engines.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", text, re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"\w+", row)}
+    assert {"keys_model", "roles", "parse"} <= named
+    known = {*vars(Engine), *vars(EngineBase), *EngineBase.__annotations__}
+    assert named - known == set()
+    needed = Engine.__abstractmethods__
+    assert needed - named == set()
 
 
 def engine_words(path: Path) -> list[str]:

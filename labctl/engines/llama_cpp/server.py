@@ -6,7 +6,7 @@ and tells its times (``tools/server/README.md``). It calls its model by ``--alia
 """
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -19,6 +19,8 @@ from labctl.engines.server import Answer, Endpoint, Question, Reply, ServerEngin
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
 from labctl.records import BoardFacts, JobStatus, ModelIdentity
 from labctl.records.timing import StopReason
+
+M = TypeVar("M", bound=BaseModel)
 
 PROGRAM = "llama-server"
 _STOPPED: dict[str, StopReason] = {"limit": "limit", "eos": "end-of-generation"}
@@ -43,6 +45,20 @@ class _Completion(BaseModel):
     stop_type: Literal["limit", "eos"]
     truncated: Literal[False]
     timings: _Timings
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
+
+    id: str
+
+
+class _Models(BaseModel):
+    """What the server serves."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
+
+    data: list[_Model]
 
 
 class LlamaServer(ServerEngine[LlamaServerParameters]):
@@ -96,8 +112,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         """Healthy, and the server that was started."""
         if server.get("/health").status != 200:
             return False
-        served = server.get("/v1/models").json()
-        names = [model.get("id") for model in served.get("data", ())]
+        names = [model.id for model in _read(_Models, server.get("/v1/models")).data]
         if server.name not in names:
             raise OutputNotUnderstood(f"another server answers at {server.address}: {names}")
         return True
@@ -118,15 +133,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
             raise ProgramFailed(
                 f"llama-server refused the question: {_reason(reply)}", details=reply.shown
             )
-        try:
-            said = _Completion.model_validate_json(reply.body)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            raise OutputNotUnderstood(
-                f"llama-server's answer: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
-                hint="is it a version that labctl does not know?",
-                details=reply.shown,
-            ) from error
+        said = _read(_Completion, reply)
         if said.model != server.name:
             raise OutputNotUnderstood(f"another server answered: {said.model}")
         return Answer(
@@ -137,6 +144,18 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
             prompt_eval_ns=round(said.timings.prompt_ms * 1e6),
             eval_ns=round(said.timings.predicted_ms * 1e6),
         )
+
+
+def _read(model: type[M], reply: Reply) -> M:
+    try:
+        return model.model_validate_json(reply.body)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise OutputNotUnderstood(
+            f"llama-server's answer: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
+            hint="is it a version that labctl does not know?",
+            details=reply.shown,
+        ) from error
 
 
 def _reason(reply: Reply) -> str:
