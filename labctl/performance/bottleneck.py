@@ -11,7 +11,7 @@ from typing import Literal
 
 from labctl.performance.prediction import Work
 from labctl.performance.rates import NEAR, Rate, Rates
-from labctl.records import BoardFacts, Execution, TimingRecord, TrialBound, TrialEvidence
+from labctl.records import BoardFacts, Execution, TelemetrySummary, TimingRecord, TrialBound
 from labctl.results.telemetry_summary import LOUD, RECLAIMING, STOLEN
 from labctl.stats import UNSURE, surely_fits
 from labctl.units import size
@@ -72,7 +72,7 @@ class _Bound:
 
 
 def explain(
-    timing: TimingRecord | None, baseline: Baseline, evidence: TrialEvidence | None
+    timing: TimingRecord | None, baseline: Baseline, evidence: TelemetrySummary | None
 ) -> TrialBound | None:
     """Return the bound of a trial's tokens, with one sentence about it.
 
@@ -127,7 +127,7 @@ def _bounds(
     seconds: float,
     position: float,
     read: int | None,
-    evidence: TrialEvidence | None,
+    evidence: TelemetrySummary | None,
 ) -> Iterator[_Bound]:
     work, rates = baseline.work, baseline.rates
     weights = work.bytes_per_token
@@ -169,7 +169,7 @@ def _reads(read: int, weights: int) -> str:
     return f"re-reads {size(read)}"
 
 
-def _enough(baseline: Baseline, evidence: TrialEvidence | None, *, counted: bool) -> str:
+def _enough(baseline: Baseline, evidence: TelemetrySummary | None, *, counted: bool) -> str:
     """With how much memory nothing would be read again."""
     there, total = baseline.available_bytes, baseline.facts.memory_total_bytes
     need = baseline.work.need
@@ -190,7 +190,7 @@ def _enough(baseline: Baseline, evidence: TrialEvidence | None, *, counted: bool
 
 
 def _held_by_none(
-    found: list[_Bound], nearest: _Bound, baseline: Baseline, evidence: TrialEvidence | None
+    found: list[_Bound], nearest: _Bound, baseline: Baseline, evidence: TelemetrySummary | None
 ) -> str:
     """Explain a result that is not close to any measured bound."""
     worth = sorted(found, key=lambda bound: -bound.share)
@@ -208,7 +208,7 @@ def _held_by_none(
     return f"not bound by {names}{alone}: {shares}{why}"
 
 
-def _reasons(baseline: Baseline, evidence: TrialEvidence | None) -> Iterator[str]:
+def _reasons(baseline: Baseline, evidence: TelemetrySummary | None) -> Iterator[str]:
     """Yield the other known reasons for lost time."""
     read = evidence.read_bytes_per_token if evidence else None
     if read is None and baseline.surely_fits is False:

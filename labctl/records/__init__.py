@@ -28,8 +28,8 @@ if TYPE_CHECKING:
         ConditionRecord,
         Failure,
         JobStatus,
+        TelemetrySummary,
         TrialBound,
-        TrialEvidence,
         TrialLimit,
         TrialPrediction,
         TrialRecord,
@@ -51,7 +51,7 @@ else:
             "state": "BoardState ClockState CoolingState ResidentFile",
             "telemetry": "StreamSoFar TelemetrySample",
             "timing": "BenchTest ClockCheck Measure SpanCheck TimingRecord",
-            "trial": "Check ConditionRecord Failure JobStatus TrialBound TrialEvidence"
+            "trial": "Check ConditionRecord Failure JobStatus TrialBound TelemetrySummary"
             " TrialLimit TrialPrediction TrialRecord TrialState Workload",
         },
     )
@@ -92,10 +92,10 @@ __all__ = [
     "StorageRate",
     "StreamSoFar",
     "TelemetrySample",
+    "TelemetrySummary",
     "TensorMix",
     "TimingRecord",
     "TrialBound",
-    "TrialEvidence",
     "TrialLimit",
     "TrialPrediction",
     "TrialRecord",

@@ -125,7 +125,7 @@ class ConditionRecord(Record):
     ok: bool | None
 
 
-class TrialEvidence(Record):
+class TelemetrySummary(Record):
     """Telemetry while the program ran. ``None`` = not reported by the board."""
 
     samples: int
@@ -264,7 +264,7 @@ class TrialRecord(FileRecord):
     limit: TrialLimit | None = Field(None, description="None: no job was started")
     job: JobStatus | None = None
     timing: TimingRecord | None = None
-    evidence: TrialEvidence | None = None
+    evidence: TelemetrySummary | None = None
     energy: EnergyRecord | None = Field(None, description="None = the board has no meter")
     predicted: TrialPrediction | None = None
     bound: TrialBound | None = None

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from labctl.records import BoardState, ClockState, TrialEvidence
+from labctl.records import BoardState, ClockState, TelemetrySummary
 
 #: Shares of the model's file in memory before the start. A loader reads all of what is missing:
 #: below the one it is as if all were read, above the other as if nothing were.
 _COLD, _WARM = 0.05, 0.95
 
 
-def classes(state: BoardState | None, evidence: TrialEvidence | None) -> dict[str, JsonValue]:
+def classes(state: BoardState | None, evidence: TelemetrySummary | None) -> dict[str, JsonValue]:
     """Governor, frequency limits, cooling active or not, model cold, partial or warm.
 
     What the board did not tell is left out.

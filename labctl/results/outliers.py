@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from labctl.records import TrialEvidence, TrialRecord
+from labctl.records import TelemetrySummary, TrialRecord
 from labctl.results.estimate import good_trials, token_time
 from labctl.stats import mad, median
 
@@ -67,10 +67,12 @@ def _of_group(group: Sequence[TrialRecord]) -> Iterator[Outlier]:
             yield Outlier(trial.number, trial.variant, time / middle, causes)
 
 
-def _causes(own: TrialEvidence, others: Sequence[TrialEvidence], *, slow: bool) -> Iterator[str]:
+def _causes(
+    own: TelemetrySummary, others: Sequence[TelemetrySummary], *, slow: bool
+) -> Iterator[str]:
     """Yield what was worse than in the other repeats, or better if this one was faster."""
 
-    def pair(value: Callable[[TrialEvidence], float | None]) -> tuple[float, float] | None:
+    def pair(value: Callable[[TelemetrySummary], float | None]) -> tuple[float, float] | None:
         known = [v for other in others if (v := value(other)) is not None]
         mine = value(own)
         return None if mine is None or not known else (mine, median(known))

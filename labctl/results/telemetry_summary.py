@@ -9,8 +9,8 @@ from labctl.records import (
     Execution,
     JobStatus,
     TelemetrySample,
+    TelemetrySummary,
     TimingRecord,
-    TrialEvidence,
 )
 from labctl.results.quarters import quarters, single_gaps
 from labctl.results.telemetry import grown, others_share, read_telemetry, reclaim_share, share
@@ -29,9 +29,9 @@ STOLEN = 0.02
 _SHORT = 0.05
 
 
-def evidence_of(
+def summarise_telemetry(
     telemetry: Path, job: JobStatus | None, timing: TimingRecord | None
-) -> TrialEvidence | None:
+) -> TelemetrySummary | None:
     """Summarise the telemetry of a job; None if there is none. Raises ConfigError."""
     samples = read_telemetry(telemetry).samples
     if not samples:
@@ -39,7 +39,7 @@ def evidence_of(
     heats = [heat for sample in samples if (heat := sample.hottest_mc) is not None]
     # Of each moment's fastest CPU: others may rest, or be of a slower kind.
     clocks = [max(sample.freq_khz.values()) for sample in samples if sample.freq_khz]
-    return TrialEvidence(
+    return TelemetrySummary(
         samples=len(samples),
         start_temperature_mc=heats[0] if heats else None,
         highest_temperature_mc=max(heats, default=None),
@@ -63,7 +63,7 @@ def evidence_of(
     )
 
 
-def steadiness(evidence: TrialEvidence | None, facts: BoardFacts) -> tuple[Check, ...]:
+def steadiness(evidence: TelemetrySummary | None, facts: BoardFacts) -> tuple[Check, ...]:
     """Check that the board's state did not change; states that it does not report are not checked.
 
     What others do on the host of a virtual board is no business of the board, nor is its memory.
@@ -119,7 +119,7 @@ def _quarters(timing: TimingRecord | None) -> dict[str, int]:
     }
 
 
-def _reached_less(evidence: TrialEvidence) -> bool:
+def _reached_less(evidence: TelemetrySummary) -> bool:
     """Heat, not idleness, lowers a frequency for good: an idle CPU's is no sign."""
     low, high, heat = evidence.lowest_khz, evidence.highest_khz, evidence.highest_temperature_mc
     hot = heat is not None and heat >= 80_000

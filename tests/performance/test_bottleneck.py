@@ -14,9 +14,9 @@ from labctl.records import (
     BenchTest,
     BoardFacts,
     Execution,
+    TelemetrySummary,
     TimingRecord,
     TrialBound,
-    TrialEvidence,
 )
 
 GB = 10**9
@@ -46,8 +46,8 @@ def baseline(work: Work = LARGE, rates: Rates = RATES, **facts: Any) -> Baseline
     return Baseline(work, FACTS.model_copy(update=facts), rates)
 
 
-def seen(read: int | None = 0, **changes: Any) -> TrialEvidence:
-    return TrialEvidence(samples=100, read_bytes_per_token=read, **changes)
+def seen(read: int | None = 0, **changes: Any) -> TelemetrySummary:
+    return TelemetrySummary(samples=100, read_bytes_per_token=read, **changes)
 
 
 def took(seconds: float) -> TimingRecord:
@@ -57,7 +57,7 @@ def took(seconds: float) -> TimingRecord:
 
 
 def told(
-    seconds: float | TimingRecord, against: Baseline, evidence: TrialEvidence | None
+    seconds: float | TimingRecord, against: Baseline, evidence: TelemetrySummary | None
 ) -> TrialBound:
     measured = seconds if isinstance(seconds, TimingRecord) else took(seconds)
     found = explain(measured, against, evidence)

@@ -10,8 +10,8 @@ from labctl.records import (
     Failure,
     JobStatus,
     ResidentFile,
+    TelemetrySummary,
     TrialBound,
-    TrialEvidence,
     TrialPrediction,
     TrialRecord,
 )
@@ -74,13 +74,13 @@ def test_a_check_that_failed_is_said_with_what_was_seen() -> None:
 
 
 def test_what_the_kernel_used_to_free_memory_is_said() -> None:
-    trials = [trial(n, evidence=TrialEvidence(samples=9, reclaim_share=0.18)) for n in (1, 2)]
+    trials = [trial(n, evidence=TelemetrySummary(samples=9, reclaim_share=0.18)) for n in (1, 2)]
     (line,) = reasons(run(), trials)
     assert line == (
         "q2_k: the kernel used 18% of a CPU to free memory (kswapd), as it does when more is read"
         " than stays in memory; it is not part of quiet"
     )
-    little = trial(1, evidence=TrialEvidence(samples=9, reclaim_share=0.01))
+    little = trial(1, evidence=TelemetrySummary(samples=9, reclaim_share=0.01))
     assert reasons(run(), [little]) == []
 
 

@@ -16,8 +16,8 @@ from labctl.records import (
     Failure,
     JobStatus,
     Measure,
+    TelemetrySummary,
     TimingRecord,
-    TrialEvidence,
     TrialRecord,
     TrialState,
 )
@@ -218,7 +218,7 @@ def test_phases_memory_and_reads_have_a_table_of_their_own() -> None:
             outcome="exited", exit_status=0, start_mono_ns=0, end_mono_ns=9, wall_ns=4 * 10**9,
             max_rss_bytes=rss, stdout_bytes=0, stderr_bytes=0, boot_id="b", epoch=1,
         )  # fmt: skip
-        evidence = TrialEvidence(samples=9, read_bytes_per_token=3_180_000_000)
+        evidence = TelemetrySummary(samples=9, read_bytes_per_token=3_180_000_000)
         return trial(number, job=job, evidence=evidence, timing=timing([100], load_ns=10**9))
 
     text = drawn(print_timing_table, run(), [measured(1, 100_000_000), measured(2, 200_000_000)])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from labctl.records import BoardState, TrialEvidence
+from labctl.records import BoardState, TelemetrySummary
 from labctl.results.comparability import classes
 
 MODEL = {"file_bytes": 1_000_000, "resident_bytes": 1_000_000}
@@ -19,8 +19,8 @@ def state(**changes: Any) -> BoardState:
     return BoardState.model_validate({**values, **changes})
 
 
-def seen(*, limited: bool | None = False, **changes: Any) -> TrialEvidence:
-    return TrialEvidence(samples=9, limited=limited, **changes)
+def seen(*, limited: bool | None = False, **changes: Any) -> TelemetrySummary:
+    return TelemetrySummary(samples=9, limited=limited, **changes)
 
 
 def test_classes_have_no_measured_number_in_them() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from records_made import timing, trial
 
-from labctl.records import TrialEvidence, TrialRecord
+from labctl.records import TelemetrySummary, TrialRecord
 from labctl.results.outliers import outliers
 from labctl.results.summary import summarise
 
@@ -22,10 +22,10 @@ USUAL: dict[str, Any] = {
 
 def repeats(slow_ms: float, **unusual: Any) -> list[TrialRecord]:
     usual = [
-        trial(n, timing=timing([ms] * 4), evidence=TrialEvidence(**USUAL))
+        trial(n, timing=timing([ms] * 4), evidence=TelemetrySummary(**USUAL))
         for n, ms in enumerate((100, 101, 99, 100.5), 1)
     ]
-    odd = TrialEvidence(**{**USUAL, **unusual})
+    odd = TelemetrySummary(**{**USUAL, **unusual})
     return [*usual, trial(5, timing=timing([slow_ms] * 4), evidence=odd)]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from records_made import timing
 
-from labctl.records import BoardFacts, Execution, JobStatus, TrialEvidence
-from labctl.results.telemetry_summary import evidence_of, steadiness
+from labctl.records import BoardFacts, Execution, JobStatus, TelemetrySummary
+from labctl.results.telemetry_summary import steadiness, summarise_telemetry
 
 SECOND = 10**9
 
@@ -39,7 +39,7 @@ def telemetry(folder: Path, *samples: dict[str, Any]) -> Path:
 
 
 def test_no_telemetry_is_no_evidence(tmp_path: Path) -> None:
-    assert evidence_of(tmp_path / "telemetry", job(), None) is None
+    assert summarise_telemetry(tmp_path / "telemetry", job(), None) is None
     assert steadiness(None, facts()) == ()
 
 
@@ -48,7 +48,7 @@ def test_what_a_token_reads_is_counted_from_the_first_token_on(tmp_path: Path) -
     reads = [0, 50, 100, 130, 160, 190]
     samples = [{"mono_ns": n * SECOND, "read_bytes": r * 10**6} for n, r in enumerate(reads)]
     half_second = timing([500] * 4, ttft_ns=2 * SECOND, mean_ns=SECOND // 2)
-    found = evidence_of(telemetry(tmp_path, *samples), job(), half_second)
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), half_second)
     assert found is not None
     assert (found.read_bytes, found.read_bytes_per_token) == (190_000_000, 15_000_000)
     assert found.major_faults == 7
@@ -60,14 +60,14 @@ def test_throttling_is_a_failed_check(tmp_path: Path) -> None:
         {"mono_ns": n * SECOND, "freq_khz": {"0": khz}, "temps_mc": {"soc": heat}}
         for n, (khz, heat) in enumerate([(1_992_000, 45_000), (1_400_000, 85_000)])
     ]
-    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
     (check,) = steadiness(found, facts(Execution.EMULATED))
     assert (check.name, check.ok) == ("frequency", False)
     assert check.detail == "1400 to 1992 MHz, up to 85 °C"
 
 
 def test_a_governor_that_saves_power_is_no_throttling() -> None:
-    idle = TrialEvidence(
+    idle = TelemetrySummary(
         samples=2, lowest_khz=408_000, highest_khz=1_992_000, highest_temperature_mc=45_000
     )
     (check,) = steadiness(idle, facts())
@@ -89,7 +89,7 @@ def test_memory_load_and_stolen_time_count_where_the_machine_is_the_board(
         }
         for n in range(3)
     ]
-    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
     assert found is not None
     assert (found.others_share, found.steal_share) == (0.5, 0.1)
     failed = [check.name for check in steadiness(found, facts(execution)) if check.ok is False]
@@ -100,7 +100,7 @@ def test_what_is_read_after_the_last_token_is_none_of_its(tmp_path: Path) -> Non
     reads = [0, 0, 0, 30, 60, 900]
     samples = [{"mono_ns": n * SECOND, "read_bytes": r * 10**6} for n, r in enumerate(reads)]
     four = timing([500] * 4, ttft_ns=2 * SECOND, mean_ns=SECOND // 2)
-    found = evidence_of(telemetry(tmp_path, *samples), job(), four)
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), four)
     assert found is not None
     assert found.read_bytes_per_token == 15_000_000
 
@@ -111,7 +111,7 @@ def test_little_cpus_that_rest_are_no_throttling(tmp_path: Path) -> None:
         {"mono_ns": n, "freq_khz": {"0": little, "7": 2_400_000}, "temps_mc": {"soc": 85_000}}
         for n, little in enumerate([1_800_000, 408_000])
     ]
-    (check,) = steadiness(evidence_of(telemetry(tmp_path, *samples), job(), None), facts())
+    (check,) = steadiness(summarise_telemetry(telemetry(tmp_path, *samples), job(), None), facts())
     assert check.ok is True
 
 
@@ -120,7 +120,7 @@ def test_little_cpus_that_rest_are_no_throttling(tmp_path: Path) -> None:
 )
 def test_a_fan_holds_nothing_back(tmp_path: Path, device: str, limited: bool | None) -> None:
     samples = [{"mono_ns": n, "cooling": {device: 2}} for n in range(2)]
-    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
     assert found is not None
     assert found.limited is limited
 
@@ -143,7 +143,7 @@ def test_neither_the_jobs_own_tree_nor_page_reclaim_is_everything_else(
         now = {"cpu_busy_ns": 1.25, "tree_cpu_ns": tree, "reclaim_cpu_ns": reclaim}
         counted = {name: round(n * cpus * SECOND) for name, cpus in now.items() if cpus is not None}
         samples.append({"mono_ns": n * SECOND, "utime_ns": 0, "stime_ns": 0, **counted})
-    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
     assert found is not None
     assert (found.others_share, found.reclaim_share) == pytest.approx(shares)
     quiet = {check.name: check for check in steadiness(found, facts())}["quiet"]
@@ -160,7 +160,7 @@ def test_samples_without_the_tree_are_passed_over(tmp_path: Path) -> None:
     ]
     for n in (0, 3):
         samples[n]["tree_cpu_ns"] = n * SECOND
-    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
     assert found is not None
     assert found.others_share == 0
 
@@ -172,6 +172,6 @@ def test_a_sample_after_the_end_does_not_make_the_job_somebody_else(tmp_path: Pa
         for n in range(3)
     ]
     samples.append({"mono_ns": 4 * SECOND, "cpu_busy_ns": 4 * SECOND})
-    found = evidence_of(telemetry(tmp_path, *samples), job(), None)
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
     assert found is not None
     assert found.others_share == 0

@@ -22,8 +22,8 @@ from labctl.records import (
     Execution,
     Failure,
     JobStatus,
+    TelemetrySummary,
     TimingRecord,
-    TrialEvidence,
     TrialLimit,
     TrialPrediction,
     TrialRecord,
@@ -31,7 +31,7 @@ from labctl.records import (
 )
 from labctl.results.comparability import classes
 from labctl.results.lateness import stamped, stamps_check
-from labctl.results.telemetry_summary import awake, evidence_of, steadiness
+from labctl.results.telemetry_summary import awake, steadiness, summarise_telemetry
 from labctl.runs.context import RunContext
 from labctl.runs.planning.time_limits import timed_out
 from labctl.runs.planning.trials import PlannedTrial
@@ -51,7 +51,7 @@ class Found:
     limit: TrialLimit | None = None
     job: JobStatus | None = None
     timing: TimingRecord | None = None
-    evidence: TrialEvidence | None = None
+    evidence: TelemetrySummary | None = None
     energy: EnergyRecord | None = None
     checks: tuple[Check, ...] = ()
 
@@ -112,7 +112,7 @@ def _measure(
         raise failure
     found.timing = timing = stamped(engine.parse(raw, parameters), job)
     found.energy = metering.record(job, timing)
-    found.evidence = evidence_of(folder / TELEMETRY, job, timing)
+    found.evidence = summarise_telemetry(folder / TELEMETRY, job, timing)
     found.comparability |= classes(job.state, found.evidence)
     baseline = context.forecast.baseline(trial.variant.slug)
     built = engine.build_check(timing, prepared.revision)
