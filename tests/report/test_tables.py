@@ -6,7 +6,6 @@ import pytest
 from records_made import energy, model, run, timing, trial
 from rich.console import Console
 
-from labctl.cli.report import report_json
 from labctl.errors import ProgramFailed
 from labctl.records import (
     BenchTest,
@@ -22,6 +21,7 @@ from labctl.records import (
     TrialState,
 )
 from labctl.report import print_experiment, print_timing_table
+from labctl.report.document import run_document
 from labctl.results.summary import summarise
 from labctl.units import digits, duration, size
 
@@ -118,7 +118,7 @@ def test_machines_get_the_same_estimates_and_what_they_got_before(tmp_path: Path
     trials = [trial(2 * n, repeat=n, timing=timing([100 + n] * 4)) for n in (1, 2, 3)]
     trials += [trial(2 * n + 1, repeat=n, timing=timing([200 + n] * 4), **Q8) for n in (1, 2, 3)]
     asked = run(variants=("q2_k", "q8_0"))
-    first, second = json.loads(report_json(asked, trials, tmp_path))["rows"]
+    first, second = json.loads(json.dumps(run_document(asked, trials, tmp_path)))["rows"]
     assert first["token_ns"] == first["token_p50_ns"] == 102_000_000
     assert first["token_interval"]["low"] == pytest.approx(99.5e6, rel=1e-3)
     assert (first["ratio"], first["ratio_interval"]) == (1.0, None)
