@@ -1,4 +1,4 @@
-"""How a long step tells how far it is: with its name and total, or in bytes alone."""
+"""Progress of a long step: with its name and total, or in bytes alone."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias

@@ -31,12 +31,12 @@ _KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
     ),
     "cpus": (
         ConfigError,
-        "the board does not give the job what was asked for: {}",
+        "the board refused the job's setting: {}",
         "`labctl boards --json` tells how many CPUs it has, and they count from 0",
     ),
     "nice": (
         ConfigError,
-        "the board does not give the job what was asked for: {}",
+        "the board refused the job's setting: {}",
         "only root may raise a priority",
     ),
     "directory-used": (DirectoryUsed, "{}", "a job's directory serves one job, ever"),

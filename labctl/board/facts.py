@@ -118,7 +118,7 @@ def _line(answers: Mapping[str, str], name: str) -> str | None:
 def _needed(answers: Mapping[str, str], name: str, transport: Transport) -> str:
     value = _line(answers, name)
     if value is None:
-        raise BoardError(f"{transport.label}: the board does not tell its {name}")
+        raise BoardError(f"{transport.label}: the board does not report its {name}")
     return value
 
 

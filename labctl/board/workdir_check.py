@@ -82,4 +82,4 @@ def _reason(said: str) -> str | None:
     lines = said.strip().splitlines()
     if lines and lines[-1] == "yes":
         return None
-    return printable(lines[-1].strip()) if lines else "it does not say why"
+    return printable(lines[-1].strip()) if lines else "no reason given"

@@ -122,7 +122,7 @@ def read_isa(path: Path, functions: Functions) -> tuple[IsaFacts, list[Hit]]:
         ]
         if not sections:
             raise ConfigError(
-                f"{path.name} has no sections of code: what it would run cannot be looked into",
+                f"{path.name} has no sections of code: its code cannot be checked",
                 hint="strip it with the toolchain's own strip, which keeps the table of sections",
             )
         for section in sections:

@@ -138,12 +138,12 @@ class Job:
         what = self.order.what
         if self.order.spec.builder == "cmake":
             return ConfigError(
-                f"{what}: building {name!r} gave no program of that name",
+                f"{what}: building {name!r} produced no such program",
                 hint="a tool has to be an executable target of the source's CMakeLists.txt",
             )
         if self.order.spec.builder == "steps":
             return ConfigError(
-                f"{what}: the steps ended well but left no {name}",
+                f"{what}: the steps succeeded but did not produce {name}",
                 hint=f"the build spec's output has to be where they leave it; the log: {self.log}",
             )
         return CompileError(f"the compiler left no {name}", hint=f"the whole log: {self.log}")

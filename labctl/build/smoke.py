@@ -83,7 +83,7 @@ def starter(target: Target) -> tuple[str, ...] | str:
         lacking = sorted(set(target.features) - host_features())
         if not lacking:
             return ()
-        reason = f"this host's CPU lacks {', '.join(lacking)}"
+        reason = f"this host's CPU does not have {', '.join(lacking)}"
     if target.emulator is None:
         return f"{reason}, and target {target.name} has no emulator"
     emulator = shutil.which(target.emulator.argv[0])

@@ -86,7 +86,7 @@ def download(address: str, to: Path, on_progress: OnProgress) -> None:
     if address.startswith("file:"):
         here = Path(url2pathname(urlsplit(address).path))
         if not here.is_file():
-            raise ConfigError(f"there is nothing at {address}")
+            raise ConfigError(f"not found: {address}")
         with host_reads(here):
             file = here.open("rb")
         with file, host_writes(to), to.open("wb") as copy:
@@ -106,9 +106,9 @@ def _receive(address: str, to: Path, on_progress: OnProgress) -> None:
     deadline, done = time.monotonic() + FETCH_SECONDS, 0
     with request("GET", address, silence_s=SILENCE_SECONDS) as answer:
         if answer.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-            raise ConfigError(f"there is nothing at {address}")
+            raise ConfigError(f"not found: {address}")
         if answer.status_code != HTTPStatus.OK:
-            raise HostError(f"cannot fetch {address}: the server says {answer.status_code}")
+            raise HostError(f"cannot fetch {address}: the server answered {answer.status_code}")
         total = int(answer.headers.get("Content-Length") or 0) or None
         with host_writes(to), to.open("wb") as file:
             for block in answer.iter_raw():

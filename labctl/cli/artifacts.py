@@ -80,7 +80,7 @@ def verify(names: tuple[str, ...]) -> None:
             click.echo(f"good  {artifact.path}  {tools} tool{'s' if tools != 1 else ''}")
     if damaged:
         raise IntegrityError(
-            f"{len(damaged)} of {len(found)} artifacts are not what was built",
+            f"{len(damaged)} of {len(found)} artifacts are damaged",
             hint="labctl build makes their tools again",
             details="\n".join(damaged),
         )
@@ -101,7 +101,7 @@ def diff(names: tuple[str, ...], *, as_json: bool) -> None:
     heads = [f"{a.manifest.target}/{a.manifest.key[: artifact_store.KEY_DIGITS]}" for a in found]
     console = Console()
     if not fields:
-        click.echo("the manifests say the same")
+        click.echo("the manifests are equal")
     else:
         table = _table("field", *heads)
         for one in fields:

@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 #: Commands that pass a remote exit status on, and need one of their own for their failures.
 _PASSING_STATUS = ("shell", "hdc shell")
-BUG_HINT = "not your mistake: please report it with what `labctl --debug ...` prints"
+BUG_HINT = "this is a bug in labctl: please report it with the output of `labctl --debug ...`"
 
 
 class NobodyReads(Exception):

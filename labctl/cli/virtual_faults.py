@@ -78,8 +78,8 @@ def allow(directory: Path, *, deny: bool) -> None:
 def _wanted(name: str, settings: tuple[str, ...]) -> Fault:
     if name not in FAULTS:
         raise ConfigError(
-            f"there is no fault {name!r}{did_you_mean(name, FAULTS)}",
-            hint=f"there are {', '.join(FAULTS)}",
+            f"no fault {name!r}{did_you_mean(name, FAULTS)}",
+            hint=f"known: {', '.join(FAULTS)}",
         )
     document = Document.parse(f"fault: {{fault: {name}}}", "inject")
     for setting in settings:

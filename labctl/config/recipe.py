@@ -352,6 +352,6 @@ def find_recipe(name: str, root: Path | None) -> Path:
     if plain and given.stem in known:
         return known[given.stem]
     raise ConfigError(
-        f"there is no recipe {name!r}{did_you_mean(given.stem, known)}",
+        f"no recipe {name!r}{did_you_mean(given.stem, known)}",
         hint=f"a path, or one of {listed(sorted(known))}" if known else None,
     )

@@ -21,7 +21,7 @@ _SIGNALS: dict[int, tuple[str, str]] = {
         "it was built for another CPU: build it for the board's target",
     ),
     signal.SIGINT: ("it was interrupted", "run the trial again"),
-    signal.SIGTERM: ("it was told to end from outside", "run the trial again"),
+    signal.SIGTERM: ("stopped by SIGTERM from outside", "run the trial again"),
 }
 
 
@@ -103,6 +103,6 @@ def _killed(job: JobStatus) -> tuple[str, str]:
     if job.oom_kills > 0:
         return "by the kernel, because memory ran out", smaller
     return (
-        "not by the kernel, which counted no kill for want of memory",
-        "does the board have a killer of its own for want of memory? Then use a smaller model",
+        "not by the kernel: it counted no out-of-memory kill",
+        "if the board has its own out-of-memory killer, use a smaller model",
     )

@@ -43,7 +43,7 @@ def dial(host: str, port: int, *, timeout: float, peer: str, hint: str) -> socke
 
 def _connect(addresses: list[_Address], deadline: float) -> socket.socket:
     """Connect to the first of several addresses that answers; each gets its share of the time."""
-    failure = OSError("its name stands for no address")
+    failure = OSError("its name has no address")
     for place, (family, address) in enumerate(addresses):
         sock = socket.socket(family, socket.SOCK_STREAM)
         share = (deadline - time.monotonic()) / (len(addresses) - place)

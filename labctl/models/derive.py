@@ -74,7 +74,7 @@ def refuse_requantizing(key: str, source: DerivedModel, base: ModelIdentity) -> 
         raise ConfigError(
             f"the model {key!r} would be made from {source.source!r}, which is quantized already"
             f" ({base.quantization}), and would lose quality twice",
-            hint="derive from a model in F16 or F32, or say `requantize: true` if that is wanted",
+            hint="derive from a model in F16 or F32, or set `requantize: true`",
         )
 
 

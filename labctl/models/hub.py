@@ -137,7 +137,7 @@ def _modelscope(key: str, source: HubModel, commit: str | None) -> HubFile:
         )
     digest, size = found.get("Sha256"), found.get("Size")
     if not isinstance(digest, str) or not _SHA256.fullmatch(digest) or not isinstance(size, int):
-        raise HostError(f"ModelScope tells no SHA-256 of {source.repository}/{source.file}")
+        raise HostError(f"ModelScope has no SHA-256 of {source.repository}/{source.file}")
     address = _file_address(f"{endpoint}/models", source, revision)
     return HubFile(address, digest, size, None, headers)
 

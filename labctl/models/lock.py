@@ -71,9 +71,9 @@ class ModelsLock:
         known = self._entries[reference]
         if known.sha256 != found.sha256:
             raise ConfigError(
-                f"the model {key!r} ({reference}) is not what {self.path} says: its SHA-256 is"
+                f"the model {key!r} ({reference}) differs from {self.path}: its SHA-256 is"
                 f" {found.sha256}, not {known.sha256}",
-                hint=f"bring the old file back, or accept the new one: labctl models unlock {key}",
+                hint=f"restore the old file, or accept the new one: labctl models unlock {key}",
             )
         if known.size_bytes != found.size_bytes:
             raise ConfigError(

@@ -56,7 +56,7 @@ def parse_reference(text: str) -> dict[str, object]:
         )
     if re.match(r"(pypi:|https?://)", text):
         raise ConfigError(
-            f"{text} does not say which bytes are meant",
+            f"{text} has no SHA-256",
             hint="add #sha256=HEX; a package is pypi:NAME==VERSION/MEMBER#sha256=HEX",
         )
     return {"file": text.removeprefix("file:")}

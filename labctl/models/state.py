@@ -41,7 +41,7 @@ class ModelState:
             digest = sha256_file(path, lambda done: progress(f"hash {path.name}", done, size))
         if self.locked is not None and digest != self.locked.sha256:
             raise IntegrityError(
-                f"{path} of the model {self.name!r} is not what the lock file says: its SHA-256 is"
+                f"{path} of the model {self.name!r} differs from the lock file: its SHA-256 is"
                 f" {digest}, not {self.locked.sha256}",
                 hint=self._advice(path),
             )

@@ -185,7 +185,7 @@ def _enough(baseline: Baseline, evidence: TelemetrySummary | None, *, counted: b
         if least_left is not None:
             text += f", of which {size(least_left)} were left at the least"
     if not counted:
-        text += " (what it read was not counted: told from what fits in memory)"
+        text += " (reads were not counted: inferred from the memory size)"
     return text
 
 
@@ -213,7 +213,7 @@ def _reasons(baseline: Baseline, evidence: TelemetrySummary | None) -> Iterator[
     read = evidence.read_bytes_per_token if evidence else None
     if read is None and baseline.surely_fits is False:
         do = "may" if baseline.fits else "do"
-        yield f"its weights {do} not fit in memory, and what it read again was not counted"
+        yield f"its weights {do} not fit in memory, and repeated reads were not counted"
     elif read and read >= _ALL * baseline.work.bytes_per_token and not baseline.rates.storage:
         yield f"it read {size(read)} for each from storage, whose speed was not measured"
     others = evidence.others_share if evidence else None
@@ -221,7 +221,7 @@ def _reasons(baseline: Baseline, evidence: TelemetrySummary | None) -> Iterator[
         yield f"everything else used {others:.0%} of a CPU"
     reclaim = evidence.reclaim_share if evidence else None
     if reclaim is not None and reclaim >= RECLAIMING:
-        yield f"the kernel used {reclaim:.0%} of a CPU to free memory for what was read"
+        yield f"the kernel used {reclaim:.0%} of a CPU to free memory for reads"
     stolen = evidence.steal_share if evidence else None
     if stolen is not None and stolen > STOLEN:
         yield f"a hypervisor took {stolen:.0%} of a CPU"

@@ -38,7 +38,7 @@ class PlanRecord(FileRecord):
     )
     prompt_sha256: str | None = Field(None, description="of the prompt's UTF-8 bytes")
     program_sha256: str | None = Field(
-        None, description="of the program under test; None: the board does not tell"
+        None, description="of the program under test; None: the board does not report it"
     )
     files_sha256: dict[str, str] = Field(
         default_factory=dict, description="the recipe's files by name -> SHA-256"

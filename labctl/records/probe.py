@@ -56,7 +56,7 @@ class ComputeRate(Record):
     """
 
     quantization: str
-    threads: int | None = Field(None, description="None: the board does not tell its cores")
+    threads: int | None = Field(None, description="None: the board does not report its cores")
     parameters: int
     bytes_per_token: int
     prompt_tokens_per_second: float | None = None

@@ -63,7 +63,7 @@ def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
         told = ", ".join(f"{name} in {', '.join(of)}" for name, of in starts.items())
         yield (
             f"{group[0].variant}: the model was not equally in memory when trials began ({told}):"
-            " their TTFTs are not alike"
+            " their TTFTs are not comparable"
         )
 
 

@@ -21,7 +21,7 @@ from labctl.results.summary import VariantSummary, summarise
 from labctl.units import digits, duration, ranges, size
 
 _NOT_A_BOARD = {
-    Execution.EMULATED: "EMULATED ({emulator}): says nothing about the speed of a board",
+    Execution.EMULATED: "EMULATED ({emulator}): does not show the speed of a board",
     Execution.NATIVE_HOST: "NATIVE HOST: measured on this computer, not on a board",
 }
 _TOKENS_A_LINE = 10

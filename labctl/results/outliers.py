@@ -35,9 +35,9 @@ class Outlier:
     def sentence(self) -> str:
         """For people."""
         if self.causes is None:
-            why = "there is no telemetry to say why"
+            why = "no telemetry, cause unknown"
         else:
-            why = ", ".join(self.causes) or "nothing in its telemetry says why"
+            why = ", ".join(self.causes) or "its telemetry shows no cause"
         return (
             f"outlier: trial {self.number} of {self.variant} took {self.factor:.2f} times as long"
             f" a token as the others ({why}); it is counted"

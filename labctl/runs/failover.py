@@ -52,7 +52,7 @@ def _on_one_board(
             raise
         broken: LinkError | BoardError = error
     for other in others:
-        observer.note(f"{broken.message}; the run goes on on board {other.name}")
+        observer.note(f"{broken.message}; the run continues on board {other.name}")
         again = ResumeRequest(directory, other, request.lab)
         try:
             return resume_recorded(again, partial(connect, other), observer, recording)

@@ -31,7 +31,7 @@ def unlike_in_speed(run: RunRecord, board: str, facts: BoardFacts, lab_root: Pat
     probes = {name: latest_probe(lab_root, name, Execution.BOARD) for name in (run.board, board)}
     for name, probe in probes.items():
         if probe is None:
-            yield f"board {name} was never probed, so nobody can say that both are equally fast"
+            yield f"board {name} was never probed, so the speeds of both cannot be compared"
             return
     one, other = (probe for probe in probes.values() if probe is not None)
     for what, was, now in (

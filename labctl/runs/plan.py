@@ -77,7 +77,7 @@ class Preview:
         if self.forecast.facts.execution is not Execution.BOARD:
             basis = f"nothing is predicted: {self.forecast.facts.execution}, not a board"
         elif not self.forecast.predicted:
-            basis = "nothing is predicted: neither a probe nor the target tells how fast this is"
+            basis = "no prediction: neither a probe nor the target has a rate"
         elif self.plan.predicted_seconds is None:
             basis = "not all of it is predicted"
         else:

@@ -65,7 +65,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
     notes: list[str] = []
     # A run that was killed may have left a frequency fixed.
     if left := BoardChanges(held.transport, held.board.workdir).restore():
-        notes.append(f"what a run changed could not be put back: {left}")
+        notes.append(f"cannot restore the settings that a run changed: {left}")
     taken = datetime.now(UTC)
     before = measuring.facts()
     clocks, device = measuring.clocks_and_device()
@@ -94,7 +94,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
         if not storage.direct_accepted:
             notes.append("storage: this file system does not take O_DIRECT")
         if not any(rate.uncached and rate.pattern != "random" for rate in storage.results):
-            notes.append("storage: no read can be shown to come from storage: there is no bound")
+            notes.append("storage: no read provably came from storage: no bound")
     except JobError as error:
         notes.append(f"storage: {_not_measured(error)}")
     rates = []
@@ -109,7 +109,7 @@ def _measured(opened: Opened, *, full: bool) -> BoardProbe:
     if not opened.prepared:
         notes.append("arithmetic: no model was named (--model)")
     if not clocks:
-        notes.append("frequencies and governors: the board does not tell them")
+        notes.append("frequencies and governors: the board does not report them")
     if not before.temps_mc:
         notes.append("temperatures: the board has no thermal zones")
     if held.facts.execution is not Execution.BOARD:
@@ -151,7 +151,7 @@ def _unbounded(probe: BoardProbe) -> Iterator[str]:
         if dram and rate.bytes_per_second and rate.bytes_per_second >= NEAR * dram:
             yield (
                 f"arithmetic, {rate.model_file}: decodes nearly as fast as memory is read, which"
-                " says nothing of arithmetic"
+                " does not show the compute rate"
             )
 
 
@@ -159,7 +159,7 @@ def _cache_notes(memory: MemoryBench) -> Iterator[str]:
     """Yield notes on rates that may be a cache's."""
     cache, buffer = memory.last_cache_bytes, memory.buffer_bytes
     if cache is None:
-        yield f"memory: the board does not tell its caches; the buffer was {size(buffer)}"
+        yield f"memory: the board does not report its caches; the buffer was {size(buffer)}"
     elif buffer < _CACHES * cache:
         yield (
             f"memory: the buffer of {size(buffer)} is less than {_CACHES} times the cache of"

@@ -35,7 +35,7 @@ def trial_progress(
     """Return the progress of a trial from one look at its job."""
     elapsed_s = (look.mono_ns - started.start_mono_ns) / 1e9
     if look.state is not JobState.RUNNING:
-        return TrialProgress("fetching what it printed", elapsed_s)
+        return TrialProgress("fetching its output", elapsed_s)
     sample = look.sample
     if sample is None or sample.stdout is None or sample.stderr is None:
         return TrialProgress("started", elapsed_s)

@@ -101,7 +101,7 @@ def check_command(command: str) -> bytes:
     try:
         return command.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
-        raise ConfigError(f"a command holds what is no text: {command!r}") from error
+        raise ConfigError(f"a command is not text: {command!r}") from error
 
 
 class Forwarded(Protocol):

@@ -179,7 +179,7 @@ class _Board:
                 ' echo "$path"',
                 timeout=self.timeout,
             )
-            found = require(asked, f"{self.transport.label}: cannot look at what is there").text
+            found = require(asked, f"{self.transport.label}: cannot list the destination").text
             if found.strip():
                 raise ConfigError(
                     f"a file here, a directory on the board: {found.strip()}",

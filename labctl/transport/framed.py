@@ -83,7 +83,7 @@ def execute(
         stopped = _kill(shell, framed, reader.process_id)
         raise CommandTimeout(
             f"{label}: no end within {timeout:g} s of: {brief(framed.command)}",
-            hint="give it more time, or ask what it waits for"
+            hint="set a longer time-out, or find out what it waits for"
             if stopped
             else "it may still run on the board",
             details=tail.text or error.message,

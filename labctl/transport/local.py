@@ -108,7 +108,7 @@ def _as_a_boards(command: str, timeout: float) -> Iterator[None]:
     except HostTimeout as error:
         raise CommandTimeout(
             f"no end within {timeout:g} s of: {brief(command)}",
-            hint="give it more time, or ask what it waits for",
+            hint="set a longer time-out, or find out what it waits for",
             details=error.details,
         ) from error
 

@@ -31,7 +31,7 @@ def boot_id(transport: Transport, *, timeout: float) -> str:
     found = asked.text.strip()
     if not _BOOT_ID.fullmatch(found):
         raise BoardError(
-            f"{transport.label}: the board does not tell its boot id",
+            f"{transport.label}: the board does not report its boot id",
             hint="its shell must be able to read /proc/sys/kernel/random/boot_id",
             details=asked.text or None,
         )
@@ -91,7 +91,7 @@ def reboot(transport: Transport, how: Reboot = "", *, timeout: float) -> str | N
         return None if how else seen[-1]
     answers = silences == 0
     raise BoardError(
-        f"{transport.label}: told to restart, it "
+        f"{transport.label}: restart requested, but it "
         + ("still runs the same boot" if answers else "did not come back")
         + f" after {timeout:g} s",
         hint="switch its power off and on",

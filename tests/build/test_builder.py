@@ -89,7 +89,7 @@ def test_the_smoke_run_is_recorded_or_why_there_was_none(tiny_lab, monkeypatch, 
     monkeypatch.setattr("labctl.build.smoke.host_features", lambda: frozenset({"fp", "asimd"}))
     shutil.rmtree(tmp_path / "cache" / "artifacts")
     smoke = build(tiny_lab.request("two")).manifest.tools["two"].smoke
-    assert (smoke.reason or "").startswith("this host's CPU lacks asimddp, asimdhp, ")
+    assert (smoke.reason or "").startswith("this host's CPU does not have asimddp, asimdhp, ")
 
 
 @pytest.mark.parametrize(

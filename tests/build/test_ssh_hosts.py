@@ -59,7 +59,7 @@ def test_a_build_host_keeps_no_tree_by_itself() -> None:
 
 @pytest.mark.parametrize("said", ["", "two words", "x" * 40, "a\x1b[0m", None])
 def test_what_is_no_machine_is_refused(said: str | None) -> None:
-    with pytest.raises(HostError, match="does not say what machine it is"):
+    with pytest.raises(HostError, match="does not report its machine type"):
         _machine("arm", said)
 
 

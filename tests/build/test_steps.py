@@ -124,7 +124,7 @@ def test_a_step_that_fails_shows_what_it_said(openharmony: Path) -> None:
 def test_steps_that_leave_nothing(openharmony: Path) -> None:
     (openharmony / "build.sh").write_text("#!/bin/sh\nexit 0\n")
     error = refused(request(openharmony))
-    assert "the steps ended well but left no libmindir.z.so" in error.message
+    assert "the steps succeeded but did not produce libmindir.z.so" in error.message
 
 
 def test_a_library_of_another_machine_is_refused(openharmony: Path) -> None:

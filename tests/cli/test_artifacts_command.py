@@ -86,7 +86,7 @@ def test_damaged_tools_are_found(lab: Path, capsys: pytest.CaptureFixture[str]) 
     assert artifacts("verify") == ExitStatus.INFRA
     said = capsys.readouterr()
     assert f"good  {good.path}" in said.out
-    assert "1 of 2 artifacts are not what was built" in said.err
+    assert "1 of 2 artifacts are damaged" in said.err
     assert str(tool) in said.err
     assert artifacts("verify", good.manifest.key[:8]) == 0
 
@@ -109,7 +109,7 @@ def test_a_difference_is_told_by_field_and_section(
     sizes = [a.manifest.tools["hello"].size_bytes for a in (one, two)]
     assert said["sections"]["hello"]["whole file"] == sizes
     assert artifacts("diff", names[0], names[0]) == 0
-    assert "the manifests say the same" in capsys.readouterr().out
+    assert "the manifests are equal" in capsys.readouterr().out
     assert artifacts("diff", names[0]) == ExitStatus.CONFIG
 
 

@@ -100,7 +100,7 @@ def test_verify_finds_one_flipped_bit(lab: Path, models: Models) -> None:
     file.write_bytes(raw)
     found = models("verify")
     assert found.exit_code == 3
-    assert "is not what the lock file says" in found.stderr
+    assert "differs from the lock file" in found.stderr
     assert "remove" not in found.stderr  # it may be the only copy
     assert "copy the file from where it came from" in found.stderr
     assert "labctl models unlock tiny" in found.stderr

@@ -241,7 +241,7 @@ def unreadable_files(folder: Path) -> dict[str, tuple[Path, str]]:
     (folder / "latin1").write_bytes(b"name: x\nmood: \xe4\n")
     (folder / "huge").write_bytes(b"#" * (MOST_BYTES + 1))
     return {
-        "missing": (folder / "none.yaml", "{}: there is no such file"),
+        "missing": (folder / "none.yaml", "{}: no such file"),
         "folder": (folder / "folder", "{}: this is a directory, not a file"),
         "encoding": (folder / "latin1", "{}:2: not UTF-8 text (byte 0xe4)"),
         "huge": (folder / "huge", "{}: larger than 1000 kB; is this the right file?"),

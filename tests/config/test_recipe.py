@@ -302,7 +302,7 @@ def test_what_the_engine_refuses_has_a_place(file: Path) -> None:
 
 def test_prompt_file(tmp_path: Path) -> None:
     found = recipe(changed("prompt: hello", "prompt_file: p.txt"))
-    with pytest.raises(ConfigError, match=r"p\.txt: there is no such file"):
+    with pytest.raises(ConfigError, match=r"p\.txt: no such file"):
         found.prompt_text(tmp_path)
     (tmp_path / "p.txt").write_text("")
     with pytest.raises(ConfigError, match=r"p\.txt: the prompt is empty"):
@@ -327,6 +327,6 @@ def test_the_labs_own_recipe_wins_over_the_shipped_one(
 def test_no_such_recipe(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         find_recipe("q8_latncy", tmp_path)
-    assert caught.value.message == "there is no recipe 'q8_latncy' (did you mean 'q8_latency'?)"
-    with pytest.raises(ConfigError, match=r"there is no recipe 'elsewhere/q8_latency\.yaml'"):
+    assert caught.value.message == "no recipe 'q8_latncy' (did you mean 'q8_latency'?)"
+    with pytest.raises(ConfigError, match=r"no recipe 'elsewhere/q8_latency\.yaml'"):
         find_recipe("elsewhere/q8_latency.yaml", tmp_path)

@@ -145,7 +145,7 @@ def test_wrong_use_of_shell_is_no_status_of_the_board(lab: Lab, line: str) -> No
         (["run", "tiny", "--board", ""], "no board ''"),
         (["deploy", "tiyn"], "no recipe 'tiyn' (did you mean 'tiny'?)"),
         (["shell", "rk2", "--", "ls"], "no board 'rk2' in devices.yaml (did you mean 'rk1'?)"),
-        (["report"], "there are no runs in"),
+        (["report"], "no runs in"),
         (["report", LONG], "File name too long"),
         (["build", "--target", "rk3569"], "no target 'rk3569' (did you mean 'rk3568'?)"),
         (["build", "--target", "../rk3568"], "no target '../rk3568'"),
@@ -316,7 +316,7 @@ def test_models(lab: Lab, rk3568: None, spoil: Callable[[Path], object], because
 @pytest.mark.parametrize(
     ("setting", "because"),
     [
-        ("prompt_file=none.txt", "none.txt: there is no such file"),
+        ("prompt_file=none.txt", "none.txt: no such file"),
         ("prompt_file=models", "models: this is a directory, not a file"),
         ("prompt_file=models/tiny.gguf", "models/tiny.gguf:1: not UTF-8 text"),
         (f"prompt_file={LONG}", "cannot be read: File name too long"),

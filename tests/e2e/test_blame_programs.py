@@ -195,8 +195,8 @@ def test_memory_runs_out(lab: LabUnderTest, context: int, line: str) -> None:
     ("signal", "because"),
     [
         ("INT", "llama.cpp was killed by SIGINT: it was interrupted"),
-        ("TERM", "llama.cpp was killed by SIGTERM: it was told to end from outside"),
-        ("KILL", "SIGKILL: not by the kernel, which counted no kill for want of memory"),
+        ("TERM", "llama.cpp was killed by SIGTERM: stopped by SIGTERM from outside"),
+        ("KILL", "SIGKILL: not by the kernel: it counted no out-of-memory kill"),
     ],
 )
 def test_the_program_is_killed_from_outside(lab: LabUnderTest, signal: str, because: str) -> None:

@@ -171,9 +171,9 @@ def test_a_program_that_arrives_damaged_is_no_artifact(lab: SshLab, tmp_path: Pa
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        (r"printf 'x86_64\033[2J; rm -rf /'", "build host 'x86' does not say what machine it is"),
+        (r"printf 'x86_64\033[2J; rm -rf /'", "build host 'x86' does not report its machine type"),
         ("exec yes", "build host 'x86' answers without end"),
-        ("exit 1", "build host 'x86' does not say what machine it is"),
+        ("exit 1", "build host 'x86' does not report its machine type"),
     ],
     ids=["text", "endless", "none"],
 )

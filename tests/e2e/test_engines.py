@@ -134,7 +134,7 @@ def test_a_program_of_the_lab_with_its_files(lab: LabUnderTest) -> None:
 def test_a_program_that_fails_is_told_in_the_recipes_words(lab: LabUnderTest) -> None:
     done = lab.run("run", count(lab), "--set", 'engine.success.require="^finish$"')
     assert done.exit_status == 1
-    assert "tools/count did not print what the recipe takes for success: '^finish$'" in done.text
+    assert "tools/count did not print the recipe's success pattern:  '^finish$'" in done.text
 
 
 def test_a_program_of_the_board_and_a_pattern_that_never_ends(lab: LabUnderTest) -> None:

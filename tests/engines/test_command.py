@@ -175,8 +175,8 @@ def test_which_match_counts(occurs: str, values: tuple[float, ...]) -> None:
 @pytest.mark.parametrize(
     ("text", "more", "why"),
     [
-        ("nothing", {}, "is not in what the program printed on stdout"),
-        ("v 1\nv 2\n", {}, "is 2 times in what the program printed"),
+        ("nothing", {}, "is missing in the program's output on stdout"),
+        ("v 1\nv 2\n", {}, "is 2 times in the program's output"),
         ("v nan\n", {}, "'nan' is not a number"),
         ("v 1e999999999\n", {}, "is not a number"),
         ("v -1\n", {}, "below 0"),
@@ -352,7 +352,7 @@ def test_a_figure_is_right_or_withheld_however_a_program_writes(writes: str, tol
     assert (timing.mean_ns, timing.tokens_per_second, timing.token_ns) == (None, None, ())
     assert not any(check.ok for check in checks.values())
     if told == "nowhere":
-        assert "nothing says how many were generated" in checks["tokens"].detail
+        assert "the number of generated tokens is unknown" in checks["tokens"].detail
     else:
         assert checks["arrivals"].ok is False
 
@@ -423,8 +423,8 @@ def test_exit_status_and_words_decide() -> None:
         return failure.message if failure else None
 
     assert diagnosed(status(3), b"x\ndone\n") is None
-    assert "did not print what the recipe takes for success" in str(diagnosed(status(), b"x"))
-    assert "takes for failure" in str(diagnosed(status(), b"done\n", b"ERROR 5"))
+    assert "did not print the recipe's success pattern" in str(diagnosed(status(), b"x"))
+    assert "failure pattern" in str(diagnosed(status(), b"done\n", b"ERROR 5"))
     assert "ended with status 2" in str(diagnosed(status(2), b"done\n"))
     assert "SIGILL" in str(diagnosed(status(None, "signaled", signal=4), b"done\n"))
 

@@ -102,7 +102,7 @@ def test_signals_told_by_the_agent(signal: int, name: str) -> None:
     [
         (None, "most likely by the kernel, because memory ran out"),
         (1, "SIGKILL: by the kernel, because memory ran out"),
-        (0, "not by the kernel, which counted no kill"),
+        (0, "not by the kernel: it counted no out-of-memory kill"),
     ],
 )
 def test_what_the_kernel_counted_tells_who_killed(kills: int | None, message: str) -> None:

@@ -65,7 +65,7 @@ def test_a_log_that_was_not_printed_to_its_end_is_no_result(stdout: int, before:
     assert before in raw.stderr
     failure = ENGINE.diagnose(DONE, cut(raw, stdout, before))
     assert isinstance(failure, IntegrityError)
-    assert "does not wait for its own log" in failure.message
+    assert "does not flush its log" in failure.message
 
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("c*-*")), ids=lambda path: path.name)

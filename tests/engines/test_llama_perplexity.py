@@ -76,7 +76,7 @@ def test_an_estimate_that_was_lost_at_the_end_is_no_result_of_the_model(kept: by
     stderr = RAW.stderr.partition(b"Final estimate")[0]
     failure = ENGINE.diagnose(DONE, RawOutput(kept, stderr, b""))
     assert isinstance(failure, IntegrityError)
-    assert "does not wait for its own log" in failure.message
+    assert "does not flush its log" in failure.message
 
 
 def test_output_of_another_form_is_the_programs_fault() -> None:

@@ -21,7 +21,7 @@ def advice(tmp_path: Path, source: dict[str, object]) -> str:
     path.write_bytes(b"damaged")
     lock = LockedModel(sha256="1" * 64, size_bytes=7)
     state = ModelState("m", ModelSource.model_validate(source), "reference", lock, path)
-    with pytest.raises(IntegrityError, match="is not what the lock file says") as refused:
+    with pytest.raises(IntegrityError, match="differs from the lock file") as refused:
         state.verify()
     return refused.value.hint or ""
 

@@ -82,8 +82,8 @@ def test_where_nobody_counts_reads_the_sentence_says_so() -> None:
     found = told(18.18, baseline(unsure), None)
     assert found.kind == "storage"
     assert found.sentence.endswith(
-        "; with at least 4.06 GB of RAM it would not be storage-bound (what it read was not"
-        " counted: told from what fits in memory)"
+        "; with at least 4.06 GB of RAM it would not be storage-bound (reads were"
+        " not counted: inferred from the memory size)"
     )
 
 
@@ -142,7 +142,7 @@ def test_a_guess_that_is_too_slow_to_be_true_is_dropped() -> None:
     assert found.kind is None
     assert "storage" not in found.shares
     assert found.sentence.endswith(
-        "; its weights do not fit in memory, and what it read again was not counted"
+        "; its weights do not fit in memory, and repeated reads were not counted"
     )
 
 
@@ -203,7 +203,7 @@ def test_what_nothing_measured_comes_near_to_is_bound_by_none_of_it() -> None:
         " a hypervisor took 30% of a CPU"
     )
     freed = told(2.0, baseline(SMALL, rates), seen(reclaim_share=0.18))
-    assert freed.sentence.endswith("the kernel used 18% of a CPU to free memory for what was read")
+    assert freed.sentence.endswith("the kernel used 18% of a CPU to free memory for reads")
     both = told(1.2, baseline(SMALL), seen(100_000_000))
     assert both.sentence.startswith(
         "not bound by storage or DRAM alone: every token re-reads 100 MB of its 630 MB at 83.3 MB/s"

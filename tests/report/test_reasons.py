@@ -98,7 +98,7 @@ def test_a_cold_start_among_warm_ones_is_said() -> None:
     (line,) = reasons(run(), [_begun_with(1, 0), _begun_with(2, 1000), _begun_with(3, 1000)])
     assert line == (
         "q2_k: the model was not equally in memory when trials began (cold in 1, warm in 2, 3):"
-        " their TTFTs are not alike"
+        " their TTFTs are not comparable"
     )
     assert reasons(run(), [_begun_with(1, 1000), _begun_with(2, 990)]) == []
 

@@ -131,7 +131,7 @@ def test_what_cannot_be_put_back_is_told_and_tried_again(board: Board) -> None:
             (cpu / "scaling_governor").unlink()
             (cpu / "scaling_governor").symlink_to("/dev/null")  # takes nothing
     (note,) = board.notes
-    assert note.startswith("note: the board could not be put back as it was: set ")
+    assert note.startswith("note: cannot restore the board's settings: set ")
     for cpu in board.cpus:
         (cpu / "scaling_governor").unlink()
     board.write("scaling_governor", "performance")
@@ -150,7 +150,7 @@ def test_a_board_that_another_controller_took_is_left_to_it(board: Board) -> Non
         board.conditions(governor="powersave").hold()
     assert board.read("scaling_governor") == {"powersave"}
     assert board.notes == [
-        "note: what was changed is left to who has the board now: another lab took the board"
+        "note: the board's present user will restore its settings: another lab took the board"
     ]
 
 
@@ -163,7 +163,7 @@ def test_an_interruption_while_it_is_put_back_is_told(board: Board) -> None:
         board.conditions(governor="powersave").held(interrupted),
     ):
         pass
-    assert "the next run on it undoes that (interrupted)" in board.notes[-1]
+    assert "the next run on this board restores its settings (interrupted)" in board.notes[-1]
     board.conditions().restore()
     assert board.read("scaling_governor") == {"schedutil"}
 
@@ -231,7 +231,7 @@ def test_a_screen_that_the_board_does_not_tell_of_is_not_believed_off(
 ) -> None:
     program(screen.parent / "programs", "hidumper", "echo permission denied; exit 1")
     (found,) = board.conditions(screen_off=True).ready()
-    assert (found.had, found.ok) == ("set, not verifiable: the board does not tell", None)
+    assert (found.had, found.ok) == ("set, not verifiable: the board does not report it", None)
 
 
 def test_the_program_that_is_the_link_is_never_stopped() -> None:
@@ -245,7 +245,7 @@ def test_what_a_board_does_not_have_is_recorded_or_refused(board: Board) -> None
     conditions = board.conditions(governor="performance")
     with conditions.held(ours):
         assert states(conditions.ready()) == {"governor": None}
-    assert board.notes == ["note: governor performance could not be had: the board has no cpufreq"]
+    assert board.notes == ["note: governor performance cannot be set: the board has no cpufreq"]
     with (
         pytest.raises(ConfigError, match="cannot set governor=performance"),
         board.conditions(governor="performance", strict=True).held(ours),

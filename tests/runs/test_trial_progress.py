@@ -56,7 +56,7 @@ def test_what_the_board_does_not_tell_is_not_told() -> None:
 
 
 def test_a_job_that_ended_is_being_fetched() -> None:
-    assert progress_text(told(SAMPLE, state="finished")) == "fetching what it printed"
+    assert progress_text(told(SAMPLE, state="finished")) == "fetching its output"
 
 
 def test_what_the_last_such_trial_took_is_what_is_left_where_nothing_else_is_known() -> None:

@@ -147,7 +147,7 @@ def test_a_command_is_never_run_twice() -> None:
             _, command, data = peer.receive()
             if command == Command.UNITY_EXECUTE:
                 asked.append(data)
-                return  # lost in mid-command
+                return  # lost during the command
 
     with (
         scripted_board(board) as port,

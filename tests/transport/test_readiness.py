@@ -28,7 +28,7 @@ def test_a_boot_has_an_id(transport: Transport) -> None:
 
 @pytest.mark.parametrize("answer", ["", "garbage of a shell", f"{ONE}\n{TWO}"])
 def test_a_boot_id_is_not_guessed(answer: str) -> None:
-    with pytest.raises(BoardError, match="does not tell its boot id"):
+    with pytest.raises(BoardError, match="does not report its boot id"):
         boot_id(ScriptedTransport(answer), timeout=1)
 
 

@@ -168,7 +168,7 @@ class _Delivery:
             return int(answer["port"]), str(answer["token"])
         except (ValueError, KeyError, TypeError) as error:
             raise ProtocolError(
-                f"{self.transport.label}: the agent does not say where it listens",
+                f"{self.transport.label}: the agent does not report its port",
                 details=result.text[-2000:] or None,
             ) from error
 

@@ -49,7 +49,7 @@ class Image:
         """Name that ``uname -m`` prints in it."""
         said = self.ask(["uname", "-m"])
         if said is None:
-            raise HostError(f"there is no uname in the image {self.id}")
+            raise HostError(f"no uname in the image {self.id}")
         return said.strip()
 
     @property

@@ -150,7 +150,7 @@ def find_engine() -> Engine:
     if broken:
         raise HostError(
             broken[0].partition("\n")[0],
-            hint="`podman info` or `docker info` tells more",
+            hint="see `podman info` or `docker info`",
             details="\n".join(broken),
         )
     raise ToolMissing("neither podman nor docker is installed on this host", hint=_HINT)

@@ -176,7 +176,7 @@ def _machine(name: str, said: str | None) -> str:
     machine = (said or "").strip()
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", machine):
         raise HostError(
-            f"build host {name!r} does not say what machine it is", details=machine[:200] or None
+            f"build host {name!r} does not report its machine type", details=machine[:200] or None
         )
     return machine
 

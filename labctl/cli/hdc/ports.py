@@ -48,7 +48,7 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: boo
         )
         raise forwarded.failure or DeviceLost(
             f"{transport.label}: the board does not answer any more, and nothing is forwarded",
-            hint="is it on, and its cable in place?",
+            hint="check power and cable; ",
         )
 
 

@@ -33,7 +33,7 @@ def reboot_(choice: Choice, how: str | None, wait: bool, timeout: float) -> None
         if not wait:
             device = transport.over_hdc(f"be restarted {kind}".rstrip())
             device.request_reboot(kind, timeout=_ANSWER_SECONDS)
-            click.echo(f"{transport.label} was told to; --wait would see it done")
+            click.echo(f"{transport.label} restart requested; use --wait to wait for it")
             return
         boot = reboot(transport, kind, timeout=timeout)
     click.echo(f"{transport.label} " + (f"has started again, boot {boot}" if boot else "has gone"))

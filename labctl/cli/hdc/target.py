@@ -97,7 +97,7 @@ class Choice:
             return lab, lab.board(self.board)
         if self.board is None:
             raise ConfigError(
-                "no board is named, and there is no lab here",
+                "no board given, and no lab here",
                 hint="name one: labctl hdc -t HOST:PORT …, or with --server its key",
             )
         near = did_you_mean(self.board, lab.lab.boards) if lab else ""

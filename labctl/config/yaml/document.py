@@ -185,7 +185,7 @@ def read_text(path: FilePath) -> str:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
+        raise ConfigError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: this is a directory, not a file") from None
     except OSError as error:

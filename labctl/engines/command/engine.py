@@ -175,12 +175,12 @@ class Command(Engine[CommandParameters]):
         )
         if self.success.refuse is not None and found[self.success.refuse]:
             return ProgramFailed(
-                f"{name} printed what the recipe takes for failure: {self.success.refuse!r}",
+                f"{name} printed the recipe's failure pattern: {self.success.refuse!r}",
                 details=tail.strip() or None,
             )
         if self.success.require is not None and not found[self.success.require]:
             return ProgramFailed(
-                f"{name} did not print what the recipe takes for success: {self.success.require!r}",
+                f"{name} did not print the recipe's success pattern: {self.success.require!r}",
                 details=tail.strip() or None,
             )
         return None
@@ -219,7 +219,7 @@ class Command(Engine[CommandParameters]):
             found.append(Check(name=TOKENS, ok=made == asked, detail=detail))
         if timing_record.arrivals is not None:
             if made is None:
-                detail = "nothing says how many were generated, so no token was timed"
+                detail = "the number of generated tokens is unknown, so no token was timed"
                 found.append(Check(name=TOKENS, ok=None, detail=detail))
             else:
                 found.append(arrivals_check(timing_record))

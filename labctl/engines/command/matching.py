@@ -57,7 +57,7 @@ def find_all(
         raise OutputNotUnderstood(
             "the recipe's patterns did not come to an end on this output within"
             f" {cpu_seconds} s of computing",
-            hint="nested repeats such as (a+)+ can take for ever; write what is between them",
+            hint="nested repeats such as (a+)+ can take forever; write the inner text instead",
         )
     if done.exit_status == NO_MEMORY:
         raise OutputNotUnderstood("the recipe's patterns want too much memory on this output")

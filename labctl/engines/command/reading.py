@@ -94,13 +94,13 @@ def _values(raw: RawOutput, readers: Sequence[Reader]) -> Iterator[tuple[ReadVal
 def _chosen(reader: Reader, found: Sequence[Found]) -> Sequence[Found]:
     if not found and not reader.optional:
         raise OutputNotUnderstood(
-            f"{_what(reader)} is not in what the program printed on {reader.stream}",
+            f"{_what(reader)} is missing in the program's output on {reader.stream}",
             hint="correct the recipe's engine.output, or mark the reader optional",
         )
     if reader.occurs == "once" and len(found) > 1:
         raise OutputNotUnderstood(
-            f"{_what(reader)} is {len(found)} times in what the program printed on {reader.stream}",
-            hint="say which one counts: occurs: first, last or every",
+            f"{_what(reader)} is {len(found)} times in the program's output on {reader.stream}",
+            hint="choose one: occurs: first, last or every",
         )
     if reader.occurs == "every":
         return found
@@ -150,7 +150,7 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dic
     text = stream_of(raw, tokens.stream)
     chunks = timeline.of(STDOUT if tokens.stream == "stdout" else STDERR)
     if (chunks[-1].end if chunks else 0) != len(text):
-        raise OutputNotUnderstood(f"the timeline does not cover what is on {tokens.stream}")
+        raise OutputNotUnderstood(f"the timeline does not cover {tokens.stream}")
     # Lines that came in one piece have one arrival.
     ends = (
         [chunk.mono_ns for chunk in chunks]

@@ -110,7 +110,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
             return [*argv, "--repack", "0" if parameters.repack is False else "1"]
         if parameters.repack is False:
             raise ConfigError(
-                "this version's llama-bench cannot be told not to repack weights",
+                "this version's llama-bench has no option against repacking weights",
                 hint="use a newer version, or set repack: true if the copies fit in memory",
             )
         return [*argv, "-mmp", "1" if parameters.mmap else "0"]
@@ -184,7 +184,7 @@ def _require_consistent(line: _Line, parameters: LlamaBenchParameters) -> None:
     for name, value in said.items():
         asked = getattr(parameters, name)
         if asked is not None and asked != value:
-            raise OutputNotUnderstood(f"llama-bench was told {name} {asked} and used {value}")
+            raise OutputNotUnderstood(f"llama-bench used {name} {value} instead of {asked}")
     if min(line.samples_ns) <= 0:
         raise OutputNotUnderstood("llama-bench measured a time of 0 or less")
     mean = fmean(line.samples_ns)

@@ -28,11 +28,11 @@ def resolve_defaults(
         if facts.cores:
             decided["threads"] = facts.cores
         else:
-            notes.append("the board does not tell its cores: llama.cpp chooses the threads")
+            notes.append("the board does not report its cores: llama.cpp chooses the threads")
     available = facts.memory_available_bytes
     warmup_open = isinstance(parameters, TimedParameters) and parameters.warmup is None
     if available is None and (warmup_open or parameters.repack is None):
-        notes.append("the board does not tell its free memory: weights are taken to fit")
+        notes.append("the board does not report its free memory: assuming that the weights fit")
     if parameters.repack is None:
         with_copies = need_of(parameters.model_copy(update={"repack": True}), model)
         decided["repack"] = available is None or surely_fits(with_copies.total_bytes, available)

@@ -113,7 +113,7 @@ def lost(raw: RawOutput, what: str) -> IntegrityError:
     It says nothing about model or board: a trial is begun again.
     """
     return IntegrityError(
-        f"llama.cpp ended before it had printed {what}: it does not wait for its own log",
+        f"llama.cpp ended before it had printed {what}: it does not flush its log",
         hint="the trial is retried up to infra_retries times (recipe); a busy board"
         " makes it likelier",
         details=raw.stderr[-_SHOWN_BYTES:].decode(errors="replace") or None,

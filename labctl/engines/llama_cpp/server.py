@@ -96,7 +96,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
     def command(self, tool: Tool, parameters: LlamaServerParameters, inputs: Inputs) -> list[str]:
         """One question at a time, on the loopback alone; nothing is fetched from anywhere."""
         if inputs.listen is None:
-            raise ConfigError("llama-server is told no port")
+            raise ConfigError("llama-server got no port")
         argv = [*programs.start(inputs), "--host", "127.0.0.1", "--port", str(inputs.listen.port)]
         argv += ["--alias", inputs.listen.name, "-np", "1", "-c", str(parameters.context)]
         argv += ["--no-context-shift", *programs.common_words(parameters)]

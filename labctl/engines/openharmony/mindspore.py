@@ -185,7 +185,7 @@ class MindSporeBenchmark(_MindSpore):
             return Resolved(parameters)
         if not facts.cores:
             raise ConfigError(
-                "the board does not tell its cores", hint="set parameters.threads in the recipe"
+                "the board does not report its cores", hint="set parameters.threads in the recipe"
             )
         return Resolved(parameters.model_copy(update={"threads": facts.cores}))
 

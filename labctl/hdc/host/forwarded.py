@@ -95,7 +95,7 @@ class Connection:
                 self._waiting_bytes += len(data)
                 self._changed.notify_all()
         if not has_room:
-            _log.warning("a forwarded connection is cut: nobody took its bytes")
+            _log.warning("a forwarded connection was closed: its bytes were not read")
             self.cut()
 
     def freed_by_board(self) -> None:

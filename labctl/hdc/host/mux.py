@@ -125,7 +125,7 @@ class Mux:
             try:
                 sock = self._dial(_DIAL_SECONDS)
             except OSError as error:
-                _log.info("a forwarded connection finds nobody: %s", error)
+                _log.info("nobody accepts a forwarded connection:  %s", error)
                 return None
             connection.own(sock)
             if not connection.opened():

@@ -323,9 +323,9 @@ class Session:
                 self.forget(channel)
                 channel.abandon(
                     HostError(
-                        f"what {self.label} sent was not taken for {STALL_SECONDS:g} s,"
+                        f"output of {self.label} was not read for {STALL_SECONDS:g} s,"
                         " while others waited for the link",
-                        hint="read the output as it comes, or use a link of its own",
+                        hint="read the output as it arrives, or use a separate link",
                     )
                 )
                 self._try_send(channel.number, Command.CHANNEL_CLOSE, b"\x01")

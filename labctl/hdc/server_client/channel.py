@@ -173,6 +173,6 @@ def refusal(words: bytes, label: str) -> LinkError | None:
     if text.startswith(_NO_BOARD):
         return LinkRefused(
             f"the hdc server does not reach {label}: {text}",
-            hint="is it on, and its cable in place? `labctl boards` shows its state",
+            hint="check power and cable; `labctl boards` shows its state",
         )
     return None

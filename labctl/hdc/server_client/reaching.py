@@ -169,7 +169,7 @@ class _Reaching:
         if target.state != "Connected":
             raise LinkRefused(
                 f"the board {key} is {target.state.lower()}, says {server.label}",
-                hint="is it on, and its cable in place? `hdc list targets -v` shows what it knows",
+                hint="check power and cable; `hdc list targets -v` shows what it knows",
                 details=self._said or None,
             )
 

@@ -64,7 +64,7 @@ def compute_rate(
     if built is not None and built.ok is False:
         raise OutputNotUnderstood(f"{prepared.tool.name} is not what was built: {built.detail}")
     if None in (model.quantization, model.parameters, model.bytes_per_token):
-        raise OutputNotUnderstood(f"{file.path.name} does not tell its weights")
+        raise OutputNotUnderstood(f"{file.path.name} does not report its weights")
     prompt = _best(tuple((t.prompt_tokens, t.samples_ns) for t in timing.tests))
     decode = _best(tuple((t.generated_tokens, t.samples_ns) for t in timing.tests))
     return ComputeRate.model_validate(

@@ -56,7 +56,7 @@ class BoardConditions:
     def restore(self) -> None:
         """Put back what this or an earlier controller changed; note what cannot be."""
         if left := self.changes.restore():
-            self.note(f"note: the board could not be put back as it was: {left}")
+            self.note(f"note: cannot restore the board's settings: {left}")
 
     def leave(self, mine: Callable[[], None]) -> None:
         """Put back what this run changed, if the board is still ours; never raises InfraError."""
@@ -67,12 +67,12 @@ class BoardConditions:
             mine()
             self.restore()
 
-        left = "the board is not as it was before; the next run on it undoes that"
+        left = "the next run on this board restores its settings"
         try:
             retry_infra(put_back, on=LINK_LOSSES, timeout=_RESTORE_SECONDS)
         except LeaseLost as error:
             # What is noted there now may be the other run's, in the midst of a trial.
-            self.note(f"note: what was changed is left to who has the board now: {error.message}")
+            self.note(f"note: the board's present user will restore its settings: {error.message}")
         except InfraError as error:
             self.note(f"note: {left} ({error.message})")
         except KeyboardInterrupt:
@@ -158,7 +158,7 @@ class BoardConditions:
                 hint="without conditions.strict the run continues, and the record says so",
             )
         for one in missing:
-            text = f"note: {one.name} {one.wanted} could not be had: {one.had}"
+            text = f"note: {one.name} {one.wanted} cannot be set: {one.had}"
             if text not in self._noted:
                 self._noted.add(text)
                 self.note(text)
@@ -219,7 +219,7 @@ def _missed(seen: Iterable[ConditionRecord]) -> str:
 def _bounded(
     name: str, wanted: str, value: float | None, unit: str, ok: bool | None
 ) -> ConditionRecord:
-    had = "the board does not tell" if value is None else f"{value:g} {unit}"
+    had = "the board does not report it" if value is None else f"{value:g} {unit}"
     return ConditionRecord(name=name, wanted=wanted, had=had, ok=ok)
 
 

@@ -310,7 +310,7 @@ def check_machine(target: Target, facts: BoardFacts) -> None:
     if facts.execution is not Execution.EMULATED and not is_machine(target, facts.machine):
         raise ConfigError(
             f"target {target.name} is {target.machine}, the board is {facts.machine}",
-            hint="set the board's target in devices.yaml to what the board is",
+            hint="set the board's real target in devices.yaml",
         )
 
 
@@ -322,7 +322,7 @@ def _check_features(target: Target, facts: BoardFacts) -> None:
         lacking = sorted(set(target.features) - set(cpu.features)) if cpu.features else []
         if lacking:
             raise ConfigError(
-                f"target {target.name} uses instructions that the board's CPU lacks: "
+                f"target {target.name} uses instructions that the board's CPU does not have: "
                 f"{', '.join(lacking)}",
                 hint="build for a target that fits, and name it in devices.yaml",
             )

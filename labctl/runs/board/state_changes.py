@@ -163,7 +163,7 @@ echo "now $(power)"
                 ok = state in _DARK
                 had = f"{'off' if ok else 'on'} ({state})"
             case _:
-                had, ok = "set, not verifiable: the board does not tell", None
+                had, ok = "set, not verifiable: the board does not report it", None
         return ConditionRecord(name="screen", wanted="off", had=had, ok=ok)
 
     def _run(self, script: str, what: str) -> str:

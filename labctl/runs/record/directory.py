@@ -255,9 +255,7 @@ def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
 
 def _no_run(known: Sequence[RunDirectory], runs: Path, name: str) -> ConfigError:
     if not known:
-        return ConfigError(
-            f"there are no runs in {runs}", hint="make one: `labctl run recipes/NAME.yaml`"
-        )
+        return ConfigError(f"no runs in {runs}", hint="make one: `labctl run recipes/NAME.yaml`")
     return ConfigError(
         f"no run {name!r} in {runs}",
         hint=f"the newest is {known[-1].path.name}; `labctl report --list` shows them",

@@ -65,7 +65,7 @@ def working_meter(board: Board, observer: Observer) -> Meter | None:
     """Return the meter of what a board draws, if it has one; say so where it does not work."""
     meter = meter_of(board.power) if board.power else None
     if meter and (why := trouble(meter)):
-        observer.note(f"note: no energy, as it looks: {why}")
+        observer.note(f"note: energy will not be measured: {why}")
     return meter
 
 

@@ -263,7 +263,7 @@ def _not_the_board(facts: BoardFacts, started: Started) -> BoardError | None:
     """Return why a job does not run on the recorded board, if so."""
     if started.boot_id != facts.boot_id:
         return BoardRebooted(
-            "the board restarted since the run began", hint="`labctl resume` goes on"
+            "the board restarted since the run began", hint="continue: `labctl resume`"
         )
     if started.emulator is not None and facts.execution is not Execution.EMULATED:
         return BoardError(

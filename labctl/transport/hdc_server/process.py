@@ -147,7 +147,7 @@ def _run(argv: list[str], env: Mapping[str, str], output: int) -> "subprocess.Po
         path = shutil.which(argv[0])
         if path is None:
             raise ToolMissing(
-                "there is no program hdc on this host",
+                "no program hdc on this host",
                 hint=f"it is part of the OpenHarmony SDK's toolchains; {_NO_HDC_NEEDED}",
             ) from error
         # Its loader is missing, or its format is unknown: both mean another machine's program.

@@ -218,7 +218,7 @@ def _explained(hop: _Hop) -> Iterator[None]:
         raise _not_let_in(hop, str(error)) from error
     except socket.gaierror as error:
         raise LinkRefused(
-            f"{hop.label}: there is no host of that name: {error.strerror}",
+            f"{hop.label}: no such host: {error.strerror}",
             hint="is it spelt right, and does this network know it?",
         ) from error
     except TimeoutError as error:
@@ -240,7 +240,7 @@ def _explained(hop: _Hop) -> Iterator[None]:
             raise _not_let_in(hop, "there is no key to show it") from error
         raise LinkRefused(
             f"{hop.label}: no ssh connection: {error or 'it hung up'}",
-            hint="try `ssh -v` to the same host, which tells every step",
+            hint="try `ssh -v` to the same host, which shows every step",
         ) from error
 
 
@@ -250,7 +250,7 @@ def _not_proven(hop: _Hop, error: _KeyUnknown | BadHostKeyException) -> NotAutho
         return NotAuthorised(
             f"{hop.label} is not the host it was: it shows the key {error.key.fingerprint}, "
             f"known_hosts has {error.expected_key.fingerprint}",
-            hint="somebody may be in between; if the host was set up anew, "
+            hint="the connection may be intercepted; if the host was reinstalled, "
             f"remove its old line: ssh-keygen -f {file} -R HOST",
         )
     name, port = _name_and_port(error.host)

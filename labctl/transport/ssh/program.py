@@ -209,6 +209,6 @@ def call(
             output += piece
             if len(output) > ANSWER_BYTES:
                 raise ProtocolError(
-                    f"{link.name} answers without end", hint="are its programs what they should be?"
+                    f"{link.name} answers without end", hint="check the programs of that host"
                 )
         return Answer(program.finish(), bytes(output), program.errors)
