@@ -166,7 +166,7 @@ def test_a_run_that_another_controller_finished_meanwhile_is_not_made_again(
         return HdcTcpConfig(address=lab.board.address).open()
 
     request = ResumeRequest(RunDirectory(end.parent), found.board(None), found)
-    with pytest.raises(ConfigError, match="came to its end"):
+    with pytest.raises(ConfigError, match="is finished; nothing to resume"):
         resume(request, connect, Observer())
     assert json.loads(end.read_text())["state"] == "finished"
 
