@@ -107,7 +107,7 @@ def test_nothing_at_the_address_and_no_server(served, tmp_path: Path) -> None:  
     path = tar(folder / "s.tar.gz", "w:gz")
     assert refused(source(f"{address}/t.tar.gz", path), ConfigError).message.startswith("there is")
     gone = source((tmp_path / "gone.tar").as_uri(), path)
-    assert refused(gone, ConfigError).message.startswith("there is nothing at file:///")
+    assert refused(gone, ConfigError).message.startswith("not found: file:///")
     dead = source("http://127.0.0.1:1/s.tar.gz", path)
     assert refused(dead, HostError).message.startswith("cannot fetch http://127.0.0.1:1/")
 

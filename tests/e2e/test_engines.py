@@ -202,7 +202,7 @@ def metered(lab: LabUnderTest, power: str, tokens: int) -> dict[str, Any]:
     (trial,) = json.loads(done.stdout)["trials"]
     # A meter that does not answer is told before anything is measured.
     early = said(done).partition("run directory")[0]
-    assert ("note: no energy, as it looks" in early) is (trial["energy"]["joules"] is None)
+    assert ("note: energy will not be measured" in early) is (trial["energy"]["joules"] is None)
     return dict(trial)
 
 

@@ -50,7 +50,7 @@ def test_a_run_moves_to_a_spare_board_round_by_round(
     Control(lab.board.directory).add(f.Drop(on="shell", times=None))
     done = running.finish()
     assert done.exit_status == 0, said(done)
-    assert "the run goes on on board spare" in said(done)
+    assert "the run continues on board spare" in said(done)
     assert "2 of 4 trials were finished" in said(done)
     assert "measured on 2 boards: vb (trials 1-2), spare (trials 3-4)" in done.text
     trials = trials_of(lab)

@@ -125,6 +125,6 @@ def test_and_says_so_in_a_sentence(tmp_path: Path) -> None:
     assert found.kind == "storage"
     assert found.sentence == (
         "storage-bound: every token re-reads 3.00 GB at 165 MB/s, 93% of this board's 178 MB/s"
-        " (the probe of 2026-11-20); with 4.29 GB of RAM it would not be storage-bound (what it"
-        " read was not counted: told from what fits in memory)"
+        " (the probe of 2026-11-20); with 4.29 GB of RAM it would not be storage-bound (reads"
+        " were not counted: inferred from the memory size)"
     )

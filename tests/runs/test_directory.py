@@ -42,7 +42,7 @@ def test_an_ambiguous_or_unknown_name_says_what_there_is(runs: Path) -> None:
     with pytest.raises(ConfigError, match="no run 'nope'") as caught:
         find_run(runs, "nope")
     assert SECOND in str(caught.value.hint)
-    with pytest.raises(ConfigError, match="there are no runs"):
+    with pytest.raises(ConfigError, match="no runs"):
         find_run(runs / "elsewhere", "latest")
 
 
