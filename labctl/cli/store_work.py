@@ -108,10 +108,7 @@ def _verify(lab: LabFile, board: Board, transport: Transport, work: "StoreWork")
 
 
 def prune_boards(work: "StoreWork", policy: PrunePolicy, pins: Pins, *, dry_run: bool) -> int:
-    """Remove what was not used for long; pins first, so that nothing pinned goes.
-
-    Pins alone remove nothing.
-    """
+    """Pin and unpin, then remove the least recently used objects; pins alone remove nothing."""
     only_pins = bool(pins.add or pins.drop) and policy == PrunePolicy()
     if policy == PrunePolicy():
         policy = PrunePolicy(_DEFAULT_OLDER_SECONDS)
@@ -123,7 +120,10 @@ def prune_boards(work: "StoreWork", policy: PrunePolicy, pins: Pins, *, dry_run:
             gone = [] if only_pins else choose(there, replace(policy, needed=(agent,)))
             if not dry_run:
                 gone = pruner.remove(gone)
-        return _pruned(there, gone, policy, dry_run=dry_run)
+        found = _pruned(there, gone, policy, dry_run=dry_run)
+        if only_pins:
+            return replace(found, lines=[f"pinned: {', '.join(there.pinned) or 'nothing'}"])
+        return found
 
     return work.run(prune)
 
@@ -143,15 +143,15 @@ def _pruned(
     verb = "would remove" if dry_run else "removed"
     lines = [f"{verb}: {item.label}  {size(item.size_bytes)}{_age(item)}" for item in gone]
     freed = sum(item.size_bytes for item in gone)
-    pinned = there.pinned
-    held = f"; pinned: {', '.join(pinned)}" if pinned else ""
-    lines.append(f"{verb}: {f'{size(freed)} in all' if gone else 'nothing'}{held}")
+    held = f"; pinned: {', '.join(there.pinned)}" if there.pinned else ""
+    total = f"{verb}: {size(freed)} in all" if gone else "nothing to remove"
+    lines.append(f"{total}{held}")
     if there.holder:
         host = printable(there.holder.host)
-        lines.append(f"a controller on {host} uses the board: what it may have brought stays")
+        lines.append(f"a controller on {host} uses the board: its files stay")
     free = None if there.free_bytes is None else there.free_bytes + freed
     if policy.free_bytes is not None and free is not None and free < policy.free_bytes:
-        lines.append(f"{size(free)} are free then, not {size(policy.free_bytes)}")
+        lines.append(f"only {size(free)} free afterwards, not {size(policy.free_bytes)}")
     return Findings(there.document_without(gone, dry_run=dry_run), lines)
 
 

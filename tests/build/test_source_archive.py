@@ -105,7 +105,9 @@ def test_another_file_than_the_pinned_one(served) -> None:  # type: ignore[no-un
 def test_nothing_at_the_address_and_no_server(served, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     folder, address = served
     path = tar(folder / "s.tar.gz", "w:gz")
-    assert refused(source(f"{address}/t.tar.gz", path), ConfigError).message.startswith("there is")
+    assert refused(source(f"{address}/t.tar.gz", path), ConfigError).message.startswith(
+        "not found: "
+    )
     gone = source((tmp_path / "gone.tar").as_uri(), path)
     assert refused(gone, ConfigError).message.startswith("not found: file:///")
     dead = source("http://127.0.0.1:1/s.tar.gz", path)
