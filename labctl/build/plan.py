@@ -199,7 +199,9 @@ def _wanted_tools(
     for name in asked or ():
         if name not in known:
             raise ConfigError(unknown("tool", name, known, where=f" of {spec.product}"))
-    return tuple(dict.fromkeys(asked)) if asked else known
+    if asked:
+        return tuple(dict.fromkeys(asked))
+    return tuple(name for name in known if spec.tools[name].by_default)
 
 
 def _source(version: Version, spec_path: Path, values: Mapping[str, str]) -> Source:

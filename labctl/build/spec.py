@@ -97,6 +97,8 @@ class Dispatched(StrictModel):
 class ToolSpec(StrictModel):
     """One file that is built."""
 
+    by_default: bool = True
+    """Whether it is built when no tool is named."""
     smoke: tuple[Line, ...] | None = None
     """Arguments with which it ends quickly and well; without them it is not started."""
     smoke_status: int = 0

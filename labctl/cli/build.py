@@ -58,7 +58,7 @@ AGENT = "agent"
     shell_complete=TOOL,
     multiple=True,
     metavar="NAME",
-    help="Build this tool only; repeatable. Default: all tools of the version.",
+    help="Build this tool only; repeatable. Default: what the product builds by default.",
 )
 @click.option(
     "--version",

@@ -75,6 +75,12 @@ def test_a_product_becomes_static_stripped_and_proven_tools(tiny_lab) -> None:  
     assert list_artifacts() == [artifact]
 
 
+def test_a_tool_that_is_not_built_by_default_has_to_be_named(tiny_lab) -> None:  # type: ignore[no-untyped-def]
+    tiny_lab.change_spec("two: {", "two: {by_default: false, ")
+    assert sorted(build(tiny_lab.request()).manifest.tools) == ["one"]
+    assert sorted(build(tiny_lab.request("two")).manifest.tools) == ["one", "two"]
+
+
 def test_the_smoke_run_is_recorded_or_why_there_was_none(tiny_lab, monkeypatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
     smoke = build(tiny_lab.request("one")).manifest.tools["one"].smoke
     if smoke.done:

@@ -17,7 +17,8 @@ from labctl.engines.serving import Server, serve
 from labctl.engines.this_host import ThisHost
 from labctl.errors import OutputNotUnderstood, ProgramFailed, ProgramTimeout
 
-pytestmark = pytest.mark.e2e
+#: It takes many minutes to compile.
+pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 
 @pytest.fixture(scope="module")
