@@ -54,7 +54,7 @@ class _Model(BaseModel):
 
 
 class _Models(BaseModel):
-    """What the server serves."""
+    """Models that the server offers."""
 
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
