@@ -107,7 +107,7 @@ def test_other_bytes_than_the_lock_says_are_refused(bench: Bench) -> None:
     first = bench.resolve("q8", q8=derived("Q8_0"))["q8"]
     first.path.unlink()
     bench.sha256, bench.padding = "2" * 64, b"other"
-    with pytest.raises(ConfigError, match=r"not what .*models.lock.yaml says") as refused:
+    with pytest.raises(ConfigError, match=r"differs from .*models.lock.yaml") as refused:
         bench.resolve("q8", q8=derived("Q8_0"))
     assert "labctl models unlock q8" in (refused.value.hint or "")
 

@@ -68,7 +68,7 @@ def test_a_hub_that_moved_on_is_refused_before_a_byte_is_fetched(site: Hub, tmp_
     model.path.unlink()
     site.content += b"\0"
     site.requests.clear()
-    with pytest.raises(ConfigError, match=r"not what .*models.lock.yaml says"):
+    with pytest.raises(ConfigError, match=r"differs from .*models.lock.yaml"):
         get(tmp_path, HUGGING_FACE)
     assert [method for method, _, _ in site.requests] == ["HEAD"]
 
@@ -217,7 +217,7 @@ def test_a_lock_file_that_was_edited_by_hand(site: Hub, tmp_path: Path) -> None:
     for wrong, words in (
         (whole.replace(site.sha256, "no hash"), "models.lock.yaml"),
         ("<<<<<<< ours\n" + whole, "models.lock.yaml"),
-        (whole.replace(site.sha256, "f" * 64), "is not what"),
+        (whole.replace(site.sha256, "f" * 64), "differs from"),
     ):
         lock.write_text(wrong)
         with pytest.raises(ConfigError, match=words):
@@ -236,7 +236,7 @@ def test_a_file_that_changed_is_not_the_model_any_more(site: Hub, tmp_path: Path
     (lab / "m.gguf").write_bytes(site.content)
     get(tmp_path, {"file": "m.gguf"})
     write_tiny_gguf(lab / "m.gguf", seed=2)
-    with pytest.raises(ConfigError, match=r"\(file:m.gguf\) is not what"):
+    with pytest.raises(ConfigError, match=r"\(file:m.gguf\) differs from"):
         get(tmp_path, {"file": "m.gguf"})
     assert ModelsLock(lab).drop(["file:m.gguf"])
     get(tmp_path, {"file": "m.gguf"})
