@@ -149,9 +149,9 @@ def test_a_nul_byte_is_refused(transport: Transport) -> None:
 
 
 def test_half_a_surrogate_pair_is_refused(transport: Transport, folder: str) -> None:
-    with pytest.raises(ConfigError, match="no text"):
+    with pytest.raises(ConfigError, match="is not text"):
         transport.run("echo \ud800", timeout=10)
-    with pytest.raises(ConfigError, match="no text"):
+    with pytest.raises(ConfigError, match="is not text"):
         transport.pull(f"{folder}/\ud800", Path("x"), timeout=10)
 
 
