@@ -22,7 +22,7 @@ def check_remote_path(path: str) -> str:
     elif any(part in ("", ".", "..") for part in parts[1:]):
         reason = "it holds an empty part, `.` or `..`"
     elif not _fits(path):
-        reason = f"it is longer than {_MAX_BYTES} bytes, or no text"
+        reason = f"it is longer than {_MAX_BYTES} bytes, or is not text"
     else:
         return path
     raise ConfigError(
