@@ -1,4 +1,8 @@
-"""The single place that waits and tries again."""
+"""The single place that waits and tries again.
+
+Which losses of a board are tried again: ``board.agent.LINK_LOSSES``; a link is opened again by
+``transport.linked``.
+"""
 
 import time
 from collections.abc import Callable

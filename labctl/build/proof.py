@@ -1,4 +1,4 @@
-"""Checks of a built file before it becomes part of an artifact."""
+"""Check a built file: static, stripped, for the right machine, with its instructions only."""
 
 import hashlib
 import json

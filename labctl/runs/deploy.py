@@ -1,4 +1,7 @@
-"""Several boards served at once: what one of them does wrong is its own affair."""
+"""``labctl deploy``: bring tools and models to several boards at once.
+
+A board that fails does not disturb the others. What is sent to one board: ``deploy.send``.
+"""
 
 import math
 import threading

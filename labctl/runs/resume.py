@@ -17,9 +17,9 @@ from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import SCHEMA_VERSION, PlanRecord, RunRecord, TrialRecord
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
+from labctl.runs.board_change import leave_board, unlike_in_speed
 from labctl.runs.context import RunContext, differences, differences_in_kind
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
-from labctl.runs.migration import leave_board, unlike_in_speed
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import make_forecast
 from labctl.runs.planning.time_limits import RunClock

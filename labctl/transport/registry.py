@@ -1,4 +1,7 @@
-"""The transports that there are: the models of what devices.yaml says of each."""
+"""All transports: the model of each in devices.yaml, whose ``open`` makes the transport.
+
+``config.lab`` reads a board's ``transport:`` with these models; ``cli.lab`` opens it.
+"""
 
 from typing import Final
 

@@ -22,8 +22,8 @@ from virtual_process import virtual_board_process
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
 from labctl.board.upload.source import CHUNK_BYTES
 from labctl.deploy import Object
-from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
+from labctl.deploy.send import deploy
 from labctl.files import cache_dir
 from labctl.hdc import Session, send_file
 from labctl.transport import HdcTcpConfig, Transport, remote_words

@@ -17,8 +17,8 @@ from virtual_process import virtual_board_process
 from labctl.board import BoardStore
 from labctl.deploy import describe
 from labctl.deploy.agents import agent_hash
-from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
+from labctl.deploy.send import deploy
 from labctl.hdc import Sending, Session, receive_file, send_file, shell
 from labctl.transport import BoardHash, HdcTcpConfig, Transport, push_directory
 from labctl.virtual import VirtualBoard, serving

@@ -6,8 +6,8 @@ import pytest
 
 from labctl.board import BoardStore
 from labctl.deploy import DeployOptions, Object, agent_object, describe
-from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
+from labctl.deploy.send import deploy
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, Execution
 from labctl.transport import LocalConfig

@@ -17,8 +17,8 @@ from stored import publish
 
 from labctl.board import BoardAgent, BoardLease, BoardStore, JobSpec, JobState, probe
 from labctl.deploy import agent_object, describe
-from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
+from labctl.deploy.send import deploy
 from labctl.errors import (
     BoardError,
     BoardRebooted,

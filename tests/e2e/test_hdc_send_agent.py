@@ -13,8 +13,8 @@ from labs import write_devices
 from labctl.board import BoardStore
 from labctl.cli.root import run_cli
 from labctl.deploy import Object, describe
-from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
+from labctl.deploy.send import deploy
 from labctl.transport import HdcTcpConfig
 from labctl.virtual import Served, VirtualBoard, serving
 

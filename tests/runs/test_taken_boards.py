@@ -12,8 +12,8 @@ from labctl.board import BoardAgent, Lease
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.target import load_target
 from labctl.deploy import describe
-from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
+from labctl.deploy.send import deploy
 from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
 from labctl.records import BoardFacts, Execution
 from labctl.runs import HeldBoard

@@ -103,7 +103,7 @@ def kept(
         else:
             raise HostError(f"{where} answers what is not asked", details=answer)
 
-    script = PROLOGUE + (SCRIPTS / "keeper.sh").read_text()
+    script = PROLOGUE + (SCRIPTS / "watchdog.sh").read_text()
     words = (workdir, name, str(PATIENCE_SECONDS), "1" if keep_tree else "0")
     with SshProgram(link, script, *words, timeout=BUILD_SECONDS) as program:
         watchdog = Watchdog(link, program)

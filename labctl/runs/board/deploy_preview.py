@@ -15,8 +15,8 @@ from labctl.deploy import (
     known_rate,
     problems,
 )
-from labctl.deploy.deploy import deploy
 from labctl.deploy.plan import plan
+from labctl.deploy.send import deploy
 from labctl.errors import LabctlError
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
@@ -86,7 +86,7 @@ def send(
 ) -> dict[str, str]:
     """Carry out a plan under the board's lease; the paths by SHA-256.
 
-    ``watch`` counts what is sent. Raises what :func:`labctl.deploy.deploy` raises, LeaseLost.
+    ``watch`` counts what is sent. Raises what :func:`labctl.deploy.send.deploy` raises, LeaseLost.
     """
     sign = held.signs_of_life()
 

@@ -33,7 +33,7 @@ class Opened:
     def send(self) -> dict[str, str]:
         """Send what the board lacks, under its lease; the paths there by SHA-256.
 
-        Raises what :func:`labctl.deploy.deploy` raises, LeaseLost.
+        Raises what :func:`labctl.deploy.send.deploy` raises, LeaseLost.
         """
         options = DeployOptions(progress=sending(self.observer), on_loss=self.observer.link_lost)
         paths = send(self.held, self.missing, options, watch := Stopwatch())

@@ -8,7 +8,7 @@ set -u
 site=$1 number=$2 folder=$3 variables=$4
 shift 4
 cd -- "$folder" && [ -d "$site/tmp" ] || exit 125
-# The keeper finds by LABCTL_JOB what has to be ended.
+# The watchdog finds by LABCTL_JOB what has to be ended.
 set -- "LABCTL_JOB=$site/$number/" "PATH=$PATH" "HOME=${HOME-/}" "TMPDIR=$site/tmp" \
     "GIT_CEILING_DIRECTORIES=$site" "$@"
 eval "program=\${$((variables + 6))}"

@@ -1,4 +1,4 @@
-"""Carrying out a plan: each missing object sent once, proven on the board, then published."""
+"""Send a board what it lacks: each object once, proven there, then published."""
 
 import threading
 from collections.abc import Callable, Iterator
