@@ -6,6 +6,7 @@ credentials: httpx drops ``Authorization`` when the origin changes.
 """
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 15.0
 #: The longest silence in the middle of an answer.
 SILENCE_SECONDS = 60.0
+_NO_HEADER = "a header holds what http does not allow"
 
 
 class Unreachable(HostError):
@@ -51,6 +53,7 @@ def request(
     """
     import httpx  # slow to import, and most commands ask no server
 
+    plain = urlsplit(address).scheme == "http"  # in small letters, however it was written
     what = f"cannot reach {urlsplit(address).hostname}"
     asking = {"Accept-Encoding": "identity", **(headers or {})}
     has_login = "Authorization" in asking or "@" in urlsplit(address).netloc
@@ -60,7 +63,7 @@ def request(
             follow_redirects=follow,
             trust_env=not direct,
             # Reading them takes 30 ms, and a meter over plain http is asked every second.
-            verify=_certificates() if follow or address.startswith("https:") else False,
+            verify=False if plain and not follow else _certificates(),
             auth=None if direct or has_login else _login(address),
         )
     except (httpx.InvalidURL, ValueError, OSError) as error:
@@ -70,10 +73,14 @@ def request(
         ) from error
     try:
         with client, client.stream(method, address, headers=asking, content=content) as answer:
-            what = f"{address} broke off"
+            what = f"{without_login(address)} broke off"
             yield answer
     except httpx.InvalidURL as error:
         raise ConfigError(f"{what}: {error}", hint="check the address") from error
+    except UnicodeEncodeError as error:  # its own words hold the header, which may be a token
+        raise ConfigError(
+            f"{what}: {_NO_HEADER}", hint="check HF_TOKEN and MODELSCOPE_API_TOKEN"
+        ) from error
     except httpx.HTTPError as error:
         reason = _reason(error)
         unreachable = Unreachable(
@@ -84,6 +91,29 @@ def request(
         unreachable.reason = reason
         unreachable.timed_out = isinstance(error, httpx.TimeoutException)
         raise unreachable from error
+
+
+def without_login(address: str) -> str:
+    """Leave a user and a password out of an address, for messages."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def read_body(answer: "httpx.Response", *, within_s: float, most_bytes: int) -> bytes:
+    """Read a whole body, however slowly it comes.
+
+    Raises Unreachable when it is not complete in time, or too long.
+    """
+    until, body = time.monotonic() + within_s, bytearray()
+    for piece in answer.iter_raw():
+        body += piece
+        if len(body) > most_bytes:
+            raise Unreachable(f"{answer.url.host} answers without end")
+        if time.monotonic() > until:
+            late = Unreachable(f"{answer.url.host} did not finish its answer in {within_s:g} s")
+            late.timed_out = True
+            raise late
+    return bytes(body)
 
 
 def _certificates() -> "ssl.SSLContext":
@@ -115,7 +145,7 @@ def _reason(error: "httpx.HTTPError") -> str:
     import httpx
 
     if isinstance(error, httpx.LocalProtocolError):
-        return "a header holds what http does not allow"  # httpx quotes it: it may be a token
+        return _NO_HEADER  # httpx quotes it: it may be a token
     if isinstance(error, httpx.TimeoutException):
         return "timed out"
     inner: BaseException = error

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from labctl.errors import ConfigError
-from labctl.http import Unreachable, request
+from labctl.http import Unreachable, read_body, request, without_login
 
 
 class Noting(ThreadingHTTPServer):
@@ -130,6 +130,32 @@ def test_a_token_that_no_header_can_hold_is_not_shown(server: Noting) -> None:
     assert "secret" not in refused.value.message
 
 
+def test_a_token_that_is_no_ascii_is_the_users(server: Noting) -> None:
+    with pytest.raises(ConfigError, match="a header holds") as refused:
+        get(server.address, headers={"Authorization": "Bearer gehe\u00efm"})
+    assert "gehe" not in refused.value.message
+    assert "HF_TOKEN" in (refused.value.hint or "")
+
+
+def test_logins_in_addresses_are_left_out_of_messages() -> None:
+    assert without_login("https://me:pw@host:1/x?y#z") == "https://host:1/x?y#z"
+    assert without_login("https://host/x") == "https://host/x"
+
+
+def test_a_body_that_trickles_or_never_ends_is_given_up(server: Noting) -> None:
+    with (
+        request("GET", server.address) as answer,
+        pytest.raises(Unreachable, match="answers without end"),
+    ):
+        read_body(answer, within_s=5, most_bytes=1)
+    with (
+        request("GET", server.address) as answer,
+        pytest.raises(Unreachable, match="did not finish its answer in 0 s") as late,
+    ):
+        read_body(answer, within_s=0, most_bytes=100)
+    assert late.value.timed_out
+
+
 def test_a_server_that_nobody_vouches_for_is_refused_until_the_user_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,8 +166,13 @@ def test_a_server_that_nobody_vouches_for_is_refused_until_the_user_does(
     own.socket = context.wrap_socket(own.socket, server_side=True)
     with served(own):
         address = own.address.replace("http:", "https:")
-        with pytest.raises(Unreachable, match="certificate verify failed"):
-            get(address)
+        for written in (address, address.replace("https", "HTTPS")):
+            for follow in (True, False):
+                with (
+                    pytest.raises(Unreachable, match="certificate verify failed"),
+                    request("GET", written, follow=follow),
+                ):
+                    pass
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
         assert get(address) == b"ok"
 

@@ -106,7 +106,7 @@ def init(
             )
     virtual = virtual or not found
     text = devices_yaml(found, target=target, virtual=virtual)
-    parse(text, lab_model(TRANSPORTS), FILE_NAME, context={LAB_ROOT: "/lab"})
+    parse(text, lab_model(TRANSPORTS), FILE_NAME, context={LAB_ROOT: folder.resolve()})
     write_atomic(devices, text)
     write_atomic(recipe, recipe_yaml(target))
     click.echo(f"wrote {devices} ({', '.join([*found, *['virtual'] * virtual])})")

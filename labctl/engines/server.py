@@ -14,6 +14,8 @@ from labctl.errors import OutputNotUnderstood
 from labctl.records.timing import StopReason
 
 _SHOWN_BYTES = 2000
+#: No answer to one question is longer.
+_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class Endpoint:
             follow=False,
             direct=True,
         ) as answer:
-            return Reply(answer.status_code, answer.read())
+            body = http.read_body(answer, within_s=self.silence_s, most_bytes=_MOST_BYTES)
+            return Reply(answer.status_code, body)
 
 
 class ServerEngine(EngineBase[P]):

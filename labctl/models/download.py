@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.files import cache_dir, host_writes, locked, publish
-from labctl.http import Unreachable, request
+from labctl.http import Unreachable, request, without_login
 from labctl.models.cache import cached
 from labctl.progress import Progress
 from labctl.retry import RETRY_SECONDS, retry_infra
@@ -176,7 +176,7 @@ class _Download:
 
 def refuse(answer: "httpx.Response", key: str, address: str) -> None:
     """Raise what a bad status means. Raises ConfigError, Unreachable."""
-    status = answer.status_code
+    status, address = answer.status_code, without_login(address)
     if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT) or 300 <= status < 400:
         return
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):

@@ -143,6 +143,12 @@ class _Resolving:
         self, key: str, source: HubModel, known: LockedModel | None
     ) -> tuple[Path, str | None]:
         """Return the locked file, or the hub's current one if the lock has none."""
+        if known is not None and source.sha256 not in (None, known.sha256):
+            raise ConfigError(
+                f"model {key!r}: its sha256 is {source.sha256}, but models.lock.yaml has"
+                f" {known.sha256}",
+                hint=f"if the recipe is right: labctl models unlock {key}",
+            )
         if known is not None and (present := cached(known.sha256)):
             return present, known.commit
         self._progress(f"ask for {source.repository}", 0, None)
@@ -153,6 +159,8 @@ class _Resolving:
         return hub.fetch(key, source, found, self._progress), found.commit
 
     def _identified(self, key: str, path: Path, lossy: str | None) -> ModelIdentity:
+        if path.is_file() and path.stat().st_size == 0:
+            raise ConfigError(f"the file of {key!r} is empty: {path}")
         if not self._gguf_only and lossy is None and not is_gguf(path):
             size = path.stat().st_size
             return identify_file(

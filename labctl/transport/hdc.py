@@ -92,6 +92,7 @@ class HdcTransport(LinkedTransport[HostLink]):
         status.
         """
         command = remote_words("hilog", *words)
+        self.connected()  # a board that does not answer is an error, and no empty log
         with suppress(CommandTimeout):
             status = self.stream(command, timeout=timeout, write=write)
             CommandResult(command, status, b"", 0).check()

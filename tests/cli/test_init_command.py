@@ -13,6 +13,7 @@ from sshd_host import ssh_host
 from labctl import process
 from labctl.cli.root import run_cli
 from labctl.config.lab import WORKDIR, find_lab
+from labctl.shipped import TOOLCHAINS
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.ssh.transport import SshConfig
 from labctl.virtual import Served, VirtualBoard, serving
@@ -133,3 +134,13 @@ def test_a_board_with_sshd_is_written_and_its_host_key_shown(
     board = find_lab(tmp_path / "one", TRANSPORTS).board("rk1")
     assert board.transport == SshConfig(host="127.0.0.1", port=host.port, user="me")
     assert board.workdir == "/var/tmp/labctl"
+
+
+def test_a_target_of_the_labs_own(nobody: str, tmp_path: Path) -> None:
+    own = tmp_path / "toolchains" / "mine"
+    own.mkdir(parents=True)
+    text = (TOOLCHAINS / "rk3568" / "target.yaml").read_text()
+    (own / "target.yaml").write_text(text.replace("name: rk3568", "name: mine"))
+    words = ["init", str(tmp_path), "--target", "mine", "--address", f"rk1={nobody}"]
+    assert run_cli(words) == 0
+    assert find_lab(tmp_path, TRANSPORTS).board().target == "mine"

@@ -63,6 +63,15 @@ def test_a_hubs_file_is_fetched_once_and_locked(
         assert f"commit: {COMMIT}" in lock
 
 
+def test_a_recipe_that_names_other_bytes_than_the_lock_is_refused(
+    site: Hub, tmp_path: Path
+) -> None:
+    get(tmp_path, HUGGING_FACE)
+    get(tmp_path, {"hub": {**HUGGING_FACE["hub"], "sha256": site.sha256}})
+    with pytest.raises(ConfigError, match=r"its sha256 is f+, but models.lock.yaml has"):
+        get(tmp_path, {"hub": {**HUGGING_FACE["hub"], "sha256": "f" * 64}})
+
+
 def test_a_hub_that_moved_on_is_refused_before_a_byte_is_fetched(site: Hub, tmp_path: Path) -> None:
     model = get(tmp_path, HUGGING_FACE)
     model.path.unlink()
@@ -127,12 +136,20 @@ def test_wrong_bytes_are_refused_and_leave_nothing(site: Hub, tmp_path: Path) ->
     ],
 )
 def test_refusals_say_whose_fault_it_is(
-    site: Hub, tmp_path: Path, status: int, error: type[Exception], words: str
+    site: Hub,
+    tmp_path: Path,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    error: type[Exception],
+    words: str,
 ) -> None:
     site.status = status
+    monkeypatch.setenv("HF_ENDPOINT", site.address.replace("//", "//me:s3cret@"))
     for source in (HUGGING_FACE, MODELSCOPE):
-        with pytest.raises(error, match=words):
+        with pytest.raises(error, match=words) as refused:
             get(tmp_path, source)
+        assert "s3cret" not in refused.value.message
 
 
 def test_offline_says_what_to_do(
