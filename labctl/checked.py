@@ -143,12 +143,20 @@ SshAddress = Annotated[
 
 
 def _host_name(text: str) -> str:
-    if not re.fullmatch(_HOST_NAME, text):
+    try:
+        if ":" in text:
+            ipaddress.IPv6Address(text)
+        valid = re.fullmatch(_HOST_NAME, text) is not None
+    except ValueError:
+        valid = False
+    if not valid:
         raise ValueError("must be a host's name or address, without a port")
     return text
 
 
-_HOST_NAME = r"[0-9A-Fa-f:.]{2,45}|[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?"
+_HOST_NAME = (
+    r"[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*|[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?"
+)
 #: A host's name or address; IPv6 without brackets.
 HostName = Annotated[
     str,

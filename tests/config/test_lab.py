@@ -236,6 +236,25 @@ BAD_LABS = {
             " not 'x:22'"
         ),
     ),
+    "ssh address with a port": (
+        board(transport="{kind: ssh, host: '192.168.1.20:2222'}"),
+        (
+            "4:34: boards.rk1.transport.host: must be a host's name or address, without a port,"
+            " not '192.168.1.20:2222'"
+        ),
+    ),
+    "ssh address that is no IPv6 address": (
+        board(transport="{kind: ssh, host: 'fe80::1::2'}"),
+        (
+            "4:34: boards.rk1.transport.host: must be a host's name or address, without a port,"
+            " not 'fe80::1::2'"
+        ),
+    ),
+    "one ssh address, with the usual port and with none": (
+        board(transport="{kind: ssh, host: x}")
+        + board(transport="{kind: ssh, host: x, port: 22}").replace("boards:\n  rk1", "  rk2"),
+        "8:34: boards.rk2.transport.host: board 'rk1' has this host and port too",
+    ),
     "ssh port": (
         board(transport="{kind: ssh, host: x, port: 70000}"),
         "4:43: boards.rk1.transport.port: must be from 1 to 65535",

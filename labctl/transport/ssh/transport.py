@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from labctl.transport.ssh.program import SshProgram
 
 _USUAL = OpenOptions()
+_USUAL_PORT = 22
 _BLOCK_BYTES = 1 << 16
 _RECEIVE = 'LC_ALL=C; export LC_ALL; cat >"$1"'
 _SEND = 'LC_ALL=C; export LC_ALL; cat -- "$1"'
@@ -161,8 +162,8 @@ class SshConfig:
         return "host", f"board '{name}' has this host and port too"
 
     @property
-    def _way(self) -> tuple[str, int | None, str | None]:
-        return self.host.lower(), self.port, self.proxy_jump
+    def _way(self) -> tuple[str, int, str | None]:
+        return self.host.lower(), self.port or _USUAL_PORT, self.proxy_jump
 
     def open(self, options: OpenOptions = _USUAL) -> SshTransport:
         """Return the transport; the first operation opens the link, and reopens it after a loss."""
