@@ -1,6 +1,7 @@
 """What ssh alone has: host keys, ways through others, servers with habits of their own."""
 
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from sshd_host import SshHost, ssh_host
 
-from labctl.errors import CommandTimeout, DeviceLost, LinkRefused, NotAuthorised
+from labctl.errors import CommandTimeout, ConfigError, DeviceLost, LinkRefused, NotAuthorised
 from labctl.transport.ssh import link
 from labctl.transport.ssh.transport import SshConfig
 
@@ -38,6 +39,57 @@ def test_a_way_through_another_host(host: SshHost, tmp_path: Path) -> None:
         both.write_text(host.known_hosts.read_text())
         with way.open() as board, pytest.raises(NotAuthorised, match=r"jump host .* known_hosts"):
             board.run(":", timeout=20)
+
+
+def test_proxy_jump_none_is_no_host(
+    host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration = home(tmp_path, monkeypatch) / "config"
+    for none in ("none", "None"):
+        configuration.write_text(f"Host 127.0.0.1\n  ProxyJump {none}\nHost *\n  ProxyJump gate\n")
+        with host.board().open() as board:
+            assert board.run("echo here", timeout=20).text == "here\n"
+    # What all others go through is not gone through to itself.
+    with ssh_host(tmp_path / "gate") as gate:
+        shutil.copy(host.folder / "authorized_keys", gate.folder)
+        configuration.write_text(
+            f"Host gate\n  HostName 127.0.0.1\n  Port {gate.port}\n"
+            f"  IdentityFile {host.key}\n  ProxyJump none\nHost *\n  ProxyJump gate\n"
+            f"Host board\n  HostName localhost\n"
+        )
+        both = tmp_path / "known_hosts"
+        known = host.known_hosts.read_text().replace("127.0.0.1", "localhost")
+        both.write_text(known + gate.known_hosts.read_text())
+        with replace(host.board(), host="board", known_hosts=str(both)).open() as board:
+            assert board.run("echo here", timeout=20).text == "here\n"
+        assert "Accepted publickey" in (gate.folder / "sshd.log").read_text()
+
+
+def test_the_first_of_several_jump_hosts_is_gone_through_first(
+    host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home(tmp_path, monkeypatch) / "config").write_text(
+        "Host 127.0.0.1\n  ProxyJump first,second\n"
+        f"Host first second\n  HostName localhost\n  Port {host.port}\n"
+    )
+    host.known_hosts.write_text("")
+    with host.board().open() as board, pytest.raises(NotAuthorised, match="jump host 'first'"):
+        board.run(":", timeout=20)
+
+
+def test_a_proxy_command_with_an_open_quote(
+    host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home(tmp_path, monkeypatch) / "config").write_text("Host *\n  ProxyCommand nc 'x\n")
+    with host.board().open() as board, pytest.raises(ConfigError, match=r"ProxyCommand .*: nc 'x"):
+        board.run(":", timeout=20)
+
+
+def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have a home folder of the test's own; return its folder for ssh."""
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    (folder / "home" / ".ssh").mkdir(parents=True)
+    return folder / "home" / ".ssh"
 
 
 def test_a_link_that_was_cut_is_opened_again(host: SshHost) -> None:

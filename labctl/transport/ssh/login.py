@@ -89,6 +89,24 @@ class _Hop:
     timeout: float
 
 
+class _Connection(Connection):  # type: ignore[misc]  # Fabric has no types
+    """Reads ``ProxyJump`` as ssh does: `none` is no host, and the first host comes first."""
+
+    def get_gateway(self) -> Connection | str | None:
+        """Return the connection or the command to go through; see Fabric."""
+        jumps = self.ssh_config.get("proxyjump")
+        if jumps is None:
+            return super().get_gateway()
+        if jumps.lower() == "none":
+            return None
+        gateway: Connection | None = None
+        for hop in jumps.split(","):
+            if self.derive_shorthand(hop)["host"] == self.host:
+                return None  # a Host with wildcards: this is the jump host itself
+            gateway = _Connection(hop, config=self.config, gateway=gateway)
+        return gateway
+
+
 def log_in(login: Login, *, timeout: float | None = None) -> SshLink:
     """Open a link to a host. ``timeout`` (s) bounds the TCP connection, the greeting, the log-in.
 
@@ -112,11 +130,18 @@ def _start_proxy_command(connection: Connection, stack: ExitStack) -> None:
     """
     if not isinstance(connection.gateway, str):
         return
+    try:
+        words = shlex.split(connection.gateway)
+    except ValueError as error:
+        raise ConfigError(
+            f"ssh's configuration has a ProxyCommand that cannot be read: {error}: "
+            f"{connection.gateway}"
+        ) from error
     ours, theirs = socket.socketpair()
     stack.callback(ours.close)
     with theirs:
         program = process.start(
-            shlex.split(connection.gateway),
+            words,
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
             stderr=subprocess.DEVNULL,
@@ -158,7 +183,7 @@ def _connection(login: Login, gateway: Connection | None, timeout: float) -> Con
         # Only ssh's own configuration counts: `lazy` keeps fabric.yaml and FABRIC_* out.
         config = Config(lazy=True)
         config.load_ssh_config()
-        connection = Connection(
+        connection = _Connection(
             login.host,
             user=login.user,
             port=login.port,
