@@ -167,9 +167,12 @@ def test_names_and_places_that_are_not_there(lab: Lab, words: list[str], because
 @pytest.mark.parametrize(
     ("words", "because"),
     [
-        ("--product lama.cpp", "'lama.cpp' (did you mean 'llama.cpp'?)"),
-        ("--tool llama-cly", "'llama-cly' (did you mean 'llama-cli'?)"),
-        ("--version clasic", "'clasic' (did you mean 'classic'?)"),
+        (
+            "--product lama.cpp",
+            "no product 'lama.cpp' for target rk3568 (did you mean 'llama.cpp'?)",
+        ),
+        ("--tool llama-cly", "no tool 'llama-cly' of llama.cpp (did you mean 'llama-cli'?)"),
+        ("--version clasic", "no version 'clasic' of llama.cpp (did you mean 'classic'?)"),
         ("--source nowhere", "no source folder nowhere"),
         ("--source models/tiny.gguf", "models/tiny.gguf is not a folder"),
         (f"--source {LONG}", "File name too long"),
@@ -187,7 +190,7 @@ def test_builds_that_cannot_be(lab: Lab, words: str, because: str) -> None:
     [
         (("target", "taget"), "devices.yaml:3:5: boards.rk1.taget: unknown key (did you mean"),
         (("rk3568", "rk3569"), "devices.yaml:3:13: boards.rk1.target: no target 'rk3569' (did you"),
-        (("hdc", "usb"), "devices.yaml:4:23: boards.rk1.transport.kind: must be hdc or local"),
+        (("hdc", "usb"), "devices.yaml:4:23: boards.rk1.transport.kind: must be hdc, ssh or local"),
         (("tcp", "server"), "devices.yaml:4:42: boards.rk1.transport.address: unknown key; known"),
         (("tcp", "serial"), "devices.yaml:4:34: boards.rk1.transport.link: must be"),
         (("127.0.0.1:1", "127.0.0.1"), "devices.yaml:4:48: boards.rk1.transport.address: must be"),

@@ -134,7 +134,7 @@ def test_a_program_of_the_lab_with_its_files(lab: LabUnderTest) -> None:
 def test_a_program_that_fails_is_told_in_the_recipes_words(lab: LabUnderTest) -> None:
     done = lab.run("run", count(lab), "--set", 'engine.success.require="^finish$"')
     assert done.exit_status == 1
-    assert "tools/count did not print the recipe's success pattern:  '^finish$'" in done.text
+    assert "tools/count did not print the recipe's success pattern: '^finish$'" in done.text
 
 
 def test_a_program_of_the_board_and_a_pattern_that_never_ends(lab: LabUnderTest) -> None:
@@ -201,7 +201,7 @@ def metered(lab: LabUnderTest, power: str, tokens: int) -> dict[str, Any]:
     assert done.exit_status == 0, said(done)
     (trial,) = json.loads(done.stdout)["trials"]
     # A meter that does not answer is told before anything is measured.
-    early = said(done).partition("run directory")[0]
+    early = said(done).partition("trial 1/1")[0]
     assert ("note: energy will not be measured" in early) is (trial["energy"]["joules"] is None)
     return dict(trial)
 
@@ -214,7 +214,8 @@ def test_the_energy_of_a_trial_by_a_plug(native_lab: LabUnderTest) -> None:
     assert energy["absent"] is None, energy
     assert seconds > 5.9
     assert math.isclose(energy["joules"], 5 * seconds, rel_tol=1e-6)
-    assert (energy["mean_watts"], energy["peak_watts"], energy["coverage"]) == (5, 5, 1)
+    assert (energy["mean_watts"], energy["peak_watts"]) == (5, 5)
+    assert energy["coverage"] > 0.99  # on a busy host a sample may be late
     # 59 gaps of 0.1 s and a little.
     span = sum(trial["timing"]["token_ns"]) / 1e9
     assert math.isclose(energy["joules_per_token"], 5 * span / 59, rel_tol=1e-6)

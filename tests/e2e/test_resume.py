@@ -143,7 +143,7 @@ def test_another_program_is_another_run(lab: LabUnderTest) -> None:
     model.write_bytes(model.read_bytes() + b"\0")
     (lab.root / "models.lock.yaml").unlink()  # which would refuse it before
     done = lab.run("resume")
-    blamed(done, 2, "config", "cannot be resumed: model tiny was", "`labctl run` makes a new one")
+    blamed(done, 2, "config", "cannot be resumed: model tiny was", "start a new run: `labctl run`")
     assert len(lab.finished_trials()) == 1
 
 

@@ -1,8 +1,8 @@
 """This host as a board that does not say it is virtual, with a load, a memory and sensors made up.
 
 A virtual board tells that it is one, and then nothing of its host counts as the board's. This is
-measured like any board: what the kernel says of CPUs and memory lies in files that are mounted over
-``/proc/stat`` and ``/proc/meminfo``, in a mount namespace of its own.
+measured like any board: what the kernel says of CPUs, memory and its boot lies in files that are
+mounted over its own, in a mount namespace.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import shutil
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +30,10 @@ TARGET = f"host-{platform.machine()}"
 _TOTAL_KB, _AVAILABLE_KB = 2_000_000, 1_500_000
 _TICKS = os.sysconf("SC_CLK_TCK")
 _NO_MOUNT = 77
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNT = f"""\
 mount --bind "$0/stat" /proc/stat && mount --bind "$0/meminfo" /proc/meminfo || exit {_NO_MOUNT}
+mount --bind "$0/boot_id" {_BOOT_ID} || exit {_NO_MOUNT}
 exec "$@"
 """
 
@@ -46,6 +49,8 @@ class BareBoard:
         self._kernel = folder / "kernel"
         self._kernel.mkdir(parents=True)
         self._workdir.mkdir()
+        self._boot_id = str(uuid.uuid4())
+        (self._kernel / "boot_id").write_text(f"{self._boot_id}\n")
         self._fakes = Fakes(folder)
         self._fakes.show_sensors()
         self._stat = Path("/proc/stat").read_text().partition("\n")[2]
@@ -86,7 +91,7 @@ class BareBoard:
                 address=f"127.0.0.1:{json.loads(line)}",
                 directory=self.folder,
                 workdir=str(self._workdir),
-                boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+                boot_id=self._boot_id,
             )
         finally:
             self._over.set()
