@@ -28,7 +28,7 @@ from labctl.runs.provenance import artifact_identities, program_sha256
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
 from labctl.runs.recording import Recording
-from labctl.runs.runner import Outcome, run_trials
+from labctl.runs.runner import Outcome, remaining, run_trials
 from labctl.runs.trial.energy import working_meter
 from labctl.transport import Transport
 
@@ -115,7 +115,7 @@ def resume_recorded(
             done = leave_board(directory, journal, trials, done, board=board.name, clock=clock)
         journal.resumed(board.name)
         observer.note(f"{len(done)} of {len(trials)} trials were finished")
-        undone = next((trial for trial in trials if trial.number not in done), None)
+        undone = next(iter(remaining(journal, trials, done)), None)
         lost, still_ours = _take_over(held, journal, directory, undone)
         context = RunContext(
             held=held,

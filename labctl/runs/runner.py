@@ -1,6 +1,6 @@
 """Runs a plan: one trial after the other, every finished one on disk before the next begins."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -25,7 +25,7 @@ from labctl.results.summary import summarise
 from labctl.runs.context import RunContext
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory, note_in_index
-from labctl.runs.record.journal import Attempt, stays_open
+from labctl.runs.record.journal import Attempt, Journal, stays_open
 from labctl.runs.trial.trial import run_trial, skipped_trial
 
 #: What cuts a trial and may be over: it restarted, its agent was killed, bytes came wrong.
@@ -68,8 +68,8 @@ def run_trials(
     _remember(context, done)
     try:
         with context.conditions.held(context.held.check_lease, still_ours=still_ours):
-            for trial in trials:
-                if trial.number in records or _is_needless(context, trial, records.values()):
+            for trial in remaining(context.journal, trials, records):
+                if _is_needless(context, trial, records.values()):
                     continue
                 records[trial.number] = _one(context, trial, len(trials))
     except KeyboardInterrupt:
@@ -86,6 +86,18 @@ def run_trials(
     judged = judge(gates, summarise(found, run.variants), parameters, context.facts.execution)
     _finish(context, "finished", gates=judged)
     return Outcome(context.directory, run, found, judged)
+
+
+def remaining(
+    journal: Journal, trials: Sequence[PlannedTrial], done: Container[int]
+) -> list[PlannedTrial]:
+    """Return the trials that are not ``done``: one that may be under way first, then as planned.
+
+    A repeat that was left out before it has no record either; running that one first would take
+    the board anew, which ends the job under way.
+    """
+    undone = [trial for trial in trials if trial.number not in done]
+    return sorted(undone, key=lambda trial: not journal.attempt(trial.number).open)
 
 
 def _is_needless(context: RunContext, trial: PlannedTrial, records: Iterable[TrialRecord]) -> bool:

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from played_runs import Setting, fail
+from played_runs import Setting, fail, planned
 
+from labctl.config.recipe import Precision
 from labctl.errors import (
     BoardError,
     BoardNotReady,
@@ -322,3 +324,21 @@ def test_a_first_trial_that_never_ends_failed(setting: Setting, clock: None) -> 
     setting.agent.endless = (1,)
     assert setting.run().exit_status == ExitStatus.JOB
     assert setting.states == ["failed", "skipped", "skipped", "skipped"]
+
+
+def test_a_trial_under_way_is_fetched_before_a_repeat_that_was_left_out(setting: Setting) -> None:
+    setting.agent.lost_after = 2
+    with pytest.raises(DeviceLost):
+        setting.run()
+    done = setting.directory.trials()
+    first, second, third, fourth = planned()
+    setting.trials = (first, second, replace(third, optional=True), fourth)
+    setting.precision = Precision(confidence_interval=0.02)  # of two repeats it is unknown
+    setting.another_controller()
+    setting.journal.started(4, setting.journal.attempt(4), "b1")
+    setting.agent.left = ("/w/jobs/r-4",)
+    setting.agent.lost_after = None
+    setting.run(done)
+    assert setting.agent.taken_over == ["/w/jobs/r-4"]
+    assert setting.agent.removed.index("/w/jobs/r-4") < setting.agent.removed.index("/w/jobs/r-3")
+    assert setting.states == ["ok"] * 4
