@@ -61,7 +61,10 @@ def leave_board(
 
     Warm-ups are made again, too: they warmed the other board. The time that all of it took is over.
     """
-    first = next((trial.number for trial in trials if trial.number not in done), None)
+    last = max(done, default=0)
+    undone = (trial.number for trial in trials if trial.number not in done)
+    # A repeat that was left out, because it would have told nothing new, tears no round.
+    first = next((n for n in undone if n > last or journal.attempt(n).open), None)
     moved = BoardError(f"the run moved to board {board}, and compares on one board only")
     torn = {trial.repeat for trial in trials if first is not None and trial.number >= first} | {0}
     stay: dict[int, TrialRecord] = {}

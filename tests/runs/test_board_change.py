@@ -1,5 +1,6 @@
 """What another board has to be, and what of a run is measured anew there."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from labctl.records import (
     MemoryRate,
     PlanRecord,
     StorageRate,
-    TrialRecord,
 )
 from labctl.runs.board_change import leave_board, unlike_in_speed
 from labctl.runs.context import differences, differences_in_kind
@@ -89,27 +89,40 @@ def test_a_board_is_equally_fast_by_the_probes_of_both(tmp_path: Path) -> None:
     assert list(unlike_in_speed(first, "rk9", emulated, tmp_path)) == []
 
 
-def moved(tmp_path: Path, finished: int, order: Order) -> tuple[list[int], RunDirectory, Journal]:
-    """Two variants of a warm-up and two repeats; so many trials were finished, one was open."""
+def two_variants(repeats: int, order: Order) -> tuple[PlannedTrial, ...]:
+    """Trials of a warm-up and so many repeats of each."""
     variants = [Variant(name, name, {"tokens": 4}) for name in ("a", "b")]
-    trials: tuple[PlannedTrial, ...] = make_plan(
+    return make_plan(
         variants,
-        Amount(2, 1, {"a": 4, "b": 4}),
+        Amount(repeats, 1, {"a": 4, "b": 4}),
         order=order,
         max_seconds=60,
         min_tokens=None,
         predict=lambda *_: None,
         roles=LlamaCpp.roles,
     ).trials
+
+
+def begun(
+    tmp_path: Path, trials: Sequence[PlannedTrial], finished: Sequence[int], under_way: int
+) -> tuple[RunDirectory, Journal]:
+    """A run of trials, of which some were finished, and one was under way."""
     plan = PlanRecord(trials=tuple(t.record() for t in trials), max_seconds=60)
     directory = planned_run(tmp_path, run(), plan)
     journal = Journal(directory.path, "r")
-    done: dict[int, TrialRecord] = {}
-    for one in trials[: finished + 1]:
-        journal.started(one.number, journal.attempt(one.number), "b1")
-        if one.number <= finished:
-            done[one.number] = trial(one.number, slug=one.slug, repeat=one.repeat)
-            directory.add(done[one.number])
+    for one in trials:
+        if one.number in (*finished, under_way):
+            journal.started(one.number, journal.attempt(one.number), "b1")
+        if one.number in finished:
+            directory.add(trial(one.number, slug=one.slug, repeat=one.repeat))
+    return directory, journal
+
+
+def moved(tmp_path: Path, finished: int, order: Order) -> tuple[list[int], RunDirectory, Journal]:
+    """Two variants of a warm-up and two repeats; so many trials were finished, one was open."""
+    trials = two_variants(2, order)
+    directory, journal = begun(tmp_path, trials, range(1, finished + 1), finished + 1)
+    done = {record.number: record for record in directory.trials()}
     clock = RunClock(1000, {}, lambda _trial: None)
     stay = leave_board(directory, journal, trials, done, board="rk2", clock=clock)
     # What is measured anew has taken its 30 s of the run's time all the same.
@@ -146,3 +159,23 @@ def test_the_board_of_a_run_is_the_one_it_was_taken_up_on_last(tmp_path: Path) -
     journal.resumed("rk1")
     journal.resumed("rk2")
     assert Journal(tmp_path, "r").board == "rk2"
+
+
+@pytest.mark.parametrize(
+    ("under_way", "stay"),
+    [
+        (12, [3, 4, 5, 6, 7, 8, 10]),  # b of the fifth round: those before are whole
+        (7, [3, 4, 5, 6]),  # a of the third one, after all: none from there on is surely whole
+    ],
+)
+def test_a_repeat_that_was_left_out_tears_no_round(
+    tmp_path: Path, under_way: int, stay: list[int]
+) -> None:
+    finished = [n for n in (1, 2, 3, 4, 5, 6, 7, 8, 10) if n != under_way]
+    trials = two_variants(repeats=6, order="interleaved")
+    directory, journal = begun(tmp_path, trials, finished, under_way)
+    done = {record.number: record for record in directory.trials()}
+    clock = RunClock(1000, {}, lambda _trial: None)
+    kept = leave_board(directory, journal, trials, done, board="rk2", clock=clock)
+    assert list(kept) == stay
+    assert not journal.attempt(under_way).open
