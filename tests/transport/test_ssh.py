@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sshd_host import SshHost, ssh_host
+from sshd_host import SshHost, make_key, ssh_host
 
+from labctl import process
 from labctl.errors import CommandTimeout, ConfigError, DeviceLost, LinkRefused, NotAuthorised
 from labctl.transport.ssh import link
 from labctl.transport.ssh.transport import SshConfig
@@ -83,6 +84,45 @@ def test_a_proxy_command_with_an_open_quote(
     (home(tmp_path, monkeypatch) / "config").write_text("Host *\n  ProxyCommand nc 'x\n")
     with host.board().open() as board, pytest.raises(ConfigError, match=r"ProxyCommand .*: nc 'x"):
         board.run(":", timeout=20)
+
+
+def test_lines_of_known_hosts_with_markers(host: SshHost, tmp_path: Path) -> None:
+    line = host.known_hosts.read_text()
+    make_key(tmp_path / "other")
+    other = " ".join((tmp_path / "other.pub").read_text().split()[:2])
+    for marker in ("@cert-authority", "@revoked"):
+        host.known_hosts.write_text(f"{marker} * {other}\n{line}")
+        with host.board().open() as board:
+            assert board.run("echo here", timeout=20).text == "here\n"
+    own = line.split(" ", 1)[1]
+    host.known_hosts.write_text(f"{line}@revoked\t* {own}")
+    with host.board().open() as board, pytest.raises(NotAuthorised, match="revoked"):
+        board.run(":", timeout=20)
+    host.known_hosts.write_text(f"@cert-authority * {own}")
+    with host.board().open() as board, pytest.raises(NotAuthorised, match="not in known_hosts"):
+        board.run(":", timeout=20)
+
+
+def test_either_of_two_known_keys_of_one_kind_is_right(host: SshHost, tmp_path: Path) -> None:
+    line = host.known_hosts.read_text()
+    make_key(tmp_path / "other")
+    name, kind, _ = line.split()
+    other = f"{name} {kind} {(tmp_path / 'other.pub').read_text().split()[1]}\n"
+    for lines in (line + other, other + line):
+        host.known_hosts.write_text(lines)
+        with host.board().open() as board:
+            assert board.run("echo here", timeout=20).text == "here\n"
+
+
+def test_a_host_is_asked_for_the_kind_of_key_that_is_known(tmp_path: Path) -> None:
+    key = tmp_path / "rsa_key"
+    words = ["ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", str(key)]
+    assert process.run(words, timeout=30).exit_status == 0
+    with ssh_host(tmp_path / "host", config=f"HostKey {key}\n") as host:
+        kind, text = key.with_suffix(".pub").read_text().split()[:2]
+        host.known_hosts.write_text(f"[127.0.0.1]:{host.port} {kind} {text}\n")
+        with host.board().open() as board:
+            assert board.run("echo here", timeout=20).text == "here\n"
 
 
 def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from paramiko.ssh_exception import (
 
 from labctl import process
 from labctl.errors import ConfigError, LinkRefused, NotAuthorised
+from labctl.transport.ssh.known_hosts import KeyRevoked, KeyUnknown, KnownHosts
 from labctl.transport.ssh.link import SshLink
 
 #: For each of: the TCP connection, the greeting, the log-in.
@@ -36,25 +38,6 @@ SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 
 _ssh_says = logging.getLogger("paramiko")
 _ssh_says.addHandler(logging.NullHandler())  # what matters of it is in the errors raised here
-
-
-class _KeyUnknown(SSHException):
-    """The host shows a key, and no known_hosts has one for it."""
-
-    def __init__(self, host: str, key: paramiko.PKey):
-        super().__init__(host)
-        self.host = host
-        self.key = key
-
-
-class _Refuse(paramiko.MissingHostKeyPolicy):
-    def missing_host_key(
-        self,
-        client: paramiko.SSHClient,  # noqa: ARG002 - the policy's interface
-        hostname: str,
-        key: paramiko.PKey,
-    ) -> None:
-        raise _KeyUnknown(hostname, key)
 
 
 @dataclass(frozen=True)
@@ -218,7 +201,11 @@ def _through(connection: Connection) -> Iterator[Connection]:
 def _enforce_host_key(hop: _Hop) -> None:
     """Replace Fabric's own policy, which lets every host in."""
     client: paramiko.SSHClient = hop.connection.client
-    client.set_missing_host_key_policy(_Refuse())
+    known = KnownHosts()
+    client.set_missing_host_key_policy(known)
+    host, port = hop.connection.host, hop.connection.port
+    name = host if port == paramiko.config.SSH_PORT else f"[{host}]:{port}"
+    hop.connection.connect_kwargs["transport_factory"] = partial(known.transport, name)
     files = [hop.known_hosts or Path.home() / ".ssh" / "known_hosts"]
     if hop.known_hosts is None:
         files.append(SYSTEM_KNOWN_HOSTS)
@@ -227,7 +214,7 @@ def _enforce_host_key(hop: _Hop) -> None:
     for file in files:
         if file.is_file():
             try:
-                client.load_system_host_keys(str(file))
+                known.load(file)
             except (InvalidHostKey, OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{hop.label}: {file} cannot be read: {error}") from error
 
@@ -237,7 +224,12 @@ def _explained(hop: _Hop) -> Iterator[None]:
     """Say what went wrong on the way to a host, and what to do about it."""
     try:
         yield
-    except (_KeyUnknown, BadHostKeyException) as error:
+    except KeyRevoked as error:
+        raise NotAuthorised(
+            f"{hop.label} shows the key {error.key.fingerprint}, which known_hosts has as revoked",
+            hint="the connection may be intercepted: ask who revoked the key, and why",
+        ) from error
+    except (KeyUnknown, BadHostKeyException) as error:
         raise _not_proven(hop, error) from error
     except AuthenticationException as error:
         raise _not_let_in(hop, str(error)) from error
@@ -269,7 +261,7 @@ def _explained(hop: _Hop) -> Iterator[None]:
         ) from error
 
 
-def _not_proven(hop: _Hop, error: _KeyUnknown | BadHostKeyException) -> NotAuthorised:
+def _not_proven(hop: _Hop, error: KeyUnknown | BadHostKeyException) -> NotAuthorised:
     file = hop.known_hosts or "~/.ssh/known_hosts"
     if isinstance(error, BadHostKeyException):
         return NotAuthorised(
