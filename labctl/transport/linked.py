@@ -85,6 +85,10 @@ class LinkedTransport(Transport, Generic[L]):
     def shell(self, link: L, script: str, *, timeout: float) -> Generator[bytes, None, None]:
         """Run a script over a link; see :class:`labctl.transport.framed.Shell`."""
 
+    def sent_line(self, script: str) -> str:
+        """Return what goes over the link to run a script: its length is what is limited."""
+        return script
+
     def close(self) -> None:
         """End the link, if there is one."""
         with self._opening:
@@ -129,7 +133,7 @@ class LinkedTransport(Transport, Generic[L]):
         self, command: str, timeout: float, write: Write, write_error: Write | None = None
     ) -> int:
         framed = self._framed(command, write_error)
-        if len(check_command(framed.script)) <= self.max_command_bytes:
+        if len(check_command(self.sent_line(framed.script))) <= self.max_command_bytes:
             return self._execute_framed(framed, timeout, write, write_error)
         with self._as_script(command, timeout) as script:
             framed = self._framed(script, write_error)

@@ -168,6 +168,20 @@ def test_what_a_shell_prints_at_its_start_is_passed_over(tmp_path: Path) -> None
         assert board.run("echo x; exit 5", timeout=20).output == b"x\n"
 
 
+def test_a_command_that_only_its_quotes_make_too_long(tmp_path: Path) -> None:
+    small = tmp_path / "small.sh"
+    small.write_text(
+        "#!/bin/sh\n[ ${#SSH_ORIGINAL_COMMAND} -lt 9000 ] || exit 99\n"
+        'eval "$SSH_ORIGINAL_COMMAND"\n'
+    )
+    small.chmod(0o755)
+    with (
+        ssh_host(tmp_path / "host", config=f"ForceCommand {small}\n") as host,
+        host.board().open() as board,
+    ):
+        assert board.run("true" + " ''" * 2_000 + "; echo x", timeout=20).output == b"x\n"
+
+
 def test_a_server_that_forwards_nothing_says_what_to_allow(tmp_path: Path) -> None:
     with (
         ssh_host(tmp_path / "host", config="AllowTcpForwarding no\n") as host,

@@ -29,7 +29,15 @@ ERRORS_BYTES = 1 << 14
 _PROLOGUE = "printf '%s\\n' \"$1\"; shift\n"
 _RUNS_NOTHING_HINT = "the user there needs a POSIX shell that ssh may start programs with"
 
+NONCE_BYTES = 16
+
 Take = Callable[[bytes], object]
+
+
+def command_line(script: str, nonce: str, *words: str) -> str:
+    """Return the line that a host gets to run a script."""
+    # `exec`: the shell is then what leads the session, and can be killed with all below it.
+    return "exec " + remote_words("/bin/sh", "-c", _PROLOGUE + script, "labctl", nonce, *words)
 
 
 @dataclass(frozen=True)
@@ -53,17 +61,13 @@ class SshProgram:
         self._link = link
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
-        self._nonce = secrets.token_hex(16).encode()
+        self._nonce = secrets.token_hex(NONCE_BYTES).encode()
         self._errors = b""
         self._before = b""
         self._began = False
         self._channel = link.session()
-        # `exec`: the shell is then what leads the session, and can be killed with all below it.
-        line = "exec " + remote_words(
-            "/bin/sh", "-c", _PROLOGUE + script, "labctl", self._nonce.decode(), *words
-        )
         try:
-            self._channel.exec_command(line)
+            self._channel.exec_command(command_line(script, self._nonce.decode(), *words))
         except (OSError, EOFError, SSHException) as error:
             self._channel.close()
             link.check()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _USUAL = OpenOptions()
 _USUAL_PORT = 22
 _BLOCK_BYTES = 1 << 16
+_MERGE = "exec 2>&1\n"
 _RECEIVE = 'LC_ALL=C; export LC_ALL; cat >"$1"'
 _SEND = 'LC_ALL=C; export LC_ALL; cat -- "$1"'
 #: dash has words of its own for what every other program calls otherwise.
@@ -48,11 +49,17 @@ class SshTransport(LinkedTransport["SshLink"]):
         """Run a script; see :class:`LinkedTransport`."""
         from labctl.transport.ssh.program import SshProgram
 
-        with SshProgram(link, f"exec 2>&1\n{script}", timeout=timeout) as program:
+        with SshProgram(link, _MERGE + script, timeout=timeout) as program:
             program.end_input()
             while piece := program.read():
                 yield piece
             program.status()
+
+    def sent_line(self, script: str) -> str:
+        """Return the line with the script quoted, which can make it much longer."""
+        from labctl.transport.ssh.program import NONCE_BYTES, command_line
+
+        return command_line(_MERGE + script, "0" * 2 * NONCE_BYTES)
 
     def copier(self, *, timeout: float, compress: bool = False) -> "SshCopier":
         """Return the copier; a connection compresses as a whole or not at all."""
