@@ -40,4 +40,4 @@ def resume(invocation: Invocation, run: str, board: str | None, as_json: bool) -
             partial(connect_board, on),
             Observer(RunView(view).show),
         )
-    return tell(invocation, outcome, as_json=as_json)
+    return tell(outcome, as_json=as_json)

@@ -151,6 +151,9 @@ def main(arguments: list[str] | None = None) -> None:
 
     Whatever asks it to end does so as Ctrl-C does: jobs on boards are stopped, runs say it.
     """
+    from labctl.cli.output import unfailing
+
+    sys.stderr = unfailing(sys.stderr)  # `labctl run 2>&1 | head` must not end the run
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup has SIGHUP ignored
             signal.signal(number, signal.default_int_handler)

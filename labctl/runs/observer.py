@@ -33,8 +33,8 @@ class Observer:
 
     @contextmanager
     def also(self, reader: Reader) -> Iterator[None]:
-        """Add a reader until the context ends."""
-        self._readers.append(reader)
+        """Add a reader until the context ends; it is told before the others."""
+        self._readers.insert(0, reader)
         try:
             yield
         finally:

@@ -1,9 +1,11 @@
 import importlib
 import os
+import pty
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +91,71 @@ def test_an_output_that_nobody_reads_is_no_failure() -> None:
         os.close(write)
         assert running.communicate(timeout=60)[1] == ""
     assert running.returncode == ExitStatus.OK
+
+
+UNREAD = """
+    import sys, time, click
+    from labctl.cli import root
+    from labctl.cli.progress import ProgressView
+    from labctl.errors import DeviceLost
+
+    @click.command()
+    def slow():
+        with ProgressView() as view, view.step("a step"):
+            view.say("begun")
+            sys.stdin.read()
+            for _ in range(2):
+                view.say("x" * 10_000)
+                view.bars.refresh()
+            time.sleep(0.6)  # the thread that redraws has its turn
+            print("done", file=open(sys.argv[1], "w"), flush=True)
+        raise DeviceLost("the board's own error")
+
+    root.LazyGroup.get_command = lambda *_: slow
+    root.main(["run"])
+"""
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_command_goes_on_to_its_own_end_when_nobody_reads_its_progress(
+    tmp_path: Path, terminal: bool
+) -> None:
+    read, write = pty.openpty() if terminal else os.pipe()
+    words = [sys.executable, "-c", textwrap.dedent(UNREAD), str(tmp_path / "done")]
+    with subprocess.Popen(words, stdin=-1, stderr=write, start_new_session=True) as running:
+        os.close(write)
+        shown = b""
+        while b"begun" not in shown:
+            shown += os.read(read, 1 << 16)
+        os.close(read)
+        running.communicate(timeout=60)
+    assert (tmp_path / "done").read_text() == "done\n"
+    assert running.returncode == ExitStatus.INFRA
+
+
+def test_a_run_keeps_its_exit_status_when_nobody_reads_its_table() -> None:
+    script = """
+        import sys
+        from pathlib import Path
+        from records_made import run, trial
+        from labctl.cli.run import tell
+        from labctl.records import TrialState
+        from labctl.runs import Outcome
+        from labctl.runs.record.directory import RunDirectory
+
+        failed = trial(1, state=TrialState.FAILED)
+        outcome = Outcome(RunDirectory(Path(".")), run("r"), (failed,), ())
+        sys.exit(40 + tell(outcome, as_json=sys.argv[1] == "json"))
+    """
+    for kind in ("json", "table"):
+        read, write = os.pipe()
+        os.close(read)
+        words = [sys.executable, "-c", textwrap.dedent(script), kind]
+        path = os.pathsep.join(filter(None, sys.path))
+        environment = {**os.environ, "PYTHONPATH": path}
+        ended = subprocess.run(words, stdout=write, stderr=-1, env=environment, check=False)
+        os.close(write)
+        assert (ended.returncode, ended.stderr) == (41, b"")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

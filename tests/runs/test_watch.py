@@ -16,6 +16,8 @@ from labctl.records import Execution, RunEnd, TrialState
 from labctl.records.events import AnyEvent, Contact, End, Fetch, Note, Progress, Trial
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory, find_run, list_runs
+from labctl.runs.record.event_log import EVENTS, EventLog
+from labctl.runs.record.event_reader import EventReader
 from labctl.runs.recording import Recording
 from labctl.runs.watch import Watch, find_watched
 
@@ -34,6 +36,7 @@ from labctl.records import Execution
 from labctl.records.events import Contact, Progress, Trial
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.event_reader import EventReader
 from labctl.runs.recording import Recording
 
 directory = RunDirectory(Path(sys.argv[1]))
@@ -105,6 +108,21 @@ def test_a_watcher_sees_each_event_until_the_end(directory: RunDirectory) -> Non
     assert events[:4] == [CONTACT, START, HALF, GOOD]
     assert isinstance(events[4], End)
     assert events[4].state == "finished"
+
+
+def test_an_event_that_cannot_be_shown_is_kept(directory: RunDirectory) -> None:
+    def broken(_event: AnyEvent) -> None:
+        raise RuntimeError("the display broke")
+
+    observer = Observer(broken)
+    path = directory.path / EVENTS
+    with (
+        EventLog(path, pytest.fail) as log,
+        observer.also(log.write),
+        pytest.raises(RuntimeError),
+    ):
+        observer.note("a note")
+    assert [type(event) for event in EventReader(path).read()] == [Note]
 
 
 def test_a_watcher_that_comes_late_tells_what_was_before(
