@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import AwareDatetime, Field, JsonValue
 
 from labctl.records.base import FileRecord, Record
 from labctl.records.board import BoardFacts
@@ -66,4 +66,4 @@ class RunEnd(FileRecord):
     failure: Failure | None = Field(None, description="what ended the run early")
     gates: tuple[GateRecord, ...] = ()
     resumed: int = Field(0, description="how often the run had been taken up again")
-    finished: datetime
+    finished: AwareDatetime

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from labctl.errors import ConfigError, ExitStatus
-from labctl.records.events import AnyEvent, End
+from labctl.records.events import AnyEvent, Contact, End
 from labctl.runs.record.directory import RunDirectory, all_directories, find_directory
 from labctl.runs.record.event_log import EVENTS
 from labctl.runs.record.event_reader import EventReader, follow
@@ -38,6 +38,7 @@ class Watch:
         self._wait = wait
         self._reader = EventReader(directory.path / EVENTS)
         self._last: AnyEvent | None = None
+        self._contact: Contact | None = None
 
     def events(self) -> Iterator[AnyEvent | None]:
         """Yield all events, old and new; None for each look that found nothing new.
@@ -46,6 +47,8 @@ class Watch:
         """
         for event in follow(self._directory.path, self._reader, wait=self._wait):
             self._last = event or self._last
+            if isinstance(event, Contact):
+                self._contact = event
             yield event
 
     @property
@@ -61,13 +64,14 @@ class Watch:
     def end(self) -> End | None:
         """Return how the controller left the run; None if it died. Raises ConfigError.
 
-        Where its events ended before it did, as on a full disk, ``end.json`` knows.
+        Where its events ended before it did, as on a full disk, ``end.json`` knows; not that of an
+        earlier controller, whose end a later one that was killed had no time to remove.
         """
-        if isinstance(self._last, End):
-            return self._last
+        told = self._last if isinstance(self._last, End) else None
         end = self._directory.end()
-        if end is None:
-            return None
+        begun = told or self._contact
+        if end is None or (begun and end.finished < begun.utc):
+            return told
         if end.state == "finished":
             run, trials = self._directory.run(), tuple(self._directory.trials())
             status = Outcome(self._directory, run, trials, end.gates).exit_status

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from small_disk import fill, small_disk
 
 from labctl.cli.root import run_cli
 from labctl.errors import ConfigError, DeviceLost
-from labctl.records import Execution, RunEnd, TrialState
+from labctl.records import Execution, Failure, RunEnd, TrialState
 from labctl.records.events import AnyEvent, Contact, End, Fetch, Note, Progress, Trial
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory, find_run, list_runs
@@ -247,9 +248,35 @@ def test_events_that_a_full_disk_ended_leave_the_end_to_the_record(
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     failed = trial(1, state=TrialState.FAILED)
     directory.add(failed)
-    directory.finish(RunEnd(state="finished", finished=failed.finished))
+    directory.finish(RunEnd(state="finished", finished=datetime.now(UTC)))
     assert watch(directory) == 1
     assert "is finished" in capsys.readouterr().err
+
+
+def test_the_end_of_an_earlier_controller_is_not_that_of_a_later_one(
+    directory: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory.start(run(RUN), plan())
+    with pytest.raises(KeyboardInterrupt):
+        record(directory, CONTACT, error=KeyboardInterrupt())
+    directory.finish(RunEnd(state="interrupted", finished=datetime.now(UTC)))
+    with EventLog(directory.path / EVENTS, pytest.fail) as log:  # and then it is killed
+        log.write(Contact(**CONTACT.model_dump(exclude={"utc", "mono_ns"}) | {"resumed": 1}))
+        log.write(Note(text="resumed"))
+    assert watch(directory) == 3
+    assert f"the controller of run {RUN} is gone" in capsys.readouterr().err
+
+
+def test_the_later_of_two_ends_is_the_runs(
+    directory: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory.start(run(RUN), plan())
+    with pytest.raises(KeyboardInterrupt):
+        record(directory, CONTACT, error=KeyboardInterrupt())
+    failure = Failure.of(DeviceLost("the link broke"))
+    directory.finish(RunEnd(state="failed", failure=failure, finished=datetime.now(UTC)))
+    assert watch(directory) == 3
+    assert "failed (infra): the link broke" in capsys.readouterr().err
 
 
 def test_a_refused_run_leaves_nothing(directory: RunDirectory) -> None:
