@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic import AwareDatetime, BeforeValidator, Field, TypeAdapter
 
 from labctl.records.base import FileRecord
 from labctl.records.board import Execution
@@ -33,7 +33,7 @@ RunState = Literal["finished", "failed", "interrupted"]
 class Event(FileRecord):
     """Something that happened in a run."""
 
-    utc: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    utc: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
     mono_ns: int = Field(
         default_factory=time.monotonic_ns,
         description="this host's monotonic clock; starts anew with each boot of the host",

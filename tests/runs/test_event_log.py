@@ -129,6 +129,15 @@ def test_events_of_a_newer_labctl_are_refused_by_name(path: Path) -> None:
         events_in(path)
 
 
+def test_a_line_without_a_time_zone_is_damaged(path: Path) -> None:
+    note = Note(text="whole")
+    naive = note.model_copy(update={"utc": note.utc.replace(tzinfo=None)})
+    path.write_text(f"{naive.model_dump_json()}\n{note.model_dump_json()}\n")
+    reader = EventReader(path)
+    assert list(reader.read()) == [note]
+    assert reader.damaged == 1
+
+
 def test_any_text_can_be_written(path: Path) -> None:
     name = os.fsdecode(b"\xff.gguf")
     with EventLog(path, refuse) as log:
