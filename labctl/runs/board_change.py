@@ -11,6 +11,9 @@ from pathlib import Path
 from labctl.board.probes import latest_probe
 from labctl.errors import BoardError
 from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord
+from labctl.runs.board.conditions import BoardConditions
+from labctl.runs.board.opening import Opened
+from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.planning.time_limits import RunClock
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
@@ -46,6 +49,21 @@ def unlike_in_speed(run: RunRecord, board: str, facts: BoardFacts, lab_root: Pat
 
 def _told(rate: int | None) -> str:
     return "at a rate that was not measured" if rate is None else f"{size(rate)}/s"
+
+
+def try_board(opened: Opened, prepared: Prepared) -> dict[str, str]:
+    """Send a run's files to a board that it moves to; their paths there, by SHA-256.
+
+    Raises ConfigError when the board cannot be as the recipe strictly wants it, and what
+    :meth:`Opened.send` raises. Nothing of the run is changed by then.
+    """
+    held = opened.held
+    held.take_lease()
+    paths = opened.send()
+    wanted = prepared.recipe.conditions
+    conditions = BoardConditions(held.transport, held.board.workdir, wanted, opened.observer.note)
+    with conditions.held(held.check_lease):
+        return paths
 
 
 def leave_board(

@@ -17,7 +17,7 @@ from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import SCHEMA_VERSION, PlanRecord, RunRecord, TrialRecord
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
-from labctl.runs.board_change import leave_board, unlike_in_speed
+from labctl.runs.board_change import leave_board, try_board, unlike_in_speed
 from labctl.runs.context import RunContext, differences, differences_in_kind
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
 from labctl.runs.observer import Observer
@@ -110,8 +110,11 @@ def resume_recorded(
         planned = {trial.variant.slug: trial.variant for trial in trials}
         forecast = make_forecast(prepared, run.facts, held.rates, list(planned.values()))
         clock = RunClock(plan.max_seconds, plan.limits, forecast.of)
+        moves = board.name != (journal.board or run.board)
+        # A board that refuses the run leaves it as it was: that comes first.
+        sent = try_board(opened, prepared) if moves else None
         done = _done(directory)
-        if board.name != (journal.board or run.board):
+        if moves:
             done = leave_board(directory, journal, trials, done, board=board.name, clock=clock)
         journal.resumed(board.name)
         observer.note(f"{len(done)} of {len(trials)} trials were finished")
@@ -126,7 +129,7 @@ def resume_recorded(
             journal=journal,
             clock=clock,
             observer=observer,
-            paths=opened.send(),
+            paths=opened.send() if sent is None else sent,
             program_sha256=program,
             meter=working_meter(board, observer),
         )

@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import agent_builds
 import pytest
 
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.recipe import Recipe
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, LeaseLost
 from labctl.runs import Observer, RunRequest, run_with_failover
+from labctl.runs.board.conditions import BoardConditions
+from labctl.runs.record.directory import run_directories
+from labctl.runs.resume import ResumeRequest, last_board, resume
 from labctl.transport import LocalConfig, Transport
 
 RECIPE = Recipe.model_validate(
@@ -34,3 +38,78 @@ def test_a_spare_of_another_target_is_refused_before_anything_begins(tmp_path: P
     request = RunRequest(RECIPE, board("rk3568"), LabFile(tmp_path, Lab(boards={})))
     with pytest.raises(ConfigError, match=r"is a host-x86_64, board .* a rk3568"):
         run_with_failover(request, [board("host-x86_64")], never, Observer())
+
+
+#: In the last of four trials another controller takes the board that it is started on first.
+PROGRAM = """#!/bin/sh
+echo >> "$2/$1"
+if [ "$1" = b ] && [ "$(wc -l < "$2/b")" = 2 ]; then
+    sed 's/"token": *"[0-9a-f]*"/"token": "0"/' "$2/rk1/lease" > "$2/lease"
+    mv "$2/lease" "$2/rk1/lease"
+fi
+echo "speed 10.0"
+"""
+
+
+def test_a_spare_that_refuses_leaves_the_run_as_it_was(
+    tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent_builds.native_agent()
+    (tmp_path / "program").write_text(PROGRAM)
+    (tmp_path / "program").chmod(0o755)
+    (tmp_path / "any.bin").write_text("any")
+    metric = {"metric": "tokens_per_second", "unit": "tokens_per_s"}
+    recipe = Recipe.model_validate(
+        {
+            "name": "r",
+            "target": agent_builds.HOST,
+            "engine": {
+                "name": "command",
+                "program": {"file": "program"},
+                "arguments": ["{kind}", str(tmp_path)],
+                "output": [{"pattern": "^speed (?P<t>[0-9.]+)$", "values": {"t": metric}}],
+            },
+            "models": {"none": {"file": "any.bin"}},
+            "matrix": {"kind": ["a", "b"]},
+            "repeats": 2,
+            "max_time": "5m",
+        }
+    )
+    boards = {}
+    for name in ("rk1", "rk2"):
+        boards[name] = Board.model_validate(
+            {
+                "target": agent_builds.HOST,
+                "workdir": str(tmp_path / name),
+                "transport": LocalConfig(),
+            }
+        )
+        boards[name]._name = name
+    hold = BoardConditions.hold
+
+    def strict(conditions: BoardConditions) -> None:
+        if conditions.workdir.endswith("rk2"):
+            raise ConfigError("cannot set governor=performance")
+        hold(conditions)
+
+    lab, spare = LabFile(tmp_path, Lab(boards=boards)), boards["rk2"]
+    request = RunRequest(recipe, boards["rk1"], lab)
+    with monkeypatch.context() as patched:
+        patched.setattr(BoardConditions, "hold", strict)
+        with pytest.raises(LeaseLost):
+            run_with_failover(request, [spare], lambda board: board.transport.open(), Observer())
+    (directory,) = run_directories(tmp_path / "runs")
+    assert [(t.number, t.state) for t in directory.trials()][:3] == [
+        (1, "ok"), (2, "ok"), (3, "ok"),
+    ]  # fmt: skip
+    end = directory.end()
+    assert end is not None
+    assert end.failure is not None
+    assert (end.failure.kind, end.failure.blame) == ("LeaseLost", "infra")
+    assert last_board(directory) == "rk1"
+
+    again = ResumeRequest(directory, spare, lab)
+    outcome = resume(again, spare.transport.open, Observer())
+    assert [(t.board, t.state) for t in outcome.trials] == [
+        ("rk1", "ok"), ("rk1", "ok"), ("rk2", "ok"), ("rk2", "ok"),
+    ]  # fmt: skip
