@@ -61,11 +61,15 @@ class Framed:
 
         An id may have become somebody else's: it is ours while its command line holds the nonce.
         A leader that is gone or a zombie (no command line) does not matter: the kernel gives no id
-        away that is still the id of a group.
+        away that is still the id of a group. The command prints ``done`` when the shell is gone,
+        and nothing when it lives on: it leads no group, or hangs in the kernel.
         """
+        words = f'case "$(cat /proc/{process_id}/cmdline 2>/dev/null)" in'
         return (
-            f'case "$(cat /proc/{process_id}/cmdline 2>/dev/null)" in *{self.nonce}*|"") '
-            f"kill -9 -{process_id};; esac 2>/dev/null; echo done"
+            f'{words} *{self.nonce}*|"") kill -9 -{process_id};; esac 2>/dev/null; '
+            # It ends at once as a rule, but after `kill` has returned.
+            f"for pause in 0 0 0 1 1; do {words} *{self.nonce}*) sleep $pause;; "
+            "*) echo done; break;; esac; done"
         )
 
 

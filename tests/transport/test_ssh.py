@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sshd_host import SshHost, make_key, ssh_host
+from sshd_host import SshHost, descendants, make_key, ssh_host
 
 from labctl import process
 from labctl.errors import CommandTimeout, ConfigError, DeviceLost, LinkRefused, NotAuthorised
+from labctl.retry import wait_until
 from labctl.transport.ssh import link
 from labctl.transport.ssh.transport import SshConfig
 
@@ -180,6 +181,36 @@ def test_a_command_that_only_its_quotes_make_too_long(tmp_path: Path) -> None:
         host.board().open() as board,
     ):
         assert board.run("true" + " ''" * 2_000 + "; echo x", timeout=20).output == b"x\n"
+
+
+@pytest.mark.parametrize("has_setsid", [True, False])
+def test_a_server_that_makes_no_process_groups(tmp_path: Path, has_setsid: bool) -> None:
+    """dropbear starts commands in the group that it is in itself."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("cat", "sleep", "setsid")[: 3 if has_setsid else 2]:
+        (programs / name).symlink_to(shutil.which(name) or pytest.skip(f"no {name}"))
+    same_group = tmp_path / "same_group.sh"
+    same_group.write_text('#!/bin/sh\n/bin/sh -c "$SSH_ORIGINAL_COMMAND"\nexit $?\n')
+    same_group.chmod(0o755)
+    with (
+        ssh_host(
+            tmp_path / "host", path=str(programs), config=f"ForceCommand {same_group}\n"
+        ) as host,
+        host.board().open() as board,
+    ):
+        assert board.run("exit 5", timeout=20).exit_status == 5
+        with pytest.raises(CommandTimeout) as caught:
+            board.run("echo $$; sleep 61", timeout=1)
+        pid = int(caught.value.details or "")
+        if has_setsid:
+            assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=5, interval=0.05)
+        else:
+            left = descendants(pid)
+            assert left
+            for process_id in (*left, pid):
+                os.kill(process_id, signal.SIGKILL)
+        assert ("may still run" in (caught.value.hint or "")) == (not has_setsid)
 
 
 def test_a_server_that_forwards_nothing_says_what_to_allow(tmp_path: Path) -> None:

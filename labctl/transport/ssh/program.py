@@ -27,6 +27,12 @@ ERRORS_BYTES = 1 << 14
 #: Before every script: its own output begins with a word that nobody else knows. A shell's start-up
 #: files may print what they like before.
 _PROLOGUE = "printf '%s\\n' \"$1\"; shift\n"
+#: dropbear starts a command in its own process group. A shell that leads none keeps its id here:
+#: `setsid` forks for leaders alone.
+_AS_LEADER = (
+    "if ! kill -0 -$$ 2>/dev/null && command -v setsid >/dev/null; "
+    'then exec setsid "$@"; else exec "$@"; fi'
+)
 _RUNS_NOTHING_HINT = "the user there needs a POSIX shell that ssh may start programs with"
 
 NONCE_BYTES = 16
@@ -37,7 +43,10 @@ Take = Callable[[bytes], object]
 def command_line(script: str, nonce: str, *words: str) -> str:
     """Return the line that a host gets to run a script."""
     # `exec`: the shell is then what leads the session, and can be killed with all below it.
-    return "exec " + remote_words("/bin/sh", "-c", _PROLOGUE + script, "labctl", nonce, *words)
+    return "exec " + remote_words(
+        *("/bin/sh", "-c", _AS_LEADER, "labctl"),
+        *("/bin/sh", "-c", _PROLOGUE + script, "labctl", nonce, *words),
+    )
 
 
 @dataclass(frozen=True)
