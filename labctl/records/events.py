@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AwareDatetime, BeforeValidator, Field, TypeAdapter
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, TypeAdapter
 
 from labctl.records.base import FileRecord
 from labctl.records.board import Execution
@@ -26,7 +26,14 @@ def _text(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode()[:MAX_TEXT] if isinstance(value, str) else value
 
 
+def _short(failure: Failure) -> Failure:
+    """Do the same with the texts of a failure."""
+    texts = ("kind", "message", "hint", "details")
+    return failure.model_copy(update={name: _text(getattr(failure, name)) for name in texts})
+
+
 Text: TypeAlias = Annotated[str, BeforeValidator(_text)]
+ShortFailure: TypeAlias = Annotated[Failure, AfterValidator(_short)]
 RunState = Literal["finished", "failed", "interrupted"]
 
 
@@ -44,10 +51,10 @@ class Contact(Event):
     """The board answered, and fits. The first event of each controller."""
 
     event: Literal["contact"] = "contact"
-    run: str
-    recipe: str
-    board: str
-    target: str
+    run: Text
+    recipe: Text
+    board: Text
+    target: Text
     execution: Execution
     resumed: int = Field(0, description="how often the run was resumed before")
 
@@ -85,7 +92,7 @@ class Trial(Event):
     expected_s: float | None = Field(None, description="started: as long as the last like it took")
     token_ns: float | None = Field(None, description="ok: time of a token")
     reason: Text | None = Field(None, description="retrying or skipped: why")
-    failure: Failure | None = None
+    failure: ShortFailure | None = None
 
 
 class Progress(Event):
@@ -126,7 +133,7 @@ class End(Event):
     event: Literal["end"] = "end"
     state: RunState
     exit_status: int
-    failure: Failure | None = None
+    failure: ShortFailure | None = None
 
 
 AnyEvent: TypeAlias = Contact | Fetch | Deploy | Trial | Progress | Loss | Note | End

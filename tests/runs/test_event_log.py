@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from small_disk import fill, small_disk
 
-from labctl.errors import ConfigError
-from labctl.records.events import AnyEvent, Deploy, End, Fetch, Loss, Note, Progress
+from labctl.errors import ConfigError, DeviceLost
+from labctl.records import Execution, Failure
+from labctl.records.events import AnyEvent, Contact, Deploy, End, Fetch, Loss, Note, Progress
 from labctl.runs.record.event_log import EventLog
 from labctl.runs.record.event_reader import EventReader
 
@@ -146,6 +147,33 @@ def test_any_text_can_be_written(path: Path) -> None:
     assert isinstance(note, Note)
     assert note.text.startswith("?.gguf\x1b[31m\n")
     assert path.stat().st_size < 4096
+
+
+def test_an_end_holds_any_failure_in_a_short_line(path: Path) -> None:
+    name = os.fsdecode(b"\xff.gguf")
+    why = DeviceLost(name, hint=name, details=f"{name} {'x' * 5_000_000}")
+    failure = Failure.of(why).model_copy(update={"message": name})
+    with EventLog(path, refuse) as log:
+        log.write(Contact(run="r", recipe=name, board="b", target="t", execution=Execution.BOARD))
+        log.write(End(state="failed", exit_status=3, failure=failure))
+    contact, end = events_in(path)
+    assert isinstance(contact, Contact)
+    assert contact.recipe == "?.gguf"
+    assert isinstance(end, End)
+    assert end.failure
+    assert end.failure.message == "?.gguf"
+    assert (end.failure.details or "").startswith("?.gguf xxx")
+    assert path.stat().st_size < 4096
+
+
+def test_an_event_that_cannot_be_written_is_left_out_and_told(path: Path) -> None:
+    reasons: list[str] = []
+    with EventLog(path, reasons.append) as log:
+        log.write(Note(text="").model_copy(update={"text": "\udcff"}))
+        log.write(Note(text="the next"))
+    assert [event.text for event in events_in(path) if isinstance(event, Note)] == ["the next"]
+    (reason,) = reasons
+    assert "a note event is left out" in reason
 
 
 def test_a_full_disk_ends_events_and_nothing_else(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from pydantic_core import PydanticSerializationError
+
 from labctl.records.events import AnyEvent, Deploy, Fetch, Progress
 
 EVENTS = "events.jsonl"
@@ -74,8 +76,12 @@ class EventLog:
             self._file = None
 
     def write(self, event: AnyEvent) -> None:
-        """Write an event, if it is due. Raises nothing of the file's."""
-        line = event.model_dump_json(exclude_none=True).encode() + b"\n"
+        """Write an event, if it is due. Raises nothing: what is no JSON is left out, and told."""
+        try:
+            line = event.model_dump_json(exclude_none=True).encode() + b"\n"
+        except PydanticSerializationError as error:
+            self._on_failure(f"note: a {event.event} event is left out of {self._path}: {error}")
+            return
         failed: OSError | None = None
         with self._lock:
             if self._file is None or not self._is_due(event, len(line)):
