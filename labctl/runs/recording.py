@@ -36,7 +36,7 @@ class Recording:
     ) -> None:
         """Report that a board answered; from the first one on the run is held and recorded.
 
-        Raises HostTimeout when another controller has the run.
+        Raises as :meth:`begin` does.
         """
         self.begin(directory)
         self._observer.tell(
@@ -51,9 +51,14 @@ class Recording:
         )
 
     def begin(self, directory: RunDirectory) -> None:
-        """Hold a run's directory, once. Raises HostTimeout when another controller has it."""
+        """Hold a run's directory, once.
+
+        Raises HostTimeout when another controller has it, and ConfigError when one finished it:
+        the events of a finished run are left alone.
+        """
         if self.directory is None:
             self._stack.enter_context(directory.held())
+            directory.refuse_if_finished()
             log = EventLog(directory.path / EVENTS, self._observer.note)
             self._stack.enter_context(log)
             self._stack.enter_context(self._observer.also(log.write))

@@ -70,7 +70,7 @@ def resume_recorded(
     """
     directory, board, lab = request.directory, request.board, request.lab
     run, plan = directory.run(), directory.plan()
-    _refuse_if_finished(directory)
+    directory.refuse_if_finished()
     if (written := directory.schema_version()) < SCHEMA_VERSION:
         raise ConfigError(
             f"run {run.id} cannot be resumed: labctl {run.labctl_version} began it with records of"
@@ -86,7 +86,6 @@ def resume_recorded(
     def begin(held: HeldBoard) -> None:
         again = journal_now().resumptions + 1
         recording.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
-        _refuse_if_finished(directory)  # meanwhile
         observer.note(f"run directory: {directory.path}")
 
     with open_board(
@@ -138,16 +137,6 @@ def resume_recorded(
         context.remove_other_jobs(journal.attempt(undone.number) if undone else None)
         directory.reopen()
         return run_trials(context, trials, tuple(done.values()), still_ours=still_ours)
-
-
-def _refuse_if_finished(directory: RunDirectory) -> None:
-    end = directory.end()
-    if end and end.state == "finished":
-        run = directory.path.name
-        raise ConfigError(
-            f"run {run} is finished; nothing to resume",
-            hint=f"show it: `labctl report {run}`; start a new one: `labctl run`",
-        )
 
 
 def _recipe(run: RunRecord) -> Recipe:

@@ -148,6 +148,15 @@ class RunDirectory:
         path = self.path / "end.json"
         return _read(path, RunEnd) if path.exists() else None
 
+    def refuse_if_finished(self) -> None:
+        """Raise ConfigError for a run that came to its end."""
+        end, run = self.end(), self.path.name
+        if end and end.state == "finished":
+            raise ConfigError(
+                f"run {run} is finished; nothing to resume",
+                hint=f"show it: `labctl report {run}`; start a new one: `labctl run`",
+            )
+
     def run(self) -> RunRecord:
         """Return the run's own record. Raises ConfigError if it cannot be read."""
         return _read(self.path / "run.json", RunRecord)
