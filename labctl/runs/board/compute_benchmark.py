@@ -77,6 +77,7 @@ def compute_rate(
             "eval_tokens_per_second": decode,
             "model_file": model.file,
             "build_commit": timing.program_version,
+            "others_share": job.others_share,
         }
     )
 
