@@ -50,10 +50,7 @@ def watch(invocation: Invocation, run: str | None) -> int:
 
 def _show_end(directory: RunDirectory, watched: Watch, now: str) -> int:
     """Print how the run ended and what can be done; the exit status."""
-    run, end = directory.path.name, watched.end()
-    if not directory.path.is_dir():
-        click.echo(f"run {run} was refused", err=True)
-        return ExitStatus.CONFIG
+    run, end, removed = directory.path.name, watched.end(), not directory.path.is_dir()
     again = f"labctl resume {run}" if directory.is_planned else "labctl run (no trial was started)"
     if end is None:
         at = f" since {watched.last.utc:%Y-%m-%d %H:%M:%S} UTC" if watched.last else ""
@@ -65,8 +62,10 @@ def _show_end(directory: RunDirectory, watched: Watch, now: str) -> int:
         click.echo(f"run {run} is finished; its tables: labctl report {run}", err=True)
         return end.exit_status
     why = f" ({end.failure.blame}): {end.failure.message}" if end.failure else ""
-    click.echo(printable(f"run {run} {end.state}{why}"), err=True)
+    how = "was refused" if removed else end.state
+    click.echo(printable(f"run {run} {how}{why}"), err=True)
     if end.failure and end.failure.hint:
         click.echo(printable(f"hint: {end.failure.hint}"), err=True)
-    click.echo(f"to continue: {again}", err=True)
+    if not removed:
+        click.echo(f"to continue: {again}", err=True)
     return end.exit_status

@@ -80,9 +80,9 @@ class Recording:
         with self._stack:
             if self.directory is None:
                 return
-            if isinstance(error, Exception) and self.directory.forget_if_refused(error):
-                return
             self._observer.tell(_end(error, self._exit_status))
+            if isinstance(error, Exception):  # whoever looks on has the file of events open
+                self.directory.forget_if_refused(error)
 
 
 def _end(error: BaseException | None, exit_status: int) -> End:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from records_made import plan, run, trial
 from small_disk import fill, small_disk
 
 from labctl.cli.root import run_cli
-from labctl.errors import ConfigError, DeviceLost
+from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, DeviceLost, LabctlError
 from labctl.records import Execution, Failure, RunEnd, TrialState
 from labctl.records.events import AnyEvent, Contact, End, Fetch, Note, Progress, Trial
 from labctl.runs.observer import Observer
@@ -283,6 +284,38 @@ def test_a_refused_run_leaves_nothing(directory: RunDirectory) -> None:
     with pytest.raises(ConfigError):
         record(directory, CONTACT, error=ConfigError("does not fit"))
     assert not directory.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "blame"),
+    [
+        (ConfigError("does not fit"), 2, "config"),
+        (BoardNoSpace("does not fit"), 3, "infra"),
+        (BoardBusy("does not fit"), 3, "infra"),
+    ],
+)
+def test_a_watcher_tells_why_a_run_was_refused(
+    directory: RunDirectory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    error: LabctlError,
+    status: int,
+    blame: str,
+) -> None:
+    observer = Observer()
+    with Recording(observer) as recording:
+        recording.begin(directory)
+
+        def refuse(_seconds: float) -> None:
+            recording.__exit__(type(error), error, None)
+
+        monkeypatch.setattr("labctl.cli.watch.Watch", partial(Watch, wait=refuse))
+        assert watch(directory) == status
+        assert not directory.path.exists()
+        told = capsys.readouterr().err
+        assert f"run {RUN} was refused ({blame}): does not fit\n" in told
+        assert "to continue" not in told
 
 
 def test_a_run_that_ended_before_its_first_trial_is_watched_but_not_listed(

@@ -83,12 +83,10 @@ class RunDirectory:
         """True if it is planned: its trials can begin."""
         return (self.path / "run.json").is_file()
 
-    def forget_if_refused(self, error: Exception) -> bool:
-        """Remove the directory when its run was refused before it was planned; tell whether."""
-        refused = isinstance(error, _REFUSALS) and not self.is_planned
-        if refused:
+    def forget_if_refused(self, error: Exception) -> None:
+        """Remove the directory when its run was refused before it was planned."""
+        if isinstance(error, _REFUSALS) and not self.is_planned:
             shutil.rmtree(self.path, ignore_errors=True)  # the refusal is what is to be said
-        return refused
 
     @contextmanager
     def held(self) -> Iterator[None]:

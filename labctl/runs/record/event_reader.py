@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from labctl.files import is_locked
 from labctl.records.events import AnyEvent, read_event
@@ -18,8 +20,26 @@ class EventReader:
     def __init__(self, path: Path):
         self._path = path
         self._offset = 0
+        self._file: BinaryIO | None = None
         #: Lines that are no events: torn by a power cut or a full disk.
         self.damaged = 0
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Keep the file open, if there is one: a refused run removes it with its last event."""
+        with suppress(FileNotFoundError):
+            self._file = self._path.open("rb")
+        try:
+            yield
+        finally:
+            if self._file:
+                self._file.close()
+                self._file = None
+
+    def _open(self) -> BinaryIO:
+        if self._file is None:
+            return self._path.open("rb")
+        return open(self._file.fileno(), "rb", closefd=False)  # anew: with nothing in its buffer
 
     def read(self) -> Iterator[AnyEvent]:
         """Yield what came since the last time; a last line without its end is left for the next.
@@ -27,7 +47,7 @@ class EventReader:
         Raises NewerRecord. A file that is not there has no events.
         """
         try:
-            with self._path.open("rb") as file:
+            with self._open() as file:
                 file.seek(self._offset)
                 for line in file:
                     if not line.endswith(b"\n"):
@@ -52,14 +72,15 @@ def follow(
 
     None stands for a moment in which nothing new came. Raises NewerRecord.
     """
-    while True:
-        alive = is_locked(directory / "lock")  # first: what it wrote before its death is read
-        came = False
-        for event in reader.read():
-            came = True
-            yield event
-        if not alive:
-            return
-        if not came:
-            yield None
-        wait(_LOOK_SECONDS)
+    with reader.kept_open():
+        while True:
+            alive = is_locked(directory / "lock")  # first: what it wrote before its death is read
+            came = False
+            for event in reader.read():
+                came = True
+                yield event
+            if not alive:
+                return
+            if not came:
+                yield None
+            wait(_LOOK_SECONDS)
