@@ -7,7 +7,7 @@ from labctl.config.lab import Board
 from labctl.errors import BoardError, ConfigError, LinkError
 from labctl.runs.observer import Observer
 from labctl.runs.recording import Recording
-from labctl.runs.resume import ResumeRequest, resume_recorded
+from labctl.runs.resume import ResumeRequest, last_board, resume_recorded
 from labctl.runs.run import RunRequest, run_recipe
 from labctl.runs.runner import Outcome
 from labctl.transport import Transport
@@ -22,7 +22,7 @@ def run_with_failover(
     """Run a recipe; when link or board break it off, go on on each of the others in turn.
 
     Raises what :func:`labctl.runs.run_recipe` raises, of several boards that broke the last one's
-    error, and ConfigError for one of another target.
+    error, and ConfigError for one of another target, or that the run ended with on one of them.
     """
     for other in others:
         if other.target != request.board.target:
@@ -59,5 +59,7 @@ def _on_one_board(
         except (LinkError, BoardError) as error:
             broken = error
         except ConfigError as error:
+            if last_board(directory) == other.name:
+                raise  # it had taken the run, which ended with this
             observer.note(f"note: board {other.name} cannot take it: {error.message}")
     raise broken

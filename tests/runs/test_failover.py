@@ -1,5 +1,7 @@
 """A run that goes on on another board: which one that can be is told before it begins."""
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import agent_builds
@@ -51,9 +53,9 @@ echo "speed 10.0"
 """
 
 
-def test_a_spare_that_refuses_leaves_the_run_as_it_was(
-    tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def asked(tmp_path: Path, private_state: Path) -> RunRequest:
+    """A run of four trials on rk1, in a lab that has rk2 too."""
     agent_builds.native_agent()
     (tmp_path / "program").write_text(PROGRAM)
     (tmp_path / "program").chmod(0o755)
@@ -85,20 +87,34 @@ def test_a_spare_that_refuses_leaves_the_run_as_it_was(
             }
         )
         boards[name]._name = name
-    hold = BoardConditions.hold
+    return RunRequest(recipe, boards["rk1"], LabFile(tmp_path, Lab(boards=boards)))
+
+
+def refusing(call: int) -> Callable[[BoardConditions], None]:
+    """What holds conditions, and on rk2 cannot from this time on."""
+    hold, calls = BoardConditions.hold, count(1)
 
     def strict(conditions: BoardConditions) -> None:
-        if conditions.workdir.endswith("rk2"):
+        if conditions.workdir.endswith("rk2") and next(calls) >= call:
             raise ConfigError("cannot set governor=performance")
         hold(conditions)
 
-    lab, spare = LabFile(tmp_path, Lab(boards=boards)), boards["rk2"]
-    request = RunRequest(recipe, boards["rk1"], lab)
+    return strict
+
+
+def go(request: RunRequest) -> None:
+    spare = request.lab.lab.boards["rk2"]
+    run_with_failover(request, [spare], lambda board: board.transport.open(), Observer())
+
+
+def test_a_spare_that_refuses_leaves_the_run_as_it_was(
+    asked: RunRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(BoardConditions, "hold", strict)
+        patched.setattr(BoardConditions, "hold", refusing(1))
         with pytest.raises(LeaseLost):
-            run_with_failover(request, [spare], lambda board: board.transport.open(), Observer())
-    (directory,) = run_directories(tmp_path / "runs")
+            go(asked)
+    (directory,) = run_directories(asked.lab.root / "runs")
     assert [(t.number, t.state) for t in directory.trials()][:3] == [
         (1, "ok"), (2, "ok"), (3, "ok"),
     ]  # fmt: skip
@@ -108,8 +124,22 @@ def test_a_spare_that_refuses_leaves_the_run_as_it_was(
     assert (end.failure.kind, end.failure.blame) == ("LeaseLost", "infra")
     assert last_board(directory) == "rk1"
 
-    again = ResumeRequest(directory, spare, lab)
-    outcome = resume(again, spare.transport.open, Observer())
+    spare = asked.lab.lab.boards["rk2"]
+    outcome = resume(ResumeRequest(directory, spare, asked.lab), spare.transport.open, Observer())
     assert [(t.board, t.state) for t in outcome.trials] == [
         ("rk1", "ok"), ("rk1", "ok"), ("rk2", "ok"), ("rk2", "ok"),
     ]  # fmt: skip
+
+
+def test_a_mistake_that_shows_on_a_spare_at_work_is_how_the_run_ended(
+    asked: RunRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoardConditions, "hold", refusing(3))
+    with pytest.raises(ConfigError, match="cannot set governor"):
+        go(asked)
+    (directory,) = run_directories(asked.lab.root / "runs")
+    end = directory.end()
+    assert end is not None
+    assert end.failure is not None
+    assert (end.failure.kind, end.failure.blame) == ("ConfigError", "config")
+    assert last_board(directory) == "rk2"
