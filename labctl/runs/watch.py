@@ -25,9 +25,20 @@ def find_watched(runs: Path, name: str | None) -> RunDirectory:
     if not (directory.path / EVENTS).is_file():
         raise ConfigError(
             f"run {directory.path.name} has no {EVENTS}",
-            hint="an older labctl made it; `labctl report` shows its results",
+            hint=_why_no_events(directory),
         )
     return directory
+
+
+def _why_no_events(directory: RunDirectory) -> str:
+    if directory.is_planned:
+        return (
+            "an older labctl made it, or its events could not be written;"
+            f" `labctl report {directory.path.name}` shows its results"
+        )
+    if directory.is_held():
+        return "it is just starting: try again in a few seconds"
+    return "it ended before the first one; `labctl run` makes a new one"
 
 
 class Watch:

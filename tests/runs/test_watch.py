@@ -349,9 +349,18 @@ def test_the_run_that_is_driven_now_is_the_one_to_watch(
     assert f"this is {newer.path.name}" in capsys.readouterr().err
 
 
-def test_a_run_without_events_is_refused_with_the_reason(
-    directory: RunDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_events_is_refused_with_the_reason(directory: RunDirectory) -> None:
+    runs = directory.path.parent
+
+    def told() -> str:
+        with pytest.raises(ConfigError, match=r"has no events\.jsonl") as refused:
+            find_watched(runs, RUN)
+        return refused.value.hint or ""
+
+    assert "it ended before the first one" in told()
+    with directory.held():
+        assert "it is just starting" in told()
     directory.start(run(RUN), plan())
-    assert watch(directory) == 2
-    assert "has no events.jsonl" in capsys.readouterr().err
+    assert "`labctl report" in told()
+    with directory.held():
+        assert "it is just starting" not in told()
