@@ -17,6 +17,7 @@ import lz4.block
 import pytest
 from interleaved import medians, show
 from slow_link import slow_link
+from stored import publish
 from virtual_process import virtual_board_process
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
@@ -106,7 +107,7 @@ def ways(bench: Bench, local: Path, item: StoredObject) -> dict[str, Callable[[]
         assert text.startswith(item.sha256)
 
     def deliver() -> None:
-        bench.fresh(next(number)).publish(local, item)
+        publish(bench.fresh(next(number)), local, item)
 
     def chunk_files() -> None:
         """Each chunk a file of its own, hashed on the board, then appended."""
@@ -175,7 +176,7 @@ def test_fan_out(tmp_path: Path) -> None:
         def one_after_the_other() -> None:
             turn = next(number)
             for bench in benches:
-                bench.fresh(turn).publish(local, item)
+                publish(bench.fresh(turn), local, item)
 
         def at_once() -> None:
             turn = next(number)
