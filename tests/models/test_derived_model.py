@@ -158,6 +158,9 @@ def test_a_full_disk_is_the_hosts_blame(bench: Bench) -> None:
 def test_missing_and_damaged_files_are_named(bench: Bench) -> None:
     with pytest.raises(ConfigError, match=r"no model file .*absent\.gguf"):
         bench.resolve("m", m={"file": "absent.gguf"})
+    (bench.root / "empty.gguf").touch()
+    with pytest.raises(ConfigError, match=r"the file of 'm' is empty: .*empty\.gguf"):
+        bench.resolve("m", m={"file": "empty.gguf"})
     (bench.root / "page.gguf").write_text("<!doctype html>")
     with pytest.raises(ConfigError, match="not a GGUF file"):
         bench.resolve("m", m={"file": "page.gguf"})
