@@ -12,7 +12,14 @@ import pytest
 from raw_hdc import RawPeer, scripted_board
 
 from labctl import process
-from labctl.errors import BoardError, CommandTimeout, ConfigError, DeviceLost, LabctlError
+from labctl.errors import (
+    BoardError,
+    CommandTimeout,
+    ConfigError,
+    DeviceLost,
+    LabctlError,
+    LinkError,
+)
 from labctl.hdc import Session, shell
 from labctl.hdc.wire import Command
 from labctl.transport import HdcTcpConfig, OpenOptions, Transport
@@ -180,3 +187,12 @@ def _listening() -> set[str]:
             mine.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {line[9] for line in lines if line[3] == "0A" and line[9] in mine}
+
+
+def test_a_log_that_nobody_sends_is_no_empty_log() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = HdcTcpConfig(address=f"127.0.0.1:{silent.getsockname()[1]}")
+        with config.open(OpenOptions(timeout=0.5)) as board:
+            log = board.over_hdc("give a log")
+            with pytest.raises(LinkError):
+                log.hilog(timeout=0.5, write=lambda _piece: None)
