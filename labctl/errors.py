@@ -37,7 +37,7 @@ from typing import ClassVar, Self
 
 
 class Blame(StrEnum):
-    """Who has to act on a failure."""
+    """Party that has to act on a failure."""
 
     CONFIG = "config"
     INFRA = "infra"

@@ -1,4 +1,4 @@
-"""Where the data that comes with labctl lies: toolchains and recipes.
+"""Folder of the data that comes with labctl: toolchains and recipes.
 
 In a wheel they are inside the package, in a checkout beside it.
 """

@@ -2,21 +2,40 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import labctl
 
-QUESTION = re.compile(r"(What|Whether|How|Why)\b")
+QUESTION = re.compile(r"(What|Whether|How|Why|Where|Which|Who|When)\b")
+
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Docstrings of modules, classes, functions and (as pydantic reads them) attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)) is not None:
+            yield node.body[0].lineno, text
+        if isinstance(node, ast.Module | ast.ClassDef):
+            for before, after in zip(node.body, node.body[1:], strict=False):
+                match before, after:
+                    case ast.Assign() | ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(s))):
+                        yield after.lineno, s
 
 
 def test_no_docstring_opens_with_a_question() -> None:
     root = Path(labctl.__file__).parent
-    found = [
-        f"{path.relative_to(root)}:{node.body[0].lineno}: {text.splitlines()[0]}"
+    texts = [
+        (path.relative_to(root), line, text)
         for path in sorted(root.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and (text := ast.get_docstring(node)) is not None
-        and QUESTION.match(text)
+        for line, text in docstrings(ast.parse(path.read_text()))
     ]
+    assert len(texts) > 2000
+    found = [f"{path}:{line}: {text}" for path, line, text in texts if QUESTION.match(text)]
     assert found == []
+
+
+def test_attributes_are_looked_at() -> None:
+    tree = ast.parse('class A:\n    x: int = 1\n    """Whether x."""\n')
+    assert list(docstrings(tree)) == [(3, "Whether x.")]

@@ -1,4 +1,4 @@
-"""Who may use a board: the lease in its workdir. The greatest epoch wins.
+"""The lease in a board's workdir decides who may use the board. The greatest epoch wins.
 
 The board's file knows no compare-and-swap, so a lease is only *held* while :meth:`BoardLease.check`
 agrees; the agent refuses and ends jobs of an older epoch by itself. Controllers on one host exclude

@@ -24,7 +24,7 @@ _NAME = re.compile(r"probe-\d{8}T\d{6}\.\d{6}Z\.json")
 
 
 def probe_folder(lab_root: Path, board: str) -> Path:
-    """Where the probes of a board lie; it need not exist."""
+    """Folder of a board's probes; it need not exist."""
     return lab_root / FOLDER / board
 
 

@@ -1,4 +1,4 @@
-"""Which jobs run on a board, whoever started them, and what of its store they use."""
+"""Jobs that run on a board, started by any controller, and the stored files that they use."""
 
 import re
 from dataclasses import dataclass

@@ -85,7 +85,7 @@ class BoardStore:
         self.directory = f"{workdir}/store"
 
     def path(self, sha256: str) -> str:
-        """Where the content lies on the board, once it is published."""
+        """Path of the content on the board, once it is published."""
         if not _SHA256.fullmatch(sha256):
             raise ConfigError(f"not a SHA-256 in lower-case hexadecimal: {sha256!r}")
         return f"{self.directory}/{sha256}"

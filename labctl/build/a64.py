@@ -1,4 +1,4 @@
-"""Which optional instructions of A64 a piece of code holds.
+"""Optional instructions of A64 in a piece of code.
 
 A table of encodings (Arm ARM, DDI 0487, chapter C4) over all words at once: each instruction is one
 32-bit word, so that nothing has to be disassembled. Extensions have the names of /proc/cpuinfo

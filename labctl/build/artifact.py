@@ -78,7 +78,7 @@ class Artifact:
 
 
 def artifacts_dir() -> Path:
-    """Where artifacts are kept."""
+    """Folder of the artifacts."""
     return cache_dir() / "artifacts"
 
 

@@ -57,7 +57,7 @@ def size_bytes(artifact: Artifact) -> int:
 
 
 def built(artifact: Artifact) -> datetime:
-    """When the latest of its tools was built, UTC."""
+    """Time of its latest build of a tool, UTC."""
     return max(tool.built for tool in artifact.manifest.tools.values())
 
 

@@ -1,4 +1,4 @@
-"""Which machine builds: the one that is asked for, or the first that can."""
+"""Choice of the machine that builds: the requested one, or the first that can."""
 
 from dataclasses import dataclass
 from pathlib import Path

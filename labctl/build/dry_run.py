@@ -17,7 +17,7 @@ class Explanation:
     folders: Folders
     script: Script
     built: bool
-    """Whether all tools are there already, so that nothing of this would run."""
+    """True if all tools are built already: then nothing of this would run."""
 
     def document(self) -> dict[str, object]:
         """Return machine, source and commands as JSON."""

@@ -1,4 +1,4 @@
-"""Where the functions of a program are: from its symbol table, or from the linker's map.
+"""Addresses of a program's functions, from its symbol table or from the linker's map.
 
 Both also tell where code ends and data among the code begins: the mapping symbols ``$x`` and ``$d``
 (ELF for the Arm 64-bit Architecture, section 5.7).
@@ -67,7 +67,7 @@ class Functions:
         return symbol.name if inside else None
 
     def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Where within ``start`` to ``end`` data lies among the code."""
+        """Ranges of data among the code from ``start`` to ``end``."""
         at = bisect_right(self._kind_starts, start - 1)
         for index in range(at, len(self._kinds)):
             address, is_data = self._kinds[index]

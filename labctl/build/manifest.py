@@ -31,7 +31,7 @@ class Material(Recorded):
     licence: str | None = None
     """SPDX expression."""
     linked: bool
-    """Whether its code or data is in the artifact."""
+    """True if its code or data is in the artifact."""
 
 
 class ElfFacts(Recorded):
@@ -46,7 +46,7 @@ class ElfFacts(Recorded):
     interpreter: str | None
     """The dynamic linker that it asks for (PT_INTERP)."""
     dynamic: bool
-    """Whether it has a dynamic section (PT_DYNAMIC)."""
+    """True if it has a dynamic section (PT_DYNAMIC)."""
     needed: tuple[str, ...]
     """Libraries that it needs at run time."""
     stripped: bool
@@ -72,18 +72,18 @@ class IsaFacts(Recorded):
     used: dict[str, int]
     """Extension, in the words of /proc/cpuinfo -> number of its instructions."""
     dispatched: tuple[DispatchedUse, ...] = ()
-    """What of it the target lacks, and why it may be there all the same."""
+    """Instructions that the target lacks, each with the reason why it may be there."""
     named: bool
-    """Whether the functions were known: otherwise data among the code could not be told apart."""
+    """True if the functions were known; otherwise data between them is read as code."""
 
 
 class SmokeRun(Recorded):
     """A first start of a tool on this host."""
 
     done: bool
-    """Whether it was started at all."""
+    """True if it was started."""
     reason: str | None = None
-    """Why not."""
+    """Reason why it was not started."""
     argv: tuple[str, ...] = ()
     """The whole command, the emulator with it."""
     exit_status: int | None = None
@@ -108,7 +108,7 @@ class ToolRecord(Recorded):
     size_bytes: int
     elf: ElfFacts
     isa: IsaFacts | None
-    """Optional instructions in its code; ``None`` for machines whose code is not looked into."""
+    """Optional instructions in its code; ``None`` for machines whose code is not decoded."""
     sections: dict[str, int]
     """Bytes of each section of the file."""
     smoke: SmokeRun
@@ -116,9 +116,9 @@ class ToolRecord(Recorded):
     infer: SmokeRun | None
     """Its run of a tiny model; ``None`` for tools that run none."""
     built: datetime
-    """When it was built, UTC."""
+    """Time of the build, UTC."""
     rules: str | None = None
-    """SHA-256 of all that it was held against; ``None`` of an older labctl."""
+    """SHA-256 of all rules that it was checked against; ``None``: built by an older labctl."""
 
 
 class Manifest(Recorded):
@@ -138,9 +138,9 @@ class Manifest(Recorded):
     flags: tuple[str, ...]
     """Flags of every call of the compiler."""
     materials: tuple[Material, ...]
-    """What went into it, with versions, hashes and licences where they are known."""
+    """All that went into it, with versions, hashes and licences where they are known."""
     why_builder: str
-    """Why it was built where it was."""
+    """Reason for the choice of the builder."""
     labctl_version: str
     tools: dict[str, ToolRecord]
 

@@ -72,7 +72,7 @@ class Plan:
     choice: Choice
     key: str
     infer: Mapping[str, tuple[str, ...]]
-    """How tools run a tiny model, where the version has words of its own for that."""
+    """Commands that run a tiny model, where the version has its own."""
 
     @property
     def target(self) -> Target:
@@ -86,7 +86,7 @@ class Plan:
 
     @property
     def from_kit(self) -> bool:
-        """True if it uses a kit, which labctl cannot identify: it is built every time."""
+        """True if it uses an SDK, which labctl cannot identify: it is built every time."""
         return bool(self.spec.paths)
 
     def infer_words(self, tool: str) -> tuple[str, ...] | None:
@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def artifact(self) -> Path:
-        """Where its artifact goes."""
+        """Folder of its artifact."""
         return artifacts_dir() / self.target.name / self.name
 
     @property

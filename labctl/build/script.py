@@ -34,7 +34,7 @@ class Command:
     words: tuple[str, ...]
     seconds: float
     cwd: str | None = None
-    """Where it runs; the tree when ``None``."""
+    """Working folder; ``None``: the tree."""
     map_of: str | None = None
     """The tool whose link map it prints."""
 
@@ -45,7 +45,7 @@ class Output:
 
     path: str
     symbols: str | None
-    """The file, a link map or the program before it was stripped, that tells its functions."""
+    """File that lists its functions: a link map, or the program before it was stripped."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Script:
     """All of a build on one machine."""
 
     files: Mapping[str, str] = field(default_factory=dict)
-    """Text files of the tree; with others than before, the tree begins anew."""
+    """Text files of the tree; when they change, the tree is made again."""
     commands: tuple[Command, ...] = ()
     outputs: Mapping[str, Output] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ class Order:
     toolchain: Toolchain
     jobs: int
     values: Mapping[str, str] = field(default_factory=dict)
-    """What parameters and ``{version}`` stand for in steps."""
+    """Values of the parameters and of ``{version}`` in steps."""
     kit: str | None = None
     """The parameter whose folder is the source."""
 

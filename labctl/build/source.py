@@ -1,4 +1,4 @@
-"""Where source code comes from, and what proves which source it is."""
+"""Sources of code, and the proof of their identity."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ class PatchIdentity(BaseModel):
 
 
 class SourceIdentity(BaseModel):
-    """Which source it is. ``commit`` or ``sha256`` is there, or both; of a kit nothing is known."""
+    """Identity of a source: ``commit``, ``sha256`` or both; neither for an SDK."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,14 +42,14 @@ class SourceIdentity(BaseModel):
     subdirectory: str | None = None
     """The part of it that is the source."""
     sha256: str | None = None
-    """Of the archive, or of all of a folder's files."""
+    """SHA-256 of the archive, or of all files of a folder."""
     commit: str | None = None
     """Git commit."""
     dirty: bool | None = None
-    """Whether a folder differs from its commit; ``None`` where there is no commit."""
+    """True if a folder differs from its commit; ``None``: there is no commit."""
 
     patches: tuple[PatchIdentity, ...] = ()
-    """What was changed in it, in this order."""
+    """Changes to it, in this order."""
 
     @property
     def revision(self) -> str:
@@ -79,7 +79,7 @@ class Source(ABC):
 
     @property
     def home(self) -> Path:
-        """Where its folder is, or will be once it is fetched."""
+        """Its folder, also before it is fetched."""
         return sources_dir() / self.identity.digest
 
     @abstractmethod
@@ -96,7 +96,7 @@ def without_password(address: str) -> str:
 
 
 def sources_dir() -> Path:
-    """Where fetched sources are kept."""
+    """Folder of the fetched sources."""
     return cache_dir() / "sources"
 
 

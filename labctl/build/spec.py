@@ -46,28 +46,28 @@ class Version(StrictModel):
     """One version of a product."""
 
     source: AnySource
-    """Where its source comes from."""
+    """Origin of its source."""
     description: Line | None = None
-    """What is different about it."""
+    """Differences from the version that it is based on."""
     elf_machine: Literal["EM_AARCH64", "EM_ARM"] | None = None
-    """Machine of its files where it is not that of the target: a kit's for a 32-bit userland."""
+    """Machine of its files where it is not that of the target: an SDK's for a 32-bit userland."""
     definitions: dict[Word, Definition] = Field(default_factory=dict)
-    """CMake definitions of this version alone."""
+    """CMake definitions of this version only."""
     infer: dict[Word, tuple[Line, ...]] = Field(default_factory=dict)
     """``infer`` of tools, where this version wants other arguments."""
     tools: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
-    """The tools that it has, in the order of the summary; without it, all tools of the product."""
+    """Its tools, in the order of the summary; by default all tools of the product."""
 
 
 class Parameter(StrictModel):
-    """Something that only the user can say, by ``--param NAME=VALUE``."""
+    """A value that only the user knows, given by ``--param NAME=VALUE``."""
 
     description: Line
-    """What has to be given, and where one gets it."""
+    """Description of the value, and where to get it."""
     kind: Literal["path", "word"] = "path"
     """``path``: a folder on the machine that builds; ``word``: one word."""
     default: Word | None = None
-    """The word that holds when none is given; without it, one has to be given."""
+    """Default value; without it, a value is required."""
     check: HostPath | None = None
     """A file that has to exist below the path."""
 
@@ -78,9 +78,9 @@ class StepSpec(StrictModel):
     run: Annotated[tuple[Line, ...], Field(min_length=1)]
     """Program and arguments, each one word for the program; no shell reads them."""
     cwd: Line = "{source}"
-    """Where it runs."""
+    """Working folder."""
     timeout: Duration = 4 * 3600.0
-    """The longest that it may take."""
+    """Longest time that it may take."""
 
 
 class Dispatched(StrictModel):
@@ -91,14 +91,14 @@ class Dispatched(StrictModel):
     extensions: Annotated[tuple[Word, ...], Field(min_length=1)]
     """The extensions that they may use, in the words of /proc/cpuinfo."""
     reason: Line
-    """What keeps them from running elsewhere; it goes into the manifest."""
+    """Reason why they run on no other CPU; written to the manifest."""
 
 
 class ToolSpec(StrictModel):
     """One file that is built."""
 
     by_default: bool = True
-    """Whether it is built when no tool is named."""
+    """True if it is built when no tool is named."""
     smoke: tuple[Line, ...] | None = None
     """Arguments with which it ends quickly and well; without them it is not started."""
     smoke_status: int = 0
@@ -106,15 +106,15 @@ class ToolSpec(StrictModel):
     infer: tuple[Line, ...] | None = None
     """Arguments with which it runs a tiny model, the file ``{model}``, for a few tokens."""
     elf: ElfKind = ElfKind.STATIC_EXECUTABLE
-    """What the file has to be."""
+    """Required kind of the file."""
     stripped: bool = True
-    """Whether it has to be without symbols and debug information."""
+    """True if it must have no symbols and no debug information."""
     sources: tuple[HostPath, ...] = ()
     """C files of the source, for the builder ``compile``."""
     flags: tuple[Line, ...] = ()
     """The compiler's flags, for the builder ``compile``."""
     output: Line | None = None
-    """Where the steps leave the file, for the builder ``steps``."""
+    """Path of the file after the steps, for the builder ``steps``."""
 
 
 class BuildSpec(StrictModel):
@@ -123,12 +123,12 @@ class BuildSpec(StrictModel):
     product: Word
     """The name of the product: that of the file."""
     description: Line
-    """The product in a few words."""
+    """Short description of the product."""
     licence: Word | None = None
     """SPDX identifier of the source's licence, where it is not labctl's own source."""
     builder: Literal["cmake", "compile", "steps"]
     """``cmake``: CMake and Ninja; ``compile``: one call of the compiler for each tool; ``steps``:
-    the commands of ``steps``, with the compilers of a kit that the user supplies."""
+    the commands of ``steps``, with the compilers of an SDK that the user supplies."""
     default_version: Name
     """The version that is built when none is named."""
     versions: Annotated[dict[Name, Version], Field(min_length=1)]
@@ -138,14 +138,14 @@ class BuildSpec(StrictModel):
     zig_target: Word | None = None
     """Zig's target triple where it is not that of the target (a library for the host's libc)."""
     parameters: dict[Name, Parameter] = Field(default_factory=dict)
-    """What the user has to supply, by name."""
+    """Values that the user supplies, by name."""
     steps: tuple[StepSpec, ...] = ()
     """The commands of the builder ``steps``, in their order. ``{source}``, ``{tree}``, ``{jobs}``,
     ``{version}`` and ``{PARAMETER}`` in their words stand for what they name."""
     dispatched: tuple[Dispatched, ...] = ()
     """Functions that run only where the machine has the extensions that they use."""
     tools: Annotated[dict[Word, ToolSpec], Field(min_length=1)]
-    """What can be built, by name."""
+    """Tools that can be built, by name."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

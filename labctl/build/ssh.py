@@ -1,4 +1,4 @@
-"""Which build host of devices.yaml builds over ssh."""
+"""Choice of the build host of devices.yaml that builds over ssh."""
 
 from pathlib import Path
 

@@ -22,7 +22,7 @@ BUILD_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
 
 
 class BuilderKind(StrEnum):
-    """Where compilers run."""
+    """Kind of machine on which compilers run."""
 
     LOCAL = "local"
     CONTAINER = "container"
@@ -30,12 +30,12 @@ class BuilderKind(StrEnum):
 
 
 class CompilerKind(StrEnum):
-    """Which compilers labctl knows how to call."""
+    """Compilers that labctl can call."""
 
     ZIG = "zig"
     GCC = "gcc"
     KIT = "kit"
-    """Those of a kit that the user supplies; the build spec's own steps call them."""
+    """Those of an SDK that the user supplies; the steps of the build spec call them."""
 
 
 class Machine(BaseModel):
@@ -45,7 +45,7 @@ class Machine(BaseModel):
 
     builder: BuilderKind
     machine: str
-    """What ``uname -m`` says there."""
+    """Output of ``uname -m`` there."""
     system: str | None = None
     """Its operating system, e.g. ``Debian GNU/Linux 12 (bookworm)``."""
     image: str | None = None
@@ -55,7 +55,7 @@ class Machine(BaseModel):
     host: str | None = None
     """The build host's name in devices.yaml."""
     network: bool | None = None
-    """Whether compilers could reach a network; ``None`` where nobody kept them from it."""
+    """True if compilers could reach a network; ``None``: nothing kept them from it."""
 
     def __str__(self) -> str:
         where = self.host or (self.image or "")[:19] or "this host"
@@ -69,7 +69,7 @@ class ToolchainIdentity(BaseModel):
 
     compiler: CompilerKind
     version: str | None
-    """What the compiler says of itself; ``None`` for a kit's."""
+    """Version that the compiler prints; ``None`` for an SDK's."""
     triple: str | None = None
     """The triple that it compiles for, where the compiler itself fixes it."""
     libc: str | None = None
@@ -96,9 +96,9 @@ class Needs:
     cmake: bool
     """CMake and Ninja."""
     compiler: bool = True
-    """A compiler for the target; without it the kit brings its own."""
+    """A compiler for the target; by default the SDK's own."""
     zig: bool = False
-    """zig alone can do it: a C library of another version than the machine's is asked for."""
+    """Only zig can build it: it needs another version of the C library than the machine's."""
     asked: CompilerKind | None = None
     """The compiler that the user wants."""
 
@@ -117,12 +117,12 @@ class Toolchain:
     cmake: str = ""
     ninja: str = ""
     ccache: str | None = None
-    """A program that is put before compilers and keeps what they made."""
+    """A program that runs the compilers and caches their output."""
     jobs: int | None = None
-    """How many compilers the machine has cores and memory for; ``None``: as many as this host."""
+    """Number of compilers that the machine's cores and memory allow; ``None``: as on this host."""
     environment: Mapping[str, str] = field(default_factory=lambda: BUILD_ENVIRONMENT)
 
 
 def kit_toolchain(on: Machine) -> Toolchain:
-    """For builds whose compilers are a kit's: nothing of the machine's own is needed."""
+    """For builds with an SDK's compilers: none of the machine's is needed."""
     return Toolchain(ToolchainIdentity(compiler=CompilerKind.KIT, version=None, on=on))

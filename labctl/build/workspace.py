@@ -40,7 +40,7 @@ class Folders:
 
     source: str
     tree: str
-    """Where it is compiled."""
+    """Folder of the compilation."""
 
 
 class Workspace(ABC):
@@ -111,7 +111,7 @@ class Builder(ABC):
 
     @abstractmethod
     def folders(self, inputs: WorkspaceInputs) -> Folders:
-        """Where a build's folders will be, without touching anything."""
+        """Name the folders of a build, without making them."""
 
     @abstractmethod
     def open(

@@ -45,7 +45,7 @@ PRINT_MAP = "-Wl,--print-map"
 
 @dataclass(frozen=True)
 class Programs:
-    """Where the build programs are."""
+    """Paths of the build programs."""
 
     zig: Path
     cmake: Path
@@ -99,7 +99,7 @@ def _version(package: str) -> str:
 
 
 def _folder(package: str, constant: str) -> Path:
-    """Where a package keeps its programs, by its own documented constant."""
+    """Folder of a package's programs, by the package's own documented constant."""
     try:
         return Path(getattr(importlib.import_module(package), constant))
     except (ImportError, AttributeError) as error:

@@ -15,7 +15,7 @@ def lab_of(invocation: Invocation) -> LabFile:
 
 
 def runs_folder(invocation: Invocation, run: str) -> Path:
-    """Where the lab keeps its runs; no lab is needed for a run named by its path."""
+    """Folder of the lab's runs; no lab is needed for a run named by its path."""
     direct = Path(run)
     with host_reads(run):
         if (direct / "run.json").is_file() or (direct / "events.jsonl").is_file():

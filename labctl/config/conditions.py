@@ -24,26 +24,27 @@ class Conditions(StrictModel):
     """Required state of a board; everything that is changed is put back at the end."""
 
     strict: bool = False
-    """Refuse to run when something cannot be had; otherwise that is recorded and shown."""
+    """Refuse to run when a condition cannot be met; by default that is recorded and shown."""
     governor: Word | None = None
     """The frequency governor of all CPUs, `performance` for instance."""
     frequency_mhz: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """One fixed frequency for all CPUs: the least and the most that they may run at."""
     screen_off: bool = False
-    """Switch the screen off; it is woken at the end, if it was on."""
+    """Switch the screen off; at the end it is switched on again if it was on."""
     stop_processes: Annotated[
         tuple[Annotated[Word, AfterValidator(_not_needed)], ...], Field(max_length=20)
     ] = ()
-    """Programs to hold (SIGSTOP) while it is measured, by name; they go on at the end."""
+    """Programs to stop (SIGSTOP) during the measurement, by name; they continue afterwards
+    (SIGCONT)."""
     max_start_temperature: Annotated[float, Field(ge=0, le=150)] | None = None
-    """Degrees Celsius that no thermal zone may exceed when a trial starts."""
+    """Highest temperature of any thermal zone when a trial starts, in degrees Celsius."""
     max_load: Annotated[float, Field(gt=0, le=1024)] | None = None
-    """How many CPUs others may keep busy when a trial starts, 0.1 for instance."""
+    """Number of CPUs that other programs may keep busy when a trial starts, 0.1 for instance."""
     min_free_memory: Size | None = None
-    """What must be available when a trial starts."""
+    """Memory that must be available when a trial starts."""
     max_wait: Duration | None = None
-    """How long each trial waits for these three; 10 minutes if it does not say. It counts against
-    the recipe's `max_time`, and never takes what the trial itself needs of that."""
+    """Longest wait of a trial for these three; 10 minutes by default. It counts against the
+    recipe's `max_time`, and never uses the time that the trial itself needs."""
     drop_caches: bool = False
     """Empty the page cache before each trial, so that it loads from storage."""
 

@@ -61,7 +61,7 @@ class TransportConfig(Protocol):
 
     @property
     def place(self) -> str:
-        """Where the board is, for people."""
+        """Address of the board, for people."""
 
     @property
     def is_on_this_host(self) -> bool:
@@ -81,9 +81,9 @@ class Limits(StrictModel):
     """Upper limits for a board."""
 
     max_time: Duration | None = None
-    """The longest that one run may take on this board; the smaller of this and the recipe's."""
+    """Longest time of one run on this board; the smaller of this and the recipe's limit applies."""
     storage: Size | None = None
-    """The most that labctl keeps in the board's workdir."""
+    """Largest number of bytes that labctl keeps in the board's workdir."""
 
 
 class Board(StrictModel):
@@ -92,20 +92,20 @@ class Board(StrictModel):
     model_config = ConfigDict(arbitrary_types_allowed=True)  # transports belong to a floor above
 
     target: Name
-    """What is built for the board: a folder of toolchains/."""
+    """Machine type of the board: a folder of toolchains/."""
     transport: TransportConfig
-    """How commands and files reach the board."""
+    """Way in which commands and files reach the board."""
     workdir: BoardPath = WORKDIR
     """The folder on the board that belongs to labctl: absolute; for a board that is on this host
     (local, or at a loopback address) it may begin at the lab's folder instead."""
     tags: tuple[Name, ...] = ()
-    """Words to choose boards by."""
+    """Words that select boards."""
     limits: Limits = Limits()
-    """What the board is given at most."""
+    """Limits of what the board receives."""
     power: Meter | None = None
-    """The meter of what it draws, for the energy of each trial."""
+    """Power meter of the board, for the energy of each trial."""
     description: Line | None = None
-    """For people: where the board stands, what is special about it."""
+    """Description for people: location of the board, special properties."""
 
     _name: str = PrivateAttr("")
 
@@ -140,31 +140,32 @@ class BuildHost(StrictModel):
     address: SshAddress
     """HOST or HOST:PORT."""
     user: Word | None = None
-    """The user to log in as; otherwise what ssh's own configuration says."""
+    """User name; by default the one of ssh's configuration."""
     key: HostPath | None = None
-    """The private key's file; otherwise the ssh agent and the default keys."""
+    """File of the private key; by default the keys of the ssh agent and the default keys."""
     known_hosts: HostPath | None = None
-    """The file with the host's public key; otherwise ssh's own `~/.ssh/known_hosts`."""
+    """File with the host's public key; by default `~/.ssh/known_hosts`."""
     jump: Name | None = None
-    """Another build host to go through."""
+    """Another build host, used as jump host."""
     workdir: BoardPath = "/tmp/labctl"  # noqa: S108 - on the remote host; made with mode 0700
     """The folder on the host that belongs to labctl; made with mode 0700."""
     jobs: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Compilers at once; otherwise from the host's cores and free memory."""
+    """Number of compilers at the same time; by default derived from the host's cores and free
+    memory."""
     keep_trees: bool = False
-    """Keep compiled trees, so that a further tool costs little; otherwise nothing of a build stays
-    on the host but the source's archive."""
+    """Keep compiled trees, so that a further tool builds fast; by default only the source's archive
+    stays on the host."""
     description: Line | None = None
-    """For people."""
+    """Description for people."""
 
 
 class Lab(StrictModel):
     """Everything in a devices.yaml."""
 
     lab: Name | None = None
-    """What the lab is called in leases and reports; otherwise the name of its folder."""
+    """Name of the lab in leases and reports; by default the name of its folder."""
     default_board: Name | None = None
-    """The board that commands take when none is named."""
+    """Board of commands that name none."""
     boards: dict[Name, Board]
     """The boards, by name."""
     build_hosts: dict[Name, BuildHost] = Field(default_factory=dict)

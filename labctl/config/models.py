@@ -1,4 +1,4 @@
-"""Where model files come from: in a recipe, and in the lab's ``models.yaml``."""
+"""Sources of model files, in a recipe and in the lab's ``models.yaml``."""
 
 import re
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class PypiModel(StrictModel):
     sha256: Sha256
     """The SHA-256 of the GGUF file inside, 64 hexadecimal digits."""
     member: Line = "*.gguf"
-    """Which file of the wheel it is; `*` stands for anything, exactly one file must match."""
+    """File of the wheel; `*` stands for any characters, exactly one file must match."""
 
 
 def _web_address(text: str) -> str:
@@ -57,7 +57,7 @@ class UrlModel(StrictModel):
     """A GGUF file at an address."""
 
     address: Annotated[Line, AfterValidator(_web_address)]
-    """Where it is, https or http."""
+    """Address, https or http."""
     sha256: Sha256
     """The SHA-256 of the file, 64 hexadecimal digits: an address alone proves nothing."""
 
@@ -83,7 +83,7 @@ class HubModel(StrictModel):
     """A GGUF file in a repository of Hugging Face or ModelScope."""
 
     site: Literal["huggingface", "modelscope"] = "huggingface"
-    """Which hub."""
+    """Name of the hub."""
     repository: Annotated[Line, AfterValidator(_repository)]
     """The repository, OWNER/NAME."""
     file: Annotated[Line, AfterValidator(_file_in_repository)]
@@ -91,7 +91,8 @@ class HubModel(StrictModel):
     revision: Word | None = None
     """Branch, tag or commit; without it, the hub's main branch. The lock file keeps the bytes."""
     sha256: Sha256 | None = None
-    """The SHA-256 that the file must have; without it, what the hub says when it is first asked."""
+    """SHA-256 that the file must have; by default the one that the hub reports on the first
+    fetch."""
 
 
 class DerivedModel(StrictModel):
@@ -104,10 +105,10 @@ class DerivedModel(StrictModel):
         AfterValidator(_quantization),
         Field(json_schema_extra={"enum": list(QUANTIZATIONS)}),
     ]
-    """What it is made into."""
+    """Quantization type of the result."""
     requantize: bool = False
-    """Whether a model that is already quantized may be the source; the result is the worse for it,
-    and says so."""
+    """True if a model that is already quantized may be the source. The result is less accurate, and
+    its record says so."""
     imatrix: HostPath | None = None
     """An importance matrix (`llama-imatrix` makes one) that says which weights matter; a relative
     path begins at the lab's folder."""
@@ -117,7 +118,7 @@ _KINDS = ("file", "url", "hub", "pypi", "derive", "lab")
 
 
 class ModelSource(StrictModel):
-    """Where one model comes from: exactly one of these keys."""
+    """Source of one model: exactly one of these keys."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [k]} for k in _KINDS]})
 

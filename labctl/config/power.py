@@ -58,19 +58,19 @@ class _Meter(StrictModel):
     """Common keys of all meters."""
 
     unit: Unit
-    """What the number is in: `W` or `mW` of power, or `J`, `Wh` or `kWh` of a counter of energy
-    that only grows."""
+    """Unit of the number: `W` or `mW` of power, or `J`, `Wh` or `kWh` of a counter of energy that
+    only grows."""
     interval: _Polling = Field(1.0, json_schema_extra={"default": "1s"})
-    """How often it is asked while a program runs, from 100ms to 60s."""
+    """Interval between two readings while a program runs, from 100ms to 60s."""
     timeout: _Polling = Field(2.0, json_schema_extra={"default": "2s"})
-    """How long one answer may take."""
+    """Longest time of one answer."""
 
 
 class CommandMeter(_Meter):
     """A program of this host that prints what it measures."""
 
     kind: Literal["command"]
-    """How it is asked."""
+    """Kind of the meter."""
     command: Annotated[tuple[Argument, ...], Field(min_length=1)]
     """A program of this host and its arguments; it prints one number and nothing else. No shell
     reads it; it is run in the lab's folder."""
@@ -85,7 +85,7 @@ class CommandMeter(_Meter):
 
     @property
     def folder(self) -> Path | None:
-        """Where it is run: the lab's folder, where that is known."""
+        """Its working folder: the lab's, where that is known."""
         return self._folder
 
     @property
@@ -98,16 +98,16 @@ class HttpMeter(_Meter):
     """A device that answers over http with JSON, a smart plug for instance."""
 
     kind: Literal["http"]
-    """How it is asked."""
+    """Kind of the meter."""
     address: Annotated[
         str,
         AfterValidator(_address),
         WithJsonSchema({"type": "string", "pattern": _ADDRESS_PATTERN}),
     ]
-    """What is asked for (GET): an address in this network, the host by number. Neither proxies nor
-    redirections are followed."""
+    """Address of the GET request, in this network, the host by number. Proxies are not used,
+    redirections not followed."""
     field: Line
-    """Where the number is in the JSON of its answer: `apower`, `StatusSNS.ENERGY.Power`,
+    """Path of the number in the JSON of its answer: `apower`, `StatusSNS.ENERGY.Power`,
     `meters.0.power`."""
 
     @property

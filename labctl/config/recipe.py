@@ -74,10 +74,10 @@ class EngineChoice(StrictModel):
     """The engine: one that comes with labctl, or one of an installed package."""
     # Recipes and records of before say `tool`.
     task: Annotated[Name | None, Field(validation_alias=AliasChoices("task", "tool"))] = None
-    """What the engine is asked for; it picks the program and its flags. Without it, the first of
-    the engine's tasks."""
+    """Task of the engine; it selects the program and its flags. By default the first of the
+    engine's tasks."""
     version: Word | None = None
-    """The version label of the build to use; without it, the newest build there is."""
+    """Version label of the build to use; by default the newest build."""
 
 
 def _by_its_engine(choice: EngineChoice, info: ValidationInfo) -> EngineChoice:
@@ -89,12 +89,12 @@ class Timeouts(StrictModel):
     """Time-out of each step; all have defaults."""
 
     trial: Duration | None = None
-    """One run of the program on the board, from start to exit. Without it, ten times what is
-    foretold of it or what the one before took, fifty times where only the bytes are known, 10
-    minutes at least; `max_time` where nothing is known."""
+    """One run of the program on the board, from start to exit. By default ten times the predicted
+    time or the time of the previous trial, fifty times where only the bytes are known, at least 10
+    minutes; `max_time` where nothing is known."""
     reattach: Duration | None = None
-    """How long a lost link is taken up again; the job on the board goes on meanwhile. Without it,
-    2 minutes."""
+    """Longest time to restore a lost link; the job on the board continues meanwhile. By default 2
+    minutes."""
 
 
 class Precision(StrictModel):
@@ -103,28 +103,31 @@ class Precision(StrictModel):
     """
 
     metric: Line = "tokens_per_second"
-    """Of what, as gates name it; each repeat gives one value."""
+    """Quantity, by its name in gates; each repeat gives one value."""
     confidence_interval: Annotated[float, Field(gt=0, lt=1)]
     """Half of the interval's width over the mean: 0.02 is plus or minus 2 %."""
     level: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
-    """How confident; Student's interval over the repeats, widened for having ended them."""
+    """Confidence level of Student's interval over the repeats, widened because it also ends
+    them."""
     max_repeats: int = Field(default=30, ge=3, le=1000)
-    """The most repeats of a variant; `repeats` (4 at least) is the fewest, unless this is less."""
+    """Largest number of repeats of a variant; the smallest is `repeats` (at least 4), unless this
+    is less."""
     max_time: Duration | None = None
-    """No further repeats after this; without it, the recipe's `max_time` alone holds."""
+    """Time after which no further repeat starts; by default only the recipe's `max_time`
+    applies."""
 
 
 class Gate(StrictModel):
     """A bound that a measured value must keep; a run with a missed gate ends with status 1."""
 
     metric: Line
-    """What is bounded, as the table names it, `tpot_p50_ms` for instance."""
+    """Quantity that is bounded, by its name in the table, `tpot_p50_ms` for instance."""
     min: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """The least value that is good."""
+    """Smallest allowed value."""
     max: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """The greatest value that is good."""
+    """Largest allowed value."""
     where: dict[str, Scalar] = Field(default_factory=dict)
-    """Which variants: `model` or a parameter, and its value. Without it, all."""
+    """Variants that it applies to: `model` or a parameter, and its value. By default all."""
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
@@ -142,7 +145,7 @@ Values = Annotated[
 
 @dataclass
 class _Origin:
-    """Where a recipe was read; two recipes that differ in nothing else are the same."""
+    """File and folder of a recipe; two recipes that differ only in them are equal."""
 
     document: Document | None = field(default=None, compare=False)
 
@@ -151,56 +154,57 @@ class Recipe(StrictModel):
     """One experiment."""
 
     name: Name
-    """What its runs are called."""
+    """Name of its runs."""
     description: Line | None = None
-    """For people: what is asked."""
+    """Description for people."""
     target: Name
-    """What the boards must be: a folder of toolchains/."""
+    """Machine type of the boards: a folder of toolchains/."""
     engine: Annotated[SerializeAsAny[EngineChoice], AfterValidator(_by_its_engine)]
-    """Which program runs the model, and what it is asked for."""
+    """Program that runs the model, and its task."""
     models: Annotated[dict[Name, ModelSource], Field(min_length=1)]
     """The models, by a short name."""
     model: Name | None = None
-    """The model to measure, where `matrix.model` does not say; needed if there are several."""
+    """Model to measure, unless `matrix.model` names them; needed if there are several models."""
     prompt: Annotated[str, AfterValidator(_prompt)] | None = None
-    """The text that the model continues, byte for byte."""
+    """Prompt, byte for byte."""
     prompt_file: HostPath | None = None
     """A UTF-8 file with that text; a relative path begins at the lab's folder."""
     files: dict[Name, HostPath] = Field(default_factory=dict)
     """Other files that the program reads, by the names that the engine has for them; sent to the
     board. A relative path begins at the lab's folder."""
     parameters: dict[str, Scalar] = Field(default_factory=dict)
-    """What the engine is told, the same for all variants."""
+    """Parameters of the engine, the same for all variants."""
     matrix: dict[str, Values] = Field(default_factory=dict)
     """Parameters (and `model`) that vary; every combination is measured."""
     repeats: int = Field(default=1, ge=1, le=1000)
-    """Trials of each variant, each a process of its own."""
+    """Trials of each variant; each is a separate process."""
     warm_up: int = Field(default=0, ge=0, le=100)
-    """Whole trials of each variant that run first and are not counted."""
+    """Trials of each variant that run first and are not counted."""
     repeats_until: Precision | None = None
-    """Repeat until the result is known well enough, instead of a fixed number of times."""
+    """Repeat until the result is precise enough, instead of a fixed number of times."""
     order: Literal["interleaved", "grouped", "randomised"] = "interleaved"
-    """`interleaved`: A B A B, so that slow drift meets all variants alike; `grouped`: A A B B;
-    `randomised`: interleaved, each round in an order of its own."""
+    """`interleaved`: A B A B, so that slow drift affects all variants equally; `grouped`: A A B B;
+    `randomised`: interleaved, each round in a random order."""
     order_seed: int = Field(default=1, ge=0)
-    """Decides the order of `randomised`, the same each time."""
+    """Seed of the order `randomised`; the same seed gives the same order."""
     conditions: Conditions = Conditions()
-    """The state that the board must be in."""
+    """Required state of the board."""
     scheduling: Scheduling = Scheduling()
-    """Which CPUs the program gets, and with what priority."""
+    """CPUs and priority of the program."""
     sampling_interval: Interval | None = None
-    """How often the agent samples temperatures, frequencies, CPU time, memory and storage; `none`:
-    never, which leaves out all that is told by them. Without it, 1s."""
+    """Interval at which the agent samples temperatures, frequencies, CPU time, memory and storage;
+    `none`: no samples, and none of the results that need them. By default 1s."""
     max_time: Duration
-    """The longest that the run may take. Where a prediction exceeds it, warm-ups are left out
-    first, then repeats, then tokens down to `min_tokens`; a run that does not fit is refused."""
+    """Longest time of the run. Where the predicted time exceeds it, first warm-ups are left out,
+    then repeats, then tokens down to `min_tokens`; a run that still does not fit is refused."""
     min_tokens: int | None = Field(default=None, ge=1)
-    """The fewest tokens to be content with; without it, tokens are never cut."""
+    """Lowest number of tokens that `max_time` may reduce to; by default tokens are never
+    reduced."""
     timeouts: Timeouts = Timeouts()
-    """How long a step may take."""
+    """Longest time of each step."""
     infra_retries: int = Field(default=1, ge=0, le=100)
-    """How often a trial is begun again that the board cut (it restarted, say); a lost link alone
-    cuts no trial, and a failed program is not tried again."""
+    """Number of times that a trial is retried after the board interrupted it (by a restart, for
+    instance). A lost link alone interrupts no trial, and a failed program is not retried."""
     gates: tuple[Gate, ...] = ()
     """Bounds that the results must keep."""
     _origin: _Origin = PrivateAttr(default_factory=_Origin)

@@ -47,11 +47,11 @@ CpuList = Annotated[
 
 
 class Scheduling(StrictModel):
-    """Where and how urgently the program runs on the board."""
+    """CPUs and priority of the program on the board."""
 
     cpus: CpuList | None = None
-    """The CPUs that it may use, by number, `4-7` for instance; without it, all that the board gives
-    to labctl. An engine that starts a thread for each core counts these."""
+    """CPUs that the program may use, by number, `4-7` for instance; by default all that labctl may
+    use. An engine that starts a thread for each core counts these."""
     nice: Annotated[int, Field(ge=-20, le=19)] | None = None
     """Its priority, added to labctl's own on the board: 19 gives way to everything else, below 0 is
     for root alone."""

@@ -45,7 +45,7 @@ class Emulator(StrictModel):
     argv: Annotated[tuple[Line, ...], Field(min_length=1)]
     """The emulator's words; the program and its arguments follow."""
     note: Line
-    """Why this emulator with these words."""
+    """Reason for this emulator and these arguments."""
 
 
 class Expectations(StrictModel):
@@ -58,7 +58,7 @@ class Expectations(StrictModel):
     dram_read_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
     """Read speed of main memory with all cores, bytes per second."""
     source: Line
-    """Where these numbers come from."""
+    """Source of these numbers."""
 
 
 class Target(StrictModel):
@@ -67,7 +67,7 @@ class Target(StrictModel):
     name: Name
     """The name of the target: that of its folder."""
     description: Line
-    """The machine in a few words."""
+    """Short description of the machine."""
     triple: Word
     """GNU triple, e.g. ``aarch64-linux-gnu``: the prefix of a cross GCC."""
     elf_machine: Literal["EM_AARCH64", "EM_X86_64", "EM_ARM", "EM_RISCV"]
@@ -75,17 +75,17 @@ class Target(StrictModel):
     elf_bits: Literal[32, 64] = 64
     """Class of the ELF header."""
     zig: ZigTarget
-    """How zig compiles for the target."""
+    """Options of zig for the target."""
     cpu_flags: tuple[Line, ...] = ()
     """The same instruction set as zig's CPU, in GCC's flags."""
     features: tuple[Word, ...] = ()
-    """What its programs may use of the instruction set, in the words of /proc/cpuinfo."""
+    """Parts of the instruction set that its programs may use, by their names in /proc/cpuinfo."""
     cmake: dict[Word, bool | int | str] = Field(default_factory=dict)
     """CMake definitions that every product gets for this target."""
     emulator: Emulator | None = None
-    """How its programs run on a host of another machine."""
+    """Emulator for its programs on a host of another machine."""
     expectations: Expectations | None = None
-    """What the hardware is expected to do."""
+    """Expected properties of the hardware."""
 
     @property
     def machine(self) -> str:
@@ -93,7 +93,7 @@ class Target(StrictModel):
         return MACHINES[self.elf_machine]
 
     def for_machine(self, elf_machine: str) -> Self:
-        """Return this target with files of another machine: a kit's for a 32-bit userland."""
+        """Return this target with files of another machine: an SDK's for a 32-bit userland."""
         if elf_machine == self.elf_machine:
             return self
         given = {"elf_machine": elf_machine, "elf_bits": BITS[elf_machine], "emulator": None}

@@ -1,4 +1,4 @@
-"""Which agent belongs on a board, and whether the one that is there is it."""
+"""The agent that belongs on a board, compared with the one that is there."""
 
 from hashlib import sha256
 from pathlib import Path

@@ -151,7 +151,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class Listen:
-    """Where a server listens, on the loopback of its machine, and what it calls itself.
+    """Port of a server on the loopback of its machine, and the server's name.
 
     The name is of this start alone: no answer of another server can be taken for its own.
     """

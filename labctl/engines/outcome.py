@@ -96,7 +96,8 @@ def _died(job: JobStatus, program: str, details: str | None) -> ProgramFailed:
 
 
 def _killed(job: JobStatus) -> tuple[str, str]:
-    """Who sent SIGKILL, as far as the kernel tells; what the agent kills has other outcomes."""
+    """Sender of a SIGKILL, as far as the kernel reports it; the agent's kills have other
+    outcomes."""
     smaller = "use a smaller model or context"
     if job.oom_kills is None:
         return "most likely by the kernel, because memory ran out", smaller

@@ -1,4 +1,4 @@
-"""Which packages offer engines, and whether an engine is as the contract says.
+"""Engines of installed packages, and the check that they keep the contract.
 
 A package offers an engine by an entry point of the group ``labctl.engines``. Its name is the
 engine's in recipes; it names a tuple of subclasses of :class:`~labctl.engines.base.Engine`, or of

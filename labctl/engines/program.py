@@ -1,4 +1,4 @@
-"""Where an engine's program comes from, as a recipe says it."""
+"""Source of an engine's program, as a recipe names it."""
 
 from typing import Self
 
@@ -13,12 +13,12 @@ _SOURCES = ("product", "file", "board")
 
 
 class ProgramSource(StrictModel):
-    """Where a program comes from: exactly one of product, file and board."""
+    """Source of a program: exactly one of product, file and board."""
 
     product: Word | None = None
     """A product that labctl builds; with `tool`."""
     tool: Word | None = None
-    """Which of the product's tools."""
+    """One of the product's tools."""
     file: HostPath | None = None
     """A program for the board, in a file of this host; a relative path begins at the lab's
     folder."""

@@ -27,7 +27,7 @@ class Running(Protocol):
 
     @property
     def address(self) -> str:
-        """Where this host reaches it, ``http://HOST:PORT``."""
+        """Address for this host, ``http://HOST:PORT``."""
 
     def end(self) -> JobStatus | None:
         """Return its end; None while it runs."""

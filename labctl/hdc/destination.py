@@ -1,4 +1,4 @@
-"""Where a board puts the files that a host sends.
+"""Paths on the board of the files that a host sends.
 
 The rules are those of the reference. Paths are texts, not :class:`pathlib.Path`: a
 final slash means something here. Bytes that are no UTF-8 stand in them as surrogates.

@@ -123,7 +123,7 @@ class HostKey:
 
 
 def own_key_path() -> Path:
-    """Where labctl keeps its own key."""
+    """Path of labctl's own key."""
     return state_dir() / "hdckey"
 
 

@@ -116,7 +116,7 @@ class PacketDecoder:
         self._needed = 0  # bytes of the packet under way, as far as known
 
     def room(self) -> memoryview:
-        """Where the next bytes of the stream belong; never empty."""
+        """Buffer for the next bytes of the stream; never empty."""
         if self._start == self._end:
             self._start = self._end = 0
         wanted = max(self._needed, self._end - self._start + _MIN_ROOM_BYTES)

@@ -1,4 +1,4 @@
-"""Which llama-quantize to run on this host."""
+"""Choice of the llama-quantize to run on this host."""
 
 import platform
 import shutil

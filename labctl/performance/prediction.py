@@ -112,7 +112,7 @@ def tells_reading(prediction: Prediction, work: Work, rates: Rates | None) -> bo
 
 
 def source_of(prediction: Prediction, work: Work, rates: Rates) -> str:
-    """Where the rate comes from that a prediction stands on."""
+    """Source of the rate that a prediction uses."""
     rate = {
         "storage": rates.storage,
         "dram": rates.dram(work.threads),

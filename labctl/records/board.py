@@ -9,7 +9,7 @@ from labctl.records.base import Record
 
 
 class Execution(StrEnum):
-    """Where the measured instructions ran."""
+    """Kind of machine that ran the measured instructions."""
 
     BOARD = "board"
     EMULATED = "emulated"

@@ -1,4 +1,4 @@
-"""Which model was run: the bytes, and what its GGUF header says."""
+"""Identity of a model: its bytes, and the contents of its GGUF header."""
 
 from pydantic import Field
 

@@ -128,7 +128,7 @@ class BoardProbe(FileRecord):
 
     @property
     def execution(self) -> Execution:
-        """Where the measured instructions ran."""
+        """Kind of machine that ran the measured instructions."""
         return self.facts.execution
 
     def memory_bytes_per_second(self, threads: int | None = None) -> int | None:

@@ -51,7 +51,7 @@ def print_timing_table(
 
 
 def _moves(trials: Sequence[TrialRecord]) -> Iterator[str]:
-    """Where a run moved from board to board."""
+    """Lines on the moves of a run from board to board."""
     numbers: dict[str, list[int]] = {}
     for trial in trials:
         numbers.setdefault(trial.board, []).append(trial.number)

@@ -46,7 +46,7 @@ def token_time(trial: TrialRecord) -> int | None:
 
 
 def interval_of(values: Sequence[float], until: Precision | None) -> Interval | None:
-    """Where the figure of a trial lies, from one value a trial; None with fewer than two.
+    """Interval of a trial's figure, from one value for each trial; None with fewer than two.
 
     Nor of values that are not above 0. ``until``: what ended the repeating, which widens it. Many
     trials that are not spread evenly can have their median outside of the mean's interval: it

@@ -33,7 +33,7 @@ class Outlier:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """Description for people."""
         if self.causes is None:
             why = "no telemetry, cause unknown"
         else:

@@ -95,11 +95,11 @@ class RunContext:
         return self.prepared.recipe.timeouts.reattach or RETRY_SECONDS
 
     def model_path(self, key: str) -> str:
-        """Where a model is on the board."""
+        """Path of a model on the board."""
         return self.paths[self.prepared.models[key].identity.sha256]
 
     def job_directory(self, attempt: Attempt) -> str:
-        """Where an attempt's job is on the board."""
+        """Folder of an attempt's job on the board."""
         return self.agent.job_directory(attempt.directory)
 
     def retry(self, step: Callable[[], T]) -> T:

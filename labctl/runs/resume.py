@@ -35,7 +35,7 @@ from labctl.transport import Transport
 
 @dataclass(frozen=True)
 class ResumeRequest:
-    """Which run to go on with, in which lab; on another ``board`` than before it moves there."""
+    """The run to resume, and its lab; with another ``board`` than before it moves there."""
 
     directory: RunDirectory
     board: Board

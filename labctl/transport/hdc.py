@@ -125,17 +125,18 @@ class HdcTcpConfig:
     needs_workdir: ClassVar[bool] = False
 
     kind: Literal["hdc"] = "hdc"
-    """How the board is reached."""
+    """Way to reach the board."""
     link: Literal["tcp"] = "tcp"
     """`tcp`: straight to the board's hdc daemon; no `hdc` program is needed on this host."""
     address: Endpoint
-    """Where the board's hdc daemon listens, HOST:PORT."""
+    """Address of the board's hdc daemon, HOST:PORT."""
     key_file: Annotated[HostPath, InLab()] | None = None
-    """The host key to show to a locked board; otherwise ~/.harmony/hdckey, else labctl's own."""
+    """Private key for a board that requires authorisation; by default ~/.harmony/hdckey, else
+    labctl's own."""
 
     @property
     def place(self) -> str:
-        """Where the board is, for people."""
+        """Address of the board, for people."""
         return self.address
 
     @property
@@ -190,19 +191,19 @@ class HdcServerConfig:
     is_on_this_host: ClassVar[bool] = False
 
     kind: Literal["hdc"] = "hdc"
-    """How the board is reached."""
+    """Way to reach the board."""
     link: Literal["server"] = "server"
     """`server`: through an hdc server that runs, or that the `hdc` program on PATH starts."""
     key: HdcKey
     """The board's key, as `hdc list targets` shows it: a serial number, or IPv4:PORT."""
     server: Endpoint | None = None
-    """Where the server listens, HOST:PORT; otherwise 127.0.0.1:8710."""
+    """Address of the server, HOST:PORT; by default 127.0.0.1:8710."""
     private: bool = False
-    """Whether labctl runs a server of its own for the board, instead of `server`."""
+    """True if labctl runs its own server for the board, instead of `server`."""
 
     @property
     def place(self) -> str:
-        """Where the board is, for people."""
+        """Address of the board, for people."""
         return self.key
 
     def problem(self) -> tuple[str, str] | None:

@@ -160,11 +160,11 @@ class LocalConfig:
     is_on_this_host: ClassVar[bool] = True
 
     kind: Literal["local"] = "local"
-    """How the board is reached."""
+    """Way to reach the board."""
 
     @property
     def place(self) -> str:
-        """Where the board is, for people."""
+        """Address of the board, for people."""
         return self.kind
 
     def problem(self) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Which paths on a board labctl dares to name."""
+"""Rules for the paths on a board that labctl uses."""
 
 from labctl.errors import ConfigError
 

@@ -57,7 +57,7 @@ class Served:
     boot_id: str
     note: str | None
     faults: Faults
-    """What goes wrong on it; more can be added."""
+    """Faults that are injected from the start; more can be added."""
 
     def document(self) -> dict[str, object]:
         """Return its place and boot as JSON."""

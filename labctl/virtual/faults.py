@@ -37,19 +37,20 @@ class Fault(StrictModel):
     possible: ClassVar[tuple[str, ...]] = KINDS
 
     on: On = "any"
-    """The operation that is struck; `any` but a handshake; `now`: at once, without waiting."""
+    """Operation that the fault affects; `any`: all except a handshake; `now`: at once, without an
+    operation."""
     matching: str | None = None
-    """A regular expression; only operations are struck in whose text it is found: the command, the
-    path on the board, the node that is forwarded."""
+    """A regular expression; the fault affects only operations whose text it matches: the command,
+    the path on the board, the node that is forwarded."""
     nth: Annotated[int, Field(ge=1)] = 1
-    """The first of those operations that is struck."""
+    """Number of the first of those operations that it affects, counted from 1."""
     times: Annotated[int, Field(ge=1)] | None = 1
-    """How many are struck from there on; null: all."""
+    """Number of operations that the fault affects from there on; null: all."""
     probability: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """How likely each of them is struck, drawn with the seed."""
+    """Probability that each of them is affected, drawn with the seed."""
     after_bytes: Size = 0
-    """Let so many bytes pass first: of the operation's packets in both directions; of the file or
-    the output itself for `truncate`, `corrupt` and `no-space`."""
+    """Number of bytes that pass first: of the operation's packets in both directions; of the file
+    or the output itself for `truncate`, `corrupt` and `no-space`."""
 
     @field_validator("matching")
     @classmethod
@@ -84,7 +85,7 @@ class Timed(Fault):
     possible: ClassVar[tuple[str, ...]] = (*KINDS, "now")
 
     after: Duration | None = None
-    """Wait so long first, once the bytes have passed."""
+    """Delay before the fault, after the bytes have passed."""
 
 
 class Drop(Timed):
@@ -98,7 +99,7 @@ class Freeze(Timed):
 
     fault: Literal["freeze"] = "freeze"
     lasting: Duration | None = None
-    """How long; without it, until it is thawed or the board reboots."""
+    """Duration; by default until the board is thawed or reboots."""
 
 
 class HangUp(Timed):
@@ -114,7 +115,7 @@ class Garbage(Timed):
     possible: ClassVar[tuple[str, ...]] = KINDS
     fault: Literal["garbage"] = "garbage"
     size: Size = 64
-    """How many bytes."""
+    """Number of bytes."""
 
 
 class HalfFrame(Fault):
@@ -128,11 +129,11 @@ class Delay(Fault):
 
     fault: Literal["delay"] = "delay"
     by: Duration
-    """How late each of them is."""
+    """Delay of each of them."""
     direction: Literal["in", "out"] = "out"
     """Packets from the host, or to it."""
     packet: Annotated[int, Field(ge=1)] | None = None
-    """Only this one of the operation, counted from 1; without it, all."""
+    """Number of the packet in the operation, counted from 1; by default all."""
 
 
 class Slow(Fault):
@@ -150,7 +151,7 @@ class Duplicate(Fault):
     direction: Literal["in", "out"] = "out"
     """A packet from the host, or to it."""
     packet: Annotated[int, Field(ge=1)] = 1
-    """Which packet of the operation, counted from 1."""
+    """Number of the packet in the operation, counted from 1."""
 
 
 class Truncate(Fault):
@@ -224,11 +225,11 @@ class Throttle(Timed):
 
     fault: Literal["throttle"] = "throttle"
     celsius: Annotated[float, Field(ge=-40, le=150)] = 95.0
-    """The temperature that is reached."""
+    """Temperature that is reached."""
     mhz: Annotated[int, Field(ge=1)] = 816
-    """The frequency that is left then."""
+    """Frequency that remains."""
     within: Duration | None = None
-    """How long it takes to get there; without it, no time."""
+    """Time to get there; by default none."""
 
 
 class ClockJump(Timed):
@@ -236,7 +237,7 @@ class ClockJump(Timed):
 
     fault: Literal["clock-jump"] = "clock-jump"
     seconds: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)]
-    """How far, from where the clock stands; below 0: back."""
+    """Offset from the present time of the clock; below 0: back."""
 
 
 AnyFault = Annotated[
@@ -272,7 +273,7 @@ class FaultScript(StrictModel):
     """Faults of a board, in the order in which they are checked."""
 
     seed: int = 0
-    """Decides everything that is left to chance."""
+    """Seed of all random choices."""
     faults: tuple[AnyFault, ...]
     """The faults."""
 

@@ -1,4 +1,4 @@
-"""Which transfers of this host are still alive: each holds a lock that the kernel frees."""
+"""Transfers of this host that are still alive: each holds a lock that the kernel frees."""
 
 import re
 import secrets

@@ -22,9 +22,9 @@ class _Known(BaseModel):
     """Known output of an image's programs."""
 
     engine: str
-    """An engine of another version may isolate otherwise."""
+    """An engine of another version may isolate differently."""
     isolated: bool
-    """Whether its containers can be kept from the network."""
+    """True if its containers can be kept from the network."""
     answers: dict[str, str | None]
 
 

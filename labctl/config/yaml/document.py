@@ -150,7 +150,7 @@ class Document:
         )
 
     def _spot(self, path: Path, *, key: bool = False) -> yamltext.Spot:
-        """Where ``path`` is, or the nearest thing around it."""
+        """Position of ``path``, or of the nearest thing around it."""
         exact = self.marks.keys if key else self.marks.values
         if path in exact:
             return exact[path]

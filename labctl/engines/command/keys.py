@@ -62,14 +62,14 @@ class CommandKeys(ProgramKeys):
     """Of the engine ``command``."""
 
     arguments: Arguments
-    """What the program is told, a word each; no shell reads them. `{model}`, `{prompt}`,
+    """Arguments of the program, a word each; no shell reads them. `{model}`, `{prompt}`,
     `{file:NAME}` and the names of parameters in braces are replaced; `{{` and `}}` are braces."""
     output: Output = ()
-    """How to read what it prints."""
+    """Rules that read its output."""
     tokens: TokenStream | None = None
-    """Where each token shows, if each does: it is timed by the board's clock."""
+    """Marks of single tokens in the output, if it has them; each is timed by the board's clock."""
     success: Success | None = None
-    """When it has done its work; without it: its exit status is 0."""
+    """Conditions of success; by default: exit status 0."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -84,8 +84,8 @@ class SampleKeys(ProgramKeys):
     """Of the engine ``nnrt``."""
 
     arguments: Arguments = ()
-    """What the program is told, a word each, as with `command`."""
+    """Arguments of the program, a word each, as with `command`."""
     output: Annotated[tuple[Reader, ...], Field(min_length=1), AfterValidator(_with_units)]
-    """How to read what it prints."""
+    """Rules that read its output."""
     success: Success | None = None
-    """When it has done its work; without it: its exit status is 0."""
+    """Conditions of success; by default: exit status 0."""

@@ -206,7 +206,7 @@ def _of_lines(arrivals: Sequence[tuple[int, int]], generated: int) -> TokenTimes
 
 
 def _line_times(text: bytes, chunks: Sequence[Chunk]) -> Iterator[int]:
-    """When the end of each line arrived; what follows the last one is no line."""
+    """Arrival time of the end of each line; bytes after the last end are no line."""
     for chunk in chunks:
         for _ in range(text.count(b"\n", chunk.offset, chunk.end)):
             yield chunk.mono_ns

@@ -47,28 +47,28 @@ class ReadValue(StrictModel):
 
     metric: Name
     """`load`, `prompt_eval`, `eval`, `sampling`, `total`, `ttft` (times), `prompt_tokens`,
-    `generated_tokens` or `tokens_per_second` of the record; any other name is a measure of its
-    own."""
+    `generated_tokens` or `tokens_per_second` of the record; any other name becomes a measure in the
+    record."""
     unit: Unit
-    """What it is printed in."""
+    """Unit of the printed number."""
 
 
 class Reader(StrictModel):
     """Rule to find numbers in a program's output."""
 
     stream: Stream = "stdout"
-    """Where it prints them."""
+    """Output that holds them."""
     pattern: Pattern | None = None
     """A regular expression (Python's) with named groups, `(?P<load>[0-9.]+) ms` for instance; `^`
     and `$` hold at every line."""
     json_lines: bool = False
     """Instead of a pattern: every line that begins with `{` is an object of JSON."""
     occurs: Literal["once", "first", "last", "every"] = "once"
-    """Which of the matches count; with `once`, a second one is refused."""
+    """Matches that count; with `once`, a second one is refused."""
     optional: bool = False
-    """Whether a program may leave it out; what is left out is absent from the record."""
+    """True if the program may leave it out; then it is absent from the record."""
     values: Annotated[dict[str, ReadValue], Field(min_length=1)]
-    """What each group is; of JSON lines, what is at each path (`timings.load`, `runs.0.ns`)."""
+    """Meaning of each group; for JSON lines, of each path (`timings.load`, `runs.0.ns`)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -87,7 +87,7 @@ class Reader(StrictModel):
 
 
 class TokenStream(StrictModel):
-    """Where each generated token shows when it is made."""
+    """Mark of each generated token in the output."""
 
     stream: Stream = "stdout"
     """The stream that it is printed on."""
@@ -95,17 +95,17 @@ class TokenStream(StrictModel):
     """`chunk`: the program flushes after each token and prints nothing else there; `line`: each
     token ends a line."""
     count: Name | None = None
-    """The parameter that says how many tokens are generated, where the output does not
-    (`generated_tokens`). Without either, there are no figures of tokens."""
+    """Parameter with the number of generated tokens, where the output does not report it
+    (`generated_tokens`). Without either, results per token are absent."""
 
 
 class Success(StrictModel):
-    """When a program has done its work."""
+    """Conditions of a program's success."""
 
     exit_status: Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], Field(min_length=1)] = (
         0,
     )
-    """The exit statuses that are good."""
+    """Exit statuses of success."""
     require: Pattern | None = None
     """A pattern that its output must have, on either stream."""
     refuse: Pattern | None = None

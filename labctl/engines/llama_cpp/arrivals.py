@@ -1,4 +1,4 @@
-"""When each generated token arrived, from stdout and its timeline.
+"""Arrival time of each generated token, from stdout and its timeline.
 
 llama.cpp flushes after every token, so a chunk of stdout is a token - nearly: tokens can share a
 chunk when the reader was late, a token can print nothing (special tokens) or a part of a UTF-8

@@ -1,4 +1,4 @@
-"""Which hosts a locked board lets in, and what it does with the others."""
+"""Hosts that a locked board accepts, and its answer to the others."""
 
 from collections.abc import Callable, Iterable
 from typing import Literal

@@ -99,7 +99,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._silence = loop.call_later(_SILENCE_SECONDS, transport.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        """Where the next bytes belong."""
+        """Buffer for the next bytes."""
         return self._decoder.room()[: max(_READ_BYTES, self._decoder.missing_bytes)]
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Where a daemon lets something else have a hand in: its packets and its files.
+"""Hooks of a daemon into its packets and its files.
 
 By itself nothing is changed. Virtual boards put their faults here, so that the daemon stays a
 daemon and knows no fault.

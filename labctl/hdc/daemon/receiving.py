@@ -169,7 +169,7 @@ class FileReceiver(Dialogue):
 
 
 def _prepare(placing: Placing, config: TransferConfig, shown: Callable[[str], str]) -> str:
-    """Where the next file goes; directories above it are made. Raises _Refused."""
+    """Return the path of the next file and make the directories above it. Raises _Refused."""
     try:
         path = placing.place(config.optional_name)
         if not {"/", "\\"}.isdisjoint(config.optional_name):

@@ -45,7 +45,7 @@ class BoardConditions:
 
     @property
     def unlike(self) -> dict[str, JsonValue]:
-        """Which of them make two records unlike when they differ."""
+        """Those that must be equal in comparable records."""
         wanted = {
             "governor": self.wanted.governor,
             "frequency_mhz": self.wanted.frequency_mhz,

@@ -118,7 +118,7 @@ def objects_of(prepared: Prepared) -> list[Object]:
 
 
 def program_path(prepared: Prepared, paths: Mapping[str, str]) -> str:
-    """Where the program is on a board; ``paths`` are those of what was sent, by SHA-256."""
+    """Path of the program on a board; ``paths`` are those of the sent files, by SHA-256."""
     return prepared.tool.name if prepared.program is None else paths[prepared.program.sha256]
 
 

@@ -84,12 +84,12 @@ class HeldBoard:
 
     @property
     def rate_file(self) -> Path:
-        """Where the speed of its link is noted."""
+        """File that keeps the speed of its link."""
         return self.state.with_suffix(".rate")
 
     @property
     def epoch_file(self) -> Path:
-        """Where the last epoch is noted that this host had of the board."""
+        """File that keeps the last epoch that this host had of the board."""
         return self.state.with_suffix(".epoch")
 
     @property

@@ -48,7 +48,7 @@ class Forecast:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Where the rates come from that each prediction stands on."""
+        """Sources of the rates that each prediction uses."""
         if self.rates is None:
             return {}
         return {

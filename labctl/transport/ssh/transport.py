@@ -136,23 +136,23 @@ class SshConfig:
     is_on_this_host: ClassVar[bool] = False
 
     kind: Literal["ssh"] = "ssh"
-    """How the board is reached."""
+    """Way to reach the board."""
     host: HostName
     """Name or address of the board, or a Host of ssh's own configuration."""
     port: int | None = None
-    """The port of its sshd; otherwise what ssh's own configuration says, else 22."""
+    """Port of its sshd; by default the one of ssh's configuration, else 22."""
     user: Word | None = None
-    """The user to log in as; otherwise what ssh's own configuration says."""
+    """User name; by default the one of ssh's configuration."""
     identity_file: Annotated[HostPath, InLab()] | None = None
-    """The private key's file; otherwise the ssh agent and the default keys."""
+    """File of the private key; by default the keys of the ssh agent and the default keys."""
     proxy_jump: SshHop | None = None
-    """A host to go through, as [USER@]HOST[:PORT]; otherwise what ssh's own configuration says."""
+    """Jump host, [USER@]HOST[:PORT]; by default the one of ssh's configuration."""
     known_hosts: Annotated[HostPath, InLab()] | None = None
-    """The file with the host keys; otherwise ssh's own `~/.ssh/known_hosts`."""
+    """File with the host keys; by default `~/.ssh/known_hosts`."""
 
     @property
     def place(self) -> str:
-        """Where the board is, for people."""
+        """Address of the board, for people."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port is None else f"{host}:{self.port}"
 
