@@ -12,7 +12,7 @@ from labctl.build.artifact import list_artifacts
 from labctl.cli.complete import ARTIFACT, TARGET
 from labctl.config.quantities import parse_duration
 from labctl.errors import ConfigError, IntegrityError
-from labctl.report.whole import print_whole
+from labctl.report.details import print_whole
 from labctl.units import size
 
 #: In the table of differences; JSON has all of it.

@@ -30,7 +30,7 @@ from labctl.config.lab import find_lab_root
 from labctl.config.yaml.messages import explain as explain_problems
 from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError
-from labctl.report.whole import print_whole
+from labctl.report.details import print_whole
 from labctl.units import size
 
 DEFAULT_PRODUCT = "llama.cpp"

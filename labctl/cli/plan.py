@@ -14,7 +14,7 @@ from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.recipe import find_recipe
-from labctl.report.whole import print_whole
+from labctl.report.details import print_whole
 from labctl.runs import Observer, RunRequest, read_recipe
 from labctl.runs.plan import Preview, preview_run
 from labctl.units import duration

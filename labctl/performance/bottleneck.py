@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from labctl.performance.prediction import Work
-from labctl.performance.rates import NEAR, Rate, Rates
+from labctl.performance.prediction import NEAR, Rate, Rates, Work
 from labctl.records import BoardFacts, Execution, TelemetrySummary, TimingRecord, TrialBound
-from labctl.results.telemetry_summary import LOUD, RECLAIMING, STOLEN
+from labctl.results.telemetry import LOUD, RECLAIMING, STOLEN
 from labctl.stats import UNSURE, surely_fits
 from labctl.units import size
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from labctl.performance.prediction import Work
 from labctl.records import BoardFacts, Check, Execution, TimingRecord
-from labctl.results.quarters import Gap, quarters, single_gaps
+from labctl.results.lateness import Gap, quarters, single_gaps
 from labctl.stats import MAD_TO_SIGMA, median
 from labctl.units import duration
 

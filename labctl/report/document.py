@@ -5,8 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from labctl.records import RunRecord, TrialRecord
-from labctl.results.estimate import wanted_precision
-from labctl.results.summary import summarise
+from labctl.results.summary import summarise, wanted_precision
 
 
 def run_document(

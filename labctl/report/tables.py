@@ -13,11 +13,8 @@ from labctl.records import (
     TimingRecord,
     TrialRecord,
 )
-from labctl.report.details import print_details
-from labctl.report.reasons import reasons
-from labctl.report.whole import plain, print_whole
-from labctl.results.estimate import LEVEL, good_trials, wanted_precision
-from labctl.results.summary import VariantSummary, summarise
+from labctl.report.details import plain, print_details, print_whole, reasons
+from labctl.results.summary import LEVEL, VariantSummary, good_trials, summarise, wanted_precision
 from labctl.units import digits, duration, ranges, size
 
 _NOT_A_BOARD = {

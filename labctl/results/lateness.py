@@ -1,7 +1,13 @@
-"""Lateness of a trial's token time stamps, and the part of its timing that remains valid."""
+"""Gaps between the tokens of a trial, and lateness of their time stamps.
+
+Says which part of a trial's timing remains valid."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from labctl.records import Check, JobStatus, TimingRecord
 from labctl.records.timing import TokenClock
+from labctl.stats import median
 from labctl.units import duration
 
 #: Of the time from first to last token, or of the 99th percentile of its gaps.
@@ -76,3 +82,41 @@ def _clock(timing: TimingRecord) -> TokenClock | None:
     if timing.ttft_ns is not None or timing.token_ns:
         return "agent"
     return "program" if timing.tests or timing.tokens_per_second is not None else None
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The time before the token at a position; the first token has none."""
+
+    position: int
+    ns: int
+
+
+@dataclass(frozen=True)
+class Quarter:
+    """Consecutive gaps."""
+
+    gaps: Sequence[Gap]
+
+    @property
+    def median_ns(self) -> float:
+        """The middle gap's time."""
+        return median([gap.ns for gap in self.gaps])
+
+    @property
+    def position(self) -> int:
+        """The position of the token in the middle."""
+        return self.gaps[len(self.gaps) // 2].position
+
+
+def single_gaps(timing: TimingRecord) -> list[Gap]:
+    """Return the gaps of one token each; those that hold several tokens tell no token's time."""
+    merged = set(timing.merged_chunks)
+    gaps = enumerate(timing.token_ns, 1)
+    return [Gap(n, ns) for n, ns in gaps if ns > 0 and n - 1 not in merged]
+
+
+def quarters(gaps: Sequence[Gap]) -> tuple[Quarter, Quarter] | None:
+    """Return the first quarter and the last; None for fewer than four gaps."""
+    size = len(gaps) // 4
+    return (Quarter(gaps[:size]), Quarter(gaps[-size:])) if size else None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from labctl.records import TelemetrySummary, TrialRecord
-from labctl.results.estimate import good_trials, token_time
+from labctl.results.summary import good_trials, token_time
 from labctl.stats import mad, median
 
 #: B. Iglewicz and D. Hoaglin (1993): more than 3.5 robust standard deviations from the median.

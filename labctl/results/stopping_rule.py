@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from labctl.config.recipe import Precision
 from labctl.records import TrialRecord
-from labctl.results.estimate import good_trials, interval_of, token_time
 from labctl.results.gates import METRICS
-from labctl.results.summary import VariantSummary, summarise
+from labctl.results.summary import VariantSummary, good_trials, interval_of, summarise, token_time
 from labctl.stats import STOPPING_COST, Interval, find_trend, median
 from labctl.units import digits
 

@@ -1,13 +1,23 @@
-"""Reading the telemetry that a job left."""
+"""Read the telemetry that a job left, summarise it, and check the result by it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from labctl.files import host_reads
-from labctl.records import TelemetrySample
+from labctl.records import (
+    BoardFacts,
+    Check,
+    Execution,
+    JobStatus,
+    TelemetrySample,
+    TelemetrySummary,
+    TimingRecord,
+)
+from labctl.results.lateness import quarters, single_gaps
+from labctl.units import duration, size
 
 
 @dataclass(frozen=True)
@@ -81,3 +91,164 @@ def _tree_ns(sample: TelemetrySample) -> int | None:
 def _process_ns(sample: TelemetrySample) -> int | None:
     user, system = sample.user_ns, sample.system_ns
     return None if user is None or system is None else user + system
+
+
+#: CPUs that fell below this share of their highest frequency did not run at full speed.
+_SLOWED = 0.97
+#: CPU time of others, over that of one CPU, from which on a board is not quiet.
+LOUD = 0.2
+#: CPU time of the kernel's page reclaim, over that of one CPU, that is worth a word.
+RECLAIMING = 0.05
+#: CPU time that the host of a virtual machine kept for itself.
+STOLEN = 0.02
+#: Share of the memory below which a kernel takes pages away from whoever runs. What it can give
+#: back at once, the pages of a mapped model for instance, counts as available.
+_SHORT = 0.05
+
+
+def summarise_telemetry(
+    telemetry: Path, job: JobStatus | None, timing: TimingRecord | None
+) -> TelemetrySummary | None:
+    """Summarise the telemetry of a job; None if there is none. Raises ConfigError."""
+    samples = read_telemetry(telemetry).samples
+    if not samples:
+        return None
+    heats = [heat for sample in samples if (heat := sample.hottest_mc) is not None]
+    # Of each moment's fastest CPU: others may rest, or be of a slower kind.
+    clocks = [max(sample.freq_khz.values()) for sample in samples if sample.freq_khz]
+    return TelemetrySummary(
+        samples=len(samples),
+        start_temperature_mc=heats[0] if heats else None,
+        highest_temperature_mc=max(heats, default=None),
+        lowest_khz=min(clocks, default=None),
+        highest_khz=max(clocks, default=None),
+        limited=_limited(samples, job),
+        major_faults=job.major_faults if job else None,
+        read_bytes=grown(samples, lambda sample: sample.read_bytes),
+        read_bytes_per_token=_read_per_token(samples, job, timing),
+        least_available_bytes=min(
+            (s.mem_available_bytes for s in samples if s.mem_available_bytes is not None),
+            default=None,
+        ),
+        others_share=others_share(samples),
+        reclaim_share=reclaim_share(samples),
+        steal_share=share(samples, lambda sample: sample.cpu_steal_ns),
+        runqueue_wait_ns=max(
+            (s.runqueue_wait_ns for s in samples if s.runqueue_wait_ns is not None), default=None
+        ),
+        **_quarters(timing),
+    )
+
+
+def steadiness(evidence: TelemetrySummary | None, facts: BoardFacts) -> tuple[Check, ...]:
+    """Check that the board's state did not change; states that it does not report are not checked.
+
+    What others do on the host of a virtual board is no business of the board, nor is its memory.
+    """
+    if evidence is None:
+        return ()
+    found = []
+    low, high = evidence.lowest_khz, evidence.highest_khz
+    if evidence.limited is not None or (low and high):
+        slowed = bool(evidence.limited) or bool(low and high and _reached_less(evidence))
+        detail = f"{low / 1000:.0f} to {high / 1000:.0f} MHz" if low and high else "limits lowered"
+        if slowed and evidence.highest_temperature_mc is not None:
+            detail += f", up to {evidence.highest_temperature_mc / 1000:.0f} °C"
+        found.append(Check(name="frequency", ok=not slowed, detail=detail))
+    if facts.execution is not Execution.BOARD:
+        return tuple(found)
+    least, total = evidence.least_available_bytes, facts.memory_total_bytes
+    if least is not None and total:
+        detail = f"{size(least)} of {size(total)} was available at the least"
+        found.append(Check(name="memory", ok=least >= _SHORT * total, detail=detail))
+    if evidence.others_share is not None:
+        detail = f"everything else used {evidence.others_share:.0%} of one CPU"
+        if evidence.reclaim_share is not None:
+            detail += (
+                f", and {evidence.reclaim_share:.0%} went on freeing memory (kswapd, kcompactd)"
+            )
+        found.append(Check(name="quiet", ok=evidence.others_share <= LOUD, detail=detail))
+    if evidence.steal_share is not None:
+        detail = f"{evidence.steal_share:.1%} of one CPU stolen"
+        found.append(Check(name="steal", ok=evidence.steal_share <= STOLEN, detail=detail))
+    return tuple(found)
+
+
+def awake(job: JobStatus | None) -> tuple[Check, ...]:
+    """Check that the board did not sleep: its clock stops then, and measured times are too
+    short.
+    """
+    slept = job.suspended_ns if job else None
+    if not slept:
+        return ()
+    return (Check(name="awake", ok=False, detail=f"the board slept for {duration(slept)}"),)
+
+
+def _quarters(timing: TimingRecord | None) -> dict[str, int]:
+    """Return the median gap of the first quarter and of the last."""
+    found = quarters(single_gaps(timing)) if timing else None
+    if found is None:
+        return {}
+    first, last = found
+    return {
+        "first_quarter_ns": round(first.median_ns),
+        "last_quarter_ns": round(last.median_ns),
+    }
+
+
+def _reached_less(evidence: TelemetrySummary) -> bool:
+    """Heat, not idleness, lowers a frequency for good: an idle CPU's is no sign."""
+    low, high, heat = evidence.lowest_khz, evidence.highest_khz, evidence.highest_temperature_mc
+    hot = heat is not None and heat >= 80_000
+    return bool(low and high and hot and low < _SLOWED * high)
+
+
+def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool | None:
+    """Return True if the board throttled, also between two samples; None if it does not report
+    that.
+    """
+    limits = [sample.freq_limit_khz for sample in samples if sample.freq_limit_khz]
+    cooled = [cooling for s in samples if (cooling := _without_fans(s.cooling))]
+    counted = {
+        f"{one.device} {state}": int(state != "0" and time > 0)
+        for one in (job.state.cooling if job and job.state else ())
+        for state, time in one.time_in_state_ms.items()
+    }
+    if counted := _without_fans(counted):
+        cooled.append(counted)
+    if not limits and not cooled:
+        return None
+    lowered = any(
+        limit[cpu] < highest
+        for cpu, highest in _highest(limits).items()
+        for limit in limits
+        if cpu in limit
+    )
+    return lowered or any(state > 0 for cooling in cooled for state in cooling.values())
+
+
+def _without_fans(cooling: Mapping[str, int]) -> dict[str, int]:
+    """Leave out fans: a running fan costs no speed."""
+    return {name: state for name, state in cooling.items() if "fan" not in name.lower()}
+
+
+def _highest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for limit in limits:
+        for cpu, khz in limit.items():
+            found[cpu] = max(khz, found.get(cpu, 0))
+    return found
+
+
+def _read_per_token(
+    samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
+) -> int | None:
+    """Return the bytes read from storage per token, between the first token and the last."""
+    if job is None or timing is None or not timing.ttft_ns or not timing.mean_ns:
+        return None
+    first = job.start_mono_ns + timing.ttft_ns
+    last = first + timing.mean_ns * ((timing.generated_tokens or 1) - 1)
+    during = [s for s in samples if first <= s.mono_ns <= last and s.read_bytes is not None]
+    read = grown(during, lambda sample: sample.read_bytes)
+    took = during[-1].mono_ns - during[0].mono_ns if during else 0
+    return None if read is None or took <= 0 else round(read * timing.mean_ns / took)

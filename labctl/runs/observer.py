@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from labctl.errors import InfraError
 from labctl.records import TrialRecord, TrialState
 from labctl.records.events import AnyEvent, Deploy, Fetch, Loss, Note, Progress, Trial
-from labctl.results.estimate import token_time
+from labctl.results.summary import token_time
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.progress import TrialProgress, remaining_of_trial
 from labctl.units import remaining_seconds

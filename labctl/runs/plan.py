@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from labctl.config.target import load_target
-from labctl.performance.rates import board_rates
+from labctl.performance.prediction import board_rates
 from labctl.records import Execution, TrialPrediction
 from labctl.runs.board.held_board import check_machine, hold_board
 from labctl.runs.inputs.prepare import Prepared, prepare

@@ -9,9 +9,9 @@ from labctl.board.measuring import FULL, QUICK, Measuring, MemoryBench
 from labctl.board.probes import compare_probes, last_probes, save_probe
 from labctl.config.lab import Board, LabFile
 from labctl.errors import ConfigError, JobError, LabctlError
-from labctl.performance.rates import NEAR
+from labctl.performance.prediction import NEAR
 from labctl.records import BoardProbe, Execution
-from labctl.results.telemetry_summary import LOUD
+from labctl.results.telemetry import LOUD
 from labctl.runs.board.compute_benchmark import benchmark_files, compute_rate
 from labctl.runs.board.opening import Opened, open_board
 from labctl.runs.board.state_changes import BoardChanges

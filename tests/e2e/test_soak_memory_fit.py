@@ -19,7 +19,7 @@ from booted_arm64 import boot
 from labctl.build import BuildRequest, build
 from labctl.config.lab import Board
 from labctl.engines import Inputs, RawOutput
-from labctl.performance.rates import Rate, Rates
+from labctl.performance.prediction import Rate, Rates
 from labctl.records import BoardFacts, Execution, ModelIdentity, TimingRecord, TrialPrediction
 from labctl.results.telemetry import read_telemetry
 from labctl.runs.inputs.prepare import Prepared, prepare, read_recipe

@@ -8,8 +8,7 @@ from records_made import model, timing
 
 from labctl.engines import MemoryNeed
 from labctl.performance.bottleneck import Baseline, explain
-from labctl.performance.prediction import Work
-from labctl.performance.rates import Rate, Rates
+from labctl.performance.prediction import Rate, Rates, Work
 from labctl.records import (
     BenchTest,
     BoardFacts,

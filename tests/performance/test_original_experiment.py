@@ -14,8 +14,7 @@ from labctl.config.target import load_target
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.gguf.inspect import inspect
 from labctl.performance.bottleneck import Baseline, explain
-from labctl.performance.prediction import Work, predictions
-from labctl.performance.rates import Rate, Rates, rates_of
+from labctl.performance.prediction import Rate, Rates, Work, predictions, rates_of
 from labctl.records import BoardFacts, Execution, ModelIdentity
 
 Q2_K_SECONDS, Q8_0_SECONDS = 18.18, 49.73

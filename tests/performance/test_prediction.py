@@ -6,8 +6,15 @@ from labctl.config.target import load_target
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed, Passes
 from labctl.engines.llama_cpp import LlamaCpp
-from labctl.performance.prediction import Work, predictions, source_of, tells_reading
-from labctl.performance.rates import Rate, Rates, rates_of
+from labctl.performance.prediction import (
+    Rate,
+    Rates,
+    Work,
+    predictions,
+    rates_of,
+    source_of,
+    tells_reading,
+)
 from labctl.records import BoardFacts, Execution
 from labctl.runs.planning.trials import Amount, make_plan
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from labctl.config.target import Expectations
-from labctl.performance.rates import Rate, Rates, rates_of
+from labctl.performance.prediction import Rate, Rates, rates_of
 from labctl.records import (
     BoardFacts,
     BoardProbe,

@@ -15,7 +15,7 @@ from labctl.records import (
     TrialPrediction,
     TrialRecord,
 )
-from labctl.report.reasons import reasons
+from labctl.report.details import reasons
 
 BOUND = TrialBound(
     kind="storage", share=0.98, bytes_per_token=1, bytes_per_second=1, sentence="storage-bound: so"

@@ -7,9 +7,8 @@ from records_made import run
 from simulated_repeats import coverage, noise, stopped, trends_told
 
 from labctl.config.recipe import Precision
-from labctl.results.estimate import interval_of, wanted_precision
 from labctl.results.stopping_rule import trend_verdict
-from labctl.results.summary import summarise
+from labctl.results.summary import interval_of, summarise, wanted_precision
 
 pytestmark = pytest.mark.soak
 RUNS = 10_000

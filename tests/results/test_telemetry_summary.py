@@ -8,7 +8,7 @@ import pytest
 from records_made import timing
 
 from labctl.records import BoardFacts, Execution, JobStatus, TelemetrySummary
-from labctl.results.telemetry_summary import steadiness, summarise_telemetry
+from labctl.results.telemetry import steadiness, summarise_telemetry
 
 SECOND = 10**9
 

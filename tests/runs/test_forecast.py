@@ -10,7 +10,7 @@ from labctl.config.target import load_target
 from labctl.engines import Tool
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.models import ModelFile
-from labctl.performance.rates import rates_of
+from labctl.performance.prediction import rates_of
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.planning.forecast import make_forecast, plan_trials

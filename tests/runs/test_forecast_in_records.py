@@ -9,8 +9,7 @@ from played_runs import Setting
 from records_made import model
 
 from labctl.engines import MemoryNeed
-from labctl.performance.prediction import Work
-from labctl.performance.rates import Rate, Rates
+from labctl.performance.prediction import Rate, Rates, Work
 from labctl.records import BoardFacts, Execution
 from labctl.runs.planning.forecast import Forecast
 

@@ -8,8 +8,7 @@ from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
 from labctl.engines.llama_cpp import LlamaCpp
-from labctl.performance.prediction import Work
-from labctl.performance.rates import Rate, Rates
+from labctl.performance.prediction import Rate, Rates, Work
 from labctl.records import BoardFacts, Execution
 from labctl.runs.plan import Preview
 from labctl.runs.planning.forecast import plan_trials

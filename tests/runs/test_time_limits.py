@@ -11,8 +11,7 @@ from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import ProgramTimeout
-from labctl.performance.prediction import Work
-from labctl.performance.rates import Rate, Rates
+from labctl.performance.prediction import Rate, Rates, Work
 from labctl.records import BoardFacts, Execution, JobStatus, TrialLimit, TrialPrediction
 from labctl.runs.planning.time_limits import (
     FAR,

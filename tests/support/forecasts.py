@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from labctl.config.variants import Variant
 from labctl.engines import Passes
 from labctl.engines.llama_cpp import LlamaCpp
-from labctl.performance.prediction import Work, predictions
-from labctl.performance.rates import Rates
+from labctl.performance.prediction import Rates, Work, predictions
 from labctl.records import BoardFacts
 from labctl.runs.planning.forecast import Forecast
 from labctl.runs.planning.trials import cut

@@ -34,7 +34,7 @@ from labctl.deploy.plan import plan
 from labctl.deploy.send import deploy
 from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, HostTimeout, InfraError, LinkError
 from labctl.files import append_line, locked, state_dir, write_atomic
-from labctl.performance.rates import Rates, board_rates
+from labctl.performance.prediction import Rates, board_rates
 from labctl.records import BoardFacts, Execution
 from labctl.transport import BoardHash, Transport
 

@@ -9,8 +9,7 @@ from labctl.config.scheduling import cpu_numbers
 from labctl.config.variants import Variant
 from labctl.engines import Passes, Roles
 from labctl.performance.bottleneck import Baseline
-from labctl.performance.prediction import Work, predictions, source_of, tells_reading
-from labctl.performance.rates import Rates
+from labctl.performance.prediction import Rates, Work, predictions, source_of, tells_reading
 from labctl.records import BoardFacts, TrialPrediction
 from labctl.results.stopping_rule import fewest_repeats
 from labctl.runs.inputs.prepare import Prepared

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from labctl.engines import MemoryNeed
-from labctl.performance.prediction import Work
-from labctl.performance.rates import Rates
+from labctl.performance.prediction import Rates, Work
 from labctl.records import BoardFacts
 from labctl.stats import UNSURE, Prediction, near_border, surely_fits
 from labctl.units import duration, size

@@ -31,7 +31,7 @@ from labctl.records import (
 )
 from labctl.results.comparability import classes
 from labctl.results.lateness import stamped, stamps_check
-from labctl.results.telemetry_summary import awake, steadiness, summarise_telemetry
+from labctl.results.telemetry import awake, steadiness, summarise_telemetry
 from labctl.runs.context import RunContext
 from labctl.runs.planning.time_limits import timed_out
 from labctl.runs.planning.trials import PlannedTrial
