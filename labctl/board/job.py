@@ -110,12 +110,12 @@ class JobProgress(Record):
 
     state: JobState
     boot_id: str
-    mono_ns: int = Field(description="the board's monotonic clock at the look")
+    mono_ns: int = Field(description="the board's monotonic clock at that moment")
     stdout_bytes: int | None = Field(description="None: no such file")
     stderr_bytes: int | None = Field(description="None: no such file")
     stderr_end: str | None = None
-    sample: TelemetrySample | None = Field(None, description="the last one; some of it")
-    status: JobStatus | None = Field(description="there once it has finished")
+    sample: TelemetrySample | None = Field(None, description="part of the last one")
+    status: JobStatus | None = Field(description="present once it has finished")
 
     @field_validator("sample", mode="wrap")
     @classmethod

@@ -30,16 +30,16 @@ def _first_sentence(fault: type[Fault]) -> str:
 
 @click.command(
     epilog="Example: labctl virtual-board inject /tmp/board drop on=send after_bytes=100kB",
-    help="Let a fault strike a virtual board that is served from DIR.\n\n"
+    help="Inject a fault into a virtual board that is served from DIR.\n\n"
     "The settings are those of a script: on=send, matching=TEXT, nth=2, times=3, "
-    "after_bytes=100kB, … Without them the next operation is struck; on=now waits for none.\n\n"
+    "after_bytes=100kB, … By default the fault affects the next operation; on=now waits for none.\n\n"
     + _kinds(),
 )
 @_FOLDER
 @click.argument("fault")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 def inject(directory: Path, fault: str, settings: tuple[str, ...]) -> None:
-    """Let a fault strike a virtual board."""
+    """Inject a fault into a virtual board."""
     number = Control(directory).add(_wanted(fault, settings))
     click.echo(f"fault {number} added; `labctl virtual-board faults {directory}` shows it")
 
@@ -49,7 +49,7 @@ def inject(directory: Path, fault: str, settings: tuple[str, ...]) -> None:
 @click.option("--thaw", is_flag=True, help="End a freeze.")
 @click.option("--clear", is_flag=True, help="Remove all faults, and end a freeze.")
 def faults(directory: Path, *, thaw: bool, clear: bool) -> None:
-    """List the faults of a virtual board that is served from DIR, and how often they struck."""
+    """List the faults of a virtual board that is served from DIR, and how often they were injected."""
     control = Control(directory)
     if clear:
         control.clear()
@@ -58,7 +58,7 @@ def faults(directory: Path, *, thaw: bool, clear: bool) -> None:
     for state in control.states():
         settings = " ".join(f"{key}={value}" for key, value in state.fault.items())
         click.echo(
-            f"{state.number:3} {state.name:17} operations {state.matched}, struck {state.fired}"
+            f"{state.number:3} {state.name:17} operations {state.matched}, injected {state.fired}"
             f"  {settings}".rstrip()
         )
 

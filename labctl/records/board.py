@@ -38,12 +38,12 @@ class BoardFacts(Record):
     emulator: str | None = Field(None, description="the emulator's command line, when emulated")
     cpus: tuple[CpuFacts, ...] = ()
     cpus_allowed: CpuList | None = Field(
-        None, description="the numbers of those that a job may use, `0-3,5` for instance"
+        None, description="numbers of the CPUs that a job may use, `0-3,5` for instance"
     )
     memory_total_bytes: int | None = None
     memory_available_bytes: int | None = None
     storage_free_bytes: int | None = None
-    serial: str | None = Field(None, description="of the board itself, by its device tree")
+    serial: str | None = Field(None, description="the board's serial number, from its device tree")
     storage_kind: str | None = Field(None, description="file system type of the work directory")
 
     @property

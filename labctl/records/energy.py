@@ -15,17 +15,20 @@ class EnergyRecord(Record):
     joules: float | None = Field(None, description="mean power x the time that the program ran")
     mean_watts: float | None = None
     peak_watts: float | None = Field(
-        None, description="the greatest reading meanwhile; a counter of energy has none"
+        None, description="largest reading while the program ran; an energy counter has none"
     )
     joules_per_token: float | None = Field(
-        None, description="for each token after the first, while they were made"
+        None, description="joules of each token after the first, while they were generated"
     )
-    readings: int = Field(description="while the program ran")
-    failed_readings: int = Field(description="from its start on, with those just before and after")
+    readings: int = Field(description="readings while the program ran")
+    failed_readings: int = Field(
+        description="failed readings from the program's start on, including those just before and"
+        " after"
+    )
     coverage: float | None = Field(
-        None, description="the share of the program's time that lies between close readings"
+        None, description="share of the program's time that lies between close readings"
     )
     clock_uncertainty_ns: int | None = Field(
-        None, description="how far the board's time, brought to this host's, may be off"
+        None, description="largest error of the board's time when converted to this host's"
     )
-    absent: str | None = Field(None, description="why there are no joules")
+    absent: str | None = Field(None, description="reason why there are no joules")

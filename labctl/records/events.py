@@ -43,7 +43,7 @@ class Event(FileRecord):
     utc: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
     mono_ns: int = Field(
         default_factory=time.monotonic_ns,
-        description="this host's monotonic clock; starts anew with each boot of the host",
+        description="this host's monotonic clock; it starts at 0 with each boot of the host",
     )
 
 
@@ -56,13 +56,13 @@ class Contact(Event):
     board: Text
     target: Text
     execution: Execution
-    resumed: int = Field(0, description="how often the run was resumed before")
+    resumed: int = Field(0, description="number of earlier resumes of the run")
 
 
 class _Moving(Event):
     """Something of ``total`` (in any unit) that is ``done`` so far."""
 
-    step: Text = Field(description="what is done, for people; also its identity")
+    step: Text = Field(description="name of the step, for people; also its identity")
     done: float = 0
     total: float | None = None
     remaining_s: float | None = Field(None, description="at the mean rate so far; None: unknown")
@@ -89,9 +89,11 @@ class Trial(Event):
     slug: Text
     variant: Text
     state: Literal["started", "retrying", "ok", "failed", "skipped"]
-    expected_s: float | None = Field(None, description="started: as long as the last like it took")
+    expected_s: float | None = Field(
+        None, description="started: time that the last such trial took"
+    )
     token_ns: float | None = Field(None, description="ok: time of a token")
-    reason: Text | None = Field(None, description="retrying or skipped: why")
+    reason: Text | None = Field(None, description="retrying or skipped: the reason")
     failure: ShortFailure | None = None
 
 

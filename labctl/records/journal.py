@@ -17,12 +17,14 @@ class PlannedRecord(Record):
     model: str = Field(description="its key in the recipe")
     repeat: int = Field(description="from 1; 0 = a warm-up")
     parameters: dict[str, bool | int | float | str] = Field(
-        description="the variant's engine parameters, with everything decided"
+        description="the variant's engine parameters, defaults resolved"
     )
-    tokens: int | None = Field(None, description="to generate; None where it is no parameter")
-    warm_up_pass: bool = Field(description="whether the program may make its own warm-up pass")
+    tokens: int | None = Field(
+        None, description="tokens to generate; None where it is no parameter"
+    )
+    warm_up_pass: bool = Field(description="True if the program may make its own warm-up pass")
     optional: bool = Field(
-        default=False, description="left out when the result is known well enough by then"
+        default=False, description="True if it is left out once the result is precise enough"
     )
 
 
@@ -30,11 +32,11 @@ class PlanRecord(FileRecord):
     """``plan.json``: written before the first trial starts."""
 
     trials: tuple[PlannedRecord, ...] = Field(description="in the order in which they run")
-    max_seconds: float = Field(description="all that the run may take")
+    max_seconds: float = Field(description="longest time of the run")
     predicted_seconds: float | None = None
     limits: dict[str, TrialLimit] = Field(
         default_factory=dict,
-        description="variant -> how long each of its trials may run, until one was measured",
+        description="variant -> time limit of each of its trials, until one was measured",
     )
     prompt_sha256: str | None = Field(None, description="of the prompt's UTF-8 bytes")
     program_sha256: str | None = Field(
@@ -56,9 +58,9 @@ class JournalEntry(FileRecord):
     event: Literal["lease", "resumed", "started", "cut"]
     utc: datetime = Field(default_factory=lambda: datetime.now(UTC))
     number: int | None = Field(None, description="the trial")
-    attempt: int | None = Field(None, description="from 1: how often the trial was begun")
+    attempt: int | None = Field(None, description="number of the attempt, from 1")
     directory: str | None = None
     board: str | None = None
     boot_id: str | None = None
     failure: Failure | None = None
-    lease: dict[str, JsonValue] | None = Field(None, description="as it lies on the board")
+    lease: dict[str, JsonValue] | None = Field(None, description="the lease as stored on the board")

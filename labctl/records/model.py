@@ -16,7 +16,7 @@ class TensorMix(Record):
 class ModelIdentity(Record):
     """A model file; of one that is not GGUF nothing is known but its bytes."""
 
-    key: str = Field(description="its name in the recipe")
+    key: str = Field(description="name of the model in the recipe")
     file: str = Field(description="base name of the file")
     sha256: str
     size_bytes: int
@@ -30,7 +30,7 @@ class ModelIdentity(Record):
     tensor_bytes: int | None = None
     bytes_per_token: int | None = Field(
         None,
-        description="weight bytes read for one generated token; the embedding look-up is one row",
+        description="weight bytes read for one generated token; of the embedding only one row",
     )
     kv_bytes_per_position: int | None = Field(
         None, description="f16 KV cache for each position of the context"
@@ -41,10 +41,12 @@ class ModelIdentity(Record):
     tensors: tuple[TensorMix, ...] = ()
     cold_tensors: tuple[TensorMix, ...] = Field(
         (),
-        description="of `tensors`: those that a generation hardly reads, as tables of which a token"
-        " needs one row",
+        description="part of `tensors` that generation hardly reads: tables of which a token needs"
+        " one row",
     )
-    experts: int | None = Field(None, description="of each layer, in a mixture of experts")
+    experts: int | None = Field(
+        None, description="number of experts in each layer of a mixture of experts"
+    )
     experts_per_token: int | None = None
     requantized_from: str | None = Field(
         None, description="quantisation it was derived from, when not from full precision"

@@ -37,10 +37,12 @@ class StorageRate(Record):
     bytes_per_second: int
     resident_bytes: int | None = Field(
         None,
-        description="dropped: cached before reading; direct: cached by it. None: not known",
+        description="share of the file in the page cache. dropped: before reading; direct: after"
+        " it. None: unknown",
     )
     storage_bytes: int | None = Field(
-        None, description="what the kernel says that storage delivered to the process meanwhile"
+        None,
+        description="bytes that storage delivered to the process meanwhile, as the kernel reports",
     )
     uncached: bool | None = Field(
         None, description="True: shown to come from storage; None: cannot be shown on this board"
@@ -111,7 +113,7 @@ class BoardProbe(FileRecord):
         default_factory=dict, description="thermal zone -> thousandths of a degree Celsius"
     )
     temperatures_after_mc: Mapping[str, int] = Field(default_factory=dict)
-    storage_device: str | None = Field(None, description="what the work directory lies on")
+    storage_device: str | None = Field(None, description="device of the work directory")
     memory: tuple[MemoryRate, ...] = ()
     memory_instructions: str | None = Field(None, description="neon, sse2")
     memory_buffer_bytes: int | None = None
@@ -121,7 +123,9 @@ class BoardProbe(FileRecord):
     storage_others_share: float | None = Field(None, description=_OTHERS)
     compute: tuple[ComputeRate, ...] = ()
     slower: tuple[Slowdown, ...] = Field(
-        (), description="than the last probes of the same board in the same execution"
+        (),
+        description="rates that are lower than in the last probes of the same board in the same"
+        " execution",
     )
     compared_with: datetime | None = Field(None, description="when the last of them was taken")
     notes: tuple[str, ...] = Field((), description="what could not be measured, and why")

@@ -39,7 +39,7 @@ class RunRecord(FileRecord):
     )
     trials_planned: int
     plan_notes: tuple[str, ...] = Field(
-        (), description="what was changed to keep max_time, and other things said beforehand"
+        (), description="changes to keep max_time, and other warnings before the run"
     )
     labctl_version: str
     lab_revision: str | None = Field(None, description="git revision of the lab, -dirty if so")

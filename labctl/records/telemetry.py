@@ -17,7 +17,7 @@ class StreamSoFar(Record):
     pieces: int = Field(ge=0, description="reads from the pipe that brought something")
     lines: int = Field(ge=0)
     bytes: int = Field(ge=0)
-    first_ns: int | None = Field(None, description="when the first piece came; None before it")
+    first_ns: int | None = Field(None, description="time of the first piece; None before it")
     last_ns: int | None = None
 
 
@@ -32,7 +32,7 @@ class TelemetrySample(Record):
 
     # the job's main process
     rss_bytes: int | None = None
-    pss_bytes: int | None = Field(None, description="in some samples only: it is costly")
+    pss_bytes: int | None = Field(None, description="in some samples only: it is expensive to read")
     locked_bytes: int | None = Field(None, description="in memory; in some samples only")
     user_ns: int | None = Field(None, alias="utime_ns")
     system_ns: int | None = Field(None, alias="stime_ns")
@@ -48,7 +48,9 @@ class TelemetrySample(Record):
     write_bytes: int | None = Field(None, description="to storage")
 
     # everything that the job started
-    tree_cpu_ns: int | None = Field(None, description="processor time, of what has ended too")
+    tree_cpu_ns: int | None = Field(
+        None, description="CPU time of all its processes, ended ones included"
+    )
 
     # the board
     device_read_bytes: int | None = None
@@ -61,9 +63,11 @@ class TelemetrySample(Record):
     pressure_ns: Mapping[str, int] = Field(
         default_factory=dict, description="`cpu_some`, `memory_full`, `io_full` ... -> stalled time"
     )
-    cpu_busy_ns: int | None = Field(None, description="of all CPUs, idle and storage wait aside")
+    cpu_busy_ns: int | None = Field(
+        None, description="busy time of all CPUs, without idle and storage wait"
+    )
     reclaim_cpu_ns: int | None = Field(
-        None, description="of the kernel's threads that free memory: kswapd, kcompactd"
+        None, description="CPU time of the kernel's threads that free memory: kswapd, kcompactd"
     )
     cpu_steal_ns: int | None = None
     temperatures_mc: Mapping[str, int] = Field(default_factory=dict, alias="temps_mc")
@@ -72,7 +76,7 @@ class TelemetrySample(Record):
     )
     freq_khz: Mapping[str, int] = Field(default_factory=dict, description="CPU -> frequency")
     freq_limit_khz: Mapping[str, int] = Field(
-        default_factory=dict, description="CPU -> the highest frequency it is allowed"
+        default_factory=dict, description="CPU -> highest allowed frequency"
     )
 
     @property

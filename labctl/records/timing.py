@@ -24,7 +24,9 @@ class SpanCheck(Record):
     timeline_ns: int
     reported_ns: int = Field(description="total - prompt eval")
     ratio: float
-    within: bool = Field(description="between decode time and reported time, give or take 2 %")
+    within: bool = Field(
+        description="True if between decode time and reported time, with 2 % tolerance"
+    )
     applies: bool = Field(description="False below 5 ms a token, where chunks merge")
 
 
@@ -77,11 +79,11 @@ class BenchTest(Record):
 class Measure(Record):
     """Something else that a program measured, in the base unit of what it is."""
 
-    name: str = Field(description="perplexity, or what the recipe calls it")
+    name: str = Field(description="perplexity, or the name in the recipe")
     unit: str = Field(description="ns, bytes, tokens, tokens/s, or 1 for a plain number")
     values: tuple[float, ...] = Field(description="one, or one for each time it was printed")
     value: float = Field(description="the median of the values; the program's own estimate")
-    error: float | None = Field(None, description="its standard error, as the program says it")
+    error: float | None = Field(None, description="standard error, as the program reports it")
 
 
 class TimingRecord(Record):
@@ -90,9 +92,10 @@ class TimingRecord(Record):
     # what the program says of itself
     load_ns: int | None = Field(
         None,
-        description="as the program says it: until the first pass over the weights ended. That is"
-        " the warm-up; without one it is the prompt, which is counted in prompt_eval_ns too, and"
-        " newer llama.cpp then leaves the loading itself out (ttft_ns - prompt_eval_ns has it)",
+        description="as the program reports it: until the first pass over the weights ended. That"
+        " is the warm-up; without one it is the prompt, which is counted in"
+        " prompt_eval_ns too, and newer llama.cpp then leaves the loading itself out"
+        " (ttft_ns - prompt_eval_ns has it)",
     )
     prompt_eval_ns: int | None = None
     prompt_tokens: int | None = None
@@ -103,26 +106,28 @@ class TimingRecord(Record):
     )
     sampling_ns: int | None = None
     total_ns: int | None = None
-    perf_format: str | None = Field(None, description="which known form of output was read")
+    perf_format: str | None = Field(None, description="known format of the output that was read")
     program_version: str | None = Field(
-        None, description="what the program says that it is: its source's revision comes first"
+        None, description="version that the program reports: its source's revision comes first"
     )
     memory_locked: bool | None = Field(
-        None, description="whether the weights were locked in memory; None = not asked for"
+        None, description="True if the weights were locked in memory; None: not asked for"
     )
-    tests: tuple[BenchTest, ...] = Field((), description="of a benchmark, each with its samples")
-    measures: tuple[Measure, ...] = Field((), description="what has no field of its own here")
+    tests: tuple[BenchTest, ...] = Field(
+        (), description="tests of a benchmark, each with its samples"
+    )
+    measures: tuple[Measure, ...] = Field((), description="measures without a field here")
 
     token_clock: TokenClock | None = Field(
         None,
-        description="whose clock the times of tokens below are from; both: the program's own word"
-        " stands for what the agent's stamps do not show",
+        description="clock of the token times below; both: the program's own times where the"
+        " agent's stamps show none",
     )
 
     # what the board's clock saw
     generated_tokens: int | None = None
     counted_by: Literal["program", "recipe"] | None = Field(
-        None, description="who says how many: the program's output, or a parameter of the recipe"
+        None, description="source of the count: the program's output, or a parameter of the recipe"
     )
     stop_reason: StopReason = "unknown"
     ttft_ns: int | None = Field(

@@ -63,7 +63,7 @@ class JobStatus(Record):
     end_mono_ns: int
     wall_ns: int
     suspended_ns: int | None = Field(
-        None, description="how long the board slept meanwhile, which no other time here contains"
+        None, description="time that the board slept meanwhile; no other time here contains it"
     )
     user_ns: int | None = None
     system_ns: int | None = None
@@ -73,33 +73,36 @@ class JobStatus(Record):
     agent_cpu_ns: int | None = None
     longest_pause_ns: int | None = Field(
         None,
-        description="the longest that the agent did something else, or was stopped: a stamp is late"
-        " by this at most, its wait for a CPU aside",
+        description="longest time in which the agent did something else or was stopped: a stamp is"
+        " at most this late, apart from its wait for a CPU",
     )
     longest_stamp_pause_ns: int | None = Field(
         None,
-        description="of these, the longest right before a piece of standard output; None = nothing"
-        " came, or an agent of before",
+        description="the longest of these before a piece of standard output; None: no output, or"
+        " an older agent",
     )
     stamp_scheduler: Literal["fifo", "other"] | None = Field(
-        None, description="of the thread that stamps; fifo: before every normal program"
+        None,
+        description="scheduling policy of the thread that stamps; fifo: before every normal"
+        " program",
     )
     stamp_wait_ns: int | None = Field(
         None,
-        description="how long that thread was ready but had no CPU when standard output came, all"
-        " pieces together; None = the kernel does not count, or nothing came",
+        description="time in which that thread was ready but had no CPU when standard output came,"
+        " sum over all pieces; None: the kernel does not count it, or no output",
     )
     longest_stamp_wait_ns: int | None = Field(
-        None, description="before one piece of output, of either stream"
+        None, description="the longest of these before one piece of output of either stream"
     )
     leftover_processes: int | None = Field(
-        None, description="what the program left running at its end; it was killed"
+        None, description="processes that the program left running at its end; they were killed"
     )
     unkilled_processes: int | None = Field(
         None, description="processes that even SIGKILL did not end"
     )
     oom_kills: int | None = Field(
-        None, description="kills by the kernel for lack of memory, on the whole board, meanwhile"
+        None,
+        description="kills by the kernel for lack of memory, on the whole board, while the job ran",
     )
     stdout_bytes: int
     stderr_bytes: int
@@ -136,7 +139,8 @@ class TelemetrySummary(Record):
     )
     highest_khz: int | None = None
     limited: bool | None = Field(
-        None, description="a cooling device was active, or a CPU's limit was lowered meanwhile"
+        None,
+        description="True if a cooling device was active, or a CPU's limit was lowered meanwhile",
     )
     major_faults: int | None = None
     read_bytes: int | None = Field(None, description="from storage, by the process")
@@ -155,8 +159,8 @@ class TelemetrySummary(Record):
     steal_share: float | None = None
     runqueue_wait_ns: int | None = Field(
         None,
-        description="how long threads of the first process were ready but had no CPU, the most that"
-        " a sample saw; children that it starts are not in it",
+        description="longest time in which threads of the first process were ready but had no CPU,"
+        " over all samples; without its child processes",
     )
     first_quarter_ns: int | None = Field(
         None, description="median gap of the first quarter of the gaps between tokens"
@@ -168,16 +172,18 @@ class Workload(Record):
     """Meaning of the engine's parameters; None = it has no such parameter."""
 
     threads: int | None = None
-    tokens: int | None = Field(None, description="to generate")
-    batch: int | None = Field(None, description="tokens of a prompt that share a pass")
-    prompt_tokens: int | None = Field(None, description="of a prompt that the program makes itself")
+    tokens: int | None = Field(None, description="tokens to generate")
+    batch: int | None = Field(None, description="prompt tokens that are computed in one pass")
+    prompt_tokens: int | None = Field(
+        None, description="tokens of a prompt that the program makes itself"
+    )
 
 
 class TrialLimit(Record):
     """Time limit of a trial on the board."""
 
     seconds: float
-    source: str = Field(description="where that comes from, for people")
+    source: str = Field(description="source of the limit, for people")
 
 
 class TrialPrediction(Record):
@@ -191,21 +197,21 @@ class TrialPrediction(Record):
     ttft_ns: int | None = Field(None, description="load, prompt, and the program's own warm-up")
     resident_token_ns: int | None = Field(
         None,
-        description="near the border between what fits in memory and what does not: if the weights"
-        " stay in memory; None elsewhere",
+        description="predicted time if the weights stay in memory, for a model that may or may not"
+        " fit; else None",
     )
     storage_token_ns: int | None = Field(
-        None, description="the same, if they are read from storage for every token"
+        None, description="predicted time if they are read from storage for every token"
     )
     bound: Literal["dram", "storage", "compute"]
-    source: str = Field(description="where the board's rates come from")
+    source: str = Field(description="source of the board's rates")
 
 
 class TrialBound(Record):
     """Explanation of a result by its nearest bound."""
 
     kind: Literal["dram", "storage", "compute"] | None = Field(
-        description="what bounds it; None = nothing that was measured of this board does"
+        description="resource that limits it; None: no measured rate of this board does"
     )
     share: float = Field(
         description="the time of the nearest bound over the measured time: 1 = at the bound, more ="
@@ -213,15 +219,15 @@ class TrialBound(Record):
     )
     shares: Mapping[str, float] = Field(
         default_factory=dict,
-        description="of each bound whose rate is known: storage, dram, compute",
+        description="share of each bound whose rate is known: storage, dram, compute",
     )
     bytes_per_token: int = Field(description="weights and KV cache that one token needs")
-    bytes_per_second: float = Field(description="at which it moved them")
+    bytes_per_second: float = Field(description="rate at which it moved them")
     ceiling_bytes_per_second: float | None = Field(
-        None, description="what the nearest bound allows, arithmetic in bytes of weights"
+        None, description="rate that the nearest bound allows, arithmetic in bytes of weights"
     )
     storage_bytes_per_token: int | None = Field(
-        None, description="what the telemetry saw the process read from storage"
+        None, description="bytes that the process read from storage, from telemetry"
     )
     sentence: str
 
@@ -241,25 +247,27 @@ class TrialRecord(FileRecord):
     execution: Execution
     argv: tuple[str, ...] = ()
     comparability: dict[str, JsonValue] = Field(
-        default_factory=dict, description="what makes two records unlike when it differs"
+        default_factory=dict, description="values that must be equal in comparable records"
     )
     conditions: tuple[ConditionRecord, ...] = Field(
-        (), description="the board's state as the recipe asked for it, when the trial began"
+        (), description="required state of the board, as it was when the trial began"
     )
     state: TrialState
     failure: Failure | None = None
     skip_reason: str | None = Field(
-        None, description="why a planned trial was not run, or not to its end"
+        None, description="reason why a planned trial was not run, or not completed"
     )
-    attempt: int = Field(1, description="how often it was begun; what cut it is no result of it")
+    attempt: int = Field(1, description="number of attempts; an interrupted attempt is no result")
     earlier_failures: tuple[Failure, ...] = Field(
-        (), description="what cut the attempts before this one: host, link or board"
+        (), description="failures that interrupted the earlier attempts: host, link or board"
     )
-    resumed: int = Field(0, description="how often the run had been taken up again by then")
+    resumed: int = Field(0, description="number of resumes of the run before this trial")
     started: datetime
     finished: datetime
     waited_ns: int | None = Field(
-        None, description="for the board to become ready; None: an earlier controller began it"
+        None,
+        description="wait for the board to become ready; None: an earlier controller started the"
+        " trial",
     )
     limit: TrialLimit | None = Field(None, description="None: no job was started")
     job: JobStatus | None = None
@@ -271,5 +279,6 @@ class TrialRecord(FileRecord):
     checks: tuple[Check, ...] = ()
     measured_to_predicted: float | None = Field(
         None,
-        description="mean time of a token over the predicted; None without one single prediction",
+        description="mean time of a token divided by the predicted time; None unless there is"
+        " exactly one prediction",
     )

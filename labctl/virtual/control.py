@@ -115,7 +115,7 @@ class Control:
         self._directory = directory
 
     def add(self, fault: Fault) -> int:
-        """Let a fault wait for its operations, or strike at once; its number."""
+        """Inject a fault, at its operations or at once. Return its number."""
         wanted = {**fault.model_dump(mode="json"), "fault": fault.name}
         number: int = self._ask({"do": "add", "fault": wanted})["number"]
         return number

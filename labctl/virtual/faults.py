@@ -80,7 +80,7 @@ class Fault(StrictModel):
 
 
 class Timed(Fault):
-    """A fault that strikes at a moment of an operation, or at once."""
+    """A fault that happens at a moment of an operation, or at once."""
 
     possible: ClassVar[tuple[str, ...]] = (*KINDS, "now")
 
@@ -89,13 +89,13 @@ class Timed(Fault):
 
 
 class Drop(Timed):
-    """The connection is cut without a word. (`now`: every connection of the board.)"""
+    """The connection is cut without notice. (`now`: every connection of the board.)"""
 
     fault: Literal["drop"] = "drop"
 
 
 class Freeze(Timed):
-    """hdcd stands still: connections stay, new ones are accepted, nobody is answered."""
+    """hdcd stops answering: connections stay, new ones are accepted, no request is answered."""
 
     fault: Literal["freeze"] = "freeze"
     lasting: Duration | None = None
@@ -103,14 +103,14 @@ class Freeze(Timed):
 
 
 class HangUp(Timed):
-    """The board ends the operation in good order, in the middle of it: the output just ends."""
+    """The board ends the operation normally, but before it is complete: the output just ends."""
 
     possible: ClassVar[tuple[str, ...]] = WORK
     fault: Literal["hang-up"] = "hang-up"
 
 
 class Garbage(Timed):
-    """Random bytes go to the host, between two packets."""
+    """Random bytes are sent to the host between two packets."""
 
     possible: ClassVar[tuple[str, ...]] = KINDS
     fault: Literal["garbage"] = "garbage"
@@ -119,13 +119,13 @@ class Garbage(Timed):
 
 
 class HalfFrame(Fault):
-    """Half of the next packet goes to the host, and nothing more on that connection."""
+    """Half of the next packet is sent to the host, and nothing more on that connection."""
 
     fault: Literal["half-frame"] = "half-frame"
 
 
 class Delay(Fault):
-    """Packets are late, in order: a slow answer, or latency."""
+    """Packets are delayed, in order: a slow answer, or latency."""
 
     fault: Literal["delay"] = "delay"
     by: Duration
@@ -137,15 +137,15 @@ class Delay(Fault):
 
 
 class Slow(Fault):
-    """The link carries few bytes a second while the operation lasts."""
+    """The link is limited to a few bytes per second during the operation."""
 
     fault: Literal["slow"] = "slow"
     rate: Annotated[Size, Field(gt=0)]
-    """Bytes a second, in each direction."""
+    """Bytes per second, in each direction."""
 
 
 class Duplicate(Fault):
-    """A packet comes twice."""
+    """A packet is sent twice."""
 
     fault: Literal["duplicate"] = "duplicate"
     direction: Literal["in", "out"] = "out"
@@ -155,16 +155,15 @@ class Duplicate(Fault):
 
 
 class Truncate(Fault):
-    """Success is reported, but what lies behind `after_bytes` is lost: of a file that is sent, of
-    one that is received (it looks shorter), of a command's output.
-    """
+    """Success is reported, but all bytes after `after_bytes` are lost: of a sent file, of a
+    received one (it looks shorter), of a command's output."""
 
     possible: ClassVar[tuple[str, ...]] = ("shell", "interactive", "send", "receive")
     fault: Literal["truncate"] = "truncate"
 
 
 class Corrupt(Fault):
-    """One bit of a file changes on its way, the one at `after_bytes`; success is reported."""
+    """One bit of a file changes during the transfer, at `after_bytes`; success is reported."""
 
     possible: ClassVar[tuple[str, ...]] = ("send", "receive")
     fault: Literal["corrupt"] = "corrupt"
@@ -178,7 +177,7 @@ class Lie(Fault):
 
 
 class NoSpace(Fault):
-    """The disk is full once `after_bytes` of a file have been written."""
+    """The disk is full after `after_bytes` of a file."""
 
     possible: ClassVar[tuple[str, ...]] = ("send",)
     fault: Literal["no-space"] = "no-space"
@@ -199,7 +198,7 @@ class PermissionDenied(Fault):
 
 
 class Reboot(Timed):
-    """The board restarts by itself: processes die, connections drop, the boot id changes."""
+    """The board restarts: processes end, connections drop, the boot id changes."""
 
     fault: Literal["reboot"] = "reboot"
 
@@ -211,15 +210,15 @@ class KillProcesses(Timed):
 
 
 class OomKill(Timed):
-    """The kernel kills the board's most wasteful process and counts it, out of memory."""
+    """The kernel is out of memory: it kills the board's largest process and counts the kill."""
 
     fault: Literal["oom-kill"] = "oom-kill"
 
 
 class Throttle(Timed):
-    """The chip gets hot and its clock is lowered, as the on-board agent sees it.
+    """The on-board agent reads a hot chip with a lowered clock.
 
-    A board with such a fault in its script has made-up sensors from the start, else from the
+    A board with such a fault in its script has simulated sensors from the start, else from the
     moment when the fault is added: 45 °C, four cores at 1992 MHz.
     """
 
@@ -233,7 +232,7 @@ class Throttle(Timed):
 
 
 class ClockJump(Timed):
-    """The wall clock of `date` and of the on-board agent jumps; monotonic time goes on."""
+    """The wall clock of `date` and of the on-board agent jumps; monotonic time continues."""
 
     fault: Literal["clock-jump"] = "clock-jump"
     seconds: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)]
@@ -279,7 +278,7 @@ class FaultScript(StrictModel):
 
 
 class OneFault(StrictModel):
-    """A fault by itself, as somebody asks for it on the command line."""
+    """One fault, as given on the command line."""
 
     fault: AnyFault
 

@@ -18,7 +18,7 @@ class FaultState:
 
 
 class Injected:
-    """A fault that waits for its operations. ``fired`` counts those that it has really struck."""
+    """A fault that waits for its operations. ``fired`` counts those that it affected."""
 
     def __init__(self, number: int, fault: Fault, seed: int):
         self.number = number

@@ -1,4 +1,4 @@
-"""The faults of one board: those that wait, those that strike, and how often they have."""
+"""The faults of one board: waiting and active ones, and how often each was injected."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -73,14 +73,14 @@ class Faults(Interference):
     # For people and tests
 
     def add(self, fault: Fault) -> Injected:
-        """Let a fault wait for its operations, or strike at once (``on: now``).
+        """Inject a fault, at its operations or at once (``on: now``).
 
         Raises ConfigError when the board does not run.
         """
         return self._there(lambda: self._add(fault))
 
     def clear(self) -> None:
-        """Forget every fault that still waits, and :meth:`thaw`. What was struck stays so."""
+        """Remove every fault that still waits, and :meth:`thaw`. Effects so far stay."""
         self._there(self._clear)
 
     def thaw(self) -> None:
@@ -158,7 +158,7 @@ class Faults(Interference):
         """Do ``work`` on the board's event loop."""
         loop = self._loop
         if loop is None or not loop.is_running():
-            raise ConfigError("the virtual board does not run: no fault can strike it")
+            raise ConfigError("the virtual board is not running: no fault can be injected")
         try:
             if asyncio.get_running_loop() is loop:
                 return work()

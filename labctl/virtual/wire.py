@@ -1,4 +1,4 @@
-"""The connection of a host, where faults strike what passes over it."""
+"""The connection of a host, with faults injected into its packets."""
 
 import asyncio
 from collections.abc import Callable
@@ -129,7 +129,7 @@ class FaultyWire(Wire):
         self._out.clear()
         self._room.set()
 
-    # What strikes
+    # Injected faults
 
     def freeze(self) -> None:
         """Nothing is read, nothing is answered."""
@@ -175,7 +175,7 @@ class FaultyWire(Wire):
         return matches
 
     def _cut_by(self, channel: int, matches: list[FaultMatch]) -> bool:
-        """Let faults strike; True when the connection is cut now."""
+        """Inject faults. Return True when the connection is cut now."""
         for match in matches:
             assert isinstance(match.fault, Timed)
             act: Callable[[], None] = partial(self._faults.apply, match.injected, self, channel)

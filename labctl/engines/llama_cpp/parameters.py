@@ -73,7 +73,7 @@ class LlamaCppParameters(TimedParameters):
     )
     ignore_eos: bool = Field(
         default=True,
-        description="go on past the end of the text, so that exactly `tokens` are generated",
+        description="continue past the end of the text, so that exactly `tokens` are generated",
     )
     mlock: bool = Field(
         default=False,
@@ -100,16 +100,25 @@ class LlamaBenchParameters(TimedParameters):
     """Parameters of llama-bench."""
 
     prompt_tokens: int = Field(
-        512, ge=0, le=_MOST_TOKENS, description="length of the prompt test, pp (-p); 0: no such"
+        512,
+        ge=0,
+        le=_MOST_TOKENS,
+        description="length of the prompt test, pp (-p); 0: no such test",
     )
     tokens: int = Field(
-        128, ge=0, le=_MOST_TOKENS, description="length of the generation test, tg (-n); 0: no such"
+        128,
+        ge=0,
+        le=_MOST_TOKENS,
+        description="length of the generation test, tg (-n); 0: no such test",
     )
     depth: int = Field(
-        0, ge=0, le=_MOST_CONTEXT, description="positions of the context in use before (-d)"
+        0,
+        ge=0,
+        le=_MOST_CONTEXT,
+        description="positions of the context that are filled before the test (-d)",
     )
     repetitions: int = Field(
-        5, ge=1, le=1000, description="how often each test is repeated in one process (-r)"
+        5, ge=1, le=1000, description="repetitions of each test in one process (-r)"
     )
     cache_type_k: CacheType = Field("f16", description="type of the cache's keys (-ctk)")
     cache_type_v: CacheType = Field("f16", description="type of the cache's values (-ctv)")
