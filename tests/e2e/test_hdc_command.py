@@ -395,6 +395,28 @@ def test_a_shell_to_work_in(keyboard: Keyboard) -> None:
     assert keyboard.finish() == 0
 
 
+def test_a_shell_gives_its_exit_status_and_shows_nothing_of_how(keyboard: Keyboard) -> None:
+    keyboard.type(b"exit 5\n")
+    assert keyboard.finish() == 5
+    assert b"trap" not in keyboard.seen
+    assert b"labctl-" not in keyboard.seen
+
+
+def test_a_shell_without_a_terminal_gives_its_exit_status(person: Person) -> None:
+    running = process.start(
+        person.argv("shell"), cwd=person.folder, env=os.environ, stdin=subprocess.PIPE
+    )
+    shown, said = running.communicate(b"echo $((6 * 7))\nexit 6\n", timeout=30)
+    assert running.returncode == 6, said
+    assert b"\n42\r\n" in shown
+    assert b"trap" not in shown
+
+
+def test_a_shell_that_was_killed_has_no_exit_status(keyboard: Keyboard) -> None:
+    keyboard.type(b"kill -9 $$\n")
+    assert keyboard.finish() == 255
+
+
 def test_ctrl_c_reaches_the_board_and_not_us(keyboard: Keyboard, person: Person) -> None:
     keyboard.type(b"sleep 300\n")
     # Its echo comes before the program: Ctrl-C must not meet a shell that has not started it.

@@ -25,9 +25,9 @@ def shell(choice: Choice, command: tuple[str, ...], timeout: float | None) -> in
     """Run a command, or open a shell.
 
     As with hdc and ssh, the words are joined with spaces and passed to the board's shell. Output is
-    printed as it arrives, both streams as one; standard input is closed. Exit status: the command's
-    own, or 255 if labctl itself failed. Without a command: an interactive shell; leave it with
-    Ctrl-].
+    printed as it arrives, both streams as one; standard input is closed. Without a command: an
+    interactive shell; leave it with Ctrl-]. Exit status: that of the command or shell, or 255 if
+    labctl itself failed.
     """
     seconds = timeout or NO_LIMIT_SECONDS
     words = command[1:] if command[:1] == ("--",) else command

@@ -3,9 +3,13 @@
 On a terminal every key goes to the board as it is (its own terminal makes Ctrl-C an interrupt), and
 what was set is restored whatever happens. Without one, the input is sent as it comes and its end
 ends the shell.
+
+hdc carries no exit status. The first line typed to the shell makes it print a mark when it exits,
+with its status; neither that line nor the marks are shown.
 """
 
 import os
+import re
 import select
 import sys
 import termios
@@ -13,11 +17,13 @@ import threading
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import click
 
 from labctl.cli.output import write_output
-from labctl.errors import ExitStatus, LabctlError
+from labctl.errors import CommandTimeout, ExitStatus, LabctlError
+from labctl.retry import wait_until
 from labctl.transport import Terminal
 
 #: Ctrl-], as of telnet: the only key that does not reach the board.
@@ -27,31 +33,97 @@ _END = b"\x04"
 _PIECE_BYTES = 4096
 #: How long the pump waits for output before it looks whether it is still wanted (and so on).
 _LOOK_SECONDS = 0.5
+#: How long the board's shell may take until it answers its first line, and when that is repeated: a
+#: shell that just sets its terminal up drops what was typed.
+_START_SECONDS = 20.0
+_REPEAT_SECONDS = 2.0
+
+
+@dataclass
+class _Marks:
+    """What the shell shows, without the line that makes it tell its status and without the marks.
+
+    A mark begins with ASCII's record separator, which the typed line only names: its echo is none.
+    """
+
+    nonce: str = field(default_factory=lambda: f"labctl-{os.urandom(8).hex()}")
+    started: threading.Event = field(default_factory=threading.Event)
+    #: The shell has shown something: it reads what is typed.
+    prompted: threading.Event = field(default_factory=threading.Event)
+    exit_status: int | None = None
+    _pending: bytes = b""
+
+    @property
+    def line(self) -> bytes:
+        """The line to type first."""
+        mark = f"printf '\\036{self.nonce}:%s\\n'"
+        return f'trap "{mark} \\$?" EXIT; {mark} start\n'.encode()
+
+    def feed(self, piece: bytes) -> bytes:
+        """Take output; return what of it is to be shown."""
+        self.prompted.set()
+        self._pending += piece
+        shown = b""
+        mark = rb"\x1e" + self.nonce.encode() + rb":(start|\d{1,3})\r*\n"
+        while match := re.search(mark, self._pending):
+            shown += self._before(match.start())
+            self._pending = self._pending[match.end() :]
+            if match[1] == b"start":
+                self.started.set()
+            else:
+                self.exit_status = int(match[1])
+        cut = self._pending.rfind(b"\x1e")
+        whole = f"\x1e{self.nonce}:start\r\n".encode()
+        may_become = cut >= 0 and len(self._pending) - cut < len(whole)
+        cut = cut if may_become else len(self._pending)
+        shown += self._before(cut)
+        self._pending = self._pending[cut:]
+        return shown
+
+    def _before(self, end: int) -> bytes:
+        return self._pending[:end] if self.started.is_set() else b""
 
 
 def converse(remote: Terminal) -> int:
-    """Carry keys and output until the shell ends (status 0) or somebody leaves it (255).
+    """Carry keys and output until the shell ends or somebody leaves it; return the exit status.
 
-    An interactive shell has no exit status: hdc carries none. Raises LinkError.
+    That is the shell's own; 255 when it was left, or ended without telling one. Raises LinkError.
     """
-    keys = sys.stdin.fileno()
-    with _raw(keys) as is_terminal, _printing(remote) as ended:
+    keys, marks = sys.stdin.fileno(), _Marks()
+    with _raw(keys) as is_terminal, _printing(remote, marks) as ended:
         if is_terminal:
             click.echo("Ctrl-] leaves\r", err=True)
+        _start(remote, marks, ended)
         while True:
             ready, _, _ = select.select([keys, ended], [], [])
             if ended in ready:
-                return ExitStatus.OK
+                break
             typed = os.read(keys, _PIECE_BYTES)
             if is_terminal and LEAVE in typed:
                 remote.send(typed[: typed.index(LEAVE)])
                 return ExitStatus.SHELL_FAILURE
             if not typed:
-                return _end(remote, ended)
+                _end(remote, ended)
+                break
             remote.send(typed)
+    return ExitStatus.SHELL_FAILURE if marks.exit_status is None else marks.exit_status
 
 
-def _end(remote: Terminal, ended: int) -> int:
+def _start(remote: Terminal, marks: _Marks, ended: int) -> None:
+    """Make the shell tell its status at its end. Raises CommandTimeout."""
+    marks.prompted.wait(_REPEAT_SECONDS)
+
+    def is_started() -> bool:
+        if select.select([ended], [], [], 0)[0]:
+            return True
+        remote.send(marks.line)
+        return marks.started.wait(_REPEAT_SECONDS)
+
+    if not wait_until(is_started, timeout=_START_SECONDS, interval=0):
+        raise CommandTimeout(f"the board's shell did not start within {_START_SECONDS:g} s")
+
+
+def _end(remote: Terminal, ended: int) -> None:
     """Tell the shell that the input is over until it ends.
 
     Said once it can be lost: a shell that just sets its terminal up drops what marks an end.
@@ -59,7 +131,7 @@ def _end(remote: Terminal, ended: int) -> int:
     while True:
         remote.send(_END)
         if select.select([ended], [], [], _LOOK_SECONDS)[0]:
-            return ExitStatus.OK
+            return
 
 
 @contextmanager
@@ -77,7 +149,7 @@ def _raw(descriptor: int) -> Iterator[bool]:
 
 
 @contextmanager
-def _printing(remote: Terminal) -> Iterator[int]:
+def _printing(remote: Terminal, marks: _Marks) -> Iterator[int]:
     """Print what comes, in a thread; the descriptor becomes readable when nothing more will.
 
     A link that was lost meanwhile raises at the end of the context.
@@ -93,8 +165,8 @@ def _printing(remote: Terminal) -> Iterator[int]:
                 piece = remote.receive(_LOOK_SECONDS)
                 if piece is None:
                     return
-                if piece:
-                    write_output(piece)
+                if piece and (shown := marks.feed(piece)):
+                    write_output(shown)
         except (LabctlError, OSError) as error:
             failures.append(error)
         finally:
