@@ -5,16 +5,9 @@ from dataclasses import dataclass
 
 from labctl.board.facts import probe
 from labctl.config.lab import Board
-from labctl.errors import (
-    ConfigError,
-    InfraError,
-    JobError,
-    LabctlError,
-    LinkRefused,
-    NotAuthorised,
-)
+from labctl.errors import LabctlError
 from labctl.records import Execution
-from labctl.transport import Transport
+from labctl.transport import Transport, board_state
 from labctl.units import size
 
 _TIMEOUT_SECONDS = 15.0
@@ -38,14 +31,9 @@ def board_status(board: Board, connect: Callable[[Board], Transport]) -> BoardSt
     try:
         with connect(board) as link:
             facts = probe(link, workdir=board.workdir, timeout=_TIMEOUT_SECONDS)
-    except NotAuthorised as error:
-        return BoardStatus(board.name, board.target, address, "unauthorised", _with_hint(error))
-    except LinkRefused as error:
-        return BoardStatus(board.name, board.target, address, "offline", _with_hint(error))
-    except ConfigError as error:  # one such board must not hide the others
-        return BoardStatus(board.name, board.target, address, "misconfigured", _with_hint(error))
-    except (InfraError, JobError) as error:
-        return BoardStatus(board.name, board.target, address, "failing", _with_hint(error))
+    except LabctlError as error:  # one such board must not hide the others
+        state = board_state(error)
+        return BoardStatus(board.name, board.target, address, state, _with_hint(error))
     detail = [facts.machine, f"{facts.cores} cores"]
     if facts.memory_total_bytes:
         detail.append(f"{size(facts.memory_total_bytes)} memory")
@@ -57,7 +45,7 @@ def board_status(board: Board, connect: Callable[[Board], Transport]) -> BoardSt
         board.name,
         board.target,
         address,
-        "connected",
+        board_state(None),
         ", ".join(detail),
         facts.model_dump(mode="json"),
     )

@@ -10,6 +10,7 @@ from labctl.board.status import board_status
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.root import Invocation, LazyGroup
 from labctl.errors import ExitStatus
+from labctl.transport import states_status
 
 _AT_ONCE = 32
 
@@ -53,7 +54,4 @@ def boards(context: click.Context, as_json: bool) -> int:
                 f"{state.name:{width}}  {state.state:12}  {state.target}  {state.address}"
                 + (f"  {state.detail}" if state.detail else "")
             )
-    found = {state.state for state in states}
-    if "misconfigured" in found:
-        return ExitStatus.CONFIG
-    return ExitStatus.OK if found <= {"connected"} else ExitStatus.INFRA
+    return states_status(state.state for state in states)

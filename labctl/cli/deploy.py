@@ -11,6 +11,7 @@ from labctl.cli.board_options import choose_boards, several_boards
 from labctl.cli.complete import RECIPE
 from labctl.cli.deploy_view import BoardsView, preview_text, result_text
 from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.output import confirm
 from labctl.cli.parameters import RATE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -182,7 +183,7 @@ def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> bool:
             details="\n".join(warnings) or None,
         )
     view.bars.stop()
-    click.confirm("\n".join([*warnings, f"{what}; continue?"]), abort=True, err=True)
+    confirm("\n".join([*warnings, f"{what}; continue?"]))
     view.bars.start()
     return True
 

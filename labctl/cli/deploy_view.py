@@ -118,6 +118,8 @@ class BoardsView(FleetView):
                 step.finish()
             elif step:
                 step.abandon()
+            if error is not None:
+                self._host.abandon()  # what failed is not done
             if error is not None and self._boards > 1:
                 self._view.say(f"{name}: {error.message}")
                 for line in (f"hint: {error.hint}" if error.hint else "", error.details or ""):

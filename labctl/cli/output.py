@@ -7,8 +7,19 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
+import click
+
+from labctl.errors import ExitStatus
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+
+def confirm(question: str) -> None:
+    """Ask on the terminal. Exits with status 1 if the answer is no."""
+    if not click.confirm(question, err=True):
+        click.echo("cancelled", err=True)
+        raise click.exceptions.Exit(ExitStatus.JOB)
 
 
 def write_output(piece: bytes) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.config.models import ModelSource, load_catalogue
-from labctl.errors import IntegrityError
+from labctl.errors import ConfigError
 from labctl.files import host_reads, sha256_file
 from labctl.models.cache import Derivation, cached
 from labctl.models.lock import LockedModel, ModelsLock
@@ -34,13 +34,13 @@ class ModelState:
         }
 
     def verify(self, progress: Progress = silent) -> None:
-        """Read the whole file again and compare. Raises IntegrityError, ConfigError."""
+        """Read the whole file again and compare. Raises ConfigError."""
         assert self.path is not None
         path, size = self.path, self.path.stat().st_size
         with host_reads(path):
             digest = sha256_file(path, lambda done: progress(f"hash {path.name}", done, size))
         if self.locked is not None and digest != self.locked.sha256:
-            raise IntegrityError(
+            raise ConfigError(
                 f"{path} of the model {self.name!r} differs from the lock file: its SHA-256 is"
                 f" {digest}, not {self.locked.sha256}",
                 hint=self._advice(path),

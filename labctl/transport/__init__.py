@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from labctl.transport.directories import pull_directory, push_directory
     from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig, HdcTransport, find_server
     from labctl.transport.local import LocalConfig, LocalTransport
-    from labctl.transport.readiness import boot_id, reboot, wait_until_ready
+    from labctl.transport.readiness import (
+        board_state,
+        boot_id,
+        reboot,
+        states_status,
+        wait_until_ready,
+    )
     from labctl.transport.stream import Stream
 else:
     __getattr__ = lazy_names(
@@ -37,7 +43,7 @@ else:
             "directories": "pull_directory push_directory",
             "hdc": "HdcServerConfig HdcTcpConfig HdcTransport find_server",
             "local": "LocalConfig LocalTransport",
-            "readiness": "boot_id reboot wait_until_ready",
+            "readiness": "board_state boot_id reboot states_status wait_until_ready",
             "stream": "Stream",
         },
     )
@@ -61,6 +67,7 @@ __all__ = [
     "Transport",
     "Write",
     "board_error",
+    "board_state",
     "boot_id",
     "find_server",
     "pull_directory",
@@ -70,5 +77,6 @@ __all__ = [
     "remote_words",
     "require",
     "send",
+    "states_status",
     "wait_until_ready",
 ]

@@ -1,10 +1,20 @@
-"""Readiness of a board, and its boot id."""
+"""State and readiness of a board, and its boot id."""
 
 import logging
 import re
 import time
+from collections.abc import Iterable
 
-from labctl.errors import BoardError, InfraError, LinkError
+from labctl.errors import (
+    BoardError,
+    ConfigError,
+    ExitStatus,
+    InfraError,
+    LabctlError,
+    LinkError,
+    LinkRefused,
+    NotAuthorised,
+)
 from labctl.retry import retry_infra, wait_until
 from labctl.transport.base import Reboot, Transport
 from labctl.transport.board_errors import require
@@ -17,6 +27,28 @@ _ANSWER_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.2
 #: A board is gone when it does not answer so many times in a row: one answer may get lost.
 _SILENCES = 3
+
+
+def board_state(error: LabctlError | None) -> str:
+    """Name the state of a board by the error of asking it something; None: it answered."""
+    match error:
+        case None:
+            return "connected"
+        case NotAuthorised():
+            return "unauthorised"
+        case LinkRefused():
+            return "offline"
+        case ConfigError():
+            return "misconfigured"
+    return "failing"
+
+
+def states_status(states: Iterable[str]) -> int:
+    """Return the exit status of a list of boards in these states."""
+    found = set(states)
+    if "misconfigured" in found:
+        return ExitStatus.CONFIG
+    return ExitStatus.OK if found <= {"connected"} else ExitStatus.INFRA
 
 
 def boot_id(transport: Transport, *, timeout: float) -> str:

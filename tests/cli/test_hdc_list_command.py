@@ -1,15 +1,29 @@
 """``labctl hdc list`` and what boards and servers call themselves."""
 
+import json
+import socket
+from pathlib import Path
+
 import pytest
+from daemons import daemon
 from hdc_server import Board, stand_in_server
 
 from labctl.cli.root import run_cli
 
+BOARD = """\
+  {name}:
+    target: rk3568
+    transport: {{kind: hdc, link: tcp, address: "{address}"}}
+"""
 
-def test_names_cannot_steer_the_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: object
-) -> None:
-    monkeypatch.chdir(str(tmp_path))
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     board = Board("127.0.0.1:9", state="Connected", name="\x1b]0;mine\x07\x1b[2J")
     with stand_in_server({"key": board}) as server:
         assert run_cli(["hdc", "--server", f"127.0.0.1:{server.port}", "list"]) == 0
@@ -17,3 +31,37 @@ def test_names_cannot_steer_the_terminal(
     assert "key" in shown
     assert "\\x1b[2J" in shown
     assert "\x1b" not in shown
+
+
+def test_states_and_status_are_those_of_boards(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = f"127.0.0.1:{server.getsockname()[1]}"
+    (tmp_path / "board").mkdir()
+    with daemon(tmp_path / "board") as address:
+        for addresses in (
+            {"on": address},
+            {"on": address, "off": free},
+            {"on": address, "off": free, "odd": "a..b:5555"},
+        ):
+            text = "".join(BOARD.format(name=n, address=a) for n, a in addresses.items())
+            Path("devices.yaml").write_text("boards:\n" + text)
+            seen = []
+            for words in (["boards", "--json"], ["hdc", "list", "--json"]):
+                status = run_cli(words)
+                listed = json.loads(capsys.readouterr().out)
+                seen.append((status, [board["state"] for board in listed]))
+            states = ["connected", "offline", "misconfigured"][: len(addresses)]
+            assert seen == [((0, 3, 2)[len(addresses) - 1], states)] * 2
+
+
+def test_a_server_says_it_in_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
+    boards = {
+        state: Board("127.0.0.1:9", state=state)
+        for state in ("Connected", "Offline", "Unauthorized", "Unknown")
+    }
+    with stand_in_server(boards) as server:
+        status = run_cli(["hdc", "--server", f"127.0.0.1:{server.port}", "list", "--json"])
+    states = [board["state"] for board in json.loads(capsys.readouterr().out)]
+    assert (status, states) == (3, ["connected", "offline", "unauthorised", "failing"])

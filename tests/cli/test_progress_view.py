@@ -9,17 +9,20 @@ import struct
 import termios
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from labctl.cli import progress
+from labctl.cli.deploy_view import BoardsView
 from labctl.cli.progress import ProgressView
 from labctl.cli.run_view import RunView
-from labctl.errors import Blame
+from labctl.errors import Blame, HostError
 from labctl.records import Failure
 from labctl.records.events import Deploy, Fetch, Loss, Note, Progress, Trial
+from labctl.runs import Visit
 
 TRIAL = Trial(number=2, trials=12, slug="smollm2-q8_0-threads4-r2", variant="q8_0", state="started")
 
@@ -186,3 +189,14 @@ def test_the_name_of_a_file_is_no_more_than_a_name(terminal: Any) -> None:
     shown = shown_on.close()
     assert "\x1b]" not in shown
     assert "\\x1b]0;owned\\x07\\x0a.gguf" in shown
+
+
+def test_what_failed_on_this_host_is_not_called_done(capsys: pytest.CaptureFixture[str]) -> None:
+    board = SimpleNamespace(name="rk1")
+    error = HostError("cannot reach huggingface.co")
+    with ProgressView() as view:
+        shown = BoardsView(view, 1)
+        shown.step("ask for a/b", 0, None)
+        shown.ended(Visit(board, None, error=error))  # type: ignore[arg-type]
+        shown.end_step()
+    assert "done" not in capsys.readouterr().err

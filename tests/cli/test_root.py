@@ -199,3 +199,19 @@ def test_every_command_has_complete_help_with_an_example(name: str) -> None:
     for parameter in command.params:
         if parameter.param_type_name == "option":
             assert getattr(parameter, "help", None), f"{name} {parameter.name} has no help"
+
+
+@pytest.mark.parametrize(("answer", "status", "said"), [("n\n", 1, "cancelled"), ("y\n", 0, "")])
+def test_no_is_an_answer(answer: str, status: int, said: str) -> None:
+    import click
+    from click.testing import CliRunner
+
+    from labctl.cli.output import confirm
+
+    @click.command()
+    def send() -> None:
+        confirm("2 GB to send; continue?")
+
+    done = CliRunner().invoke(send, input=answer)
+    assert done.exit_code == status
+    assert done.stderr.endswith(f"{said}\n" if said else ": y\n"), done.stderr

@@ -323,10 +323,11 @@ def test_a_board_without_a_log_is_no_empty_log(person: Person) -> None:
 def test_boards_are_listed(owner: Person) -> None:
     done = owner.run("list", "--json")
     (listed,) = json.loads(done.stdout)
-    assert listed["state"] == "Connected"
+    assert (done.exit_status, listed["state"]) == (0, "connected")
     process.stop(owner.board.process)
-    (listed,) = json.loads(owner.run("list", "--json").stdout)
-    assert listed["state"] == "Offline"
+    done = owner.run("list", "--json")
+    (listed,) = json.loads(done.stdout)
+    assert (done.exit_status, listed["state"]) == (3, "offline")
     assert "no board answers" in listed["detail"]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from labctl.config.models import ModelSource
-from labctl.errors import IntegrityError
+from labctl.errors import ConfigError
 from labctl.models.lock import LockedModel
 from labctl.models.state import ModelState
 
@@ -21,7 +21,7 @@ def advice(tmp_path: Path, source: dict[str, object]) -> str:
     path.write_bytes(b"damaged")
     lock = LockedModel(sha256="1" * 64, size_bytes=7)
     state = ModelState("m", ModelSource.model_validate(source), "reference", lock, path)
-    with pytest.raises(IntegrityError, match="differs from the lock file") as refused:
+    with pytest.raises(ConfigError, match="differs from the lock file") as refused:
         state.verify()
     return refused.value.hint or ""
 

@@ -1,6 +1,7 @@
 """``labctl hdc list``."""
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -10,14 +11,27 @@ from typing import TYPE_CHECKING
 import click
 
 from labctl.cli.hdc.target import Choice
-from labctl.errors import InfraError, LinkRefused, NotAuthorised, printable
-from labctl.transport import OpenOptions, Transport, boot_id, find_server
+from labctl.errors import LabctlError, LinkRefused, printable
+from labctl.transport import (
+    OpenOptions,
+    Transport,
+    board_state,
+    boot_id,
+    find_server,
+    states_status,
+)
 
 if TYPE_CHECKING:
     from labctl.config.lab import LabFile
 
 _TIMEOUT_SECONDS = 10.0
 _AT_ONCE = 32
+#: A server's words for states. Of other states (Unknown: on the way) nothing can be expected.
+_SERVER_STATES = {
+    "Connected": "connected",
+    "Offline": "offline",
+    "Unauthorized": "unauthorised",
+}
 
 
 @dataclass(frozen=True)
@@ -37,14 +51,15 @@ class Listed:
 @click.command("list", epilog="Example: labctl hdc --server 127.0.0.1:8710 list")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 @click.pass_obj
-def list_boards(choice: Choice, as_json: bool) -> None:
+def list_boards(choice: Choice, as_json: bool) -> int:
     """List boards and their state.
 
     Contacts the lab's hdc boards, or the one that -b names. With --server, lists that server's
-    boards and their state there; without a lab, those of this host's server, if one runs.
+    boards and their state there; without a lab, those of this host's server, if one runs. Exit
+    status 3 if one does not answer, 2 if one is wrong in devices.yaml.
     """
     if choice.board is not None:
-        found = [_asked(choice.board, choice.connected())]
+        found = [_asked(choice.board, choice.connected)]
     elif choice.server is not None:
         found = _of_server(choice.server)
     elif (lab := choice.lab()) is not None:
@@ -53,11 +68,12 @@ def list_boards(choice: Choice, as_json: bool) -> None:
         found = _of_this_host()
     if as_json:
         click.echo(json.dumps([asdict(listed) for listed in found], indent=2))
-        return
+        return states_status(listed.state for listed in found)
     width = max((len(listed.target) for listed in found), default=0)
     for listed in found:
         line = f"{listed.target:{width}}  {listed.state:12}  {listed.way}  {listed.detail}"
         click.echo(printable(line.rstrip()))
+    return states_status(listed.state for listed in found)
 
 
 def _of_lab(lab: "LabFile", key_file: Path | None) -> list[Listed]:
@@ -68,7 +84,7 @@ def _of_lab(lab: "LabFile", key_file: Path | None) -> list[Listed]:
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         return list(
             pool.map(
-                lambda board: _asked(board.name, connect_board(board, options)),
+                lambda board: _asked(board.name, lambda: connect_board(board, options)),
                 boards,
             )
         )
@@ -90,20 +106,19 @@ def _of_this_host() -> list[Listed]:
 
 def _of_server(server: str) -> list[Listed]:
     boards = find_server(server).list_targets(timeout=_TIMEOUT_SECONDS)
-    return [Listed(board.key, board.state, board.connection, board.name) for board in boards]
+    return [
+        Listed(board.key, _SERVER_STATES.get(board.state, "failing"), board.connection, board.name)
+        for board in boards
+    ]
 
 
-def _asked(target: str, way: AbstractContextManager[Transport]) -> Listed:
-    """Ask a board itself for its state, in hdc's words."""
-    state, detail, label = "Connected", "", ""
+def _asked(target: str, way: Callable[[], AbstractContextManager[Transport]]) -> Listed:
+    """Ask a board itself for its state."""
+    label, failure = "", None
     try:
-        with way as transport:
+        with way() as transport:
             label = transport.label
             boot_id(transport, timeout=_TIMEOUT_SECONDS)
-    except NotAuthorised as error:
-        state, detail = "Unauthorized", error.message
-    except LinkRefused as error:
-        state, detail = "Offline", error.message
-    except InfraError as error:
-        state, detail = "Unknown", error.message
-    return Listed(target, state, label, detail)
+    except LabctlError as error:
+        failure = error
+    return Listed(target, board_state(failure), label, failure.message if failure else "")

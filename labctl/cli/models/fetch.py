@@ -12,7 +12,7 @@ from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.models import ModelSource, load_catalogue
 from labctl.config.recipe import find_recipe
-from labctl.errors import IntegrityError, printable_line
+from labctl.errors import ConfigError, ExitStatus, printable_line
 from labctl.models import ModelFile, find_quantizer, state_of
 from labctl.models.resolve import resolve
 from labctl.runs import read_recipe
@@ -43,12 +43,12 @@ def fetch(invocation: Invocation, names: tuple[str, ...], recipe: str | None) ->
 def verify(invocation: Invocation, names: tuple[str, ...]) -> int:
     """Hash model files again.
 
-    Compares them with models.lock.yaml. Exit status 3 if one is damaged. Lists models missing on
+    Compares them with models.lock.yaml. Exit status 2 if one differs. Lists models missing on
     this host.
     """
     lab = lab_of(invocation)
     known = load_catalogue(lab.root).models
-    damaged = 0
+    changed = 0
     with ProgressView() as view:
         shown = Steps(view)
         for name in names or known:
@@ -58,14 +58,14 @@ def verify(invocation: Invocation, names: tuple[str, ...]) -> int:
                 continue
             try:
                 state.verify(shown.step)
-            except IntegrityError as error:
-                damaged += 1
+            except ConfigError as error:
+                changed += 1
                 shown.note(f"{name}: {error.message}\n  {error.hint}")
             else:
                 proven = "good" if state.locked else "not locked yet, nothing to compare with"
                 shown.note(f"{name}: {proven}")
         shown.end()
-    return IntegrityError.exit_status if damaged else 0
+    return ExitStatus.CONFIG if changed else ExitStatus.OK
 
 
 def fetch_models(
