@@ -32,7 +32,7 @@ def _first_sentence(fault: type[Fault]) -> str:
     epilog="Example: labctl virtual-board inject /tmp/board drop on=send after_bytes=100kB",
     help="Inject a fault into a virtual board that is served from DIR.\n\n"
     "The settings are those of a script: on=send, matching=TEXT, nth=2, times=3, "
-    "after_bytes=100kB, … By default the fault affects the next operation; on=now waits for none.\n\n"
+    "after_bytes=100kB, … By default the next operation; on=now waits for none.\n\n"
     + _kinds(),
 )
 @_FOLDER
@@ -49,7 +49,7 @@ def inject(directory: Path, fault: str, settings: tuple[str, ...]) -> None:
 @click.option("--thaw", is_flag=True, help="End a freeze.")
 @click.option("--clear", is_flag=True, help="Remove all faults, and end a freeze.")
 def faults(directory: Path, *, thaw: bool, clear: bool) -> None:
-    """List the faults of a virtual board that is served from DIR, and how often they were injected."""
+    """List the faults of a virtual board served from DIR, with their counts."""
     control = Control(directory)
     if clear:
         control.clear()

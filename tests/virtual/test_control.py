@@ -97,6 +97,6 @@ def test_what_the_board_refuses_is_an_error(board: Served) -> None:
 def test_a_board_that_has_stopped_takes_no_faults(tmp_path: Path) -> None:
     with serving(VirtualBoard("b", tmp_path)) as (board,):
         pass
-    with pytest.raises(ConfigError, match="does not run"):
+    with pytest.raises(ConfigError, match="is not running"):
         board.faults.add(f.Drop())
     assert not (tmp_path / ".labctl-control").exists()
