@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from labctl.board.sections import NEAREST, SECTION, sections
+from labctl.config.conditions import cpu_numbers
 from labctl.config.lab import WORKDIR
-from labctl.config.scheduling import cpu_numbers
 from labctl.errors import BoardError, printable
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.transport import Transport, remote_words, require

@@ -16,9 +16,8 @@ from pydantic import Field, model_validator
 from labctl.build.spec_source import AnySource, KitSource
 from labctl.checked import HostPath, Word
 from labctl.config.names import unknown
-from labctl.config.quantities import Duration
 from labctl.config.target import toolchain_folders
-from labctl.config.types import Line, Name
+from labctl.config.types import Duration, Line, Name
 from labctl.config.yaml.document import StrictModel, load, refuse_all
 from labctl.errors import ConfigError
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from labctl.build import artifact_store
 from labctl.build.artifact import list_artifacts
 from labctl.cli.complete import ARTIFACT, TARGET
-from labctl.config.quantities import parse_duration
+from labctl.config.types import parse_duration
 from labctl.errors import ConfigError, IntegrityError
 from labctl.report.details import print_whole
 from labctl.units import size

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from labctl.config.quantities import parse_duration, parse_size
+from labctl.config.types import parse_duration, parse_size
 
 
 class Quantity(click.ParamType[float | int]):

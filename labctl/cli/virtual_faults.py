@@ -6,7 +6,7 @@ import click
 
 from labctl.config.names import did_you_mean
 from labctl.config.yaml.document import Document
-from labctl.config.yaml.words import plain_value
+from labctl.config.yaml.loader import plain_value
 from labctl.errors import ConfigError
 from labctl.virtual import FAULTS, Control, Fault
 from labctl.virtual.faults import OneFault
@@ -32,8 +32,7 @@ def _first_sentence(fault: type[Fault]) -> str:
     epilog="Example: labctl virtual-board inject /tmp/board drop on=send after_bytes=100kB",
     help="Inject a fault into a virtual board that is served from DIR.\n\n"
     "The settings are those of a script: on=send, matching=TEXT, nth=2, times=3, "
-    "after_bytes=100kB, … By default the next operation; on=now waits for none.\n\n"
-    + _kinds(),
+    "after_bytes=100kB, … By default the next operation; on=now waits for none.\n\n" + _kinds(),
 )
 @_FOLDER
 @click.argument("fault")

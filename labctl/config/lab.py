@@ -34,9 +34,8 @@ from pydantic import (
 from labctl.checked import LAB_ROOT, HostPath, SshAddress, Word
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.power import Meter
-from labctl.config.quantities import Duration, Size
 from labctl.config.target import target_names
-from labctl.config.types import BoardPath, Line, Name
+from labctl.config.types import BoardPath, Duration, Line, Name, Size
 from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
 from labctl.errors import ConfigError
 

@@ -16,8 +16,7 @@ from pydantic import (
 )
 
 from labctl.checked import LAB_ROOT
-from labctl.config.quantities import Duration
-from labctl.config.types import Argument, Line
+from labctl.config.types import Argument, Duration, Line
 from labctl.config.yaml.document import StrictModel
 
 #: Units of a meter: watts or joules, and how many of those one is.

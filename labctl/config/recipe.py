@@ -23,15 +23,19 @@ from pydantic import (
 
 from labctl import shipped
 from labctl.checked import HostPath, Word
-from labctl.config import overrides
-from labctl.config.conditions import Conditions
+from labctl.config.conditions import Conditions, Scheduling
 from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
-from labctl.config.quantities import Duration, Interval
-from labctl.config.scheduling import Scheduling
-from labctl.config.types import Line, Name
+from labctl.config.types import Duration, Interval, Line, Name
 from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
-from labctl.config.yaml.document import Document, StrictModel, read_text, refuse, refuse_all
+from labctl.config.yaml.document import (
+    Document,
+    StrictModel,
+    apply_settings,
+    read_text,
+    refuse,
+    refuse_all,
+)
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError
@@ -320,14 +324,14 @@ def load_recipe(
 
     Args:
         path: the file.
-        set_values: as ``labctl run --set`` takes them; see ``overrides.apply``.
+        set_values: as ``labctl run --set`` takes them; see ``document.apply_settings``.
         engine_check: reads the keys of ``engine``; without it, only those of all engines are.
         check: what else there is to say of a recipe whose keys by themselves are right.
 
     Raises ConfigError with a line for each problem.
     """
     recipe_file = Document.read(path)
-    overrides.apply(recipe_file, set_values, known=Recipe.model_fields)
+    apply_settings(recipe_file, set_values, known=Recipe.model_fields)
     recipe = recipe_file.validated(Recipe, context={_ENGINE_CHECK: engine_check})
     if check is not None and (problems := list(check(recipe))):
         raise recipe_file.refusal(problems)

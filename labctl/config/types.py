@@ -1,10 +1,17 @@
-"""Small types that several documents share."""
+"""Small types of what users write: names, lines, hashes, paths, durations and sizes.
+
+A duration has a unit (``90s``, ``10m``, ``1h30m``, ``250ms``); a plain number is refused, since
+nobody can see whether it means seconds or milliseconds. It is kept as seconds in a float, the unit
+of every time-out in labctl. A size has a unit of powers of 1000 (``2GB``) or 1024 (``512MiB``), or
+is a plain number of bytes; it is kept as an int of bytes.
+"""
 
 import re
+from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
 from labctl.config.names import NAME_PATTERN, NAME_RULE, is_name
 
@@ -81,5 +88,133 @@ BoardPath = Annotated[
     _text_schema(
         r"^(?!(.*/)?\.{1,2}(/|$))(?!/+$)[^%\u0000-\u001f\u007f]{1,200}$",
         "/data/local/tmp/labctl",
+    ),
+]
+
+
+_NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
+_DURATION = re.compile(
+    rf"(?:({_NUMBER})d)?(?:({_NUMBER})h)?(?:({_NUMBER})m(?!s))?(?:({_NUMBER})s)?(?:({_NUMBER})ms)?"
+)
+_UNITS_IN_SECONDS = tuple(map(Decimal, ("86400", "3600", "60", "1", "0.001")))
+
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)")
+_UNITS_IN_BYTES = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+_MOST_BYTES = (1 << 63) - 1
+
+
+def parse_duration(text: object) -> float:
+    """Seconds of a text such as ``1h30m``. Raises ValueError with a sentence for the user."""
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        raise ValueError(  # noqa: TRY004 - pydantic makes a problem of ValueError only
+            f"a duration needs a unit; write {text:g}s for seconds"
+        )
+    match = _DURATION.fullmatch(text) if isinstance(text, str) and text else None
+    if match is None:
+        raise ValueError("must be a duration such as 90s, 10m or 1h30m")
+    seconds = sum(
+        (
+            Decimal(number) * unit
+            for number, unit in zip(match.groups(), _UNITS_IN_SECONDS, strict=True)
+            if number
+        ),
+        Decimal(0),
+    )
+    if not seconds:
+        raise ValueError("a duration must be longer than 0")
+    return float(seconds)
+
+
+def format_duration(seconds: float) -> str:
+    """Return the shortest text that ``parse_duration`` reads back as exactly ``seconds``."""
+    minutes, rest = divmod(Decimal(repr(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{hours:f}h" if hours else "", f"{minutes:f}m" if minutes else ""]
+    if rest or not any(parts):
+        text = f"{rest:f}"
+        parts.append(f"{text.rstrip('0').rstrip('.') if '.' in text else text}s")
+    return "".join(parts)
+
+
+def parse_size(text: object) -> int:
+    """Bytes of a text such as ``2GB``, or of a plain whole number. Raises ValueError for people."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        size = Decimal(text)
+    else:
+        match = _SIZE.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise ValueError("must be a size such as 512MiB, 2GB or a whole number of bytes")
+        size = Decimal(match[1]) * _UNITS_IN_BYTES[match[2]]
+    if size < 0 or size != int(size) or size > _MOST_BYTES:
+        raise ValueError("a size must be a whole number of bytes, 0 or more")
+    return int(size)
+
+
+#: Seconds, above 0.
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": f"^(?=[0-9]){_DURATION.pattern}$",
+            "examples": ["90s", "10m", "1h30m"],
+        }
+    ),
+]
+
+_NEVER = "none"
+#: What the agent on the board takes.
+_LEAST_INTERVAL, _MOST_INTERVAL = 0.01, 3600.0
+
+
+def parse_interval(text: object) -> float:
+    """Seconds between two samples; 0 for ``none``. Raises ValueError with a sentence for people."""
+    if text == _NEVER:
+        return 0.0
+    seconds = parse_duration(text)
+    if not _LEAST_INTERVAL <= seconds <= _MOST_INTERVAL:
+        raise ValueError("must be none, or from 10ms to 1h")
+    return seconds
+
+
+#: Seconds; 0: never.
+Interval = Annotated[
+    float,
+    BeforeValidator(parse_interval),
+    PlainSerializer(
+        lambda seconds: format_duration(seconds) if seconds else _NEVER,
+        return_type=str,
+        when_used="json",
+    ),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": _NEVER},
+                {"type": "string", "pattern": f"^(?=[0-9]){_DURATION.pattern}$"},
+            ],
+            "examples": ["1s", _NEVER],
+        }
+    ),
+]
+
+#: Bytes, 0 or more.
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": f"^{_SIZE.pattern}$"},
+            ],
+            "examples": ["512MiB", "2GB"],
+        }
     ),
 ]

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from labctl.config.recipe import EngineChoice
+from labctl.config.yaml.loader import Value
 from labctl.config.yaml.messages import explain, path_text
-from labctl.config.yaml.words import Value
 from labctl.engines.program import ProgramSource
 from labctl.engines.progress import ProgramProgress, Seen, printed
 from labctl.errors import ConfigError, HostError, LabctlError

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
         Terminal,
         Transport,
         Write,
+        board_error,
         remote_words,
+        require,
     )
-    from labctl.transport.board_errors import board_error, require
+    from labctl.transport.copier import BoardHash
     from labctl.transport.copy import Delivered, receive, send
-    from labctl.transport.digests import BoardHash
     from labctl.transport.directories import pull_directory, push_directory
     from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig, HdcTransport, find_server
+    from labctl.transport.linked import Stream
     from labctl.transport.local import LocalConfig, LocalTransport
     from labctl.transport.readiness import (
         board_state,
@@ -30,21 +32,19 @@ if TYPE_CHECKING:
         states_status,
         wait_until_ready,
     )
-    from labctl.transport.stream import Stream
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "board_errors": "board_error require",
-            "base": "CommandResult Copied Forwarded HdcFeatures OpenOptions Reboot"
-            " Terminal Transport Write remote_words",
-            "digests": "BoardHash",
+            "base": "CommandResult Copied Forwarded HdcFeatures OpenOptions Reboot Terminal"
+            " Transport Write remote_words board_error require",
             "copy": "Delivered receive send",
             "directories": "pull_directory push_directory",
             "hdc": "HdcServerConfig HdcTcpConfig HdcTransport find_server",
             "local": "LocalConfig LocalTransport",
             "readiness": "board_state boot_id reboot states_status wait_until_ready",
-            "stream": "Stream",
+            "linked": "Stream",
+            "copier": "BoardHash",
         },
     )
 

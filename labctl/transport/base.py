@@ -1,7 +1,8 @@
 """The contract of every transport: commands and bytes to and from a board.
 
 A result exists only for what provably finished. Whatever did not (link lost, time-out, no sentinel)
-raises; there is no default status and no partial success.
+raises; there is no default status and no partial success. What a board refused is an error by the
+words of its kernel; a path that not every link carries safely is refused before it is sent.
 """
 
 import shlex
@@ -12,14 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
-from labctl.errors import BoardError, ConfigError, LinkError, RemoteExit
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    BoardPermission,
+    ConfigError,
+    LinkError,
+    RemoteExit,
+)
 from labctl.progress import BytesDone
+from labctl.system_errors import tells_full_disk, tells_refusal
 
-if TYPE_CHECKING:  # a command does not wait for the import of what moves files
+if TYPE_CHECKING:
     from labctl.hdc import Consent
-    from labctl.transport.copier import Copier
-    from labctl.transport.digests import BoardHash
-    from labctl.transport.stream import Stream
+    from labctl.transport.copier import BoardHash, Copier
+    from labctl.transport.linked import Stream
+
 
 #: Takes output as it comes.
 Write = Callable[[bytes], object]
@@ -260,3 +269,73 @@ class Transport(ABC):
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+
+def board_error(text: str, what: str) -> BoardError:
+    """Return the error of a step ``what`` that the board refused with ``text``."""
+    details = text.strip()[-2000:] or None
+    message = f"{what}: {_last_line(text) or 'no reason given'}"
+    if tells_full_disk(text):
+        return BoardNoSpace(message, details=details)
+    if tells_refusal(text):
+        hint = "choose another workdir for the board in devices.yaml, one its shell user may write"
+        return BoardPermission(message, hint=hint, details=details)
+    return BoardError(message, details=details)
+
+
+def file_error(text: str) -> BoardError:
+    """Return the error of a program that copies a file and complained with ``text``."""
+    last = _last_line(text)
+    if tells_full_disk(text):
+        return BoardNoSpace(f"the board's storage is full: {last}")
+    if tells_refusal(text):
+        return BoardPermission(f"the board refuses access: {last}")
+    return BoardError(f"the board answers: {last.lower()}")
+
+
+def require(result: CommandResult, what: str) -> CommandResult:
+    """Return ``result`` if its status is 0. Raises BoardNoSpace, BoardPermission, BoardError."""
+    if result.exit_status != 0:
+        raise board_error(result.text, what)
+    return result
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+_MAX_BYTES = 4096
+
+
+def check_remote_path(path: str) -> str:
+    """``path`` itself, if every link carries it safely. Raises ConfigError.
+
+    Refused besides relative paths: ``%`` (hdcd hands paths to printf: ``%s`` crashes it), control
+    characters, double quotes and backslashes (``file recv`` cannot quote them), ``..`` and empty
+    parts (a trailing slash makes hdcd choose the name).
+    """
+    parts = path.split("/")
+    if not path.startswith("/") or len(parts) < 2:
+        reason = "it is not absolute"
+    elif any(character in '%"\\' for character in path):
+        reason = 'it holds one of % " \\, which hdc does not carry safely'
+    elif any(ord(character) < 0x20 or ord(character) == 0x7F for character in path):
+        reason = "it holds a control character"
+    elif any(part in ("", ".", "..") for part in parts[1:]):
+        reason = "it holds an empty part, `.` or `..`"
+    elif not _fits(path):
+        reason = f"it is longer than {_MAX_BYTES} bytes, or is not text"
+    else:
+        return path
+    raise ConfigError(
+        f"unsafe path on the board: {path!r}: {reason}",
+        hint="use a plain absolute path below the board's workdir",
+    )
+
+
+def _fits(path: str) -> bool:
+    try:
+        return len(path.encode(errors="surrogateescape")) <= _MAX_BYTES
+    except UnicodeEncodeError:  # half of a surrogate pair, which stands for no byte either
+        return False

@@ -15,10 +15,8 @@ from pathlib import Path
 from labctl.errors import BoardError, ConfigError, LinkError, ProtocolError
 from labctl.files import appearing, host_reads, host_writes
 from labctl.progress import BytesDone
-from labctl.transport.base import Copied, Transport, remote_words
-from labctl.transport.board_errors import require
+from labctl.transport.base import Copied, Transport, check_remote_path, remote_words, require
 from labctl.transport.directories import pull_directory, push_directory
-from labctl.transport.paths import check_remote_path
 from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, why_not_proven
 
 #: Patience for small questions.

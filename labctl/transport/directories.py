@@ -27,11 +27,8 @@ from shutil import rmtree
 from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, ProtocolError
 from labctl.files import host_writes, sync_directory
 from labctl.progress import BytesDone
-from labctl.transport.base import Copied, Transport, remote_words
-from labctl.transport.board_errors import require
-from labctl.transport.copier import Copier
-from labctl.transport.digests import Digest, hash_patience
-from labctl.transport.paths import check_remote_path
+from labctl.transport.base import Copied, Transport, check_remote_path, remote_words, require
+from labctl.transport.copier import Copier, Digest, hash_patience
 from labctl.transport.pseudo_files import (
     pseudo_files,
     read_pseudo_files,

@@ -1,4 +1,4 @@
-"""A transport whose commands run over a link that can be lost: opened at need, and again."""
+"""Transports whose link can be lost: opened at need, and again; and streams over it."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, LinkError
+from labctl.errors import BoardError, CommandTimeout, ConfigError, DeviceLost, InfraError, LinkError
 from labctl.retry import retry_infra
 from labctl.transport.base import (
     CommandResult,
@@ -17,11 +17,10 @@ from labctl.transport.base import (
     Write,
     brief,
     check_command,
+    check_remote_path,
     remote_words,
 )
-from labctl.transport.framed import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, execute
-from labctl.transport.paths import check_remote_path
-from labctl.transport.sentinel import SCRATCH, Framed
+from labctl.transport.sentinel import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, SCRATCH, Framed, execute
 
 #: How long a link that breaks in its opening is opened again, and after which pause first.
 _OPENING_SECONDS = 2.0
@@ -83,7 +82,7 @@ class LinkedTransport(Transport, Generic[L]):
 
     @abstractmethod
     def shell(self, link: L, script: str, *, timeout: float) -> Generator[bytes, None, None]:
-        """Run a script over a link; see :class:`labctl.transport.framed.Shell`."""
+        """Run a script over a link; see :class:`labctl.transport.sentinel.Shell`."""
 
     def sent_line(self, script: str) -> str:
         """Return what goes over the link to run a script: its length is what is limited."""
@@ -157,7 +156,7 @@ class LinkedTransport(Transport, Generic[L]):
     @contextmanager
     def _as_script(self, command: str, timeout: float) -> Iterator[str]:
         """Yield a command that runs a text too long for the link, from a file on the board."""
-        from labctl.transport.local_files import set_aside
+        from labctl.transport.copier import set_aside
 
         scratch = self.run(f'echo "${{TMPDIR:-{self.scratch}}}"', timeout=timeout).check().text
         path = check_remote_path(f"{scratch.strip()}/labctl-{os.urandom(16).hex()}.sh")
@@ -209,3 +208,64 @@ class _Limited:
                 f"the command printed more than {MAX_OUTPUT_BYTES} bytes: {brief(self._command)}",
                 hint="let it write a file, and pull that",
             )
+
+
+class Connected(Protocol):
+    """A carrier of bytes, as sockets are: a socket, an ssh channel, a channel of hdc.
+
+    Waits end with TimeoutError or CommandTimeout; a broken way raises OSError, EOFError or
+    another LinkError.
+    """
+
+    def settimeout(self, seconds: float) -> None:
+        """Bound each wait from now on."""
+
+    def sendall(self, data: bytes | memoryview, /) -> None:
+        """Send all of it."""
+
+    def recv(self, count: int, /) -> bytes:
+        """Return the next bytes, at most ``count``; empty at the end."""
+
+
+class Stream:
+    """A connection to a port on a board. ``label`` names the board in messages.
+
+    ``timeout`` (s) bounds each wait for the board to take or say something.
+    """
+
+    def __init__(self, label: str, connected: Connected, *, timeout: float):
+        self.label = label
+        self._connected = connected
+        self.timeout = timeout
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Send all of it. Raises CommandTimeout, DeviceLost."""
+        self._connected.settimeout(self.timeout)
+        try:
+            self._connected.sendall(data)
+        except TimeoutError as error:
+            raise self._silent() from error
+        except (OSError, EOFError) as error:
+            raise self._broken(error) from error
+
+    def receive(self, count: int) -> bytes:
+        """Return the next bytes, at most ``count``; empty at the end. Raises CommandTimeout,
+        DeviceLost.
+        """
+        self._connected.settimeout(self.timeout)
+        try:
+            return self._connected.recv(count)
+        except TimeoutError as error:
+            raise self._silent() from error
+        except (OSError, EOFError) as error:
+            raise self._broken(error) from error
+
+    def _silent(self) -> CommandTimeout:
+        return CommandTimeout(
+            f"{self.label}: no progress for {self.timeout:g} s",
+            hint="the board may be frozen, or its storage stuck",
+        )
+
+    def _broken(self, error: OSError | EOFError) -> DeviceLost:
+        reason = getattr(error, "strerror", None) or str(error) or "it was closed"
+        return DeviceLost(f"{self.label}: the connection broke: {reason}")

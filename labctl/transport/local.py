@@ -28,9 +28,8 @@ from labctl.transport.base import (
     remote_words,
 )
 from labctl.transport.config import rules
-from labctl.transport.copier import Copier, Take
-from labctl.transport.local_files import open_source, set_aside
-from labctl.transport.stream import Stream
+from labctl.transport.copier import Copier, Take, open_source, set_aside
+from labctl.transport.linked import Stream
 
 _USUAL = OpenOptions()
 _BLOCK_BYTES = 1 << 20

@@ -15,8 +15,7 @@ from typing import BinaryIO
 from labctl.errors import CommandTimeout
 from labctl.files import host_writes
 from labctl.progress import BytesDone
-from labctl.transport.base import Transport, Write, remote_words
-from labctl.transport.board_errors import board_error
+from labctl.transport.base import Transport, Write, board_error, remote_words
 
 #: By the numbers in Linux's ``magic.h``: toybox has no names for most.
 _KINDS = {

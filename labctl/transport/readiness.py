@@ -16,8 +16,7 @@ from labctl.errors import (
     NotAuthorised,
 )
 from labctl.retry import retry_infra, wait_until
-from labctl.transport.base import Reboot, Transport
-from labctl.transport.board_errors import require
+from labctl.transport.base import Reboot, Transport, require
 from labctl.virtual.marks import BOOT_ID
 
 _LOG = logging.getLogger("labctl.transport")

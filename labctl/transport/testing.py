@@ -13,9 +13,8 @@ from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkRefused
 from labctl.transport.base import CommandResult, HdcFeatures, Transport, Write
-from labctl.transport.copier import Copier, Take
-from labctl.transport.digests import BoardHash
-from labctl.transport.stream import Connected, Stream
+from labctl.transport.copier import BoardHash, Copier, Take
+from labctl.transport.linked import Connected, Stream
 
 #: What a command is answered with: its output (status 0), status and output, or an error raised.
 Answer = str | bytes | tuple[int, str] | tuple[int, bytes] | Exception

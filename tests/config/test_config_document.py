@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, model_validator
 
-from labctl.config.quantities import Duration, Size
+from labctl.config.types import Duration, Size
 from labctl.config.yaml.document import MOST_BYTES, Document, StrictModel, load, parse, refuse
 from labctl.errors import ConfigError
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labctl.config.quantities import (
+from labctl.config.types import (
     format_duration,
     parse_duration,
     parse_interval,

@@ -7,11 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from labctl import shipped
 from labctl.config import Recipe, find_recipe, load_recipe
-from labctl.config.parameters import parameter_problems
 from labctl.config.recipe import Check
 from labctl.config.variants import expand
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError
+from labctl.runs.inputs.prepare import parameter_problems
 
 SHA256 = "0" * 64
 RECIPE = f"""\

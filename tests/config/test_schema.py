@@ -13,8 +13,7 @@ from labctl.config.init_files import devices_yaml
 from labctl.config.lab import lab_model
 from labctl.config.schema import KINDS, Kind, document_model
 from labctl.config.schema import json_schema as schema_of
-from labctl.config.yaml.loader import read_yaml
-from labctl.config.yaml.words import Value
+from labctl.config.yaml.loader import Value, read_yaml
 from labctl.engines.schema import recipe_model
 from labctl.transport.registry import TRANSPORTS
 

@@ -5,7 +5,7 @@ import pytest
 from labctl import process
 from labctl.errors import ConfigError
 from labctl.transport import HdcServerConfig, HdcTcpConfig, LocalConfig
-from labctl.transport.paths import check_remote_path
+from labctl.transport.base import check_remote_path
 
 
 def test_each_model_opens_its_transport() -> None:

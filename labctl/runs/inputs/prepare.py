@@ -3,20 +3,21 @@ prompt.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from labctl.build import Artifact, find_artifact, find_spec
 from labctl.config.lab import Board
 from labctl.config.names import listed, unknown
-from labctl.config.parameters import parameter_problems
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.target import target_names
 from labctl.config.yaml.loader import Path as DocumentPath
+from labctl.config.yaml.messages import explain
 from labctl.deploy import Object, describe
 from labctl.engines import Engine, Tool, check_engine, make_engine
 from labctl.errors import ConfigError
@@ -31,6 +32,35 @@ from labctl.models import (
 from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.results.gates import metric_problems
+
+
+def parameter_problems(
+    recipe: Recipe, model: type[BaseModel]
+) -> Iterator[tuple[DocumentPath, str]]:
+    """Yield the parameters that ``model`` refuses, as (path in the recipe, sentence), each once.
+
+    For the ``check`` of ``load_recipe``: a value from the matrix is placed there.
+    """
+    seen: set[tuple[DocumentPath, str]] = set()
+    for variant in recipe.variants():
+        values = dict(variant.parameters)
+        try:
+            model.model_validate_json(json.dumps(values), strict=True)
+        except ValidationError as failure:
+            for inner, sentence, _ in explain(failure.errors(include_url=False), values, model):
+                problem = (_place(recipe, values, inner), sentence)
+                if problem not in seen:
+                    seen.add(problem)
+                    yield problem
+
+
+def _place(
+    recipe: Recipe, values: dict[str, bool | int | float | str], inner: DocumentPath
+) -> DocumentPath:
+    axis = inner[0] if inner else ""
+    if isinstance(axis, str) and axis in recipe.matrix:
+        return ("matrix", axis, recipe.matrix[axis].index(values[axis]))
+    return ("parameters", *inner)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS
+from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS, cpu_numbers
 from labctl.config.recipe import Recipe
-from labctl.config.scheduling import cpu_numbers
 from labctl.config.variants import Variant
 from labctl.engines import Passes, Roles
 from labctl.performance.bottleneck import Baseline

@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from labctl.checked import HostName, HostPath, InLab, SshHop, Word, split_hop
 from labctl.errors import ToolMissing
-from labctl.transport.base import OpenOptions
-from labctl.transport.board_errors import file_error
+from labctl.transport.base import OpenOptions, file_error
 from labctl.transport.config import rules
-from labctl.transport.copier import Copier, Take
-from labctl.transport.linked import LinkedTransport
-from labctl.transport.local_files import open_source
-from labctl.transport.stream import Stream
+from labctl.transport.copier import Copier, Take, open_source
+from labctl.transport.linked import LinkedTransport, Stream
 
 if TYPE_CHECKING:
     import paramiko
