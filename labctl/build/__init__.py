@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.build.artifact import Artifact, find_artifact, list_artifacts
+    from labctl.build.artifact import (
+        Artifact,
+        build_command,
+        find_artifact,
+        find_artifacts,
+        list_artifacts,
+    )
     from labctl.build.builder import build
     from labctl.build.dry_run import Explanation, explain_build
     from labctl.build.manifest import Manifest, SmokeRun, ToolRecord
@@ -14,11 +20,12 @@ if TYPE_CHECKING:
     from labctl.build.spec import BuildSpec, find_spec
     from labctl.build.spec_source import GitSource
     from labctl.build.toolchain import BuilderKind, CompilerKind
+    from labctl.build.zig import installed_zig
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "artifact": "Artifact find_artifact list_artifacts",
+            "artifact": "Artifact build_command find_artifact find_artifacts list_artifacts",
             "builder": "build",
             "dry_run": "Explanation explain_build",
             "manifest": "Manifest SmokeRun ToolRecord",
@@ -27,6 +34,7 @@ else:
             "spec": "BuildSpec find_spec",
             "spec_source": "GitSource",
             "toolchain": "BuilderKind CompilerKind",
+            "zig": "installed_zig",
         },
     )
 
@@ -45,8 +53,11 @@ __all__ = [
     "Step",
     "ToolRecord",
     "build",
+    "build_command",
     "explain_build",
     "find_artifact",
+    "find_artifacts",
     "find_spec",
+    "installed_zig",
     "list_artifacts",
 ]

@@ -11,6 +11,7 @@ The manifest is written last: a tool that it does not name does not exist.
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -33,6 +34,11 @@ class Artifact:
     def document(self) -> dict[str, object]:
         """Return path and manifest as JSON."""
         return {"path": str(self.path), **self.manifest.model_dump(mode="json")}
+
+    @property
+    def built(self) -> datetime:
+        """Time when the latest of its tools was built, UTC."""
+        return max(tool.built for tool in self.manifest.tools.values())
 
     def tool(self, name: str) -> Path:
         """Return the file of a tool.
@@ -71,10 +77,7 @@ class Artifact:
 
     def _rebuild(self, tool: str) -> str:
         manifest = self.manifest
-        return (
-            f"labctl build --target {manifest.target} --product {manifest.product} "
-            f"--version {manifest.version} --tool {tool}"
-        )
+        return build_command(manifest.target, manifest.product, manifest.version, [tool])
 
 
 def artifacts_dir() -> Path:
@@ -129,29 +132,52 @@ def find_artifact(
 
     Raises ConfigError when there is none, with the command that builds it.
     """
+    return find_artifacts(target, product, version, lab_root=lab_root)[0]
+
+
+def find_artifacts(
+    target: str, product: str, version: str | None = None, *, lab_root: Path | None = None
+) -> list[Artifact]:
+    """Return all artifacts of a target, product and version, the one built last first.
+
+    They differ in source or toolchain, and may have different tools. Raises ConfigError when there
+    is none; it names what is built of the product, and the command that builds it.
+    """
     from labctl.build.spec import find_spec  # a list of artifacts reads no YAML
     from labctl.config.target import load_target
 
     load_target(target, lab_root)
     spec, _ = find_spec(target, product, lab_root)
     label = version or spec.default_version
-    artifact = read_artifact((artifacts_dir() / target / f"{product}-{label}").resolve())
-    if artifact is not None:
-        return artifact
-    built = [a.manifest for a in list_artifacts() if a.manifest.target == target]
-    others = sorted({m.version for m in built if m.product == product})
+    named = [a for a in _in_folders(f"{target}/{product}-{label}-*") if a.manifest.version == label]
+    current = (artifacts_dir() / target / f"{product}-{label}").resolve()
+    if named:
+        return sorted(named, key=lambda a: (a.path.resolve() == current, a.built), reverse=True)
+    others = sorted({str(a.manifest) for a in list_artifacts() if a.manifest.product == product})
     there = f"; there is {listed(others, joiner='and')}" if others else ""
-    named = f" --version {version}" if version else ""
     raise ConfigError(
         f"no {product} ({label}) is built for target {target}{there}",
-        hint=f"labctl build --target {target} --product {product}{named}"
+        hint=build_command(target, product, version)
         if label in spec.versions
         else f"the build spec has {listed(spec.versions, joiner='and')}",
     )
 
 
+def build_command(
+    target: str, product: str, version: str | None = None, tools: Iterable[str] = ()
+) -> str:
+    """Return the command that builds a product, for people."""
+    words = ["labctl", "build", "--target", target, "--product", product]
+    words += ["--version", version] if version else []
+    return " ".join([*words, *(word for tool in tools for word in ("--tool", tool))])
+
+
 def list_artifacts() -> list[Artifact]:
     """All finished artifacts, sorted by target and name."""
-    folders = sorted(artifacts_dir().glob(f"*/*/{MANIFEST}"))
+    return _in_folders("*/*")
+
+
+def _in_folders(pattern: str) -> list[Artifact]:
+    folders = sorted(artifacts_dir().glob(f"{pattern}/{MANIFEST}"))
     found = (read_artifact(path.parent) for path in folders if not path.parent.is_symlink())
     return [artifact for artifact in found if artifact is not None]

@@ -56,11 +56,6 @@ def size_bytes(artifact: Artifact) -> int:
     return sum(tool.size_bytes for tool in artifact.manifest.tools.values())
 
 
-def built(artifact: Artifact) -> datetime:
-    """Time of its latest build of a tool, UTC."""
-    return max(tool.built for tool in artifact.manifest.tools.values())
-
-
 @dataclass(frozen=True)
 class Difference:
     """A field whose values differ; ``None`` stands for a field that is not there."""
@@ -134,7 +129,7 @@ def prune(older_than: timedelta, *, dry_run: bool) -> list[Artifact]:
     """
     current = current_paths()
     limit = datetime.now(UTC) - older_than
-    old = [a for a in list_artifacts() if built(a) < limit and a.path.resolve() not in current]
+    old = [a for a in list_artifacts() if a.built < limit and a.path.resolve() not in current]
     return [artifact for artifact in old if dry_run or _remove(artifact)]
 
 

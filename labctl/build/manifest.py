@@ -144,6 +144,10 @@ class Manifest(Recorded):
     labctl_version: str
     tools: dict[str, ToolRecord]
 
+    def __str__(self) -> str:
+        compiler = f"{self.toolchain.compiler} {self.toolchain.version or ''}".strip()
+        return f"{self.version} for {self.target} ({compiler})"
+
     @property
     def commit(self) -> str | None:
         """The source's git commit, where it has one."""

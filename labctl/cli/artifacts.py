@@ -52,7 +52,7 @@ def list_command(target: str | None, *, as_json: bool) -> None:
             manifest.source.revision,
             str(manifest.toolchain),
             size(artifact_store.size_bytes(artifact)),
-            f"{artifact_store.built(artifact):%Y-%m-%d %H:%M}",
+            f"{artifact.built:%Y-%m-%d %H:%M}",
         )
     print_whole(Console(), table)
 

@@ -145,7 +145,7 @@ def preview_run(
         if trial.repeat and forecast.of(trial) is None
     }
     measured = last_measured(root, board.name, wanted) if wanted else {}
-    notes = (*forecast.notes, *plan.notes)
+    notes = (*prepared.notes, *forecast.notes, *plan.notes)
     return Preview(plan, forecast, request.max_seconds, notes, known.source, measured)
 
 

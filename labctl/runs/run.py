@@ -63,7 +63,7 @@ def run_recipe(
         forecast = make_forecast(prepared, held.facts, held.rates)
         plan = plan_trials(recipe, forecast, max_seconds)
         limits = planned_limits(recipe, plan.trials, forecast, max_seconds)
-        notes = [*forecast.notes, *plan.notes, *forecast.warnings]
+        notes = [*prepared.notes, *forecast.notes, *plan.notes, *forecast.warnings]
         for note in (note for note in notes if note not in opened.warned):
             observer.note(f"note: {note}")
         lease = held.take_lease()

@@ -5,13 +5,13 @@ prompt.
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from labctl.build import Artifact, find_artifact, find_spec
+from labctl.build import Artifact
 from labctl.config.lab import Board
 from labctl.config.names import listed, unknown
 from labctl.config.recipe import Recipe, load_recipe
@@ -32,6 +32,7 @@ from labctl.models import (
 from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.results.gates import metric_problems
+from labctl.runs.inputs.programs import find_program
 
 
 def parameter_problems(
@@ -77,6 +78,8 @@ class RecipeFiles:
     program: Object | None
     prompt: str | None
     files: dict[str, Object]
+    #: What the user should know of the program.
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def revision(self) -> str | None:
@@ -126,7 +129,7 @@ class RecipeFiles:
     def _with(
         self, models_of: Callable[..., dict[str, ModelFile]], progress: Progress
     ) -> "Prepared":
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        known = {one.name: getattr(self, one.name) for one in fields(self)}
         models = models_of(
             self.recipe.models,
             self.recipe.measured_models(),
@@ -199,14 +202,6 @@ def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[Docum
             yield ("files", name), f"{what} does not read this file{known}"
 
 
-def _offered(artifact: Artifact, lab_root: Path) -> tuple[str, ...]:
-    """All tools that the artifact's version can have, built or not."""
-    manifest = artifact.manifest
-    spec, _ = find_spec(manifest.target, manifest.product, lab_root)
-    version = spec.versions.get(manifest.version)
-    return tuple(manifest.tools) if version is None else spec.tools_of(version)
-
-
 def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) -> Prepared:
     """Find the programs, fetch or derive the models.
 
@@ -228,32 +223,19 @@ def find_files(recipe: Recipe, board: Board, lab_root: Path) -> RecipeFiles:
             hint=f"choose another board, or --set target={board.target}",
         )
     engine = make_engine(recipe.engine)
-    artifact, tool, program = _program(engine, recipe, lab_root)
+    program = find_program(engine, recipe, lab_root)
     prompt = recipe.prompt_text(lab_root)
     files = {name: describe(lab_root / path) for name, path in recipe.files.items()}
     wanted = recipe.measured_models()
     check_files(recipe.models, wanted, root=lab_root, gguf_only=engine.reads_gguf)
-    return RecipeFiles(lab_root, recipe, engine, artifact, tool, program, prompt, files)
-
-
-def _program(
-    engine: Engine[Any], recipe: Recipe, lab_root: Path
-) -> tuple[Artifact | None, Tool, Object | None]:
-    """Return the program: a tool of an artifact, a file of this host, or one on the board."""
-    source = engine.program
-    if source is not None and source.board is not None:
-        return None, Tool(source.board, engine.task), None
-    if source is not None and source.file is not None:
-        item = describe(lab_root / source.file, executable=True)
-        return None, Tool(item.name, engine.task), item
-    product = engine.product if source is None else source.product
-    assert product is not None  # a source has exactly one of the three
-    artifact = find_artifact(recipe.target, product, recipe.engine.version, lab_root=lab_root)
-    tool = engine.tool(artifact.manifest.tools, offered=_offered(artifact, lab_root))
-    record = artifact.manifest.tools[tool.name]
-    path = artifact.tool(tool.name)
-    return (
-        artifact,
-        tool,
-        Object(record.sha256, record.size_bytes, path, tool.name, executable=True),
+    return RecipeFiles(
+        lab_root,
+        recipe,
+        engine,
+        program.artifact,
+        program.tool,
+        program.file,
+        prompt,
+        files,
+        notes=program.notes,
     )

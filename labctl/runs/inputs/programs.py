@@ -1,0 +1,169 @@
+"""The program that a recipe runs: which tool of which artifact, and what has to be built for it."""
+
+import platform
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from labctl.build import (
+    Artifact,
+    BuildRequest,
+    build_command,
+    find_artifact,
+    find_artifacts,
+    find_spec,
+    installed_zig,
+)
+from labctl.build.toolchain import BuilderKind, CompilerKind
+from labctl.config.names import listed
+from labctl.config.recipe import Recipe
+from labctl.config.target import load_target
+from labctl.deploy import Object, describe
+from labctl.deploy.agents import AGENT_PRODUCT
+from labctl.engines import Engine, Tool, make_engine
+from labctl.errors import ConfigError, IntegrityError
+from labctl.models import are_ready, find_quantizer
+from labctl.models.quantizer import PRODUCT as QUANTIZER_PRODUCT
+from labctl.models.quantizer import TOOL as QUANTIZER
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program of a recipe."""
+
+    tool: Tool
+    #: None: the program is none that labctl has built.
+    artifact: Artifact | None = None
+    #: None: it is on the board already, at the path that is the tool's name.
+    file: Object | None = None
+    #: What the user should know of the choice.
+    notes: tuple[str, ...] = ()
+
+
+def find_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> Program:
+    """Find a recipe's program: a tool of an artifact, a file of this host, or one on the board.
+
+    Raises ConfigError when it is not built; the hint is the command that builds it.
+    """
+    source = engine.program
+    if source is not None and source.board is not None:
+        return Program(Tool(source.board, engine.task))
+    if source is not None and source.file is not None:
+        item = describe(lab_root / source.file, executable=True)
+        return Program(Tool(item.name, engine.task), file=item)
+    product = _product(engine)
+    built = find_artifacts(recipe.target, product, recipe.engine.version, lab_root=lab_root)
+    available = {name for artifact in built for name in artifact.manifest.tools}
+    tool = _tool(engine, recipe, available, lab_root)
+    artifact = next((a for a in built if tool.name in a.manifest.tools), None)
+    if artifact is None:
+        raise _not_built(built[0], recipe, tool.name, available)
+    record = artifact.manifest.tools[tool.name]
+    path = artifact.tool(tool.name)
+    item = Object(record.sha256, record.size_bytes, path, tool.name, executable=True)
+    return Program(tool, artifact, item, tuple(_notes(artifact, built[0], tool.name)))
+
+
+def missing_builds(recipe: Recipe, lab_root: Path) -> list[BuildRequest]:
+    """Return the builds that a recipe needs and that are not there; nothing is built.
+
+    They are its program, the agent of its target, and llama-quantize where a model has to be made.
+    Raises ConfigError where no build can give what it needs.
+    """
+    requests = []
+    engine = make_engine(recipe.engine)
+    if engine.program is None or engine.program.product is not None:
+        try:
+            find_program(engine, recipe, lab_root)
+        except (ConfigError, IntegrityError):
+            product = _product(engine)
+            tools = (_tool(engine, recipe, (), lab_root).name,)
+            version = recipe.engine.version
+            requests.append(BuildRequest(recipe.target, product, tools, version, lab_root=lab_root))
+    try:
+        find_artifact(recipe.target, AGENT_PRODUCT, lab_root=lab_root)
+    except ConfigError:
+        requests.append(BuildRequest(recipe.target, AGENT_PRODUCT, lab_root=lab_root))
+    if _quantizes(recipe, lab_root):
+        requests.append(_quantizer(recipe.target, lab_root))
+    return _merged(requests)
+
+
+def _product(engine: Engine[Any]) -> str:
+    product = engine.product if engine.program is None else engine.program.product
+    assert product is not None  # a source has exactly one of the three
+    return product
+
+
+def _tool(engine: Engine[Any], recipe: Recipe, available: Collection[str], lab_root: Path) -> Tool:
+    """Return the tool that the engine wants of this version, built or not."""
+    spec, _ = find_spec(recipe.target, _product(engine), lab_root)
+    version = spec.versions.get(recipe.engine.version or spec.default_version)
+    everything = {*available, *(() if version is None else spec.tools_of(version))}
+    return engine.tool(everything, offered=everything)
+
+
+def _not_built(
+    newest: Artifact, recipe: Recipe, tool: str, available: Collection[str]
+) -> ConfigError:
+    manifest = newest.manifest
+    return ConfigError(
+        f"{manifest.product} {manifest} is built without {tool}; it has"
+        f" {listed(sorted(available), joiner='and')}",
+        hint=build_command(manifest.target, manifest.product, recipe.engine.version, [tool]),
+    )
+
+
+def _notes(chosen: Artifact, newest: Artifact, tool: str) -> list[str]:
+    """Say what is unusual about an artifact: it is not the last one, or of another compiler."""
+    manifest, notes = chosen.manifest, []
+    if chosen is not newest:
+        notes.append(
+            f"the last build of {manifest.product} {newest.manifest} has no {tool}; the one of"
+            f" {chosen.built:%Y-%m-%d %H:%M}, {manifest.toolchain.compiler}"
+            f" {manifest.toolchain.version or ''} is used"
+        )
+    toolchain, now = manifest.toolchain, installed_zig()
+    local_zig = toolchain.compiler is CompilerKind.ZIG and toolchain.on.builder is BuilderKind.LOCAL
+    if local_zig and now is not None and now != toolchain.version:
+        command = build_command(manifest.target, manifest.product, manifest.version, [tool])
+        notes.append(
+            f"{tool} was built with zig {toolchain.version}, and this host has zig {now} now; to"
+            f" build it again: {command}"
+        )
+    return notes
+
+
+def _quantizes(recipe: Recipe, lab_root: Path) -> bool:
+    """Tell whether a model has to be made and no llama-quantize is built."""
+    wanted = recipe.measured_models()
+    if all(recipe.models[key].derive is None for key in wanted):
+        return False
+    if are_ready(recipe.models, wanted, lab_root):
+        return False
+    try:
+        find_quantizer(recipe.target, lab_root)
+    except ConfigError:
+        return True
+    return False
+
+
+def _quantizer(target: str, lab_root: Path) -> BuildRequest:
+    """Build llama-quantize for the target if its programs run here, else for this host."""
+    known = load_target(target, lab_root)
+    emulated = known.emulator is not None and shutil.which(known.emulator.argv[0]) is not None
+    runs_on = target if known.runs_here or emulated else f"host-{platform.machine()}"
+    return BuildRequest(runs_on, QUANTIZER_PRODUCT, (QUANTIZER,), lab_root=lab_root)
+
+
+def _merged(requests: list[BuildRequest]) -> list[BuildRequest]:
+    """Build what comes from one source tree at once."""
+    merged: dict[tuple[str, str, str | None], BuildRequest] = {}
+    for request in requests:
+        key = (request.target, request.product, request.version)
+        if (before := merged.get(key)) and before.tools and request.tools:
+            request = replace(before, tools=(*before.tools, *request.tools))  # noqa: PLW2901
+        merged[key] = request
+    return list(merged.values())
