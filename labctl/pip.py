@@ -25,21 +25,21 @@ def download(*words: str) -> list[str]:
     ]
 
 
-def host_fault(said: str, what: str) -> HostError | None:
+def host_fault(text: str, what: str) -> HostError | None:
     """Return the fault of this host or its network in pip's output; ``what`` could not be done.
 
     None when they say nothing of that: the package itself, then, or something new.
     """
-    if "No module named pip" in said:
+    if "No module named pip" in text:
         return ToolMissing(
             f"{what}: {sys.executable} has no pip", hint=f"{sys.executable} -m ensurepip"
         )
-    if tells_full_disk(said):
-        return HostError(f"{what}: the disk of this host is full", details=said)
-    if _NETWORK.search(said):
+    if tells_full_disk(text):
+        return HostError(f"{what}: the disk of this host is full", details=text)
+    if _NETWORK.search(text):
         return HostError(
             f"{what}: the package index cannot be reached",
             hint="check the network, or pip's configuration (`pip config list`)",
-            details=said,
+            details=text,
         )
     return None

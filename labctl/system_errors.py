@@ -14,11 +14,11 @@ _REFUSED = re.compile(
 )
 
 
-def tells_full_disk(said: str) -> bool:
+def tells_full_disk(text: str) -> bool:
     """Return True if a program's output says that a disk or a quota is full."""
-    return bool(_FULL.search(said))
+    return bool(_FULL.search(text))
 
 
-def tells_refusal(said: str) -> bool:
+def tells_refusal(text: str) -> bool:
     """Return True if a program's output says that it had no permission."""
-    return bool(_REFUSED.search(said))
+    return bool(_REFUSED.search(text))

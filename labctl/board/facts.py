@@ -98,8 +98,8 @@ def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:
     asked = transport.run(
         f'! {IS_VIRTUAL} || echo "$TMPDIR/{posixpath.basename(WORKDIR)}"', timeout=timeout
     )
-    said = require(asked, f"{transport.label}: cannot ask whether it is virtual").text.strip()
-    return said or None
+    marks = require(asked, f"{transport.label}: cannot ask whether it is virtual").text.strip()
+    return marks or None
 
 
 def _own_boot() -> str | None:

@@ -173,32 +173,32 @@ class Measuring:
     def _bench(self, answer: type[_Answer], words: tuple[str, ...], seconds: float) -> _Answer:
         argv = (self._agent.path, *words, "--seconds", f"{seconds:g}")
         job = self.job(argv, seconds + _BESIDES_SECONDS)
-        said = job.files.get(STDOUT, b"")
+        output = job.files.get(STDOUT, b"")
         if job.status.exit_status != 0:
-            raise self._failure(words[0], said, job.status.error or f"it {job.status.outcome}")
-        found = self._understood(answer, said)
+            raise self._failure(words[0], output, job.status.error or f"it {job.status.outcome}")
+        found = self._understood(answer, output)
         return found.model_copy(update={"others_share": job.others_share})
 
-    def _failure(self, command: str, said: bytes, outcome: str) -> ProgramFailed:
+    def _failure(self, command: str, output: bytes, outcome: str) -> ProgramFailed:
         """Return the error for the agent's failure: too little space or memory does not end a
         probe.
         """
         try:
-            why = str(json.loads(said)["message"])
+            why = str(json.loads(output)["message"])
         except (ValueError, KeyError, TypeError):
             why = outcome
         return ProgramFailed(
             f"{self._transport.label}: `agent {command}` could not measure: {printable(why)}",
-            details=said.decode(errors="replace")[-2000:] or None,
+            details=output.decode(errors="replace")[-2000:] or None,
         )
 
-    def _understood(self, answer: type[_Answer], said: bytes) -> _Answer:
+    def _understood(self, answer: type[_Answer], output: bytes) -> _Answer:
         try:
-            return answer.model_validate_json(said)
+            return answer.model_validate_json(output)
         except ValidationError as error:
             raise OutputNotUnderstood(
                 f"{self._transport.label}: the agent's answer cannot be understood",
-                details=said.decode(errors="replace")[-2000:],
+                details=output.decode(errors="replace")[-2000:],
             ) from error
 
 

@@ -31,8 +31,8 @@ _BEYOND = 1e12
 class Meter(ABC):
     """A power source: what it shows now."""
 
-    def __init__(self, place: str, unit: str, interval_s: float, timeout_s: float):
-        self.place = place
+    def __init__(self, location: str, unit: str, interval_s: float, timeout_s: float):
+        self.location = location
         self.interval_s = interval_s
         self.timeout_s = timeout_s
         #: Whether it counts joules; otherwise it shows watts.
@@ -45,18 +45,19 @@ class Meter(ABC):
 
     def read(self) -> float:
         """Watts, or joules since some moment. Raises HostError for anything else."""
-        said = self.ask().strip()
-        value = float(said) * self._factor if NUMBER.fullmatch(said) else math.nan
+        reading = self.ask().strip()
+        value = float(reading) * self._factor if NUMBER.fullmatch(reading) else math.nan
         if not 0 <= value < _BEYOND:
             raise HostError(
-                f"the meter ({self.place}) returned {said[:80]!r}: not a power or energy value"
+                f"the meter ({self.location}) returned {reading[:80]!r}:"
+                " not a power or energy value"
             )
         return value
 
 
 class _ProgramMeter(Meter):
     def __init__(self, config: CommandMeter):
-        super().__init__(config.place, config.unit, config.interval, config.timeout)
+        super().__init__(config.location, config.unit, config.interval, config.timeout)
         self._config = config
 
     def ask(self) -> str:
@@ -65,20 +66,20 @@ class _ProgramMeter(Meter):
         def take(piece: bytes) -> None:
             printed.extend(piece)
             if len(printed) > _MOST_BYTES:
-                raise HostError(f"the meter ({self.place}) prints without end")
+                raise HostError(f"the meter ({self.location}) prints without end")
 
         argv, folder = self._config.command, self._config.folder
         status = process.run_live(argv, timeout=self.timeout_s, write=take, cwd=folder)
-        said = printed.decode(errors="replace")
+        reading = printed.decode(errors="replace")
         if status != 0:
-            words = " ".join(said.split())[-200:]
-            raise HostError(f"the meter ({self.place}) ended with status {status}: {words}")
-        return said
+            words = " ".join(reading.split())[-200:]
+            raise HostError(f"the meter ({self.location}) ended with status {status}: {words}")
+        return reading
 
 
 class _NetworkMeter(Meter):
     def __init__(self, config: HttpMeter):
-        super().__init__(config.place, config.unit, config.interval, config.timeout)
+        super().__init__(config.location, config.unit, config.interval, config.timeout)
         self._config = config
 
     def ask(self) -> str:
@@ -86,12 +87,14 @@ class _NetworkMeter(Meter):
             document = json.loads(self._answer())
         except Unreachable as error:
             why = f"not within {self.timeout_s:g} s" if error.timed_out else error.reason
-            raise HostError(f"the meter ({self.place}) does not answer: {why}") from error
+            raise HostError(f"the meter ({self.location}) does not answer: {why}") from error
         except (ValueError, RecursionError) as error:
-            raise HostError(f"the meter ({self.place}) does not answer with JSON") from error
+            raise HostError(f"the meter ({self.location}) does not answer with JSON") from error
         found = text_at(document, self._config.field)
         if found is None:
-            raise HostError(f"the answer of the meter ({self.place}) has no {self._config.field}")
+            raise HostError(
+                f"the answer of the meter ({self.location}) has no {self._config.field}"
+            )
         return found
 
     def _answer(self) -> bytes:
@@ -107,14 +110,14 @@ class _NetworkMeter(Meter):
         ) as answer:
             if answer.status_code != HTTPStatus.OK:
                 raise HostError(
-                    f"the meter ({self.place}) answers with status {answer.status_code}"
+                    f"the meter ({self.location}) answers with status {answer.status_code}"
                 )
             for piece in answer.iter_raw():
                 body.extend(piece)
                 if len(body) > _MOST_BYTES:
-                    raise HostError(f"the meter ({self.place}) answers without end")
+                    raise HostError(f"the meter ({self.location}) answers without end")
                 if time.monotonic() > until:
-                    raise HostTimeout(f"the meter ({self.place}) answers too slowly")
+                    raise HostTimeout(f"the meter ({self.location}) answers too slowly")
         return bytes(body)
 
 

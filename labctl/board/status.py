@@ -27,7 +27,7 @@ class BoardStatus:
 
 def board_status(board: Board, connect: Callable[[Board], Transport]) -> BoardStatus:
     """Ask a board for its facts. Raises nothing of a board that cannot be reached."""
-    address = board.transport.place
+    address = board.transport.location
     try:
         with connect(board) as link:
             facts = probe(link, workdir=board.workdir, timeout=_TIMEOUT_SECONDS)

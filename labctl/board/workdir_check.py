@@ -77,9 +77,9 @@ def survey(transport: Transport, workdir: str) -> Survey:
     )
 
 
-def _reason(said: str) -> str | None:
+def _reason(output: str) -> str | None:
     """Return why a step failed; None if it succeeded."""
-    lines = said.strip().splitlines()
+    lines = output.strip().splitlines()
     if lines and lines[-1] == "yes":
         return None
     return printable(lines[-1].strip()) if lines else "no reason given"

@@ -1,4 +1,4 @@
-"""Inputs of an artifact: source, patches, compiler, libraries, kits.
+"""Inputs of an artifact: source, patches, compiler, libraries, SDKs.
 
 Enough to make an SBOM of (SPDX, CycloneDX): name, version, hash and licence where they are known.
 """
@@ -50,7 +50,7 @@ def _toolchain(order: Order) -> list[Material]:
         case CompilerKind.GCC:
             found.append(_compiler("gcc", identity.version, "GPL-3.0-or-later"))
             found += [_library(name, identity.version, _GCC) for name in ("libgcc", "libstdc++")]
-        case CompilerKind.KIT:
+        case CompilerKind.SDK:
             pass
     if identity.libc is not None:
         name, _, version = identity.libc.partition(" ")

@@ -44,20 +44,22 @@ class ErrorLines:
 
 def explain(what: str, done: Completed, errors: ErrorLines, log: Path) -> LabctlError:
     """Return the error for a failed build step; ``what`` is e.g. ``llama.cpp for rk3568``."""
-    said = "\n".join([*errors.lines, done.text])
+    printed = "\n".join([*errors.lines, done.text])
     details = "\n".join(errors.lines) or done.tail(_MOST_LINES)
     hint = f"the whole log: {log}"
-    if tells_full_disk(said) or disk_is_full(log.parent):
+    if tells_full_disk(printed) or disk_is_full(log.parent):
         return HostError(f"{what}: the disk is full", hint=hint, details=details)
-    if re.search(r"unable to spawn|OutOfMemory|Cannot allocate memory|terminated by signal", said):
+    if re.search(
+        r"unable to spawn|OutOfMemory|Cannot allocate memory|terminated by signal", printed
+    ):
         return HostError(
             f"{what}: a compiler was killed, or had too little memory",
             hint=f"fewer at once may help: --jobs 1; {hint}",
             details=details,
         )
-    unknown = re.search(r"ninja: error: unknown target '([^']*)'", said)
+    unknown = re.search(r"ninja: error: unknown target '([^']*)'", printed)
     if unknown:
         return ConfigError(f"{what}: the source has no tool {unknown[1]!r}", hint=hint)
-    if "does not appear to contain CMakeLists.txt" in said:
+    if "does not appear to contain CMakeLists.txt" in printed:
         return ConfigError(f"{what}: the source has no CMakeLists.txt", hint=hint)
     return CompileError(f"{what} does not compile", hint=hint, details=details)

@@ -65,11 +65,11 @@ def find_gcc(
             hint=f"Debian, Ubuntu: apt-get install {_packages(prefix, target, needs)}",
         )
     compiler = f"{prefix}gcc"
-    said = (ask([compiler, "--version"]) or "").splitlines()
+    printed = (ask([compiler, "--version"]) or "").splitlines()
     return Toolchain(
         identity=ToolchainIdentity(
             compiler=CompilerKind.GCC,
-            version=said[0].partition(" ")[2] if said else None,
+            version=printed[0].partition(" ")[2] if printed else None,
             triple=(ask([compiler, "-dumpmachine"]) or "").strip() or None,
             libc=_libc(
                 ask([compiler, "-E", "-dM", "-include", "features.h", "-x", "c", "/dev/null"])
@@ -109,8 +109,8 @@ def _prefix(ask: Ask, target: Target, on: Machine) -> str:
     return cross
 
 
-def _number(said: str | None) -> str | None:
-    found = re.search(r"\d+(?:\.\d+)+", said or "")
+def _number(printed: str | None) -> str | None:
+    found = re.search(r"\d+(?:\.\d+)+", printed or "")
     return found[0] if found else None
 
 

@@ -86,11 +86,11 @@ _LLVM_UNWINDER = (
     ),
 )
 #: Functions of C libraries and compiler runtimes that ask the machine before they use more, by the
-#: compiler that links them. What is behind a kit's is not known: either.
+#: compiler that links them. What an SDK's runtime holds is unknown: either.
 LIBRARIES: Mapping[CompilerKind, tuple[Dispatched, ...]] = {
     CompilerKind.ZIG: _RUNTIME + _LLVM_UNWINDER,
     CompilerKind.GCC: _RUNTIME + _GLIBC + _GCC_UNWINDER,
-    CompilerKind.KIT: _RUNTIME + _GLIBC + _GCC_UNWINDER + _LLVM_UNWINDER,
+    CompilerKind.SDK: _RUNTIME + _GLIBC + _GCC_UNWINDER + _LLVM_UNWINDER,
 }
 
 _MOST_NAMES = 3

@@ -1,4 +1,4 @@
-"""Parameters that a build spec needs from the user: kits (paths on the build machine) and words."""
+"""Parameters that a build spec needs from the user: SDKs (paths on the build machine) and words."""
 
 import re
 from collections.abc import Mapping

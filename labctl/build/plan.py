@@ -13,13 +13,13 @@ from labctl.build.builders import Choice, choose
 from labctl.build.parameters import resolve
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.script import Order
-from labctl.build.source import Folder, Kit, Source
+from labctl.build.source import Folder, Sdk, Source
 from labctl.build.source_archive import Archive
 from labctl.build.source_git import Repository
 from labctl.build.source_package import Package
 from labctl.build.source_patched import Patched, find_patches
 from labctl.build.spec import BuildSpec, Definition, Version, find_spec
-from labctl.build.spec_source import ArchiveSource, FolderSource, GitSource, KitSource
+from labctl.build.spec_source import ArchiveSource, FolderSource, GitSource, SdkSource
 from labctl.build.toolchain import BuilderKind, CompilerKind, Needs
 from labctl.build.workspace import WorkspaceInputs
 from labctl.config.names import unknown
@@ -111,7 +111,7 @@ class Plan:
             source=self.source.home,
             source_digest=self.source.identity.digest,
             home=cache_dir() / "build" / self.target.name / self.name,
-            kits=tuple(self.order.values[name] for name in self.spec.paths),
+            sdks=tuple(self.order.values[name] for name in self.spec.paths),
         )
 
 
@@ -146,7 +146,7 @@ def make_plan(request: BuildRequest, on_progress: OnProgress = ignore) -> Plan:
         toolchain=choice.toolchain,
         jobs=request.jobs or choice.toolchain.jobs or default_jobs(),
         values={**values, "version": label, "revision": source.identity.revision},
-        kit=version.source.kit if isinstance(version.source, KitSource) else None,
+        kit=version.source.kit if isinstance(version.source, SdkSource) else None,
     )
     return Plan(order, label, tools, source, choice, _key(order, source), version.infer)
 
@@ -206,8 +206,8 @@ def _wanted_tools(
 
 def _source(version: Version, spec_path: Path, values: Mapping[str, str]) -> Source:
     match version.source:
-        case KitSource(kit=name):
-            return Kit(values[name])
+        case SdkSource(kit=name):
+            return Sdk(values[name])
         case ArchiveSource() as pinned:
             return Archive(pinned)
         case FolderSource(folder=folder):

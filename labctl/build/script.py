@@ -85,7 +85,7 @@ class Order:
                 return zig.zig_flags(self.target, self.spec.zig_target)
             case CompilerKind.GCC:
                 return gcc_flags(self.target)
-            case CompilerKind.KIT:
+            case CompilerKind.SDK:
                 return ()
 
 

@@ -65,12 +65,12 @@ def infer(name: str, words: Sequence[str], path: Path, target: Target) -> SmokeR
         raise ProgramFailed(
             f"{name} ran a tiny model and printed nothing", details=done.tail(8) or None
         )
-    said = done.stdout.decode(errors="replace").strip().replace(str(model), "tiny.gguf")
+    printed_text = done.stdout.decode(errors="replace").strip().replace(str(model), "tiny.gguf")
     return SmokeRun(
         done=True,
         argv=(*prefix, name, *words),
         exit_status=done.exit_status,
-        output=printable(said)[:_MOST_CHARACTERS],
+        output=printable(printed_text)[:_MOST_CHARACTERS],
     )
 
 

@@ -126,7 +126,7 @@ def keep(tree: Path, home: Path) -> None:
     sync_directory(home.parent)
 
 
-class Kit(Source):
+class Sdk(Source):
     """A tree that the user supplies on the machine that builds. labctl neither reads nor sends it.
 
     What is in it cannot be known by a hash (an OpenHarmony tree has a hundred gigabytes), so a

@@ -87,11 +87,11 @@ class Repository(Source):
         done = process.run(["git", *words], timeout=timeout, env=environment)
         if done.exit_status == 0:
             return done
-        said = done.tail(8).replace(self.address, self.shown)
-        if tells_full_disk(said):
-            raise HostError(f"cannot fetch {self.shown}: the disk is full", details=said)
-        if _NETWORK.search(said) and not _NOT_THERE.search(said):
+        output = done.tail(8).replace(self.address, self.shown)
+        if tells_full_disk(output):
+            raise HostError(f"cannot fetch {self.shown}: the disk is full", details=output)
+        if _NETWORK.search(output) and not _NOT_THERE.search(output):
             raise HostError(
-                f"cannot reach {self.shown}", hint="is the network there?", details=said
+                f"cannot reach {self.shown}", hint="is the network there?", details=output
             )
-        raise ConfigError(f"git cannot fetch {self.ref!r} of {self.shown}", details=said)
+        raise ConfigError(f"git cannot fetch {self.ref!r} of {self.shown}", details=output)

@@ -84,11 +84,11 @@ class Package(Source):
         return archives[0]
 
     def _explain(self, done: process.Completed) -> HostError | IntegrityError:
-        said = (done.stdout + done.stderr).decode(errors="replace")
+        output = (done.stdout + done.stderr).decode(errors="replace")
         what = f"cannot fetch {self.identity.location} with pip"
-        if "DO NOT MATCH THE HASHES" in said:
+        if "DO NOT MATCH THE HASHES" in output:
             return self._wrong_hash(None, done.tail(12))
-        return pip.host_fault(said, what) or HostError(
+        return pip.host_fault(output, what) or HostError(
             what,
             hint="is the network there? pip's configured index is used (`pip config list`)",
             details=done.tail(12),

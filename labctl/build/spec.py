@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from labctl.build.spec_source import AnySource, KitSource
+from labctl.build.spec_source import AnySource, SdkSource
 from labctl.checked import HostPath, Word
 from labctl.config.names import unknown
 from labctl.config.target import toolchain_folders
@@ -164,7 +164,7 @@ class BuildSpec(StrictModel):
             for tool in version.infer:
                 if tool not in self.tools:
                     yield ("versions", label, "infer", tool), unknown("tool", tool, self.tools)
-            if isinstance(version.source, KitSource) and version.source.kit not in self.paths:
+            if isinstance(version.source, SdkSource) and version.source.kit not in self.paths:
                 what = unknown("parameter of kind path", version.source.kit, self.paths)
                 yield ("versions", label, "source", "kit"), what
 
@@ -181,9 +181,9 @@ class BuildSpec(StrictModel):
         for label, version in self.versions.items():
             if self.builder == "steps":
                 continue
-            if isinstance(version.source, KitSource):
+            if isinstance(version.source, SdkSource):
                 where = ("versions", label, "source")
-                yield where, "a kit's own tree can be built by the builder 'steps' only"
+                yield where, "an SDK's own tree can be built by the builder 'steps' only"
             if version.elf_machine is not None:
                 what = "another machine than the target's needs the builder 'steps'"
                 yield ("versions", label, "elf_machine"), what

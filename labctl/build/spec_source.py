@@ -63,11 +63,11 @@ class FolderSource(StrictModel):
     """The folder; a relative path begins at the spec's own folder."""
 
 
-class KitSource(StrictModel):
+class SdkSource(StrictModel):
     """A source tree that the user supplies, on the machine that builds."""
 
     kit: Word
     """The parameter that names it."""
 
 
-AnySource = PackageSource | ArchiveSource | GitSource | FolderSource | KitSource
+AnySource = PackageSource | ArchiveSource | GitSource | FolderSource | SdkSource

@@ -34,7 +34,7 @@ class CompilerKind(StrEnum):
 
     ZIG = "zig"
     GCC = "gcc"
-    KIT = "kit"
+    SDK = "kit"
     """Those of an SDK that the user supplies; the steps of the build spec call them."""
 
 
@@ -84,9 +84,9 @@ class ToolchainIdentity(BaseModel):
         return self.model_dump(mode="json", exclude={"on": {"system", "engine", "network"}})
 
     def __str__(self) -> str:
-        said = [f"{self.compiler} {self.version}" if self.version else "the kit's own"]
-        said += [f"cmake {self.cmake}"] if self.cmake else []
-        return f"{', '.join(said)}; {self.on}"
+        parts = [f"{self.compiler} {self.version}" if self.version else "the SDK's own"]
+        parts += [f"cmake {self.cmake}"] if self.cmake else []
+        return f"{', '.join(parts)}; {self.on}"
 
 
 @dataclass(frozen=True)
@@ -125,4 +125,4 @@ class Toolchain:
 
 def kit_toolchain(on: Machine) -> Toolchain:
     """For builds with an SDK's compilers: none of the machine's is needed."""
-    return Toolchain(ToolchainIdentity(compiler=CompilerKind.KIT, version=None, on=on))
+    return Toolchain(ToolchainIdentity(compiler=CompilerKind.SDK, version=None, on=on))

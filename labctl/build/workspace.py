@@ -30,7 +30,7 @@ class WorkspaceInputs:
     """SHA-256 of the source: a builder that has it from before need not send it again."""
     home: Path
     """The folder of this build on this host, which stays; the log lies in it."""
-    kits: tuple[str, ...] = ()
+    sdks: tuple[str, ...] = ()
     """Absolute folders on the builder's own machine that the user supplies; builds may write."""
 
 

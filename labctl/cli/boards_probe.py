@@ -116,8 +116,8 @@ def _table(probe: BoardProbe) -> Table:
             ("decode", compute.bytes_per_second),
             ("prompt", compute.prompt_bytes_per_second),
         ):
-            told = "-" if speed is None else f"{size(speed)}/s"
-            table.add_row(f"{what}, {compute.quantization} weights", threads, told, "")
+            shown = "-" if speed is None else f"{size(speed)}/s"
+            table.add_row(f"{what}, {compute.quantization} weights", threads, shown, "")
     return table
 
 

@@ -91,7 +91,7 @@ AGENT = "agent"
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A parameter of the build spec, such as the path of a kit; repeatable.",
+    help="A parameter of the build spec, such as the path of an SDK; repeatable.",
 )
 @click.option(
     "--explain", is_flag=True, help="Print every command and where it would run; run nothing."

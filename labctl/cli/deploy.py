@@ -20,7 +20,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
 from labctl.deploy import Pace
 from labctl.errors import ConfigError, ExitStatus
-from labctl.runs import Fleet, Visit, Wanted, find_files, read_recipe
+from labctl.runs import BoardTask, Fleet, Wanted, find_files, read_recipe
 from labctl.runs.inputs.deploy_inputs import nothing_to_deploy
 from labctl.units import counted, size
 
@@ -90,20 +90,20 @@ def deploy(
         wanted = _wanted(lab, chosen, recipes, set_values, shown)
         # The plan is what `--plan` is asked for; else it is news on the way to the result.
         tell = click.echo if only_plan and not as_json else view.say
-        visits = [
-            Visit(board, found)
+        tasks = [
+            BoardTask(board, found)
             if isinstance(found := wanted[board.target], Wanted)
-            else Visit(board, Wanted(board.target, {}), error=found)
+            else BoardTask(board, Wanted(board.target, {}), error=found)
             for board in chosen
         ]
-        fleet = Fleet(visits, lab, connect_board, shown, pace, wait=not no_wait)
+        fleet = Fleet(tasks, lab, connect_board, shown, pace, wait=not no_wait)
         _serve(fleet, view, shown, tell=tell, only_plan=only_plan, yes=yes)
     if as_json:
-        click.echo(json.dumps([visit.document() for visit in visits], indent=2))
+        click.echo(json.dumps([task.document() for task in tasks], indent=2))
     elif not only_plan:
-        for visit in visits:
-            click.echo(result_text(visit))
-    return max((visit.error.exit_status for visit in visits if visit.error), default=ExitStatus.OK)
+        for task in tasks:
+            click.echo(result_text(task))
+    return max((task.error.exit_status for task in tasks if task.error), default=ExitStatus.OK)
 
 
 def _serve(
@@ -116,14 +116,14 @@ def _serve(
     yes: bool,
 ) -> None:
     """See what the boards lack, ask, fetch, and bring it. Raises what befell the only board."""
-    for visit in fleet.visits:
-        if visit.error is not None:
-            shown.ended(visit)
+    for task in fleet.tasks:
+        if task.error is not None:
+            shown.ended(task)
     while fleet.find_free():
         yes = _serve_free(fleet, view, shown, tell=tell, only_plan=only_plan, yes=yes)
     shown.end()
-    if len(fleet.visits) == 1 and fleet.visits[0].error is not None:
-        raise fleet.visits[0].error
+    if len(fleet.tasks) == 1 and fleet.tasks[0].error is not None:
+        raise fleet.tasks[0].error
 
 
 def _serve_free(
@@ -138,9 +138,9 @@ def _serve_free(
     """Serve the boards that nobody uses; whether those after them need no asking."""
     if not fleet.is_whole:
         # All that is known before gigabytes come to this host.
-        for visit in fleet.alive:
-            if visit.preview is not None and visit.preview.problems:
-                tell(preview_text(visit.preview))
+        for task in fleet.alive:
+            if task.preview is not None and task.preview.problems:
+                tell(preview_text(task.preview))
         fleet.refuse_impossible()
         if not only_plan:
             yes = _agree(fleet, view, yes=yes)
@@ -149,9 +149,9 @@ def _serve_free(
     shown.end_step()
     if only_plan:
         view.bars.stop()
-    for visit in fleet.alive:
-        if visit.preview is not None:
-            tell(preview_text(visit.preview))
+    for task in fleet.alive:
+        if task.preview is not None:
+            tell(preview_text(task.preview))
     fleet.refuse_impossible()
     if only_plan:
         fleet.leave()
@@ -166,9 +166,7 @@ def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> bool:
 
     Raises ConfigError: nobody to ask.
     """
-    previews = [
-        visit.preview for visit in fleet.alive if visit.preview and visit.preview.plan.missing
-    ]
+    previews = [task.preview for task in fleet.alive if task.preview and task.preview.plan.missing]
     total = sum(preview.plan.bytes for preview in previews)
     warnings = [warning for preview in previews for warning in preview.warnings]
     if yes or not (warnings or total > ASK_BYTES):

@@ -6,7 +6,7 @@ import time
 from labctl.cli.progress import ProgressView, Step, Steps
 from labctl.deploy import Object
 from labctl.errors import BoardBusy, InfraError, printable_line
-from labctl.runs import DeployPreview, FleetView, Visit
+from labctl.runs import BoardTask, DeployPreview, FleetView
 from labctl.units import counted, duration, size
 
 
@@ -33,15 +33,15 @@ def _time(preview: DeployPreview) -> str:
     return f"; about {duration(preview.seconds * 1e9)} at {size(preview.bytes_per_second)}/s"
 
 
-def result_text(visit: Visit) -> str:
+def result_text(task: BoardTask) -> str:
     """Describe the result of a board in one line."""
-    name, preview = visit.board.name, visit.preview
-    if visit.error is not None or preview is None:
-        return f"{name}: {visit.error.message if visit.error else 'nothing was done'}"
+    name, preview = task.board.name, task.preview
+    if task.error is not None or preview is None:
+        return f"{name}: {task.error.message if task.error else 'nothing was done'}"
     sent, all_of_them = len(preview.plan.missing), counted(len(preview.plan.objects), "file")
     text = f"{name} has all {all_of_them}; {sent} {'was' if sent == 1 else 'were'} sent"
-    if visit.watch and visit.watch.bytes_per_second:
-        text += f": {size(visit.watch.sent_bytes)} at {size(visit.watch.bytes_per_second)}/s"
+    if task.watch and task.watch.bytes_per_second:
+        text += f": {size(task.watch.sent_bytes)} at {size(task.watch.bytes_per_second)}/s"
     return text
 
 
@@ -81,9 +81,9 @@ class BoardsView(FleetView):
         with self._lock:
             self._host.note(waiting_text(error))
 
-    def moved(self, visit: Visit, item: Object, done_bytes: int) -> None:
+    def moved(self, task: BoardTask, item: Object, done_bytes: int) -> None:
         """Move the board's bar."""
-        name, preview = visit.board.name, visit.preview
+        name, preview = task.board.name, task.preview
         wanted = {o.sha256 for o in preview.plan.missing} if preview else set()
         with self._lock:
             self._lost.discard(name)
@@ -101,17 +101,17 @@ class BoardsView(FleetView):
             speed = f", {size(rate)}/s" if rate > 0 else ""
             self._steps[name].update(whole, note=f"{item.name}{speed}")
 
-    def lost(self, visit: Visit, error: InfraError) -> None:
+    def lost(self, task: BoardTask, error: InfraError) -> None:
         """One line each time, however often it is tried again."""
-        name = visit.board.name
+        name = task.board.name
         with self._lock:
             if name not in self._lost:
                 self._lost.add(name)
                 self._view.say(f"{name}: {error.message}; trying again")
 
-    def ended(self, visit: Visit) -> None:
+    def ended(self, task: BoardTask) -> None:
         """Take the bar away; with several boards, an error is told at once."""
-        name, error = visit.board.name, visit.error
+        name, error = task.board.name, task.error
         with self._lock:
             step = self._steps.pop(name, None)
             if step and error is None:

@@ -71,7 +71,7 @@ class Step:
             )
             self._view.say(f"{self._description}: {share}{_left(remaining_s)} {note}".rstrip())
 
-    def clock(self, elapsed_s: float, remaining_s: float | None, told: str) -> None:
+    def clock(self, elapsed_s: float, remaining_s: float | None, text: str) -> None:
         """Show a step that is measured in time (``remaining_s`` None: unknown).
 
         ``told`` gets a line of its own below the bar.
@@ -79,10 +79,10 @@ class Step:
         total = None if remaining_s is None else elapsed_s + remaining_s
         done = elapsed_s if total is None else min(elapsed_s, _NEARLY * total)
         ends = None if remaining_s is None else time.monotonic() + remaining_s
-        told = printable_line(told)
-        self._view.bars.update(self._task, completed=done, total=total, below=told, ends=ends)
+        text = printable_line(text)
+        self._view.bars.update(self._task, completed=done, total=total, below=text, ends=ends)
         if self._is_due():
-            line = f"{self._description}: {elapsed_s:.0f} s, {told}{_left(remaining_s)}"
+            line = f"{self._description}: {elapsed_s:.0f} s, {text}{_left(remaining_s)}"
             self._view.say(line)
 
     def _is_due(self) -> bool:

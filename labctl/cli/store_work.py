@@ -35,7 +35,7 @@ class Pins:
 class Findings:
     """Result of a command on a board, for programs and for people, with its exit status."""
 
-    told: dict[str, object]
+    document: dict[str, object]
     lines: Sequence[str]
     status: int = ExitStatus.OK
 
@@ -187,7 +187,7 @@ class StoreWork:
         with ExitStack() as opened:
             links = [(board, opened.enter_context(connect_board(board))) for board in self._boards]
 
-            def visit(link: tuple[Board, Transport]) -> None:
+            def inspect(link: tuple[Board, Transport]) -> None:
                 board, transport = link
                 try:
                     found[board.name] = when_free(
@@ -203,11 +203,11 @@ class StoreWork:
                 for _, transport in links:  # what waits for a board waits no longer
                     transport.close()
 
-            at_once(links, visit, stop)
+            at_once(links, inspect, stop)
         self.view.bars.stop()
         results = [(board.name, found[board.name]) for board in self._boards]
         if self._as_json:
-            click.echo(json.dumps([{"board": n, **f.told} for n, f in results], indent=2))
+            click.echo(json.dumps([{"board": n, **f.document} for n, f in results], indent=2))
         else:
             for name, findings in results:
                 for line in findings.lines:
@@ -228,5 +228,5 @@ class StoreWork:
             self.view.say(f"{board.name}: {error.message}")
             if error.hint:
                 self.view.say(f"  hint: {error.hint}")
-        told = {"kind": error.kind, "blame": error.blame, "message": error.message}
-        return Findings({"error": told}, [f"failed: {error.message}"], error.exit_status)
+        document = {"kind": error.kind, "blame": error.blame, "message": error.message}
+        return Findings({"error": document}, [f"failed: {error.message}"], error.exit_status)

@@ -59,7 +59,7 @@ class TransportConfig(Protocol):
         """Name of the kind in devices.yaml."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Address of the board, for people."""
 
     @property

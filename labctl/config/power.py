@@ -88,7 +88,7 @@ class CommandMeter(_Meter):
         return self._folder
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Name of the meter in records."""
         return f"command {Path(self.command[0]).name}"
 
@@ -110,7 +110,7 @@ class HttpMeter(_Meter):
     `meters.0.power`."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Name of the meter in records; without a query, which may contain a password."""
         return f"http {urlsplit(self.address).netloc}"
 

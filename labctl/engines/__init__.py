@@ -12,10 +12,10 @@ if TYPE_CHECKING:
         Inputs,
         Listen,
         MemoryNeed,
-        Passes,
         RawOutput,
         Resolved,
         Roles,
+        TokenCounts,
         Tool,
     )
     from labctl.engines.benchmark import COMPUTE_BENCHMARK
@@ -34,7 +34,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "base": "Engine EngineKeys EngineParameters Inputs Listen MemoryNeed Passes"
+            "base": "Engine EngineKeys EngineParameters Inputs Listen MemoryNeed TokenCounts"
             " RawOutput Roles Resolved Tool",
             "benchmark": "COMPUTE_BENCHMARK",
             "outcome": "diagnose_outcome",
@@ -55,7 +55,6 @@ __all__ = [
     "Inputs",
     "Listen",
     "MemoryNeed",
-    "Passes",
     "ProgramProgress",
     "ProgramSource",
     "Question",
@@ -65,6 +64,7 @@ __all__ = [
     "Roles",
     "Seen",
     "ServerEngine",
+    "TokenCounts",
     "Tool",
     "check_engine",
     "diagnose_outcome",

@@ -87,7 +87,7 @@ class Tool:
     """A program of an artifact, and which set of flags it understands."""
 
     name: str
-    dialect: str
+    profile: str
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class MemoryNeed:
 
 
 @dataclass(frozen=True)
-class Passes:
+class TokenCounts:
     """Minimum work of one run: it reads ``prompts`` texts of ``prompt_tokens`` each, and generates
     ``tokens`` one after the other.
     """
@@ -283,7 +283,7 @@ class EngineBase(ABC, Generic[P]):
             "engine": self.name,
             "intent": self.task,
             "tool": tool.name,
-            "dialect": tool.dialect,
+            "dialect": tool.profile,
             **parameters.model_dump(mode="json"),
         }
 
@@ -299,7 +299,7 @@ class EngineBase(ABC, Generic[P]):
 class Engine(EngineBase[P]):
     """A program that ends by itself, and is measured from its beginning to its end."""
 
-    def passes(self, parameters: P, text_bytes: int) -> Passes | None:  # noqa: ARG002 - of others
+    def token_counts(self, parameters: P, text_bytes: int) -> TokenCounts | None:  # noqa: ARG002 - of others
         """Return the work of a run with resolved parameters; None if it is unknown.
 
         ``text_bytes`` is the length of the prompt, or of the text that it reads.
@@ -325,10 +325,10 @@ class Engine(EngineBase[P]):
         """
         if timing.program_version is None:
             return None
-        said = timing.program_version.partition(" ")[0]
-        told = said != _UNTOLD and revision is not None
+        stated = timing.program_version.partition(" ")[0]
+        comparable = stated != _UNTOLD and revision is not None
         return Check(
             name="build",
-            ok=said == revision if told else None,
-            detail=f"the program says {said}, the artifact's source is {revision or 'not known'}",
+            ok=stated == revision if comparable else None,
+            detail=f"the program says {stated}, the artifact's source is {revision or 'not known'}",
         )

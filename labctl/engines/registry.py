@@ -77,8 +77,8 @@ def _made(choice: EngineChoice, kind: type[Any]) -> EngineBase[Any]:
         engine, keys = _resolved(choice, kind)
     except PydanticCustomError as refused:
         problems = (refused.context or {})["problems"]  # as ``refuse`` makes it
-        said = (f"{path_text(('engine', *path))}: {sentence}" for path, sentence, _ in problems)
-        raise ConfigError("; ".join(said)) from None
+        messages = (f"{path_text(('engine', *path))}: {sentence}" for path, sentence, _ in problems)
+        raise ConfigError("; ".join(messages)) from None
     return engine.chosen(keys)
 
 

@@ -118,11 +118,11 @@ def _quantize(
 
 
 def _failed(key: str, source: DerivedModel, finished: Completed) -> LabctlError:
-    said = finished.tail()
-    if tells_full_disk(said):
-        return HostError(f"no space on this host for the model {key!r}", details=said)
+    output = finished.tail()
+    if tells_full_disk(output):
+        return HostError(f"no space on this host for the model {key!r}", details=output)
     return ProgramFailed(
         f"llama-quantize could not make {source.quantization} for the model {key!r}"
         f" (status {finished.exit_status})",
-        details=said,
+        details=output,
     )

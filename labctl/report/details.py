@@ -61,7 +61,7 @@ def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
     if compared:
         middle = compared[len(compared) // 2]
         yield f"{middle.variant}: {_against_prediction(middle)}"
-    near = [told for trial in group if (told := _between_predictions(trial))]
+    near = [text for trial in group if (text := _between_predictions(trial))]
     if near:
         yield f"{group[0].variant}: {near[0]}"
     reclaimed = [t.evidence.reclaim_share for t in group if t.evidence and t.evidence.reclaim_share]
@@ -75,9 +75,9 @@ def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
         if found := cache_class(trial.job.state if trial.job else None):
             starts.setdefault(found, []).append(str(trial.number))
     if len(starts) > 1:
-        told = ", ".join(f"{name} in {', '.join(of)}" for name, of in starts.items())
+        text = ", ".join(f"{name} in {', '.join(of)}" for name, of in starts.items())
         yield (
-            f"{group[0].variant}: the model was not equally in memory when trials began ({told}):"
+            f"{group[0].variant}: the model was not equally in memory when trials began ({text}):"
             " their TTFTs are not comparable"
         )
 

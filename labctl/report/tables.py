@@ -36,14 +36,14 @@ def print_timing_table(
     console.print(_headline(run), highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in _COLUMNS:
-        told = name.format(level=precision.level if precision else LEVEL)
-        table.add_column(told, justify=justify, no_wrap=name != "checks")
+        label = name.format(level=precision.level if precision else LEVEL)
+        table.add_column(label, justify=justify, no_wrap=name != "checks")
     for row in rows:
         table.add_row(*_cells(row, is_first=row is rows[0]))
     print_whole(console, table)
     print_details(console, rows)
-    said = [plain(line) for line in reasons(run, trials)]
-    for line in [*_moves(trials), *_gates(gates), *said, *_notes(rows, run)]:
+    reason_lines = [plain(line) for line in reasons(run, trials)]
+    for line in [*_moves(trials), *_gates(gates), *reason_lines, *_notes(rows, run)]:
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -53,9 +53,9 @@ def _moves(trials: Sequence[TrialRecord]) -> Iterator[str]:
     for trial in trials:
         numbers.setdefault(trial.board, []).append(trial.number)
     if len(numbers) > 1:
-        told = [f"{plain(board)} (trials {ranges(n)})" for board, n in numbers.items()]
+        label = [f"{plain(board)} (trials {ranges(n)})" for board, n in numbers.items()]
         yield (
-            f"[bold]measured on {len(numbers)} boards:[/] {', '.join(told)}; each round of repeats"
+            f"[bold]measured on {len(numbers)} boards:[/] {', '.join(label)}; each round of repeats"
             " is whole on one of them"
         )
 

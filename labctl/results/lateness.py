@@ -34,8 +34,8 @@ def _longest_pause_ns(job: JobStatus) -> int | None:
 
     Older agents tell the longest of all, which may have been while the program was loading.
     """
-    told = job.longest_stamp_pause_ns
-    return job.longest_pause_ns if told is None else told
+    longest = job.longest_stamp_pause_ns
+    return job.longest_pause_ns if longest is None else longest
 
 
 def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:

@@ -320,14 +320,14 @@ def _energy(good: Iterable[TrialRecord]) -> EnergySummary | None:
     found = [trial.energy for trial in good if trial.energy is not None]
     if not found:
         return None
-    told = [energy for energy in found if energy.joules is not None]
+    measured = [energy for energy in found if energy.joules is not None]
     reasons = [energy.absent for energy in found if energy.joules is None]
 
     def values(name: str) -> list[float]:
-        return [value for energy in told if (value := getattr(energy, name)) is not None]
+        return [value for energy in measured if (value := getattr(energy, name)) is not None]
 
     return EnergySummary(
-        trials=len(told),
+        trials=len(measured),
         joules=_median(values("joules")),
         joules_per_token=_median(values("joules_per_token")),
         mean_watts=_median(values("mean_watts")),

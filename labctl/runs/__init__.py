@@ -7,7 +7,7 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.runs.board.deploy_preview import DeployPreview
     from labctl.runs.board.held_board import HeldBoard, hold_board, pruner_of
-    from labctl.runs.deploy import Fleet, FleetView, Visit, at_once, when_free
+    from labctl.runs.deploy import BoardTask, Fleet, FleetView, at_once, when_free
     from labctl.runs.failover import run_with_failover
     from labctl.runs.inputs.deploy_inputs import Wanted
     from labctl.runs.inputs.prepare import find_files, read_recipe
@@ -23,7 +23,7 @@ else:
         __name__,
         {
             "board.deploy_preview": "DeployPreview",
-            "deploy": "Fleet FleetView Visit at_once when_free",
+            "deploy": "Fleet FleetView BoardTask at_once when_free",
             "board.held_board": "HeldBoard hold_board pruner_of",
             "failover": "run_with_failover",
             "inputs.deploy_inputs": "Wanted",
@@ -39,6 +39,7 @@ else:
     )
 
 __all__ = [
+    "BoardTask",
     "DeployPreview",
     "Fit",
     "Fleet",
@@ -50,7 +51,6 @@ __all__ = [
     "ResumeRequest",
     "RunRequest",
     "TrialProgress",
-    "Visit",
     "Wanted",
     "at_once",
     "find_files",

@@ -65,7 +65,7 @@ def when_free(work: Callable[[], T], waits: Callable[[BoardBusy], None]) -> T:
 
 
 @dataclass
-class Visit:
+class BoardTask:
     """One board, what is for it, and how it went. ``error`` ends it."""
 
     board: Board
@@ -110,14 +110,14 @@ class FleetView:
     def waits(self, error: BoardBusy) -> None:
         """Somebody else uses the board, who is waited for."""
 
-    def moved(self, visit: Visit, item: Object, done_bytes: int) -> None:
+    def moved(self, task: BoardTask, item: Object, done_bytes: int) -> None:
         """So much of an object is on the board."""
 
-    def lost(self, visit: Visit, error: InfraError) -> None:
+    def lost(self, task: BoardTask, error: InfraError) -> None:
         """Report that the link was lost and is reopened."""
 
-    def ended(self, visit: Visit) -> None:
-        """Report the end of a board: it has everything, or ``visit.error`` says why not."""
+    def ended(self, task: BoardTask) -> None:
+        """Report the end of a board: it has everything, or ``task.error`` says why not."""
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Fleet:
     ``wait``: for who uses a board, while the others are served; otherwise it is refused.
     """
 
-    visits: Sequence[Visit]
+    tasks: Sequence[BoardTask]
     lab: LabFile
     connect: Callable[[Board], Transport]
     view: FleetView
@@ -135,17 +135,17 @@ class Fleet:
     wait: bool = True
     _stopped: threading.Event = field(default_factory=threading.Event)
     #: Those whose users were named.
-    _told: set[str] = field(default_factory=set)
+    _announced: set[str] = field(default_factory=set)
 
     @property
-    def waiting(self) -> list[Visit]:
+    def waiting(self) -> list[BoardTask]:
         """Those that were in use when they were looked at last, or were not looked at."""
-        return [visit for visit in self.visits if visit.error is None and visit.preview is None]
+        return [task for task in self.tasks if task.error is None and task.preview is None]
 
     @property
-    def alive(self) -> list[Visit]:
+    def alive(self) -> list[BoardTask]:
         """Those that were free, and are to be served now."""
-        return [v for v in self.visits if v.error is None and v.preview and not v.is_done]
+        return [v for v in self.tasks if v.error is None and v.preview and not v.is_done]
 
     def find_free(self) -> bool:
         """See what boards lack that are free, as soon as one is; nothing is sent. Else False."""
@@ -162,68 +162,68 @@ class Fleet:
         self._each(self.alive, self._look)
 
     def refuse_impossible(self) -> None:
-        """End the visits that would break off in the middle."""
-        for visit in self.alive:
-            if visit.preview is not None:
-                self._guarded(visit, lambda v: refuse(_problems(v), v.board.name))
+        """End the tasks that would break off in the middle."""
+        for task in self.alive:
+            if task.preview is not None:
+                self._guarded(task, lambda v: refuse(_problems(v), v.board.name))
 
     @property
     def is_whole(self) -> bool:
         """True if everything that the free boards need is on this host: nothing is fetched for
         them.
         """
-        return not any(_to_fetch(visit) for visit in self.alive)
+        return not any(_to_fetch(task) for task in self.alive)
 
     def fetch(self) -> None:
         """Fetch and make what the free boards lack and is not on this host."""
-        for wanted in {visit.wanted.target: visit.wanted for visit in self.alive}.values():
-            served = [visit for visit in self.alive if visit.wanted is wanted]
+        for wanted in {task.wanted.target: task.wanted for task in self.alive}.values():
+            served = [task for task in self.alive if task.wanted is wanted]
             try:
-                wanted.fetch({sha for visit in served for sha in _missing(visit)}, self.view.step)
+                wanted.fetch({sha for task in served for sha in _missing(task)}, self.view.step)
             except LabctlError as error:
-                for visit in served:
-                    self._end(visit, error)
+                for task in served:
+                    self._end(task, error)
 
     def leave(self) -> None:
         """Send nothing to the free boards."""
-        for visit in self.alive:
-            visit.is_done = True
+        for task in self.alive:
+            task.is_done = True
 
     def deliver(self) -> None:
         """Bring every board what it lacks; files are read once for all."""
         sources = Sources()
-        self._each(self.alive, lambda visit: self._deliver(visit, sources))
+        self._each(self.alive, lambda task: self._deliver(task, sources))
 
     @contextmanager
-    def _held(self, visit: Visit) -> Iterator[HeldBoard]:
+    def _held(self, task: BoardTask) -> Iterator[HeldBoard]:
         with (
-            self.connect(visit.board) as transport,
-            hold_board(visit.board, transport, self.lab) as held,
+            self.connect(task.board) as transport,
+            hold_board(task.board, transport, self.lab) as held,
         ):
             held.refuse_if_taken(orphans=True)
-            visit.preview = preview_deploy(held, visit.wanted.look(self.view.step))
+            task.preview = preview_deploy(held, task.wanted.look(self.view.step))
             yield held
 
-    def _look(self, visit: Visit) -> None:
-        with self._held(visit):
+    def _look(self, task: BoardTask) -> None:
+        with self._held(task):
             pass
 
-    def _deliver(self, visit: Visit, sources: Sources) -> None:
-        with self._held(visit) as held:
-            if _to_fetch(visit):  # somebody removed it from the board meanwhile
-                visit.preview = None
+    def _deliver(self, task: BoardTask, sources: Sources) -> None:
+        with self._held(task) as held:
+            if _to_fetch(task):  # somebody removed it from the board meanwhile
+                task.preview = None
                 return
-            refuse(_problems(visit), visit.board.name)
-            self._send(visit, held, sources)
-            visit.is_done = True
+            refuse(_problems(task), task.board.name)
+            self._send(task, held, sources)
+            task.is_done = True
 
-    def _send(self, visit: Visit, held: HeldBoard, sources: Sources) -> None:
+    def _send(self, task: BoardTask, held: HeldBoard, sources: Sources) -> None:
         def moved(item: Object, done_bytes: int) -> None:
             self._go_on()
-            self.view.moved(visit, item, done_bytes)
+            self.view.moved(task, item, done_bytes)
 
         held.bring_agent(moved)
-        watch = visit.watch = Stopwatch()
+        watch = task.watch = Stopwatch()
 
         def pace(count: int) -> None:
             self._go_on()
@@ -232,52 +232,52 @@ class Fleet:
 
         def lost(error: InfraError) -> None:
             self._go_on()
-            self.view.lost(visit, error)
+            self.view.lost(task, error)
 
         options = DeployOptions(progress=moved, pace=pace, on_loss=lost, sources=sources)
-        assert visit.preview is not None
-        plan = visit.preview.plan
+        assert task.preview is not None
+        plan = task.preview.plan
         if plan.missing:
             held.hold_to_send()
         send(held, plan, options, watch)
-        visit.sent = plan.missing
+        task.sent = plan.missing
         if self.pace is None:  # a speed that was wanted says nothing about the link
             watch.note(held.rate_file)
-        self.view.ended(visit)
+        self.view.ended(task)
 
     def _go_on(self) -> None:
         if self._stopped.is_set():
             raise HostError("interrupted")
 
-    def _guarded(self, visit: Visit, work: Callable[[Visit], None]) -> None:
+    def _guarded(self, task: BoardTask, work: Callable[[BoardTask], None]) -> None:
         try:
-            work(visit)
+            work(task)
         except BoardBusy as error:
             if not self.wait:
-                self._end(visit, error)
+                self._end(task, error)
                 return
-            visit.preview = None
-            if visit.board.name not in self._told:
-                self._told.add(visit.board.name)
+            task.preview = None
+            if task.board.name not in self._announced:
+                self._announced.add(task.board.name)
                 self.view.waits(error)
         except LabctlError as error:
-            self._end(visit, error)
+            self._end(task, error)
 
-    def _end(self, visit: Visit, error: LabctlError) -> None:
-        visit.error = error
-        self.view.ended(visit)
+    def _end(self, task: BoardTask, error: LabctlError) -> None:
+        task.error = error
+        self.view.ended(task)
 
-    def _each(self, visits: Sequence[Visit], work: Callable[[Visit], None]) -> None:
-        at_once(visits, lambda visit: self._guarded(visit, work), self._stopped.set)
-
-
-def _problems(visit: Visit) -> Sequence[LabctlError]:
-    return visit.preview.problems if visit.preview else ()
+    def _each(self, tasks: Sequence[BoardTask], work: Callable[[BoardTask], None]) -> None:
+        at_once(tasks, lambda task: self._guarded(task, work), self._stopped.set)
 
 
-def _missing(visit: Visit) -> set[str]:
-    return {item.sha256 for item in visit.preview.plan.missing} if visit.preview else set()
+def _problems(task: BoardTask) -> Sequence[LabctlError]:
+    return task.preview.problems if task.preview else ()
 
 
-def _to_fetch(visit: Visit) -> bool:
-    return bool(visit.wanted.to_fetch(_missing(visit)))
+def _missing(task: BoardTask) -> set[str]:
+    return {item.sha256 for item in task.preview.plan.missing} if task.preview else set()
+
+
+def _to_fetch(task: BoardTask) -> bool:
+    return bool(task.wanted.to_fetch(_missing(task)))

@@ -78,11 +78,11 @@ class Watch:
         Where its events ended before it did, as on a full disk, ``end.json`` knows; not that of an
         earlier controller, whose end a later one that was killed had no time to remove.
         """
-        told = self._last if isinstance(self._last, End) else None
+        logged = self._last if isinstance(self._last, End) else None
         end = self._directory.end()
-        begun = told or self._contact
+        begun = logged or self._contact
         if end is None or (begun and end.finished < begun.utc):
-            return told
+            return logged
         if end.state == "finished":
             run, trials = self._directory.run(), tuple(self._directory.trials())
             status = Outcome(self._directory, run, trials, end.gates).exit_status

@@ -147,8 +147,8 @@ def predict(
             rate = f"{size(dram_bytes_per_second)}/s from DRAM, at best"
             tokens["dram"] = (moved / dram_bytes_per_second, f"{size(moved)} a token at {rate}")
         if compute_seconds_per_token:
-            told = f"its arithmetic takes {digits(compute_seconds_per_token)} s a token"
-            tokens["compute"] = (compute_seconds_per_token, told)
+            explanation = f"its arithmetic takes {digits(compute_seconds_per_token)} s a token"
+            tokens["compute"] = (compute_seconds_per_token, explanation)
         if not tokens:
             return None
         bound = max(tokens, key=lambda kind: tokens[kind][0])
@@ -165,12 +165,12 @@ def predict(
     if found is None:
         return None
     if not near_border(resident_bytes, memory_bytes) or resident is None or paged is None:
-        told = f"{'fits' if fits else 'does not fit'} in memory {there}: {found.explanation}"
-        return replace(found, explanation=told)
-    told = (
+        explanation = f"{'fits' if fits else 'does not fit'} in memory {there}: {found.explanation}"
+        return replace(found, explanation=explanation)
+    explanation = (
         f"within {UNSURE:.0%} of what fits in memory {there}:"
         f" {duration(resident.seconds_per_token * 1e9)} a token if it does"
         f" ({resident.explanation}), {duration(paged.seconds_per_token * 1e9)} if not"
         f" ({paged.explanation})"
     )
-    return replace(found, explanation=told, otherwise=other)
+    return replace(found, explanation=explanation, otherwise=other)

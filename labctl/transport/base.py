@@ -78,10 +78,10 @@ class CommandResult:
     def check(self) -> Self:
         """Return this result. Raises RemoteExit if the status is not zero."""
         if self.exit_status != 0:
-            said = self.output + (self.stderr or b"")
+            printed = self.output + (self.stderr or b"")
             raise RemoteExit(
                 f"the board answered status {self.exit_status} to: {brief(self.command)}",
-                details=said.decode(errors="replace")[-2000:] or None,
+                details=printed.decode(errors="replace")[-2000:] or None,
             )
         return self
 

@@ -168,12 +168,12 @@ def _mode_on_board(transport: Transport, path: str) -> int | None:
         f"if [ -e {word} ] || [ -L {word} ]; then stat -L -c %f {word}; else echo missing; fi",
         timeout=_ANSWER_SECONDS,
     )
-    said = require(asked, f"{transport.label}: cannot look at {path}").text.strip()
-    if said == "missing":
+    answer_text = require(asked, f"{transport.label}: cannot look at {path}").text.strip()
+    if answer_text == "missing":
         return None
     try:
-        return int(said, 16)
+        return int(answer_text, 16)
     except ValueError as error:
         raise ProtocolError(
-            f"{transport.label}: not an answer of stat for {path}: {said[:80]!r}"
+            f"{transport.label}: not an answer of stat for {path}: {answer_text[:80]!r}"
         ) from error

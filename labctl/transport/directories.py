@@ -310,8 +310,8 @@ def _prove(
             )
         for place, line in zip(batch, lines, strict=True):
             digest = copied[place]
-            told = line.split(b" ")[0].decode(errors="replace").lower()
-            found = Digest.known(digest.algorithm, told, digest.size_bytes)
+            hexadecimal = line.split(b" ")[0].decode(errors="replace").lower()
+            found = Digest.known(digest.algorithm, hexadecimal, digest.size_bytes)
             found.require(digest, f"{what}: {place}")
 
 

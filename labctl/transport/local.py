@@ -162,7 +162,7 @@ class LocalConfig:
     """Way to reach the board."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Address of the board, for people."""
         return self.kind
 

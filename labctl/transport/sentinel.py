@@ -263,7 +263,7 @@ def _kill(shell: Shell, framed: Framed, process_id: int | None) -> bool:
 
 
 def _without_status(
-    shell: Shell, framed: Framed, label: str, process_id: int | None, said: str | None
+    shell: Shell, framed: Framed, label: str, process_id: int | None, error_output: str | None
 ) -> LabctlError:
     """Explain why a command's channel ended in good order, but without a status."""
     if len(framed.command) <= _CHECKED_BYTES:
@@ -273,16 +273,16 @@ def _without_status(
                 return ConfigError(
                     f"the board's shell does not understand: {brief(framed.command)}",
                     hint=NOT_UNDERSTOOD_HINT,
-                    details=said,
+                    details=error_output,
                 )
-    if framed.separate_stderr and process_id is None and said is not None:
+    if framed.separate_stderr and process_id is None and error_output is not None:
         return BoardError(
             f"{label}: no place for the standard error of: {brief(framed.command)}",
             hint=f"the board's ${{TMPDIR:-{framed.scratch}}} must be writable and have space",
-            details=said,
+            details=error_output,
         )
     return DeviceLost(
         f"{label}: no exit status came for: {brief(framed.command)}",
         hint="its shell was killed, or the board restarts",
-        details=said,
+        details=error_output,
     )

@@ -77,7 +77,7 @@ def test_the_local_builder_takes_zig_or_what_is_asked_for() -> None:
     assert identity.compiler is CompilerKind.ZIG
     assert identity.libc == f"musl of zig {identity.version}"
     kit = local.offer(TARGET, Needs(cmake=False, compiler=False)).identity
-    assert (kit.compiler, kit.version) == (CompilerKind.KIT, None)
+    assert (kit.compiler, kit.version) == (CompilerKind.SDK, None)
 
 
 def test_another_machine_or_image_is_another_key() -> None:

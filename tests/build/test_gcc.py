@@ -72,4 +72,4 @@ def test_what_only_zig_can_do() -> None:
     with pytest.raises(ToolMissing, match="only zig can build this product"):
         find_gcc(Asked(CROSS), TARGET, Needs(cmake=False, zig=True), on=machine("x86_64"))
     kit = find_gcc(Asked("nothing"), TARGET, Needs(cmake=False, compiler=False), on=machine("x"))
-    assert kit.identity.compiler is CompilerKind.KIT
+    assert kit.identity.compiler is CompilerKind.SDK

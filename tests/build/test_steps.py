@@ -1,4 +1,4 @@
-"""Products that a kit of the user's builds by its own steps."""
+"""Products that an SDK of the user's builds by its own steps."""
 
 import os
 import sys

@@ -22,7 +22,7 @@ from labctl.cli.run_view import RunView
 from labctl.errors import Blame, HostError
 from labctl.records import Failure
 from labctl.records.events import Deploy, Fetch, Loss, Note, Progress, Trial
-from labctl.runs import Visit
+from labctl.runs import BoardTask
 
 TRIAL = Trial(number=2, trials=12, slug="smollm2-q8_0-threads4-r2", variant="q8_0", state="started")
 
@@ -197,6 +197,6 @@ def test_what_failed_on_this_host_is_not_called_done(capsys: pytest.CaptureFixtu
     with ProgressView() as view:
         shown = BoardsView(view, 1)
         shown.step("ask for a/b", 0, None)
-        shown.ended(Visit(board, None, error=error))  # type: ignore[arg-type]
+        shown.ended(BoardTask(board, None, error=error))  # type: ignore[arg-type]
         shown.end_step()
     assert "done" not in capsys.readouterr().err

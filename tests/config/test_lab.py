@@ -78,7 +78,7 @@ def test_boards_behind_a_server() -> None:
     assert isinstance(served, HdcServerConfig)
     assert served.open().label == "hdc server 127.0.0.1:8710 aaa"
     elsewhere = SERVED_BOARDS.replace("bbb", 'aaa, server: "lab2:8710"')
-    assert lab(elsewhere).board("rk2").transport.place == "aaa"  # another server's board
+    assert lab(elsewhere).board("rk2").transport.location == "aaa"  # another server's board
     on_tcp = SERVED_BOARDS.replace("bbb", "'10.0.0.1:5555', private: true")
     own = lab(on_tcp).board("rk2").transport
     assert isinstance(own, HdcServerConfig)
@@ -89,7 +89,7 @@ def test_meters_of_power() -> None:
     command = lab(board(power='{kind: command, command: ["./m.py", "-1"], unit: mW}')).board().power
     assert isinstance(command, CommandMeter)
     assert (command.folder, command.interval, command.timeout) == (Path("/lab"), 1, 2)
-    assert (command.place, command.command) == ("command m.py", ("./m.py", "-1"))
+    assert (command.location, command.command) == ("command m.py", ("./m.py", "-1"))
     for address, place in {
         "http://192.168.1.30/cm?user=a&password=b": "http 192.168.1.30",
         "http://localhost:8080": "http localhost:8080",
@@ -98,7 +98,7 @@ def test_meters_of_power() -> None:
         keys = f"{{kind: http, address: '{address}', field: a.0.b, unit: Wh, interval: 250ms}}"
         http = lab(board(power=keys)).board().power
         assert isinstance(http, HttpMeter)
-        assert (http.place, http.interval) == (place, 0.25)
+        assert (http.location, http.interval) == (place, 0.25)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "999.1.1.1", "[::]", "[::g]", "10.0.0.1:0", "[1.2]"])
@@ -392,7 +392,7 @@ def test_the_first_devices_yaml_is_valid_with_and_without_boards_found() -> None
     )
     assert found.board().name == "rk1"
     assert set(found.boards) == {"rk1", "rk2"}
-    assert [found.boards[name].transport.place for name in ("rk1", "rk2")] == [
+    assert [found.boards[name].transport.location for name in ("rk1", "rk2")] == [
         "7001005458",
         "192.168.1.20:5555",
     ]
@@ -414,4 +414,4 @@ def test_the_virtual_board_keeps_its_files_where_the_first_devices_yaml_says() -
 def test_the_example_boards_of_the_first_devices_yaml_are_valid() -> None:
     text = re.sub(r"(?m)^  # (rk\d:|  )", r"  \1", devices_yaml())
     assert lab(text).board("rk1").tags == ("dayu200",)
-    assert lab(text).board("rk2").transport.place == "192.168.1.20:5555"
+    assert lab(text).board("rk2").transport.location == "192.168.1.20:5555"

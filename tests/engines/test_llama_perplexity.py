@@ -86,9 +86,9 @@ def test_output_of_another_form_is_the_programs_fault() -> None:
         ENGINE.parse(raw, DEFAULTS)
 
 
-def argv(dialect: str, **parameters: object) -> str:
+def argv(profile: str, **parameters: object) -> str:
     inputs = Inputs("/b/p", "/b/m.gguf", files={"text": "/b/t"})
-    tool = Tool("llama-perplexity", dialect)
+    tool = Tool("llama-perplexity", profile)
     return " ".join(ENGINE.command(tool, ENGINE.parameters(parameters), inputs))
 
 

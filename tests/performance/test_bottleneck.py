@@ -8,7 +8,7 @@ from records_made import model, timing
 
 from labctl.engines import MemoryNeed
 from labctl.performance.bottleneck import Baseline, explain
-from labctl.performance.prediction import Rate, Rates, Work
+from labctl.performance.prediction import ModelWorkload, Rate, Rates
 from labctl.records import (
     BenchTest,
     BoardFacts,
@@ -29,19 +29,19 @@ FACTS = BoardFacts(
     memory_total_bytes=2 * GB,
     memory_available_bytes=round(1.6 * GB),
 )
-LARGE = Work(
+LARGE = ModelWorkload(
     model("q2_k", "Q2_K", tensor_bytes=3_180_000_000, bytes_per_token=3_180_000_000),
     MemoryNeed(3_180_000_000, 0, 0, 0),
     threads=4,
 )
-SMALL = Work(
+SMALL = ModelWorkload(
     model("small", "Q4_K", bytes_per_token=630_000_000, parameters=1_200_000_000),
     MemoryNeed(630_000_000, 0, 0, 0, kv_bytes_per_position=100_000),
     threads=4,
 )
 
 
-def baseline(work: Work = LARGE, rates: Rates = RATES, **facts: Any) -> Baseline:
+def baseline(work: ModelWorkload = LARGE, rates: Rates = RATES, **facts: Any) -> Baseline:
     return Baseline(work, FACTS.model_copy(update=facts), rates)
 
 

@@ -10,14 +10,17 @@ from records_made import model, timing
 
 from labctl.engines import MemoryNeed
 from labctl.performance.drift import drift
-from labctl.performance.prediction import Work
+from labctl.performance.prediction import ModelWorkload
 from labctl.records import BoardFacts, Check, Execution
 
 NEED = MemoryNeed(0, 0, None, None, kv_bytes_per_position=60_000)  # of the weights, a thousandth
 
 
 def checked(
-    gaps: list[float], execution: Execution = Execution.BOARD, work: Work | None = None, **more: Any
+    gaps: list[float],
+    execution: Execution = Execution.BOARD,
+    work: ModelWorkload | None = None,
+    **more: Any,
 ) -> Check | None:
     facts = BoardFacts(execution=execution, machine="aarch64", kernel="5.10", boot_id="b1")
     found = drift(timing(gaps, **more), facts, work)
@@ -85,7 +88,7 @@ def test_the_shares_of_false_alarms_and_of_missed_steps(gaps: int) -> None:
 
 def test_a_longer_context_may_take_longer() -> None:
     """A thousandth of the weights a position: 400 positions later 1.4 times as much is read."""
-    work = Work(model(), NEED)
+    work = ModelWorkload(model(), NEED)
     growing = [100 * (1 + n / 1000) for n in range(540)]
     check = checked(growing, work=work)
     assert check is not None

@@ -14,7 +14,7 @@ from labctl.config.target import load_target
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.gguf.inspect import inspect
 from labctl.performance.bottleneck import Baseline, explain
-from labctl.performance.prediction import Rate, Rates, Work, predictions, rates_of
+from labctl.performance.prediction import ModelWorkload, Rate, Rates, predictions, rates_of
 from labctl.records import BoardFacts, Execution, ModelIdentity
 
 Q2_K_SECONDS, Q8_0_SECONDS = 18.18, 49.73
@@ -29,7 +29,7 @@ BOARD = BoardFacts(
 )
 
 
-def work(folder: Path, quantization: str) -> Work:
+def work(folder: Path, quantization: str) -> ModelWorkload:
     info = inspect(write_llama_8b(folder / f"{quantization}.gguf", quantization))
     model = ModelIdentity(
         key=quantization,
@@ -48,7 +48,7 @@ def work(folder: Path, quantization: str) -> Work:
     )
     engine = LlamaCpp()
     asked = engine.parameters({"tokens": 128, "threads": 4, "repack": False})
-    return Work(model, engine.memory(asked, model, len(PROMPT)), threads=4, tokens=128)
+    return ModelWorkload(model, engine.memory(asked, model, len(PROMPT)), threads=4, tokens=128)
 
 
 def test_the_headers_are_those_of_the_files(tmp_path: Path) -> None:
@@ -74,15 +74,15 @@ def test_what_the_small_model_shows_of_the_storage_foretells_the_large_one(tmp_p
 
 
 def test_what_the_target_promises_foretells_both_models(tmp_path: Path) -> None:
-    works = {kind: work(tmp_path, kind) for kind in ("Q2_K", "Q8_0")}
+    workloads = {kind: work(tmp_path, kind) for kind in ("Q2_K", "Q8_0")}
     target = load_target("rk3568").expectations
     assert target is not None
-    found = predictions(works, BOARD, rates_of([], target))
+    found = predictions(workloads, BOARD, rates_of([], target))
     assert found["Q2_K"].seconds_per_token == pytest.approx(Q2_K_SECONDS, rel=0.016)
     assert found["Q8_0"].seconds_per_token == pytest.approx(Q8_0_SECONDS, rel=0.015)
     # It is the mean of what both show.
     shown = [
-        works[kind].bytes_per_token / seconds
+        workloads[kind].bytes_per_token / seconds
         for kind, seconds in (("Q2_K", Q2_K_SECONDS), ("Q8_0", Q8_0_SECONDS))
     ]
     assert shown == [pytest.approx(165e6, rel=0.005), pytest.approx(160e6, rel=0.005)]
@@ -97,7 +97,7 @@ def test_a_model_that_does_not_fit_is_read_once_more_before_the_first_token(
     large = work(tmp_path, "Q8_0")
     found = predictions({"q8": large}, BOARD, Rates(Rate(162.5e6, "p")))["q8"]
     parameters = LlamaCpp().parameters({"tokens": tokens, "warmup": False})
-    computed = LlamaCpp().passes(parameters, len(PROMPT))
+    computed = LlamaCpp().token_counts(parameters, len(PROMPT))
     seconds = found.seconds(prompts=computed.prompts, tokens=computed.tokens)
     embedding = large.model.size_bytes - large.bytes_per_token  # only loading reads it
     read = seconds * 162.5e6

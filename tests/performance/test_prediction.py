@@ -4,12 +4,12 @@ from records_made import model
 
 from labctl.config.target import load_target
 from labctl.config.variants import Variant
-from labctl.engines import MemoryNeed, Passes
+from labctl.engines import MemoryNeed, TokenCounts
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.performance.prediction import (
+    ModelWorkload,
     Rate,
     Rates,
-    Work,
     predictions,
     rates_of,
     source_of,
@@ -21,7 +21,7 @@ from labctl.runs.planning.trials import Amount, make_plan
 #: Meta-Llama-3.1-8B-Instruct: of its bytes, all but the looked-up embedding move for each token.
 LLAMA_Q8 = model("q8_0", "Q8_0", size_bytes=8_540_000_000, tensor_bytes=8_530_000_000,
                  bytes_per_token=7_980_000_000)  # fmt: skip
-WORK = Work(LLAMA_Q8, MemoryNeed(8_530_000_000, 0, None, None))
+WORK = ModelWorkload(LLAMA_Q8, MemoryNeed(8_530_000_000, 0, None, None))
 RATES = rates_of([], load_target("rk3568").expectations)
 
 
@@ -86,7 +86,7 @@ FITS = MemoryNeed(600_000_000, 0, None, None, kv_bytes_per_position=100_000)
 
 def test_threads_batches_and_the_length_of_a_generation_count() -> None:
     workload = LlamaCpp.roles.workload({"threads": 2, "ubatch": 64, "tokens": 100})
-    work = Work.of(SMALL, FITS, workload, Passes(1, 101, 99))
+    work = ModelWorkload.of(SMALL, FITS, workload, TokenCounts(1, 101, 99))
     assert (work.threads, work.batch, work.tokens) == (2, 64, 100)
     memory = {1: Rate(2e9, "p"), 2: Rate(3e9, "p"), 4: Rate(5e9, "p")}
     found = predictions({"small": work}, facts(), Rates(memory=memory))["small"]
@@ -101,10 +101,10 @@ def test_the_source_is_that_of_the_rate_which_decides() -> None:
         {4: Rate(5e9, "memory")},
         decode={("Q4_K", 4): Rate(0.7e9, "arithmetic")},
     )
-    fast = Work(SMALL, FITS, threads=4)
-    works = {"slow": WORK, "fast": fast, "two": Work(SMALL, FITS, threads=2)}
-    found = predictions(works, facts(), rates)
-    sources = {slug: source_of(found[slug], works[slug], rates) for slug in works}
+    fast = ModelWorkload(SMALL, FITS, threads=4)
+    workloads = {"slow": WORK, "fast": fast, "two": ModelWorkload(SMALL, FITS, threads=2)}
+    found = predictions(workloads, facts(), rates)
+    sources = {slug: source_of(found[slug], workloads[slug], rates) for slug in workloads}
     assert sources == {"slow": "expected", "fast": "arithmetic", "two": "memory"}
     assert found["fast"].seconds_per_token == pytest.approx(6 / 7)
 
@@ -112,7 +112,7 @@ def test_the_source_is_that_of_the_rate_which_decides() -> None:
 def test_dram_says_nothing_of_reading_a_text() -> None:
     rates = Rates(Rate(175e6, "expected"), {4: Rate(5e9, "memory")})
     measured = Rates(rates.storage, rates.memory, prompt={("Q4_K", 4): Rate(2e9, "arithmetic")})
-    fits = Work(SMALL, FITS, threads=4)
+    fits = ModelWorkload(SMALL, FITS, threads=4)
     found = predictions({"slow": WORK, "fits": fits}, facts(), rates)
     assert tells_reading(found["slow"], WORK, rates)
     assert not tells_reading(found["fits"], fits, rates)
@@ -121,7 +121,9 @@ def test_dram_says_nothing_of_reading_a_text() -> None:
 
 def test_without_the_speed_of_storage_only_what_fits_is_foretold() -> None:
     rates = Rates(memory={None: Rate(5e9, "expected")})
-    assert list(predictions({"q8": WORK, "small": Work(SMALL, FITS)}, facts(), rates)) == ["small"]
+    assert list(predictions({"q8": WORK, "small": ModelWorkload(SMALL, FITS)}, facts(), rates)) == [
+        "small"
+    ]
 
 
 def test_a_prompt_of_a_mixture_touches_the_experts_of_all_its_tokens() -> None:
@@ -132,16 +134,23 @@ def test_a_prompt_of_a_mixture_touches_the_experts_of_all_its_tokens() -> None:
     need = MemoryNeed(9 * 10**9, 0, None, None)
 
     def bytes_of(prompt_tokens: int) -> int:
-        return Work.of(
-            mixture, need, LlamaCpp.roles.workload(variant.parameters), Passes(1, prompt_tokens, 1)
+        return ModelWorkload.of(
+            mixture,
+            need,
+            LlamaCpp.roles.workload(variant.parameters),
+            TokenCounts(1, prompt_tokens, 1),
         ).prompt_bytes
 
     assert bytes_of(1) == 3 * 10**9
     assert bytes_of(2) == 3 * 10**9 + round(6e9 * 0.25)
     assert bytes_of(64) == bytes_of(512) == pytest.approx(9e9, rel=1e-6)
-    work = Work.of(mixture, need, LlamaCpp.roles.workload(variant.parameters), Passes(1, 64, 1))
+    work = ModelWorkload.of(
+        mixture, need, LlamaCpp.roles.workload(variant.parameters), TokenCounts(1, 64, 1)
+    )
     found = predictions({"moe": work}, facts(), RATES)["moe"]
     assert found.prompt_seconds == pytest.approx(9e9 / 162.5e6, rel=1e-6)
     assert found.seconds_per_token == pytest.approx(3e9 / 162.5e6)
-    dense = Work.of(SMALL, FITS, LlamaCpp.roles.workload(variant.parameters), Passes(1, 64, 1))
+    dense = ModelWorkload.of(
+        SMALL, FITS, LlamaCpp.roles.workload(variant.parameters), TokenCounts(1, 64, 1)
+    )
     assert dense.prompt_bytes == dense.bytes_per_token

@@ -9,7 +9,7 @@ from played_runs import Setting
 from records_made import model
 
 from labctl.engines import MemoryNeed
-from labctl.performance.prediction import Rate, Rates, Work
+from labctl.performance.prediction import ModelWorkload, Rate, Rates
 from labctl.records import BoardFacts, Execution
 from labctl.runs.planning.forecast import Forecast
 
@@ -27,7 +27,7 @@ class Foretold(Setting):
         facts = BoardFacts.model_validate(
             {**dict(self.facts()), "memory_available_bytes": self.available}
         )
-        work = Work(model("m"), MemoryNeed(87_000_000, 0, 0, 0))
+        work = ModelWorkload(model("m"), MemoryNeed(87_000_000, 0, 0, 0))
         return forecast_of({"m": work}, facts, self.rates)
 
 

@@ -8,7 +8,7 @@ from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
 from labctl.engines.llama_cpp import LlamaCpp
-from labctl.performance.prediction import Rate, Rates, Work
+from labctl.performance.prediction import ModelWorkload, Rate, Rates
 from labctl.records import BoardFacts, Execution
 from labctl.runs.plan import Preview
 from labctl.runs.planning.forecast import plan_trials
@@ -41,8 +41,8 @@ def seen(
             **changes,
         }
     )
-    works = {"q2": Work.of(Q2, NEED, LlamaCpp.roles.workload(VARIANT.parameters))}
-    forecast = forecast_of(works, facts, RATES, (VARIANT,))
+    workloads = {"q2": ModelWorkload.of(Q2, NEED, LlamaCpp.roles.workload(VARIANT.parameters))}
+    forecast = forecast_of(workloads, facts, RATES, (VARIANT,))
     return Preview(plan_trials(recipe, forecast, 3600), forecast, 3600, ())
 
 

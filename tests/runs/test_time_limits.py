@@ -11,7 +11,7 @@ from labctl.config.variants import Variant
 from labctl.engines import MemoryNeed
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.errors import ProgramTimeout
-from labctl.performance.prediction import Rate, Rates, Work
+from labctl.performance.prediction import ModelWorkload, Rate, Rates
 from labctl.records import BoardFacts, Execution, JobStatus, TrialLimit, TrialPrediction
 from labctl.runs.planning.time_limits import (
     FAR,
@@ -60,9 +60,9 @@ def limit(
     )
     variant = Variant("m", "m", {"tokens": tokens, "warmup": False, "threads": 4})
     weights = model("m", quantization, bytes_per_token=3_180_000_000, size_bytes=3_180_000_000)
-    works = {"m": Work.of(weights, NEED, LlamaCpp.roles.workload(variant.parameters))}
+    workloads = {"m": ModelWorkload.of(weights, NEED, LlamaCpp.roles.workload(variant.parameters))}
     trial = PlannedTrial(1, variant, 1, tokens, warm_up_pass=False)
-    return planned_limits(asked, [trial], forecast_of(works, facts, RATES), 43_200)["m"]
+    return planned_limits(asked, [trial], forecast_of(workloads, facts, RATES), 43_200)["m"]
 
 
 def test_what_storage_bounds_gets_ten_times_its_prediction() -> None:

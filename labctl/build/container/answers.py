@@ -47,10 +47,10 @@ class Image:
     @property
     def machine(self) -> str:
         """Name that ``uname -m`` prints in it."""
-        said = self.ask(["uname", "-m"])
-        if said is None:
+        machine = self.ask(["uname", "-m"])
+        if machine is None:
             raise HostError(f"no uname in the image {self.id}")
-        return said.strip()
+        return machine.strip()
 
     @property
     def system(self) -> str | None:

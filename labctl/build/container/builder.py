@@ -98,7 +98,7 @@ class ContainerBuilder(Builder):
         shutil.rmtree(control, ignore_errors=True)
         mounts = [Mount(tree, TREE, writable=True), Mount(ccache, CCACHE, writable=True)]
         mounts.append(Mount(inputs.source.resolve(), SOURCE))
-        mounts += [Mount(Path(kit), kit, writable=True) for kit in inputs.kits]
+        mounts += [Mount(Path(sdk), sdk, writable=True) for sdk in inputs.sdks]
         containers = Containers(
             image.engine, image.id, label, control, not image.isolated, tuple(mounts)
         )
@@ -161,7 +161,7 @@ class ContainerWorkspace(Workspace):
         self._files.fetch(self._here(path), to)
 
     def _here(self, path: str) -> str:
-        """Translate a path of the container to one of this host; kits have the same in both."""
+        """Translate a path of the container to one of this host; SDKs have the same in both."""
         for inside, here in self._mapped.items():
             if path == inside or path.startswith(f"{inside}/"):
                 return f"{here}{path.removeprefix(inside)}"

@@ -74,10 +74,10 @@ class Engine:
         done = self.ask("image", "inspect", "--format", "{{.Id}}", reference)
         if done.exit_status == 0:
             return f"sha256:{done.text.strip().removeprefix('sha256:')}"
-        said = done.tail()
-        if re.search(r"no such image|image not known|failed to find image", said, re.IGNORECASE):
+        output = done.tail()
+        if re.search(r"no such image|image not known|failed to find image", output, re.IGNORECASE):
             return None
-        raise HostError(f"{self.program} cannot look at its images", details=said)
+        raise HostError(f"{self.program} cannot look at its images", details=output)
 
     def run_words(
         self,
@@ -162,8 +162,8 @@ def _podman() -> Engine:
 
 
 def _docker() -> Engine:
-    said = _said("docker", "info", "--format", "{{.ServerVersion}} {{json .SecurityOptions}}")
-    version, _, options = said.partition(" ")
+    output = _said("docker", "info", "--format", "{{.ServerVersion}} {{json .SecurityOptions}}")
+    version, _, options = output.partition(" ")
     rootless = "rootless" in options
     is_root = os.geteuid() == 0
     user = None if rootless or is_root else f"{os.geteuid()}:{os.getegid()}"

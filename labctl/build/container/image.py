@@ -96,17 +96,17 @@ def _base_id(engine: Engine, base: str, on_progress: OnProgress) -> str:
     on_progress(BuildProgress(Step.IMAGE, f"base image {base.partition('@')[0]}, once"))
     try:
         done = process.run([engine.program, "pull", "--quiet", base], timeout=PULL_SECONDS)
-        said = done.tail(8)
+        details = done.tail(8)
         image = engine.image_id(base) if done.exit_status == 0 else None
     except HostTimeout as error:
-        said = error.message
+        details = error.message
     if image is None:
         raise HostError(
             f"{engine.program} cannot get the base image {base}",
             hint="without a registry, import one: debootstrap --variant=minbase bookworm rootfs; "
             f"tar -C rootfs -c . | {engine.program} import - localhost/bookworm; "
             f"then set {BASE_VARIABLE}=localhost/bookworm",
-            details=said,
+            details=details,
         )
     return image
 

@@ -83,16 +83,16 @@ class Containers:
             except BaseException:
                 self._end(name)
                 raise
-            said = status.read_text().strip() if status.exists() else ""
-        if said.startswith("missing "):
+            status_text = status.read_text().strip() if status.exists() else ""
+        if status_text.startswith("missing "):
             raise ToolMissing(
-                f"not in the container's image: {said.partition(' ')[2]}",
+                f"not in the container's image: {status_text.partition(' ')[2]}",
                 hint="add it to the Containerfile, or use another one",
             )
-        if not said:
+        if not status_text:
             self._end(name)
             raise self._ended_early(words[0], done)
-        return replace(done, argv=tuple(words), exit_status=int(said))
+        return replace(done, argv=tuple(words), exit_status=int(status_text))
 
     @contextmanager
     def _control(self) -> Iterator[Path]:

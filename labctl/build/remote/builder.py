@@ -168,12 +168,12 @@ class SshBuilder(Builder):
             raise refused(link, "keep the source", answer)
 
 
-def _hash(said: str) -> str:
-    return said.partition(" ")[0].strip()
+def _hash(output: str) -> str:
+    return output.partition(" ")[0].strip()
 
 
-def _machine(name: str, said: str | None) -> str:
-    machine = (said or "").strip()
+def _machine(name: str, output: str | None) -> str:
+    machine = (output or "").strip()
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", machine):
         raise HostError(
             f"build host {name!r} does not report its machine type", details=machine[:200] or None
@@ -181,9 +181,9 @@ def _machine(name: str, said: str | None) -> str:
     return machine
 
 
-def _system(said: str | None) -> str | None:
+def _system(output: str | None) -> str | None:
     """Return the name of an operating system from its os-release(5)."""
-    found = re.search(r'^PRETTY_NAME=(["\']?)([^"\'\n]{1,100})\1$', said or "", re.MULTILINE)
+    found = re.search(r'^PRETTY_NAME=(["\']?)([^"\'\n]{1,100})\1$', output or "", re.MULTILINE)
     return found[2] if found and found[2].isprintable() else None
 
 

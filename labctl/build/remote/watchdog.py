@@ -10,7 +10,7 @@ from labctl.transport.ssh.link import SshLink
 from labctl.transport.ssh.program import SshProgram
 
 #: Without a sign of life from labctl for this long, a host ends the build and clears up.
-PATIENCE_SECONDS = 120
+SILENCE_SECONDS = 120
 #: The whole life of one build there, waiting for others included.
 BUILD_SECONDS = 10 * 3600.0
 #: Killing a build's processes, and removing its tree.
@@ -104,7 +104,7 @@ def kept(
             raise HostError(f"{where} answers what is not asked", details=answer)
 
     script = PROLOGUE + (SCRIPTS / "watchdog.sh").read_text()
-    words = (workdir, name, str(PATIENCE_SECONDS), "1" if keep_tree else "0")
+    words = (workdir, name, str(SILENCE_SECONDS), "1" if keep_tree else "0")
     with SshProgram(link, script, *words, timeout=BUILD_SECONDS) as program:
         watchdog = Watchdog(link, program)
         with link.pulsing(watchdog.beat):

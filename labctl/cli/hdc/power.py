@@ -71,7 +71,7 @@ def hilog(
 def mount(choice: Choice) -> None:
     """Make system partitions writable."""
     with choice.connected() as transport:
-        said = transport.over_hdc("have system partitions remounted").remount(
+        message = transport.over_hdc("have system partitions remounted").remount(
             timeout=_ANSWER_SECONDS
         )
-    click.echo(printable(said))
+    click.echo(printable(message))

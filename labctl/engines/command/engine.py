@@ -154,8 +154,8 @@ class Command(Engine[CommandParameters]):
 
     def comparability(self, tool: Tool, parameters: CommandParameters) -> dict[str, JsonValue]:
         """Program, arguments as the recipe has them, and every parameter."""
-        said = super().comparability(tool, parameters)
-        return {**said, "program": _name(self.program), "arguments": list(self.arguments)}
+        common = super().comparability(tool, parameters)
+        return {**common, "program": _name(self.program), "arguments": list(self.arguments)}
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Exit status and patterns of ``success``, as the recipe sets them."""

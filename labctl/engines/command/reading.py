@@ -59,12 +59,14 @@ def read(
     return TimingRecord.model_validate({"perf_format": form, "measures": tuple(measures), **fields})
 
 
-def _clock(said: Mapping[str, object], seen: Mapping[str, object]) -> TokenClock | None:
+def _clock(reported: Mapping[str, object], seen: Mapping[str, object]) -> TokenClock | None:
     """Whose clock the times of tokens are from, by what the program said and what was seen."""
-    is_said = any(name in said and name not in seen for name in ("ttft_ns", "tokens_per_second"))
+    is_reported = any(
+        name in reported and name not in seen for name in ("ttft_ns", "tokens_per_second")
+    )
     if "ttft_ns" in seen or seen.get("token_ns"):
-        return "both" if is_said else "agent"
-    return "program" if is_said else None
+        return "both" if is_reported else "agent"
+    return "program" if is_reported else None
 
 
 def stream_of(raw: RawOutput, name: str) -> bytes:

@@ -16,9 +16,9 @@ from labctl.engines.base import (
     Engine,
     Inputs,
     MemoryNeed,
-    Passes,
     RawOutput,
     Resolved,
+    TokenCounts,
     Tool,
 )
 from labctl.engines.llama_cpp import failures, programs
@@ -85,12 +85,12 @@ class LlamaBench(Engine[LlamaBenchParameters]):
             parameters, model, context=parameters.context, cache=cache, mapped=parameters.mmap
         )
 
-    def passes(self, parameters: LlamaBenchParameters, text_bytes: int) -> Passes:  # noqa: ARG002 - it reads none
+    def token_counts(self, parameters: LlamaBenchParameters, text_bytes: int) -> TokenCounts:  # noqa: ARG002 - it reads none
         """Each repetition of both tests; a warm-up is a whole prompt, and one token."""
         warm_up = parameters.warmup is not False
         prompts = parameters.repetitions + warm_up if parameters.prompt_tokens else 0
         tokens = parameters.tokens * parameters.repetitions + warm_up if parameters.tokens else 0
-        return Passes(prompts, parameters.prompt_tokens, tokens)
+        return TokenCounts(prompts, parameters.prompt_tokens, tokens)
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-bench``, with the flags of its version."""
@@ -105,7 +105,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         argv += ["-d", str(parameters.depth), "-r", str(parameters.repetitions)]
         argv += ["-ctk", parameters.cache_type_k, "-ctv", parameters.cache_type_v]
         argv += programs.common_words(parameters)
-        if tool.dialect == programs.NEW:
+        if tool.profile == programs.NEW:
             argv += ["-lm", "mmap" if parameters.mmap else "none"]
             return [*argv, "--repack", "0" if parameters.repack is False else "1"]
         if parameters.repack is False:
@@ -173,7 +173,7 @@ def _lines(stdout: bytes) -> list[_Line]:
 
 def _require_consistent(line: _Line, parameters: LlamaBenchParameters) -> None:
     """Refuse a test that was not made as asked, or whose numbers contradict each other."""
-    said = {
+    expected = {
         "depth": line.n_depth,
         "batch": line.n_batch,
         "ubatch": line.n_ubatch,
@@ -181,7 +181,7 @@ def _require_consistent(line: _Line, parameters: LlamaBenchParameters) -> None:
         "cache_type_k": line.type_k,
         "cache_type_v": line.type_v,
     }
-    for name, value in said.items():
+    for name, value in expected.items():
         asked = getattr(parameters, name)
         if asked is not None and asked != value:
             raise OutputNotUnderstood(f"llama-bench used {name} {value} instead of {asked}")

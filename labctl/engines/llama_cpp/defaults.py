@@ -46,12 +46,12 @@ def resolve_defaults(
     notable = [reason for key, reason in reasons.items() if decided.get(key) is False]
     if available is not None and near_border(need, available):
         safe = "".join(f"; {reason.partition(',')[0]}" for reason in notable)
-        told = (
+        note = (
             f"needs {size(need)} of the {size(available)} that are available, within {UNSURE:.0%}"
             f" of what fits: its weights may be read again for every token{safe}"
         )
-        notable = [told]
-    notes += [f"{model.key}: {told}" for told in notable]
+        notable = [note]
+    notes += [f"{model.key}: {note}" for note in notable]
     if isinstance(parameters, LlamaCppParameters) and parameters.mlock and available is not None:
         locked = need_of(parameters.model_copy(update=decided), model)
         if locked.total_bytes > available:

@@ -9,9 +9,9 @@ from labctl.engines.base import (
     Engine,
     Inputs,
     MemoryNeed,
-    Passes,
     RawOutput,
     Resolved,
+    TokenCounts,
     Tool,
 )
 from labctl.engines.llama_cpp import failures, programs, timing
@@ -73,10 +73,12 @@ class LlamaCpp(Engine[LlamaCppParameters]):
             locked=parameters.mlock,
         )
 
-    def passes(self, parameters: LlamaCppParameters, text_bytes: int) -> Passes:
+    def token_counts(self, parameters: LlamaCppParameters, text_bytes: int) -> TokenCounts:
         """Count the prompt, whose pass gives the first token, and a pass for each of the others."""
         warm_up = parameters.warmup is not False
-        return Passes(1, _prompt_tokens(text_bytes), parameters.tokens - 1 + warm_up, int(warm_up))
+        return TokenCounts(
+            1, _prompt_tokens(text_bytes), parameters.tokens - 1 + warm_up, int(warm_up)
+        )
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-completion`` where the version has it; its ``llama-cli`` only chats."""

@@ -14,10 +14,10 @@ from labctl.engines.base import (
     Engine,
     Inputs,
     MemoryNeed,
-    Passes,
     RawOutput,
     Resolved,
     Roles,
+    TokenCounts,
     Tool,
 )
 from labctl.engines.llama_cpp import failures, programs
@@ -69,10 +69,10 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
         """Weights, the caches of all chunks that are read side by side, compute buffer."""
         return memory_need(parameters, model, context=parameters.context * parameters.sequences)
 
-    def passes(self, parameters: LlamaPerplexityParameters, text_bytes: int) -> Passes:
+    def token_counts(self, parameters: LlamaPerplexityParameters, text_bytes: int) -> TokenCounts:
         """Each chunk is read as a prompt; how many the text has is about as its bytes say."""
         there = max(1, text_bytes // (TEXT_BYTES_PER_TOKEN * parameters.context))
-        return Passes(min(there, parameters.chunks or there), parameters.context, 0)
+        return TokenCounts(min(there, parameters.chunks or there), parameters.context, 0)
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-perplexity``, with the flags of its version."""
@@ -92,7 +92,7 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
         if parameters.repack is False:
             argv.append("--no-repack")
         # A pass beforehand changes no estimate; older versions always make one.
-        return [*argv, "-fit", "off", "--no-warmup"] if tool.dialect == programs.NEW else argv
+        return [*argv, "-fit", "off", "--no-warmup"] if tool.profile == programs.NEW else argv
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error in its last output: it ends with status 0 after some failures too.

@@ -18,13 +18,13 @@ from labctl.engines.llama_cpp.parameters import (
 )
 from labctl.errors import ConfigError
 
-#: Dialects: names of sets of flags.
+#: Names of version profiles: sets of flags.
 NEW, CLASSIC = "new", "classic"
 _MARK_OF_NEW = "llama-completion"
 
 
 @dataclass(frozen=True)
-class Dialect:
+class VersionProfile:
     """A program, and the flags that it alone understands."""
 
     name: str
@@ -38,10 +38,10 @@ class Dialect:
 
 #: Best first. ``-fit off``: newer versions shrink the context by themselves otherwise.
 COMPLETIONS = (
-    Dialect(
+    VersionProfile(
         "completion", "llama-completion", ("-fit", "off"), ("-lm", "mmap+mlock"), ("--log-jsonl",)
     ),
-    Dialect("classic", "llama-cli", (), ("--mlock",)),
+    VersionProfile("classic", "llama-cli", (), ("--mlock",)),
 )
 
 #: The same in every version.
@@ -56,10 +56,10 @@ _COMMON = (
 
 def choose_completion(available: Collection[str], offered: Collection[str]) -> Tool:
     """Return the program that completes a text. Raises ConfigError."""
-    dialect = next((d for d in COMPLETIONS if d.program in {*offered, *available}), None)
-    if dialect is None:
+    profile = next((d for d in COMPLETIONS if d.program in {*offered, *available}), None)
+    if profile is None:
         raise _not_offered("completion", offered, [d.program for d in COMPLETIONS])
-    return _built(Tool(dialect.program, dialect.name), available, "completion")
+    return _built(Tool(profile.program, profile.name), available, "completion")
 
 
 def choose(program: str, task: str, available: Collection[str], offered: Collection[str]) -> Tool:
@@ -70,8 +70,8 @@ def choose(program: str, task: str, available: Collection[str], offered: Collect
     everything = {*offered, *available}
     if program not in everything:
         raise _not_offered(task, offered, [program])
-    dialect = NEW if _MARK_OF_NEW in everything else CLASSIC
-    return _built(Tool(program, dialect), available, task)
+    profile = NEW if _MARK_OF_NEW in everything else CLASSIC
+    return _built(Tool(program, profile), available, task)
 
 
 def _not_offered(task: str, offered: Collection[str], wanted: Sequence[str]) -> ConfigError:
@@ -105,8 +105,8 @@ def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list
     """Return the command of a text completion. Raises ConfigError for an empty prompt."""
     if not inputs.prompt:
         raise ConfigError("the prompt is empty", hint="llama.cpp needs at least one token")
-    dialect = next(d for d in COMPLETIONS if d.name == tool.dialect)
-    argv = [*start(inputs), *_COMMON, *dialect.flags]
+    profile = next(d for d in COMPLETIONS if d.name == tool.profile)
+    argv = [*start(inputs), *_COMMON, *profile.flags]
     argv += ["-n", str(parameters.tokens), "-c", str(parameters.context)]
     argv += ["--seed", str(parameters.seed), "--temp", f"{parameters.temperature:g}"]
     argv += common_words(parameters)
@@ -115,14 +115,14 @@ def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list
     if parameters.repack is False:
         argv.append("--no-repack")
     if parameters.mlock:
-        argv += dialect.lock
+        argv += profile.lock
     if parameters.log_jsonl:
-        if not dialect.jsonl:
+        if not profile.jsonl:
             raise ConfigError(
                 "parameters: log_jsonl: this version of llama.cpp has no --log-jsonl",
                 hint="leave it out, or use a version that has llama-completion",
             )
-        argv += dialect.jsonl
+        argv += profile.jsonl
     return [*argv, "-p", inputs.prompt]
 
 

@@ -100,7 +100,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         argv = [*programs.start(inputs), "--host", "127.0.0.1", "--port", str(inputs.listen.port)]
         argv += ["--alias", inputs.listen.name, "-np", "1", "-c", str(parameters.context)]
         argv += ["--no-context-shift", *programs.common_words(parameters)]
-        if tool.dialect == programs.NEW:
+        if tool.profile == programs.NEW:
             argv += ["-fit", "off", "--offline"]
         return [*argv, "--no-repack"] if parameters.repack is False else argv
 
@@ -133,16 +133,16 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
             raise ProgramFailed(
                 f"llama-server refused the question: {_reason(reply)}", details=reply.shown
             )
-        said = _read(_Completion, reply)
-        if said.model != server.name:
-            raise OutputNotUnderstood(f"another server answered: {said.model}")
+        completion = _read(_Completion, reply)
+        if completion.model != server.name:
+            raise OutputNotUnderstood(f"another server answered: {completion.model}")
         return Answer(
-            text=said.content,
-            generated_tokens=said.tokens_predicted,
-            prompt_tokens=said.tokens_evaluated,
-            stop_reason=_STOPPED[said.stop_type],
-            prompt_eval_ns=round(said.timings.prompt_ms * 1e6),
-            eval_ns=round(said.timings.predicted_ms * 1e6),
+            text=completion.content,
+            generated_tokens=completion.tokens_predicted,
+            prompt_tokens=completion.tokens_evaluated,
+            stop_reason=_STOPPED[completion.stop_type],
+            prompt_eval_ns=round(completion.timings.prompt_ms * 1e6),
+            eval_ns=round(completion.timings.predicted_ms * 1e6),
         )
 
 

@@ -48,7 +48,7 @@ class _MindSpore(Command):
 
     name = "mindspore_lite"
     keys_model: ClassVar[type[EngineKeys]] = ProgramKeys
-    told: ClassVar[tuple[str, ...]]
+    argument_template: ClassVar[tuple[str, ...]]
     readers: ClassVar[tuple[Reader, ...]] = ()
 
     @classmethod
@@ -59,7 +59,7 @@ class _MindSpore(Command):
     @classmethod
     def of(cls, program: ProgramSource) -> Self:
         """Return the engine of a program."""
-        return cls(program, cls.told, cls.readers)
+        return cls(program, cls.argument_template, cls.readers)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return a failure that it reports, with any exit status."""
@@ -84,7 +84,7 @@ class MindSporeDemo(_MindSpore):
     """The demo: one inference, and what came out."""
 
     task = "demo"
-    told = ("{model}",)
+    argument_template = ("{model}",)
 
     @override
     def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:
@@ -138,7 +138,7 @@ class MindSporeBenchmark(_MindSpore):
     """The benchmark tool: the time of an inference."""
 
     task = "benchmark"
-    told = (
+    argument_template = (
         "--modelFile={model}",
         "--loopCount={loops}",
         "--warmUpLoopCount={warm_up_loops}",
@@ -194,13 +194,13 @@ class MindSporeBenchmark(_MindSpore):
         """Least, mean and greatest time of an inference, held against each other."""
         assert isinstance(parameters, MindSporeBenchmarkParameters)
         timing = super().parse(raw, parameters)
-        said = {measure.name: measure.value for measure in timing.measures}
-        least, mean, most = (said[f"inference_{name}"] for name in ("min", "mean", "max"))
+        values = {measure.name: measure.value for measure in timing.measures}
+        least, mean, most = (values[f"inference_{name}"] for name in ("min", "mean", "max"))
         if not least <= mean <= most:
             raise OutputNotUnderstood(f"a mean of {mean} ns is not between {least} and {most} ns")
-        if parameters.threads is not None and said["threads"] != parameters.threads:
+        if parameters.threads is not None and values["threads"] != parameters.threads:
             raise OutputNotUnderstood(
-                f"it was told {parameters.threads} threads and used {said['threads']:g}"
+                f"it was told {parameters.threads} threads and used {values['threads']:g}"
             )
         # The tool's minimum begins at 1 s: with slower inferences it is none.
         left_out = {"threads"} | ({"inference_min"} if least == _FIRST_MINIMUM_NS else set())

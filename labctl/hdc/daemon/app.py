@@ -45,10 +45,10 @@ class _ManagerTask(Dialogue):
     async def _manage(self, mode: _Mode, words: list[str], given: list[str]) -> None:
         """Call ``bm`` with ``words``, unless what the host has given of them could do harm."""
         if all(_HARMLESS.fullmatch(word) for word in given):
-            status, said = await self._output_of(" ".join(["bm", *words]))
+            status, message = await self._output_of(" ".join(["bm", *words]))
         else:
-            status, said = 1, b"Incorrect package name or option"
-        self._send(Command.APP_FINISH, bytes([mode, status == 0]), said.replace(b"\n", b" "))
+            status, message = 1, b"Incorrect package name or option"
+        self._send(Command.APP_FINISH, bytes([mode, status == 0]), message.replace(b"\n", b" "))
 
     async def _output_of(self, command: str) -> tuple[int, bytes]:
         """Return the exit status and output of a command on the board."""

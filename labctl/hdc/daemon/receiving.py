@@ -41,7 +41,7 @@ class FileReceiver(Dialogue):
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
-        self._dialect = board.profile
+        self._profile = board.profile
         self._placing: Placing | None = None
         self._config = TransferConfig()
         self._file: DiskFile | None = None
@@ -105,7 +105,7 @@ class FileReceiver(Dialogue):
             raise ProtocolError(f"the host sent a chunk that is not due: {payload}")
         body = bytes(packed)
         if payload.compress_type:
-            if not self._dialect.sound_compression and packed:
+            if not self._profile.sound_compression and packed:
                 self._deaf = True
                 self._send(Command.FILE_FINISH, _REJECTED)
                 return True
@@ -126,14 +126,14 @@ class FileReceiver(Dialogue):
     def _stopped(self, why: str) -> bool:
         self._deaf = True
         text = f"Transfer Stop at:{self._written}/{self._config.file_size}(Bytes), Reason: {why}"
-        if self._dialect.fails_at_once:
+        if self._profile.fails_at_once:
             self._fail(text)
         else:
             self._failure = text
             self._close()  # of a directory, the next file may come
         # The releases that say it at once send this one too, behind their CLOSE.
         self._send(Command.FILE_FINISH, b"\x01")
-        return not self._dialect.fails_at_once
+        return not self._profile.fails_at_once
 
     async def _complete(self, file: DiskFile) -> None:
         await file.change(partial(_keep, config=self._config, mode=self._mode))

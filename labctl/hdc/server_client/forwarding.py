@@ -132,7 +132,7 @@ def _whole_answer(server: HdcServer, channel: ServerChannel, timeout: float) -> 
     the board has agreed. Whoever leaves before takes a reverse rule with him.
     """
     deadline = time.monotonic() + timeout
-    level, said = int(EchoLevel.OK), b""
+    level, answer = int(EchoLevel.OK), b""
     while True:
         try:
             command, data = channel.receive(deadline - time.monotonic())
@@ -140,13 +140,13 @@ def _whole_answer(server: HdcServer, channel: ServerChannel, timeout: float) -> 
             raise CommandTimeout(
                 f"{server.label} did not confirm a forwarding within {timeout:g} s",
                 hint="the board may be frozen or overloaded",
-                details=said.decode(errors="replace") or None,
+                details=answer.decode(errors="replace") or None,
             ) from error
         if command == Command.CHANNEL_CLOSE:
-            return level, said.decode(errors="replace")
-        level, said = data[0], said + data[1:]
-        if level == EchoLevel.FAIL or len(said) > _MAX_WORDS_BYTES:
-            return level, said.decode(errors="replace")
+            return level, answer.decode(errors="replace")
+        level, answer = data[0], answer + data[1:]
+        if level == EchoLevel.FAIL or len(answer) > _MAX_WORDS_BYTES:
+            return level, answer.decode(errors="replace")
 
 
 def _verify(server: HdcServer, rule: Rule, timeout: float) -> None:
@@ -192,12 +192,12 @@ def _end(server: HdcServer, rule: Rule, timeout: float) -> None:
     def ended() -> bool:
         return rule not in server.rules(timeout=timeout)
 
-    said = ""
+    answer = ""
     # With the server or the board, the rule is gone too.
     with suppress(LinkError):
         if ended():
             return
-        said = server.remove_rule(rule, timeout=timeout)
+        answer = server.remove_rule(rule, timeout=timeout)
         if wait_until(ended, timeout=_ENDING_SECONDS, interval=_INTERVAL_SECONDS):
             return
-        _log.warning("%s still forwards %s: %s", server.label, rule.listen, said)
+        _log.warning("%s still forwards %s: %s", server.label, rule.listen, answer)

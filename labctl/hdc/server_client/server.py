@@ -128,8 +128,8 @@ class HdcServer:
 
         Raises LinkError.
         """
-        said = self._ask(f"fport rm {rule.listen} {rule.connect}", timeout)
-        return said.decode(errors="replace").strip()
+        reply = self._ask(f"fport rm {rule.listen} {rule.connect}", timeout)
+        return reply.decode(errors="replace").strip()
 
     def open(self, key: str, command: bytes, *, label: str, timeout: float) -> tuple[Frames, bool]:
         """Send ``command`` on a new connection; return it, and True if it carries large buffers.

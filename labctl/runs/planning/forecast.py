@@ -6,9 +6,15 @@ from dataclasses import dataclass, replace
 from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS, cpu_numbers
 from labctl.config.recipe import Recipe
 from labctl.config.variants import Variant
-from labctl.engines import Passes, Roles
+from labctl.engines import Roles, TokenCounts
 from labctl.performance.bottleneck import Baseline
-from labctl.performance.prediction import Rates, Work, predictions, source_of, tells_reading
+from labctl.performance.prediction import (
+    ModelWorkload,
+    Rates,
+    predictions,
+    source_of,
+    tells_reading,
+)
 from labctl.records import BoardFacts, TrialPrediction
 from labctl.results.stopping_rule import fewest_repeats
 from labctl.runs.inputs.prepare import Prepared
@@ -18,7 +24,7 @@ from labctl.stats import Prediction
 from labctl.units import duration, ranges
 
 #: What one trial of a variant computes with so many tokens, with a warm-up pass or without.
-PassesOf = Callable[[Variant, int | None, bool], Passes | None]
+TokenCountsOf = Callable[[Variant, int | None, bool], TokenCounts | None]
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,9 @@ class Forecast:
 
     facts: BoardFacts
     rates: Rates | None
-    works: Mapping[str, Work]
+    workloads: Mapping[str, ModelWorkload]
     predicted: Mapping[str, Prediction]
-    passes: PassesOf
+    token_counts: TokenCountsOf
     roles: Roles
     variants: tuple[Variant, ...] = ()
     notes: tuple[str, ...] = ()
@@ -50,23 +56,23 @@ class Forecast:
         if self.rates is None:
             return {}
         return {
-            slug: source_of(prediction, self.works[slug], self.rates)
+            slug: source_of(prediction, self.workloads[slug], self.rates)
             for slug, prediction in self.predicted.items()
         }
 
     def baseline(self, slug: str) -> Baseline | None:
         """Return the inputs that explain a variant's result; None if nothing is known."""
-        if self.rates is None or slug not in self.works:
+        if self.rates is None or slug not in self.workloads:
             return None
-        return Baseline(self.works[slug], self.facts, self.rates)
+        return Baseline(self.workloads[slug], self.facts, self.rates)
 
     def seconds(self, variant: Variant, tokens: int | None, warm_up_pass: bool) -> float | None:
         """Return the minimum time of a trial in s; None if nothing is known."""
         prediction = self.predicted.get(variant.slug)
-        passes = self.passes(variant, tokens, warm_up_pass)
-        if prediction is None or passes is None:
+        counts = self.token_counts(variant, tokens, warm_up_pass)
+        if prediction is None or counts is None:
             return None
-        return prediction.seconds(prompts=passes.prompts, tokens=passes.tokens)
+        return prediction.seconds(prompts=counts.prompts, tokens=counts.tokens)
 
     def longest(self, trial: PlannedTrial) -> float | None:
         """Return the time of a trial in s if each prompt token takes as long as a generated one.
@@ -74,21 +80,21 @@ class Forecast:
         It never takes longer than that: what is measured of arithmetic is decoding.
         """
         prediction = self.predicted.get(trial.variant.slug)
-        passes = self.passes(trial.variant, trial.tokens, trial.warm_up_pass)
-        if prediction is None or passes is None:
+        counts = self.token_counts(trial.variant, trial.tokens, trial.warm_up_pass)
+        if prediction is None or counts is None:
             return None
-        tokens = passes.tokens + passes.prompts * passes.prompt_tokens
-        return prediction.slower.seconds(prompts=passes.prompts, tokens=tokens)
+        tokens = counts.tokens + counts.prompts * counts.prompt_tokens
+        return prediction.slower.seconds(prompts=counts.prompts, tokens=tokens)
 
     def of(self, trial: PlannedTrial) -> TrialPrediction | None:
         """Return the prediction of one trial; None if nothing is known."""
         slug = trial.variant.slug
         prediction = self.predicted.get(slug)
-        passes = self.passes(trial.variant, trial.tokens, trial.warm_up_pass)
-        if prediction is None or passes is None:
+        counts = self.token_counts(trial.variant, trial.tokens, trial.warm_up_pass)
+        if prediction is None or counts is None:
             return None
-        seconds = prediction.seconds(prompts=passes.prompts, tokens=passes.tokens)
-        before = passes.before_first
+        seconds = prediction.seconds(prompts=counts.prompts, tokens=counts.tokens)
+        before = counts.before_first
         first = None if before is None else prediction.seconds(prompts=1, tokens=before)
         both = prediction.both
         return TrialPrediction(
@@ -117,37 +123,41 @@ def make_forecast(
     Raises ConfigError when the board does not have the CPUs that the recipe asks for.
     """
     variants, notes = (planned, ()) if planned else resolve_defaults(prepared, facts)
-    works = {}
+    workloads = {}
     for variant in variants:
         model = prepared.models[variant.model_key].identity
         parameters = prepared.engine.parameters(variant.parameters)
         need = prepared.engine.memory(parameters, model, _text_bytes(prepared))
         if need is not None and model.bytes_per_token is not None:
             workload = prepared.engine.roles.workload(variant.parameters)
-            works[variant.slug] = Work.of(model, need, workload, _passes_of(prepared, variant))
+            workloads[variant.slug] = ModelWorkload.of(
+                model, need, workload, _token_counts_of(prepared, variant)
+            )
 
-    def passes(variant: Variant, tokens: int | None, warm_up_pass: bool) -> Passes | None:
-        return _passes_of(prepared, cut(variant, tokens, warm_up_pass, prepared.engine.roles))
+    def token_counts(
+        variant: Variant, tokens: int | None, warm_up_pass: bool
+    ) -> TokenCounts | None:
+        return _token_counts_of(prepared, cut(variant, tokens, warm_up_pass, prepared.engine.roles))
 
     # How long it takes to read only, the arithmetic of prompts says.
-    asked = {variant.slug: _passes_of(prepared, variant) for variant in variants}
+    asked = {variant.slug: _token_counts_of(prepared, variant) for variant in variants}
     readers = {slug for slug, found in asked.items() if found is not None and not found.tokens}
-    found = predictions(works, facts, rates)
+    found = predictions(workloads, facts, rates)
     predicted = {
         slug: prediction
         for slug, prediction in found.items()
-        if slug not in readers or tells_reading(prediction, works[slug], rates)
+        if slug not in readers or tells_reading(prediction, workloads[slug], rates)
     }
     fits = tuple(
         Fit.of(f"{prepared.recipe.name} {slug}", work, found.get(slug), facts, rates)
-        for slug, work in works.items()
+        for slug, work in workloads.items()
     )
     return Forecast(
         facts,
         rates,
-        works,
+        workloads,
         predicted,
-        passes,
+        token_counts,
         prepared.engine.roles,
         tuple(variants),
         tuple(notes),
@@ -195,10 +205,10 @@ def as_scheduled(recipe: Recipe, facts: BoardFacts) -> BoardFacts:
     return facts.model_copy(update={"cpus_allowed": wanted})
 
 
-def _passes_of(prepared: Prepared, variant: Variant) -> Passes | None:
+def _token_counts_of(prepared: Prepared, variant: Variant) -> TokenCounts | None:
     """Count what one run of a resolved variant computes."""
     engine = prepared.engine
-    return engine.passes(engine.parameters(variant.parameters), _text_bytes(prepared))
+    return engine.token_counts(engine.parameters(variant.parameters), _text_bytes(prepared))
 
 
 def _text_bytes(prepared: Prepared) -> int:

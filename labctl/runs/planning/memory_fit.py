@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from labctl.engines import MemoryNeed
-from labctl.performance.prediction import Rates, Work
+from labctl.performance.prediction import ModelWorkload, Rates
 from labctl.records import BoardFacts
 from labctl.stats import UNSURE, Prediction, near_border, surely_fits
 from labctl.units import duration, size
@@ -43,7 +43,7 @@ class Fit:
     def of(
         cls,
         variant: str,
-        work: Work,
+        work: ModelWorkload,
         prediction: Prediction | None,
         facts: BoardFacts,
         rates: Rates | None,
@@ -97,12 +97,12 @@ class Fit:
         again = f"re-read {size(self.bytes_per_token)} from storage for every token{self._pace()}"
         if not near_border(need, there):
             return f"{self.variant} will not fit in {size(there)}: expect to {again}"
-        told = (
+        text = (
             f"{self.variant} needs {size(need)} of {size(there)}, within {UNSURE:.0%} of what fits"
         )
         if self.resident_seconds is None:
-            return f"{told}: it may {again}"
-        return f"{told}: expect {duration(self.resident_seconds * 1e9)} a token, or to {again}"
+            return f"{text}: it may {again}"
+        return f"{text}: expect {duration(self.resident_seconds * 1e9)} a token, or to {again}"
 
     def _pace(self) -> str:
         if self.seconds_per_token is None or self.storage_bytes_per_second is None:

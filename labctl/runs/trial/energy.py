@@ -58,7 +58,7 @@ def trouble(meter: Meter) -> str | None:
     log = PowerLog(meter)
     log.start()
     log.end(in_peace=False)
-    return log.answers[0].error if log.answers else f"the meter ({meter.place}) hangs"
+    return log.answers[0].error if log.answers else f"the meter ({meter.location}) hangs"
 
 
 def working_meter(board: Board, observer: Observer) -> Meter | None:
@@ -109,7 +109,9 @@ class Metering:
         if self._log is None:
             return None
         failed = [answer.error for answer in self._log.answers if answer.error is not None]
-        plain = EnergyRecord(source=self._log.meter.place, readings=0, failed_readings=len(failed))
+        plain = EnergyRecord(
+            source=self._log.meter.location, readings=0, failed_readings=len(failed)
+        )
         if isinstance(self._offset, str) or job is None:
             return plain.model_copy(update={"absent": str(self._offset)})
         start, end = (ns + self._offset.ns for ns in (job.start_mono_ns, job.end_mono_ns))

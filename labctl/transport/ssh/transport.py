@@ -148,7 +148,7 @@ class SshConfig:
     """File with the host keys; by default `~/.ssh/known_hosts`."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Address of the board, for people."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port is None else f"{host}:{self.port}"
@@ -171,7 +171,7 @@ class SshConfig:
 
     def open(self, options: OpenOptions = _USUAL) -> SshTransport:
         """Return the transport; the first operation opens the link, and reopens it after a loss."""
-        label = f"ssh {'' if self.user is None else f'{self.user}@'}{self.place}"
+        label = f"ssh {'' if self.user is None else f'{self.user}@'}{self.location}"
         return SshTransport(label, lambda: self._log_in(label, options.timeout))
 
     def _log_in(self, name: str, timeout: float) -> "SshLink":
