@@ -79,6 +79,9 @@ class LabctlError(Exception):
     exit_status: ClassVar[int]
     #: What helps against most errors of the kind, where the raise knows nothing better.
     usual_hint: ClassVar[str | None] = None
+    #: The user's file that is wrong, and the first wrong line in it; None where there is none.
+    file: str | None = None
+    line: int | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, details: str | None = None):
         self.message = printable(message)
@@ -87,9 +90,15 @@ class LabctlError(Exception):
         super().__init__(self.message)
         self.details = details
 
+    def at(self, file: str | None, line: int | None = None) -> Self:
+        """Set the user's file that is wrong, and the line; return this error."""
+        self.file, self.line = file, line
+        return self
+
     def again(self) -> Self:
         """Copy the error: each thread that raises it needs its own."""
-        return type(self)(self.message, hint=self.hint, details=self.details)
+        copy = type(self)(self.message, hint=self.hint, details=self.details)
+        return copy.at(self.file, self.line)
 
     def during(self, what: str, *, details: str | None = None) -> Self:
         """Add the step that failed to the message: ``what`` was being done."""

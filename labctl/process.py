@@ -1,6 +1,7 @@
 """The single gateway for programs on this host. Never a shell; always a time-out."""
 
 import os
+import shlex
 import signal
 import subprocess
 import threading
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.errors import HostError, HostTimeout, ToolMissing
+from labctl.progress import tell_command
 
 #: Lines of output kept for error messages.
 TAIL_LINES = 40
@@ -60,6 +62,7 @@ def start(
     Raises ToolMissing when it is not installed, HostError when it cannot be started.
     """
     words = [os.fspath(word) for word in argv]
+    tell_command(lambda: shlex.join(words))
     try:
         return subprocess.Popen(
             words,

@@ -4,12 +4,12 @@ import json
 from datetime import timedelta
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from labctl.build import artifact_store
 from labctl.build.artifact import list_artifacts
 from labctl.cli.complete import ARTIFACT, TARGET
+from labctl.cli.output import json_option, note, output_console
 from labctl.config.types import parse_duration
 from labctl.errors import ConfigError, IntegrityError
 from labctl.report.details import print_whole
@@ -29,7 +29,7 @@ def artifacts() -> None:
 
 @artifacts.command("list")
 @click.option("--target", shell_complete=TARGET, help="Only artifacts for this target.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("Print JSON.")
 def list_command(target: str | None, *, as_json: bool) -> None:
     """List all artifacts; a star marks the current one of a version."""
     found = [a for a in list_artifacts() if target in (None, a.manifest.target)]
@@ -54,7 +54,7 @@ def list_command(target: str | None, *, as_json: bool) -> None:
             size(artifact_store.size_bytes(artifact)),
             f"{artifact.built:%Y-%m-%d %H:%M}",
         )
-    print_whole(Console(), table)
+    print_whole(output_console(), table)
 
 
 @artifacts.command()
@@ -88,7 +88,7 @@ def verify(names: tuple[str, ...]) -> None:
 
 @artifacts.command()
 @click.argument("names", metavar="NAME NAME [NAME]...", nargs=-1, shell_complete=ARTIFACT)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("Print JSON.")
 def diff(names: tuple[str, ...], *, as_json: bool) -> None:
     """Compare the manifests of artifacts, and the sizes of their sections."""
     if len(names) < 2:
@@ -99,7 +99,7 @@ def diff(names: tuple[str, ...], *, as_json: bool) -> None:
         click.echo(json.dumps(artifact_store.difference_document(found), indent=2))
         return
     heads = [f"{a.manifest.target}/{a.manifest.key[: artifact_store.KEY_DIGITS]}" for a in found]
-    console = Console()
+    console = output_console()
     if not fields:
         click.echo("the manifests are equal")
     else:
@@ -134,7 +134,7 @@ def prune(older: str, *, dry_run: bool) -> None:
     for artifact in removed:
         click.echo(f"{'would remove' if dry_run else 'removed'}  {artifact.path}")
     total = size(sum(map(artifact_store.size_bytes, removed)))
-    click.echo(f"{len(removed)} artifacts, {total} of tools", err=True)
+    note(f"{len(removed)} artifacts, {total} of tools")
 
 
 def _shown(value: object) -> str:

@@ -8,6 +8,7 @@ import click
 
 from labctl.board.status import board_status
 from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.output import json_option
 from labctl.cli.root import Invocation, LazyGroup
 from labctl.errors import ExitStatus
 from labctl.transport import states_status
@@ -32,7 +33,7 @@ class BoardsGroup(LazyGroup):
 
 
 @click.group(cls=BoardsGroup, invoke_without_command=True, epilog="Example: labctl boards --json")
-@click.option("--json", "as_json", is_flag=True, help="Print names, states and facts as JSON.")
+@json_option("Print names, states and facts as JSON.")
 @click.pass_context
 def boards(context: click.Context, as_json: bool) -> int:
     """List the lab's boards and their state.

@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from labctl.cli.complete import BOARD
 from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.output import json_option, output_console
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
@@ -29,7 +29,7 @@ from labctl.units import size
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A small GGUF file: measure the compute rate of its quantization too.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the probe as JSON.")
+@json_option("Print the probe as JSON.")
 @click.argument("board", required=False, shell_complete=BOARD)
 @click.pass_obj
 def probe(
@@ -62,7 +62,7 @@ def probe(
     if as_json:
         click.echo(found.model_dump_json(indent=2))
         return
-    console = Console()
+    console = output_console()
     for line in _summary(found):
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
     if found.memory or found.storage or found.compute:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 from pydantic import ValidationError
-from rich.console import Console
 from rich.table import Table
 
 from labctl.build import (
@@ -25,6 +24,7 @@ from labctl.build import (
 from labctl.build import build as build_artifact
 from labctl.cli import progress
 from labctl.cli.complete import TARGET, TOOL
+from labctl.cli.output import json_option, note, output_console
 from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
 from labctl.config.yaml.messages import explain as explain_problems
@@ -101,7 +101,7 @@ AGENT = "agent"
     type=click.IntRange(1, 512),
     help="Number of parallel compilers; default: by cores and memory.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
+@json_option("Print the manifest as JSON.")
 @click.pass_obj
 def build(
     invocation: Invocation,
@@ -158,7 +158,7 @@ def build(
     for artifact in artifacts:
         _print_summary(artifact, tools if artifact is artifacts[0] else ())
     took = time.monotonic() - began
-    click.echo("nothing to do" if shown.idle else f"built in {took:.1f} s", err=True)
+    note("nothing to do" if shown.idle else f"built in {took:.1f} s")
 
 
 def _parameters(given: tuple[str, ...]) -> dict[str, str]:
@@ -245,7 +245,7 @@ class BuildView:
 
 def _print_summary(artifact: Artifact, only: tuple[str, ...]) -> None:
     manifest = artifact.manifest
-    console = Console()
+    console = output_console()
     console.print(
         f"{manifest.product} ({manifest.version}) for {manifest.target}: "
         f"{manifest.source.revision} of {manifest.source.location}",

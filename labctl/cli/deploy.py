@@ -11,7 +11,7 @@ from labctl.cli.board_options import choose_boards, several_boards
 from labctl.cli.complete import RECIPE
 from labctl.cli.deploy_view import BoardsView, preview_text, result_text
 from labctl.cli.lab import connect_board, lab_of
-from labctl.cli.output import confirm
+from labctl.cli.output import confirm, json_option
 from labctl.cli.parameters import RATE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -47,7 +47,7 @@ ASK_BYTES = 1_000_000_000
 )
 @click.option("--limit-rate", type=RATE, help="Transfer limit for all boards together, e.g. 5MB/s.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option("Print the result as JSON.")
 @old_store_flags
 @click.argument("recipes", nargs=-1, shell_complete=RECIPE)
 @click.pass_obj

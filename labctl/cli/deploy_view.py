@@ -121,10 +121,10 @@ class BoardsView(FleetView):
             if error is not None:
                 self._host.abandon()  # what failed is not done
             if error is not None and self._boards > 1:
-                self._view.say(f"{name}: {error.message}")
+                self._view.say_error(f"{name}: {error.message}")
                 for line in (f"hint: {error.hint}" if error.hint else "", error.details or ""):
                     if line:
-                        self._view.say(f"  {line}")
+                        self._view.say_error(f"  {line}")
 
     def end(self) -> None:
         """Nothing moves any more."""

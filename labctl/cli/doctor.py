@@ -5,12 +5,13 @@ from dataclasses import asdict
 
 import click
 
+from labctl.cli.output import json_option
 from labctl.doctor import Importance, examine
 from labctl.errors import ExitStatus
 
 
 @click.command(epilog="Example: labctl doctor --json")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@json_option("Print the findings as JSON.")
 def doctor(as_json: bool) -> int:
     """List what is missing on this host.
 

@@ -9,6 +9,7 @@ import click
 
 from labctl.checked import LAB_ROOT, is_on_loopback, split_endpoint, split_hop
 from labctl.cli.complete import TARGET
+from labctl.cli.output import note
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
 from labctl.config.lab import FILE_NAME, lab_model
 from labctl.config.names import NAME_RULE, is_name
@@ -143,7 +144,7 @@ def _show_host_key(name: str, config: SshConfig) -> None:
         with config.open(OpenOptions(timeout=_BOARD_SECONDS)) as board:
             click.echo(f"{name}: known_hosts has its host key, {board.connected().fingerprint}")
     except InfraError as error:
-        click.echo(f"{name}: {error.message}; {error.hint}", err=True)
+        note(f"{name}: {error.message}; {error.hint}")
 
 
 def _name_of(key: str) -> str:
@@ -156,7 +157,7 @@ def _attached() -> list[Target]:
     try:
         return attached_boards(host, port, timeout=_SERVER_SECONDS)
     except InfraError as error:  # the lab can be described all the same
-        click.echo(f"no boards were looked for through hdc: {error.message}", err=True)
+        note(f"no boards were looked for through hdc: {error.message}")
         return []
 
 
@@ -171,10 +172,9 @@ def _own_workdir(name: str, address: str) -> str | None:
         with HdcTcpConfig(address=address).open(options) as board:
             return virtual_workdir(board, timeout=_BOARD_SECONDS)
     except InfraError as error:
-        click.echo(
+        note(
             f"{name} was not asked whether it is a virtual board: {error.message}; if it is one,"
-            f" add the workdir that `labctl virtual-board` prints to {FILE_NAME}",
-            err=True,
+            f" add the workdir that `labctl virtual-board` prints to {FILE_NAME}"
         )
         return None
 
@@ -182,10 +182,10 @@ def _own_workdir(name: str, address: str) -> str | None:
 def _take(board: Target, found: dict[str, dict[str, str | int]]) -> None:
     """Add a board that answers, or would if it were allowed to; say what is left out, and why."""
     if board.state not in ("Connected", "Unauthorized"):
-        click.echo(f"left out: {board.key} ({board.connection}) is {board.state.lower()}", err=True)
+        note(f"left out: {board.key} ({board.connection}) is {board.state.lower()}")
         return
     if board.state == "Unauthorized":
-        click.echo(f"{board.key}: allow this host in the dialog on the board's screen", err=True)
+        note(f"{board.key}: allow this host in the dialog on the board's screen")
     if board.connection == "TCP":  # then nothing is needed in between
         way: dict[str, str | int] = {"link": "tcp", "address": board.key}
     else:
@@ -194,6 +194,6 @@ def _take(board: Target, found: dict[str, dict[str, str | int]]) -> None:
         return
     name = _name_of(board.key)
     if name in found:
-        click.echo(f"left out: {board.key}: another board is called {name} already", err=True)
+        note(f"left out: {board.key}: another board is called {name} already")
         return
     found[name] = way

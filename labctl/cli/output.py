@@ -1,18 +1,93 @@
-"""Standard output and standard error: bytes of boards, and streams that nobody has to read."""
+"""Standard output for results, standard error for the rest, and readers that leave early.
 
+One rule for all commands: when nobody reads standard output any more (``| head -1``), the command
+ends without a word, with the exit status that it has by then. Writing there raises BrokenPipeError,
+which :mod:`labctl.cli.root` alone catches. Standard error never ends a command.
+"""
+
+import errno
 import io
 import os
 import select
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from labctl.errors import ExitStatus
+from labctl.errors import ExitStatus, printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+    from rich.console import Console
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Invocation:
+    """Options of the root command; commands find it as ``ctx.obj``."""
+
+    lab: Path | None = None
+    debug: bool = False
+    command: str | None = None
+    #: Print results and errors only.
+    quiet: bool = False
+    #: Errors too are printed as JSON.
+    as_json: bool = False
+    #: The exit status that holds though nobody reads the output to its end.
+    status: int = ExitStatus.OK
+
+
+def is_quiet() -> bool:
+    """Return True if only results and errors are wanted."""
+    context = click.get_current_context(silent=True)
+    invocation = context.find_object(Invocation) if context else None
+    return invocation is not None and invocation.quiet
+
+
+def note(text: str) -> None:
+    """Print a line on standard error that is neither a result nor an error."""
+    if not is_quiet():
+        click.echo(text, err=True)
+
+
+def coloured(text: str, colour: str) -> str:
+    """Return text in a colour, or as it is where the user wants none (no-color.org)."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour)
+
+
+def output_console() -> "Console":
+    """Return a console on standard output. Raises BrokenPipeError when nobody reads."""
+    from rich import console as rich_console
+
+    class OutputConsole(rich_console.Console):
+        def on_broken_pipe(self) -> None:  # rich itself would end the program, with status 1
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return OutputConsole()
+
+
+def json_option(help_text: str) -> Callable[[F], F]:
+    """Make the option ``--json`` of a command, under which its errors are JSON too."""
+
+    def set_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
+        if value:
+            ctx.find_root().ensure_object(Invocation).as_json = True
+        return value
+
+    return click.option(
+        "--json", "as_json", is_flag=True, is_eager=True, callback=set_json, help=help_text
+    )
+
+
+def print_command(text: str) -> None:
+    """Print an external command on standard error, as ``sh -x`` does; a script's lines indented."""
+    told = printable(text).replace("\n", "\n    ")
+    click.echo(f"+ {told}", err=True)
 
 
 def confirm(question: str) -> None:

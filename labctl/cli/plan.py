@@ -10,6 +10,7 @@ from rich.table import Table
 
 from labctl.cli.complete import BOARD, RECIPE
 from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.output import json_option, output_console
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
@@ -34,7 +35,7 @@ from labctl.units import duration
     help="Change a key of the recipe; repeatable.",
 )
 @click.option("--ask", is_flag=True, help="Contact the board for its present facts.")
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@json_option("Print the plan as JSON.")
 @click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
 def plan(
@@ -64,7 +65,7 @@ def plan(
     if as_json:
         click.echo(json.dumps(seen.document(), indent=2))
         return
-    _print(Console(), wanted.name, chosen.name, seen)
+    _print(output_console(), wanted.name, chosen.name, seen)
 
 
 def _print(console: Console, recipe: str, board: str, seen: Preview) -> None:

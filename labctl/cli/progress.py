@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from labctl.cli.output import is_quiet
 from labctl.errors import printable, printable_line
 from labctl.units import remaining_seconds
 
@@ -141,8 +142,9 @@ class ProgressView:
     """All steps of one command."""
 
     def __init__(self) -> None:
+        self._quiet = is_quiet()
         self._console = Console(stderr=True)
-        self.live = self._console.is_terminal
+        self.live = self._console.is_terminal and not self._quiet
         self.bars = _Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -165,7 +167,12 @@ class ProgressView:
         self.bars.stop()
 
     def say(self, line: str) -> None:
-        """One plain line, above the bars."""
+        """One plain line, above the bars; none if only results and errors are wanted."""
+        if not self._quiet:
+            self.say_error(line)
+
+    def say_error(self, line: str) -> None:
+        """One plain line, above the bars, of an error that does not end the command."""
         self._console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
     def open(self, description: str, total: float | None = None, age_s: float = 0.0) -> Step:

@@ -8,6 +8,7 @@ import click
 
 from labctl.cli.complete import RUN
 from labctl.cli.lab import runs_folder
+from labctl.cli.output import json_option, note, output_console
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError
 from labctl.runs.record.directory import find_run, list_runs
@@ -23,7 +24,7 @@ from labctl.runs.record.directory import find_run, list_runs
     help="table: a row for each variant; experiment: every token's time, with mean and ratio.",
 )
 @click.option("--list", "list_all", is_flag=True, help="List the lab's runs, newest first.")
-@click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
+@json_option("Print run, rows and records as JSON.")
 @click.pass_obj
 def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json: bool) -> None:
     """Print the tables of a finished run.
@@ -42,14 +43,13 @@ def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json:
 
         click.echo(json.dumps(run_document(record, trials, directory.path), indent=2))
         return
-    from rich.console import Console  # a list of runs needs no tables
     from rich.markup import escape
 
     from labctl.report import print_experiment, print_timing_table
 
     if not trials:
         raise ConfigError(f"run {record.id} has no finished trial", hint=f"see {directory.path}")
-    console = Console()
+    console = output_console()
     if form == "experiment":
         print_experiment(console, record, trials)
         return
@@ -64,9 +64,7 @@ def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json:
 
 
 def _print_list(runs: Path, as_json: bool) -> None:
-    found = list_runs(
-        runs, on_damage=lambda error: click.echo(f"left out: {error.message}", err=True)
-    )
+    found = list_runs(runs, on_damage=lambda error: note(f"left out: {error.message}"))
     if as_json:
         click.echo(json.dumps([asdict(row) for row in found], indent=2))
         return
@@ -75,4 +73,4 @@ def _print_list(runs: Path, as_json: bool) -> None:
         failed = f", {row.trials_failed} failed" if row.trials_failed else ""
         click.echo(f"{row.id}  {row.board}  {row.trials_ok} trials ok{failed}{mark}")
     if not found:
-        click.echo(f"no runs in {runs}", err=True)
+        note(f"no runs in {runs}")

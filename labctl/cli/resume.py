@@ -6,6 +6,7 @@ import click
 
 from labctl.cli.complete import BOARD, RUN
 from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.output import json_option
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run import tell
@@ -18,7 +19,7 @@ from labctl.runs.resume import resume as resume_run
 
 @click.command(epilog="Example: labctl resume latest")
 @click.option("--board", shell_complete=BOARD, help="Another, equal board; default: the run's own.")
-@click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
+@json_option("Print run, rows and records as JSON.")
 @click.argument("run", default="latest", shell_complete=RUN)
 @click.pass_obj
 def resume(invocation: Invocation, run: str, board: str | None, as_json: bool) -> int:

@@ -4,15 +4,21 @@ Commands are loaded only when used: ``labctl --help`` must cost little more than
 """
 
 import importlib
+import json
 import os
 import signal
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from labctl.errors import ExitStatus, LabctlError, printable
+from labctl.cli.output import Invocation, coloured, print_command, unfailing
+from labctl.errors import Blame, ExitStatus, LabctlError, printable
+from labctl.progress import reading_commands
+
+__all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "show_error"]
 
 #: name -> (module, attribute, one line of help). A test holds the lines against the commands.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -63,16 +69,21 @@ class LazyGroup(click.Group):
     #: name -> (module, attribute, one line of help), in the order that a new user needs them.
     lazy = COMMANDS
 
+    # click alone would end with 1 when nobody reads, which says that a program failed.
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the words; ``--help`` and ``--version`` print something by that."""
+        try:
+            return super().make_context(*args, **options)
+        except BrokenPipeError as error:
+            raise NobodyReads from error
+
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; click alone would end with 1, which says that a program failed."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise NobodyReads from error
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the commands, in order."""
-        return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command."""
@@ -80,7 +91,12 @@ class LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         module, attribute, _ = self.lazy[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        _let_verbosity_follow(command)
         return command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the commands, in order."""
+        return list(self.lazy)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -109,15 +125,51 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
     ctx.exit()
 
 
-@dataclass
-class Invocation:
-    """Options of the root command; commands find it as ``ctx.obj``."""
+def _set_quiet(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.find_root().ensure_object(Invocation).quiet = True
 
-    lab: Path | None = None
-    debug: bool = False
-    command: str | None = None
-    #: The exit status that holds though nobody reads the output to its end.
-    status: int = ExitStatus.OK
+
+def _set_verbose(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.find_root().with_resource(reading_commands(print_command))
+
+
+def _verbosity(*, hidden: bool) -> list[click.Option]:
+    """Make the options ``-q`` and ``-v``; each command takes them, the root's help shows them."""
+    return [
+        click.Option(
+            list(names),
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=callback,
+            help=text,
+            hidden=hidden,
+        )
+        for names, callback, text in (
+            (("-q", "--quiet"), _set_quiet, "Print results and errors only."),
+            (
+                ("-v", "--verbose"),
+                _set_verbose,
+                "Print each command that is run, here or on a board, on standard error.",
+            ),
+        )
+    ]
+
+
+def _let_verbosity_follow(command: click.Command) -> None:
+    """Let ``-q`` and ``-v`` stand after a command too.
+
+    Not where they mean something else: a command has an option of that name, or passes its words on
+    to a board.
+    """
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _let_verbosity_follow(inner)
+    taken = {name for parameter in command.params for name in parameter.opts}
+    if not command.context_settings.get("ignore_unknown_options"):
+        command.params += [o for o in _verbosity(hidden=True) if not taken & set(o.opts)]
 
 
 @click.group(
@@ -146,13 +198,14 @@ def cli(ctx: click.Context, lab: Path | None, debug: bool) -> None:
     invocation.lab, invocation.debug, invocation.command = lab, debug, ctx.invoked_subcommand
 
 
+cli.params += _verbosity(hidden=False)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run ``labctl`` and exit with its status; no traceback unless ``--debug``.
 
     Whatever asks it to end does so as Ctrl-C does: jobs on boards are stopped, runs say it.
     """
-    from labctl.cli.output import unfailing
-
     sys.stderr = unfailing(sys.stderr)  # `labctl run 2>&1 | head` must not end the run
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup has SIGHUP ignored
@@ -165,7 +218,8 @@ def run_cli(words: list[str]) -> int:
     invocation = Invocation()
     try:
         result = cli.main(args=words, prog_name="labctl", standalone_mode=False, obj=invocation)
-    except NobodyReads:
+        sys.stdout.flush()
+    except (NobodyReads, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return invocation.status
     except Exception as error:
@@ -173,7 +227,8 @@ def run_cli(words: list[str]) -> int:
             import traceback
 
             traceback.print_exc()
-        status = _explain(error)
+        as_json = invocation.as_json or _asks_for_json(error, words)
+        status = _explain(error, as_json=as_json)
         failed_itself = not isinstance(error, click.exceptions.Exit | click.Abort)
         if invocation.command in _PASSING_STATUS and failed_itself:
             return ExitStatus.SHELL_FAILURE
@@ -184,7 +239,17 @@ def run_cli(words: list[str]) -> int:
     return result if isinstance(result, int) else ExitStatus.OK
 
 
-def _explain(error: Exception) -> int:
+def _asks_for_json(error: Exception, words: Sequence[str]) -> bool:
+    """Return True for wrong use of a command that has ``--json``, where the words hold it.
+
+    The words could not be read as options then.
+    """
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    known = context.command.params if context else ()
+    return "--json" in words and any("--json" in parameter.opts for parameter in known)
+
+
+def _explain(error: Exception, *, as_json: bool) -> int:
     """Say what happened; the exit status it means."""
     match error:
         case click.exceptions.Exit():
@@ -193,27 +258,40 @@ def _explain(error: Exception) -> int:
             click.echo("interrupted", err=True)
             return ExitStatus.INTERRUPTED
         case click.ClickException():
-            error.show()
+            if as_json:
+                _print_json(Blame.CONFIG, error.format_message())
+            else:
+                error.show()
             return ExitStatus.CONFIG
         case LabctlError():
-            show_error(error)
+            if as_json:
+                where = {"file": error.file, "line": error.line, "details": error.details}
+                _print_json(error.blame, error.message, error.hint, **where)
+            else:
+                show_error(error)
             return error.exit_status
     import traceback
 
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    click.echo(
-        f"bug: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})\n"
-        f"hint: {BUG_HINT}",
-        err=True,
-    )
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    message = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
+    if as_json:
+        _print_json("bug", message, BUG_HINT)
+    else:
+        click.echo(f"bug: {message}\nhint: {BUG_HINT}", err=True)
     return ExitStatus.INFRA
+
+
+def _print_json(blame: str, message: str, hint: str | None = None, **where: object) -> None:
+    """Print an error as one object on a line of standard error."""
+    keys = {"file": None, "line": None, "details": None, **where}
+    click.echo(json.dumps({"blame": blame, "message": message, "hint": hint, **keys}), err=True)
 
 
 def show_error(error: LabctlError) -> None:
     """Print an error: blame, message, evidence, what to do."""
-    click.echo(f"{click.style('error', fg='red')} ({error.blame}): {error.message}", err=True)
+    click.echo(f"{coloured('error', 'red')} ({error.blame}): {error.message}", err=True)
     if error.details:
         for line in error.details.rstrip().splitlines():
             click.echo(f"  | {printable(line)}", err=True)
     if error.hint:
-        click.echo(f"{click.style('hint', fg='cyan')}: {error.hint}", err=True)
+        click.echo(f"{coloured('hint', 'cyan')}: {error.hint}", err=True)

@@ -5,11 +5,10 @@ import sys
 from contextlib import redirect_stdout
 
 import click
-from rich.console import Console
 
 from labctl.cli.complete import BOARD, RECIPE
 from labctl.cli.lab import connect_board, lab_of
-from labctl.cli.output import unfailing
+from labctl.cli.output import json_option, output_console, unfailing
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
@@ -44,7 +43,7 @@ from labctl.runs import (
     metavar="KEY=VALUE",
     help="Change a key of the recipe for this run; repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print run, rows and records as JSON.")
+@json_option("Print run, rows and records as JSON.")
 @click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
 def run(
@@ -86,6 +85,6 @@ def tell(outcome: Outcome, *, as_json: bool) -> int:
             document = run_document(outcome.run, outcome.trials, outcome.directory.path)
             click.echo(json.dumps(document, indent=2))
         else:
-            print_timing_table(Console(), outcome.run, outcome.trials, outcome.gates)
+            print_timing_table(output_console(), outcome.run, outcome.trials, outcome.gates)
             click.echo(f"run directory: {outcome.directory.path}")
     return outcome.exit_status

@@ -5,6 +5,7 @@ import json
 import click
 from pydantic import BaseModel
 
+from labctl.cli.output import note
 from labctl.config.schema import KINDS, Kind, json_schema
 
 
@@ -24,7 +25,7 @@ def schema(kind: Kind) -> None:
 
         model, unusable = recipe_model()
         for error in unusable:
-            click.echo(f"left out: {error.message}", err=True)
+            note(f"left out: {error.message}")
     elif kind == "devices":
         from labctl.config.lab import lab_model
         from labctl.transport.registry import TRANSPORTS

@@ -8,6 +8,7 @@ import click
 from labctl.board import PrunePolicy
 from labctl.cli.board_options import choose_boards, several_boards
 from labctl.cli.lab import lab_of
+from labctl.cli.output import json_option, note
 from labctl.cli.parameters import DURATION, SIZE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -25,8 +26,8 @@ def store() -> None:
 
 def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every command here."""
-    json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-    return several_boards(json_option(click.pass_obj(command)))
+    with_json = json_option("Print the result as JSON.")
+    return several_boards(with_json(click.pass_obj(command)))
 
 
 def _work(
@@ -130,7 +131,7 @@ def run_old_flags(
     if not (verify or prune):
         return None
     new = "verify" if verify else "pin" if pins or unpins else "prune"
-    click.echo(f"note: this is called labctl store {new} now", err=True)
+    note(f"note: this is called labctl store {new} now")
     with ProgressView() as view:
         work = _work(invocation, view, **chosen)
         if verify:

@@ -12,6 +12,7 @@ from labctl.build import BuildRequest
 from labctl.checked import split_endpoint
 from labctl.cli.build import BuildView
 from labctl.cli.complete import TARGET
+from labctl.cli.output import json_option
 from labctl.cli.parameters import SIZE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -98,9 +99,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 )
 @click.option("--seed", type=int, help="Random seed for --faults; default: the file's own.")
 @click.option("--memory", type=SIZE, help="Memory size that the board reports, e.g. 2GB.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the served boards as one line of JSON."
-)
+@json_option("Print the served boards as one line of JSON.")
 @click.pass_context
 def virtual_board(
     ctx: click.Context,

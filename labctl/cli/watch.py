@@ -6,6 +6,7 @@ import click
 
 from labctl.cli.complete import RUN
 from labctl.cli.lab import runs_folder
+from labctl.cli.output import note
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
@@ -44,7 +45,7 @@ def watch(invocation: Invocation, run: str | None) -> int:
         shown.close()
     if watched.damaged:
         torn = counted(watched.damaged, "torn line")
-        click.echo(f"note: {torn} in the events left out", err=True)
+        note(f"note: {torn} in the events left out")
     return _show_end(directory, watched, shown.now)
 
 

@@ -23,6 +23,7 @@ from labctl.errors import (
     LabctlError,
     LinkError,
 )
+from labctl.progress import tell_command
 from labctl.transport.base import Write, brief, remote_words
 
 #: Begins each mark: ASCII's record separator.
@@ -223,6 +224,7 @@ def execute(
     command is killed on the board with its whole process group. Raises LinkError, BoardError,
     ConfigError (the board's shell does not understand it), and what ``write`` raises.
     """
+    tell_command(lambda: f"[{label}] {framed.command}")
     tail = Tail(write)
     reader = FrameReader(framed, tail, write_error)
     try:

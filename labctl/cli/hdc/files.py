@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from labctl.cli.hdc.target import Choice
+from labctl.cli.output import json_option, note
 from labctl.cli.progress import ProgressView, Step
 from labctl.errors import printable
 from labctl.files import host_reads
@@ -28,12 +29,7 @@ _compress = click.option(
 _mode = click.option(
     "--mode", "-m", is_flag=True, help="Keep a file's permissions; directories always keep theirs."
 )
-_json = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print the copied files, and if they are verified, as JSON.",
-)
+_json = json_option("Print the copied files, and if they are verified, as JSON.")
 _stall = click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
@@ -145,7 +141,7 @@ def _tell(done: Delivered, *, as_json: bool) -> None:
         (copied.unreadable, "it cannot be read to an end"),
     ):
         for name in names:
-            click.echo(f"left out: {printable(name)} ({why})", err=True)
+            note(f"left out: {printable(name)} ({why})")
     files = "1 file" if copied.files == 1 else f"{copied.files} files"
     proof = f"not proven: {copied.not_proven}" if copied.not_proven else "proven by hash"
     click.echo(f"{printable(done.path)}: {files}, {size(copied.size_bytes)}, {proof}")

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from labctl.cli.hdc.target import Choice
+from labctl.cli.output import note
 from labctl.cli.root import Invocation, LazyGroup
 
 #: name -> (module, attribute, one line of help).
@@ -72,7 +73,7 @@ def hdc(
     if target is not None:
         if board is not None:
             raise click.UsageError("--target is the old name of --board; give one of them")
-        click.echo("note: --target is called --board now", err=True)
+        note("note: --target is called --board now")
     ctx.obj = Choice(
         invocation, target if board is None else board, server, key_file, wait_authorised
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from labctl.cli.hdc.target import Choice
+from labctl.cli.output import json_option, note
 from labctl.errors import LabctlError, LinkRefused, printable
 from labctl.transport import (
     OpenOptions,
@@ -49,7 +50,7 @@ class Listed:
 
 
 @click.command("list", epilog="Example: labctl hdc --server 127.0.0.1:8710 list")
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@json_option("Print the list as JSON.")
 @click.pass_obj
 def list_boards(choice: Choice, as_json: bool) -> int:
     """List boards and their state.
@@ -96,10 +97,9 @@ def _of_this_host() -> list[Listed]:
     try:
         return _of_server(HDC_SERVER)
     except LinkRefused:
-        click.echo(
+        note(
             f"no lab here, and no hdc server at {HDC_SERVER}: a board on TCP is reached with"
-            " -t HOST:PORT",
-            err=True,
+            " -t HOST:PORT"
         )
         return []
 

@@ -6,6 +6,7 @@ import click
 
 from labctl.cli.hdc.shell import NO_LIMIT_SECONDS
 from labctl.cli.hdc.target import Choice
+from labctl.cli.output import json_option
 from labctl.errors import BoardError, CommandTimeout, DeviceLost, LinkError
 from labctl.retry import wait_until
 from labctl.transport import Forwarded, Transport
@@ -17,7 +18,7 @@ _ANSWER_SECONDS = 5.0
 
 @click.command(epilog="Example: labctl hdc -t dayu200 forward 8080 80")
 @click.option("--reverse", "-r", is_flag=True, help="REMOTE listens on the board, LOCAL answers.")
-@click.option("--json", "as_json", is_flag=True, help="Print the line as a JSON object.")
+@json_option("Print the line as a JSON object.")
 @click.argument("local")
 @click.argument("remote")
 @click.pass_obj

@@ -19,9 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import click
-
-from labctl.cli.output import write_output
+from labctl.cli.output import note, write_output
 from labctl.errors import CommandTimeout, ExitStatus, LabctlError
 from labctl.retry import wait_until
 from labctl.transport import Terminal
@@ -92,7 +90,7 @@ def converse(remote: Terminal) -> int:
     keys, marks = sys.stdin.fileno(), _Marks()
     with _raw(keys) as is_terminal, _printing(remote, marks) as ended:
         if is_terminal:
-            click.echo("Ctrl-] leaves\r", err=True)
+            note("Ctrl-] leaves\r")
         _start(remote, marks, ended)
         while True:
             ready, _, _ = select.select([keys, ended], [], [])

@@ -7,6 +7,7 @@ import click
 from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of
 from labctl.cli.models.fetch import fetch_models
+from labctl.cli.output import note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.models import QUANTIZATIONS, load_catalogue
@@ -34,7 +35,7 @@ def add(invocation: Invocation, name: str, source: str) -> None:
     if name not in known:
         fetch_models(lab, {**known, name: parse_entry(name, entry)}, (name,))
     add_model(lab.root, name, entry)
-    click.echo(f"{name} is in {lab.root / 'models.yaml'}", err=True)
+    note(f"{name} is in {lab.root / 'models.yaml'}")
 
 
 @click.command(epilog="Example: labctl models quantize llama Q4_K_M --imatrix calibration.dat")
@@ -71,7 +72,7 @@ def quantize(
     if name not in known:
         fetch_models(lab, {**known, name: parse_entry(name, {"derive": derive})}, (name,))
     add_model(lab.root, name, {"derive": derive})
-    click.echo(f"{name} is in {lab.root / 'models.yaml'}", err=True)
+    note(f"{name} is in {lab.root / 'models.yaml'}")
 
 
 def _from_the_lab(lab: LabFile, given: str) -> str:

@@ -6,6 +6,7 @@ import click
 
 from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of
+from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.models import load_catalogue
@@ -18,7 +19,7 @@ from labctl.units import size
 
 
 @click.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@json_option("Print the list as JSON.")
 @click.pass_obj
 def list_models(invocation: Invocation, *, as_json: bool) -> None:
     """List the lab's models.
@@ -38,7 +39,7 @@ def list_models(invocation: Invocation, *, as_json: bool) -> None:
             f"{printable_line(state.reference or reference(state.source))}"
         )
     if not states:
-        click.echo("no models yet: labctl models add NAME SOURCE", err=True)
+        note("no models yet: labctl models add NAME SOURCE")
 
 
 @click.command()

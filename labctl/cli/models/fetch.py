@@ -60,7 +60,8 @@ def verify(invocation: Invocation, names: tuple[str, ...]) -> int:
                 state.verify(shown.step)
             except ConfigError as error:
                 changed += 1
-                shown.note(f"{name}: {error.message}\n  {error.hint}")
+                shown.end()
+                view.say_error(f"{name}: {error.message}\n  {error.hint}")
             else:
                 proven = "good" if state.locked else "not locked yet, nothing to compare with"
                 shown.note(f"{name}: {proven}")

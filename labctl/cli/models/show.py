@@ -8,6 +8,7 @@ import click
 from labctl.cli.complete import MODEL_FILE
 from labctl.cli.lab import lab_of
 from labctl.cli.models.catalogue import known_name
+from labctl.cli.output import json_option
 from labctl.cli.root import Invocation
 from labctl.config.models import load_catalogue
 from labctl.errors import ConfigError, printable_line
@@ -19,7 +20,7 @@ from labctl.units import size
 
 @click.command(epilog="Example: labctl models show models/llama-8b-q8_0.gguf")
 @click.argument("model", shell_complete=MODEL_FILE)
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@json_option("Print it as JSON.")
 @click.pass_obj
 def show(invocation: Invocation, model: str, *, as_json: bool) -> None:
     """Show the contents of a GGUF file.

@@ -93,7 +93,8 @@ class Document:
             marks = yamltext.read_yaml(text)
         except yamltext.NotYaml as error:
             place = f"{name}:{error.spot.line}:{error.spot.column}"
-            raise ConfigError(f"{place}: {error.message}") from None
+            refused = ConfigError(f"{place}: {error.message}")
+            raise refused.at(name, error.spot.line) from None
         document = cls(name, marks.value, marks)
         if marks.problems:
             raise document._refusal((p.path, p.message, p.spot) for p in marks.problems)
@@ -147,7 +148,7 @@ class Document:
         what = "the file is empty" if self.value is None else f"found {wording.shown(self.value)}"
         raise ConfigError(
             f"{self.name}:{spot.line}:{spot.column}: {what}, expected a mapping{needs}"
-        )
+        ).at(self.name, spot.line)
 
     def _spot(self, path: Path, *, key: bool = False) -> yamltext.Spot:
         """Position of ``path``, or of the nearest thing around it."""
@@ -160,10 +161,14 @@ class Document:
                 return self.marks.keys[path]
         return self.marks.values.get(path, yamltext.Spot(1, 1))
 
+    def _origin(self, path: Path) -> str | None:
+        """Return who says what is at ``path``, where that is not the document."""
+        inner = (path[:length] for length in range(len(path), -1, -1))
+        return next((self.overridden[p] for p in inner if p in self.overridden), None)
+
     def _place(self, path: Path, spot: yamltext.Spot) -> str:
-        for length in range(len(path), -1, -1):
-            if path[:length] in self.overridden:
-                return self.overridden[path[:length]]
+        if (origin := self._origin(path)) is not None:
+            return origin
         place = f"{self.name}:{spot.line}:{spot.column}"
         inside = [o for p, o in self.overridden.items() if p[: len(path)] == path]
         return f"{place} (with {', '.join(inside)})" if inside else place
@@ -176,31 +181,35 @@ class Document:
         ]
         if len(lines) > MOST_PROBLEMS:
             lines[MOST_PROBLEMS:] = [f"{self.name}: and {len(lines) - MOST_PROBLEMS} more problems"]
-        return ConfigError("\n".join(lines))
+        own = (spot.line for path, _, spot in ordered if self._origin(path) is None)
+        line = next(own, None)
+        return ConfigError("\n".join(lines)).at(None if line is None else self.name, line)
 
 
 def read_text(path: FilePath) -> str:
     """Return the UTF-8 text of a small file of the user. Raises ConfigError."""
+    where = str(path)
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
+        raise ConfigError(f"{path}: no such file").at(where) from None
     except IsADirectoryError:
-        raise ConfigError(f"{path}: this is a directory, not a file") from None
+        raise ConfigError(f"{path}: this is a directory, not a file").at(where) from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+        told = error.strerror or error
+        raise ConfigError(f"{path}: cannot be read: {told}").at(where) from None
     except ValueError as error:
-        raise ConfigError(f"{str(path)!r}: not a path: {error}") from None
+        raise ConfigError(f"{where!r}: not a path: {error}") from None
     if len(raw) > MOST_BYTES:
-        raise ConfigError(f"{path}: larger than {MOST_BYTES // 1000} kB; is this the right file?")
+        most = MOST_BYTES // 1000
+        raise ConfigError(f"{path}: larger than {most} kB; is this the right file?").at(where)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            f"{path}:{line}: not UTF-8 text (byte 0x{raw[error.start]:02x})"
-        ) from None
+        refused = ConfigError(f"{path}:{line}: not UTF-8 text (byte 0x{raw[error.start]:02x})")
+        raise refused.at(where, line) from None
 
 
 _HINT = "for example --set tokens=8, --set parameters.threads=4 or --set 'matrix.threads=[1, 2]'"
