@@ -1,10 +1,14 @@
-"""The single gateway for writing files, hashing them and locking between processes."""
+"""The single gateway for writing files, hashing them and locking between processes.
+
+A hash of a large file is remembered while the file stays as it is."""
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -206,3 +210,66 @@ def is_locked(path: Path) -> bool:
         except (FileNotFoundError, BlockingIOError) as error:
             return isinstance(error, BlockingIOError)
     return False
+
+
+#: A file changed within the clock's step after it was hashed can keep its time stamp; only files
+#: that had been at rest this long are remembered (as git does for its index).
+_SETTLED_NS = 2_000_000_000
+
+
+def cached_sha256(path: Path, progress: BytesDone | None = None) -> str:
+    """Return the SHA-256 of a file in hex.
+
+    Remembered in the cache directory by path, device, inode, size and both time stamps.
+    ``progress`` gets the bytes read so far; it is not called when the hash is remembered.
+    Raises ConfigError when the file cannot be read or changes while it is.
+    """
+    try:
+        before = _stamp(path)
+        note = _note(path)
+        if remembered := _recall(note, before):
+            return remembered
+        started = time.time_ns()
+        digest = sha256_file(path, progress)
+        if _stamp(path) != before:
+            raise ConfigError(f"{path} changed while it was read", hint="wait until it is written")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if started - max(before["mtime_ns"], before["ctime_ns"]) > _SETTLED_NS:
+        write_atomic(note, json.dumps({"path": str(path), "sha256": digest, **before}) + "\n")
+    return digest
+
+
+def is_hash_remembered(path: Path) -> bool:
+    """Return True if :func:`cached_sha256` need not read the file. Raises ConfigError."""
+    try:
+        return _recall(_note(path), _stamp(path)) is not None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _stamp(path: Path) -> dict[str, int]:
+    status = path.stat()
+    return {
+        "device": status.st_dev,
+        "inode": status.st_ino,
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "ctime_ns": status.st_ctime_ns,
+    }
+
+
+def _note(path: Path) -> Path:
+    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+    return cache_dir() / "hashes" / f"{name}.json"
+
+
+def _recall(note: Path, stamp: dict[str, int]) -> str | None:
+    try:
+        known = json.loads(note.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    if not isinstance(known, dict) or any(known.get(key) != stamp[key] for key in stamp):
+        return None
+    digest = known.get("sha256")
+    return digest if isinstance(digest, str) and len(digest) == 64 else None

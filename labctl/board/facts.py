@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from labctl.board.sections import NEAREST, SECTION, sections
 from labctl.config.conditions import cpu_numbers
 from labctl.config.lab import WORKDIR
 from labctl.errors import BoardError, printable
@@ -18,6 +17,29 @@ from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.transport import Transport, remote_words, require
 from labctl.units import ranges
 from labctl.virtual.marks import BOOT_ID, EMULATOR, FAKES, IS_VIRTUAL, MARK
+
+_MARK = "@labctl "
+
+#: Defines ``section NAME``, which begins the next one.
+SECTION = f'section() {{ echo; echo "{_MARK}$1"; }}\n'
+
+#: Sets ``$directory`` to the nearest one that exists, from itself upwards.
+NEAREST = """\
+while [ ! -d "$directory" ] && [ "$directory" != / ]; do
+  directory=${directory%/*}
+  [ -n "$directory" ] || directory=/
+done
+"""
+
+
+def sections(text: str) -> dict[str, str]:
+    """Split a text into its sections."""
+    found: dict[str, str] = {}
+    for part in re.split(f"(?m)^{re.escape(_MARK)}", text)[1:]:
+        name, _, body = part.partition("\n")
+        found[name.strip()] = body
+    return found
+
 
 #: The directory is the nearest one that exists: a probe makes nothing on the board.
 _SCRIPT = f"""\

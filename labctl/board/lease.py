@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from labctl.board.sections import SECTION, sections
+from labctl.board.facts import SECTION, sections
 from labctl.errors import BoardError, LeaseLost
 from labctl.transport import Transport, remote_words, require
 from labctl.virtual.marks import BOOT_ID

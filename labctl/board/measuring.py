@@ -16,8 +16,8 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from labctl.board.agent import BoardAgent
+from labctl.board.facts import NEAREST, SECTION, sections
 from labctl.board.job import STDOUT, TELEMETRY, JobSpec
-from labctl.board.sections import NEAREST, SECTION, sections
 from labctl.errors import OutputNotUnderstood, ProgramFailed, printable
 from labctl.records import CpuClock, JobStatus, MemoryRate, StorageRate
 from labctl.records.base import Record

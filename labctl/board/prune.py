@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from labctl.board.agent import BoardAgent
+from labctl.board.facts import SECTION, sections
 from labctl.board.lease import BoardLease, Lease
 from labctl.board.running_jobs import running_jobs
-from labctl.board.sections import SECTION, sections
 from labctl.board.upload.transfer import PARTIAL
 from labctl.errors import ConfigError, printable
 from labctl.transport import Transport, remote_words, require

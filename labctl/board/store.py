@@ -20,14 +20,16 @@ from functools import partial
 from pathlib import Path
 
 from labctl.board.agent import LINK_LOSSES
-from labctl.board.upload.in_flight import PREFIX, abandoned, pushing
 from labctl.board.upload.source import ChunkedFile
 from labctl.board.upload.transfer import (
     CHUNKED_BYTES,
     PARTIAL,
+    PREFIX,
     DeliveryOptions,
     Destination,
+    abandoned,
     deliver,
+    pushing,
 )
 from labctl.errors import (
     BoardError,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from labctl.board.sections import NEAREST, SECTION, sections
+from labctl.board.facts import NEAREST, SECTION, sections
 from labctl.board.upload.transfer import PARTIAL
 from labctl.errors import printable
 from labctl.transport import Transport, remote_words, require

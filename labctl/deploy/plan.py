@@ -1,13 +1,26 @@
-"""The plan of a deploy: which files a board needs, before the first byte is sent."""
+"""The plan of a deploy, before the first byte is sent: files a board needs, and all problems."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
-from labctl.board import BoardStore, StoredObject
-from labctl.errors import ConfigError
+from labctl.board import BoardStore, StoredObject, Survey
+from labctl.build import Artifact, find_artifact
+from labctl.config.target import Target, load_target
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    BoardPermission,
+    ConfigError,
+    IntegrityError,
+    LabctlError,
+)
 from labctl.files import sha256_file
 from labctl.records import BoardFacts
+from labctl.transport import BoardHash, Transport, require
+from labctl.units import size
 
 
 @dataclass(frozen=True)
@@ -72,3 +85,156 @@ def plan(store: BoardStore, objects: Iterable[Object]) -> DeployPlan:
     absent = {item.sha256 for item in store.missing(item.stored for item in wanted)}
     missing = {item.sha256: item for item in wanted if item.sha256 in absent}
     return DeployPlan(wanted, tuple(missing.values()))
+
+
+AGENT_PRODUCT = "agent"
+#: What ``uname -m`` says to 32-bit programs on a 64-bit kernel.
+_COMPATIBLE = {"aarch64": "armv8l"}
+#: Far above an agent's own size, far below that of what takes long to hash.
+_PART_BYTES = 4 << 20
+#: Patience for small questions, the hash of the agent among them.
+_ANSWER_SECONDS = 20.0
+
+
+def is_machine(target: Target, machine: str) -> bool:
+    """Return whether ``uname -m`` is the target's; a 32-bit userland may say so of a 64-bit kernel.
+
+    That such a board executes the target's programs is proven by its agent.
+    """
+    return machine in (target.machine, _COMPATIBLE.get(target.machine))
+
+
+def agent_artifact(machine: str, target: Target, lab_root: Path) -> Artifact:
+    """Find the agent for a machine as ``uname -m`` names it. Raises ConfigError: not built yet."""
+    name = target.name if is_machine(target, machine) else f"host-{machine}"
+    return find_artifact(name, AGENT_PRODUCT, lab_root=lab_root)
+
+
+def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) -> BoardHash | None:
+    """Find how the agent hashes on a board; None unless it is there as this labctl built it.
+
+    It hashes with all CPUs, by parts. The agent's own bytes are hashed twice: by the board's
+    ``sha256sum``, which says that they are those that were built, then by the agent itself.
+    Raises LinkError.
+    """
+    try:
+        asked = transport.run("uname -m", timeout=_ANSWER_SECONDS)
+        machine = require(asked, f"{transport.label}: cannot ask for its machine").text.strip()
+        built = agent_artifact(machine, load_target(target, lab_root), lab_root).manifest
+        own = built.tools[AGENT_PRODUCT]
+        path = BoardStore(transport, workdir).path(own.sha256)
+        seen = BoardHash("sha256", ("sha256sum",)).ask(
+            transport, path, own.size_bytes, _ANSWER_SECONDS
+        )
+        if seen.hexadecimal != own.sha256:
+            return None
+        found = BoardHash("sha256", (path, "hash", "--parts", str(_PART_BYTES)), _PART_BYTES)
+        # It is one part, and shows that this agent runs there and knows of parts.
+        of_one_part = sha256(bytes.fromhex(own.sha256)).hexdigest()
+        seen = found.ask(transport, path, own.size_bytes, _ANSWER_SECONDS)
+    except (ConfigError, BoardError, IntegrityError):
+        return None  # it was not built here, is not on the board, or does not run there
+    return found if seen.hexadecimal == of_one_part else None
+
+
+#: Left free on the board: file systems need room for their own, and jobs for their output.
+SPARE_BYTES = 32 << 20
+#: The most that one file may have, by type of file system. FAT keeps sizes in 32 bits.
+LARGEST_FILE_BYTES = {"vfat": (1 << 32) - 1, "msdos": (1 << 32) - 1, "fat": (1 << 32) - 1}
+
+
+def problems(
+    plan: DeployPlan, survey: Survey, facts: BoardFacts, *, limit_bytes: int | None = None
+) -> list[LabctlError]:
+    """Everything that keeps this plan from being carried out; nothing when there is nothing to do.
+
+    ``limit_bytes`` is the most that the workdir may hold afterwards. What a board does not tell is
+    no problem: it is tried.
+    """
+    if not plan.missing:
+        return []
+    return [
+        *_access(survey),
+        *_file_sizes(plan, survey, facts),
+        *_space(plan, survey, facts),
+        *_limit(plan, survey, limit_bytes),
+    ]
+
+
+def refuse(found: Sequence[LabctlError], board: str) -> None:
+    """Raise what was found, as one error with the blame of the first; nothing for nothing."""
+    if not found:
+        return
+    if len(found) == 1:
+        raise found[0]
+    lines = [
+        f"{number}. {problem.message}" + (f"\n   hint: {problem.hint}" if problem.hint else "")
+        for number, problem in enumerate(found, start=1)
+    ]
+    raise type(found[0])(
+        f"{board} cannot take these files, for {len(found)} reasons; nothing was sent",
+        hint="each reason has its own remedy",
+        details="\n".join(lines),
+    )
+
+
+def _access(survey: Survey) -> Iterator[LabctlError]:
+    where = survey.directory
+    if survey.why_not_written is not None:
+        yield BoardPermission(
+            f"the board's shell user cannot write to {where}: {survey.why_not_written}",
+            hint="set another workdir for the board in devices.yaml",
+        )
+    elif survey.why_not_executed is not None:
+        yield BoardPermission(
+            f"the board executes no program in {where}: {survey.why_not_executed}",
+            hint="is it mounted noexec? Set another workdir for the board in devices.yaml",
+        )
+
+
+def _file_sizes(plan: DeployPlan, survey: Survey, facts: BoardFacts) -> Iterator[LabctlError]:
+    kind = facts.storage_kind or ""
+    limits = (
+        (LARGEST_FILE_BYTES.get(kind), f"a file on {kind}", "set a workdir on another file system"),
+        (
+            survey.largest_file_bytes,
+            "a file of the board's shell user (ulimit -f)",
+            "raise the limit on the board",
+        ),
+    )
+    for item in plan.missing:
+        for most, what, hint in limits:
+            if most is not None and item.size_bytes > most:
+                yield ConfigError(
+                    f"{item.name} has {size(item.size_bytes)}, {what} at most {size(most)}",
+                    hint=hint,
+                )
+
+
+def _coming(plan: DeployPlan, survey: Survey) -> int:
+    """Bytes of storage that the plan still needs: what was begun has its room already."""
+    return sum(
+        max(0, item.size_bytes - survey.reserved_bytes.get(item.sha256, 0)) for item in plan.missing
+    )
+
+
+def _space(plan: DeployPlan, survey: Survey, facts: BoardFacts) -> Iterator[LabctlError]:
+    coming, free = _coming(plan, survey), facts.storage_free_bytes
+    if free is not None and free < coming + SPARE_BYTES:
+        yield BoardNoSpace(
+            f"not enough space on the board: {size(coming + SPARE_BYTES)} needed"
+            f" ({size(coming)} + {size(SPARE_BYTES)} reserve), {size(free)} free",
+            hint=f"`labctl store prune --free {math.ceil((coming + SPARE_BYTES) / 1e6)}MB`"
+            " removes the least recently used files",
+            details="\n".join(f"{item.name}: {size(item.size_bytes)}" for item in plan.missing),
+        )
+
+
+def _limit(plan: DeployPlan, survey: Survey, limit_bytes: int | None) -> Iterator[LabctlError]:
+    coming = _coming(plan, survey)
+    if limit_bytes is not None and survey.used_bytes + coming > limit_bytes:
+        yield ConfigError(
+            f"the board's limits.storage is {size(limit_bytes)}: {size(survey.used_bytes)} are"
+            f" used and {size(coming)} more needed",
+            hint="raise the limit in devices.yaml, or `labctl store prune`",
+        )

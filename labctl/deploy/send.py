@@ -1,13 +1,19 @@
-"""Send a board what it lacks: each object once, proven there, then published."""
+"""Send a board what it lacks: each object once, proven there, then published; and how fast."""
 
+import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions
 from labctl.deploy.plan import DeployPlan, Object
-from labctl.errors import InfraError
+from labctl.errors import ConfigError, InfraError
+from labctl.files import write_atomic
+from labctl.retry import wait_until
+from labctl.units import counted, size
 
 #: Gets an object and the bytes of it that are on the board so far.
 OnProgress = Callable[[Object, int], None]
@@ -84,3 +90,80 @@ def deploy(
                 ),
             )
     return {item.sha256: store.path(item.sha256) for item in plan.objects}
+
+
+#: Below this, for each board, a single piece would take longer than boards wait for it.
+LEAST_BYTES_PER_SECOND = 100_000
+#: What may be sent at once after a pause, in seconds of the rate.
+_BURST_SECONDS = 0.1
+_LONGEST_WAIT_SECONDS = 3600.0
+#: Less says more about the start of a transfer than about the link.
+LEAST_BYTES = 16 << 20
+
+
+class Pace:
+    """A token bucket. Safe to use from several threads: they share the rate.
+
+    Raises ConfigError for a rate below ``LEAST_BYTES_PER_SECOND`` for each of ``boards``.
+    """
+
+    def __init__(self, bytes_per_second: int, boards: int = 1):
+        least = LEAST_BYTES_PER_SECOND * boards
+        if bytes_per_second < least:
+            raise ConfigError(
+                f"a limit of {size(bytes_per_second)}/s is too slow for {counted(boards, 'board')}",
+                hint=f"the least is {size(least)}/s; serve fewer boards at once",
+            )
+        self._rate = bytes_per_second
+        self._lock = threading.Lock()
+        self._due = 0.0
+
+    def __call__(self, count: int) -> None:
+        """Wait until so many bytes may be sent."""
+        with self._lock:
+            now = time.monotonic()
+            # Bytes are paid for by the time after them; an idle link saves up a little only.
+            start = max(self._due, now - _BURST_SECONDS)
+            self._due = start + count / self._rate
+        if start > now:
+            wait_until(
+                lambda: time.monotonic() >= start,
+                timeout=_LONGEST_WAIT_SECONDS,
+                interval=start - now,
+            )
+
+
+def known_rate(path: Path) -> float | None:
+    """Bytes per second of the last delivery that was noted in a file; None when there was none."""
+    try:
+        rate = json.loads(path.read_text())["bytes_per_second"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # a note that cannot be read is as good as none
+    return float(rate) if isinstance(rate, int | float) and rate > 0 else None
+
+
+@dataclass
+class Stopwatch:
+    """Bytes that crossed a link, and the time that they took. Told before bytes are sent."""
+
+    sent_bytes: int = 0
+    _began: float = field(default_factory=time.monotonic)
+
+    def __call__(self, count: int) -> None:
+        """So many bytes are about to be sent."""
+        self.sent_bytes += count
+
+    @property
+    def seconds(self) -> float:
+        """Since it was made."""
+        return time.monotonic() - self._began
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """The rate; None where too few bytes were sent to tell."""
+        return self.sent_bytes / self.seconds if self.sent_bytes >= LEAST_BYTES else None
+
+    def note(self, path: Path) -> None:
+        """Remember the rate, if there is one, for :func:`known_rate`. Raises HostError."""
+        if (rate := self.bytes_per_second) is not None:
+            write_atomic(path, json.dumps({"bytes_per_second": round(rate)}) + "\n")

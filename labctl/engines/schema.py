@@ -8,8 +8,7 @@ from pydantic import create_model
 
 from labctl.config.recipe import Recipe
 from labctl.engines.base import Engine, EngineKeys
-from labctl.engines.plugins import EngineClass
-from labctl.engines.registry import engine_names, engine_tasks
+from labctl.engines.registry import EngineClass, engine_names, engine_tasks
 from labctl.errors import ConfigError
 
 

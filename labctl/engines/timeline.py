@@ -1,4 +1,4 @@
-"""The agent's timeline: when each piece of a program's output left its pipe.
+"""The agent's timeline: when each piece of a program's output left its pipe, and when tokens did.
 
 Format (version 1), written by the on-board agent: a first line ``labctl-timeline 1 <start_ns>``,
 then for every read from a pipe ``<ns> <1|2> <offset> <length>``: the board's monotonic clock, the
@@ -6,9 +6,14 @@ stream (1 stdout, 2 stderr), and the place of the bytes in that stream's file.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
 
 from labctl.errors import OutputNotUnderstood
+from labctl.records import Check, TimingRecord
+from labctl.stats import percentile
 
 _HEADER = re.compile(rb"labctl-timeline 1 ([0-9]{1,19})")
 _ENTRY = re.compile(rb"([0-9]{1,19}) ([12]) ([0-9]{1,19}) ([0-9]{1,19})")
@@ -77,3 +82,177 @@ def parse_timeline(raw: bytes) -> Timeline:
         ends[chunk.stream] = chunk.end
         chunks.append(chunk)
     return Timeline(start, tuple(chunks))
+
+
+#: With more than this share of the tokens unseen, single times say nothing.
+MOST_UNSEEN = 0.25
+#: A figure is given where what is not known moves it by no more than this.
+_TOLERANCE = 1.01
+#: Gaps of this many typical ones may hold a token more; a token does not take half of its time.
+_WIDE = 1.5
+
+
+@dataclass(frozen=True)
+class TokenTimes:
+    """Gaps between arrivals in ns, those that may hold several tokens, and what they come to.
+
+    ``first`` and ``last`` count the tokens before and after the span from the first arrival to the
+    last, None where that is not known. ``span_ns`` is None with fewer than two arrivals.
+    """
+
+    gaps_ns: tuple[int, ...]
+    merged: tuple[int, ...]
+    first: int | None
+    last: int | None
+    p50_ns: int | None
+    p90_ns: int | None
+    p99_ns: int | None
+    mean_ns: int | None
+    per_second: float | None
+    span_ns: int | None
+
+    @classmethod
+    def of(
+        cls,
+        times_ns: Sequence[int],
+        generated: int,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        held: Mapping[int, int] | None = None,
+    ) -> "TokenTimes":
+        """Count tokens in the gaps between arrivals, and divide only what was seen.
+
+        Args:
+            times_ns: at least one arrival.
+            generated: tokens, no fewer than arrivals.
+            first: tokens that came before the first arrival, or with it and before its last one.
+            last: tokens that came after the last arrival.
+            held: the tokens of gaps that are known to hold several, by index.
+        """
+        held = held or {}
+        gaps = tuple(late - early for early, late in pairwise(times_ns))
+        single = {index: gap for index, gap in enumerate(gaps) if index not in held}
+        unseen = generated - len(times_ns)
+        somewhere = unseen - sum(tokens - 1 for tokens in held.values())
+        if not unseen:
+            first = last = 0
+        inside = somewhere - (first or 0) - (last or 0)
+        known = first is not None and last is not None
+        if inside < 0 or (known and inside > _room(single)):
+            # What is said of the ends contradicts the count, or no gap is wide enough.
+            first = last = None
+            known, inside = False, somewhere
+        widest = _holding(single, inside, widest=True)
+        narrowest = _holding(single, inside if known else 0, widest=False)
+        if unseen > MOST_UNSEEN * generated:
+            single = {}
+        p50, p90, p99 = (_between(single, widest, narrowest, q) for q in (50, 90, 99))
+        span = times_ns[-1] - times_ns[0] if gaps else None
+        most = generated - 1 - (first or 0) - (last or 0)
+        least = most if known else most - inside
+        steps = most if 0 < most <= least * _TOLERANCE else None
+        return cls(
+            gaps_ns=gaps,
+            merged=tuple(sorted({*held, *widest, *narrowest})),
+            first=first,
+            last=last,
+            p50_ns=p50,
+            p90_ns=p90,
+            p99_ns=p99,
+            mean_ns=round(span / steps) if span and steps else None,
+            per_second=steps / (span / 1e9) if span and steps else None,
+            span_ns=span,
+        )
+
+    def confirmed_by(self, step_ns: float) -> "TokenTimes":
+        """Without the rate where it is not that of all steps, those at the ends included.
+
+        ``step_ns``: their mean, by stamps other than arrivals.
+        """
+        if self.mean_ns is None or 1 / _TOLERANCE <= self.mean_ns / step_ns <= _TOLERANCE:
+            return self
+        return replace(self, mean_ns=None, per_second=None)
+
+
+def arrivals_check(timing: TimingRecord) -> Check:
+    """Check that each token was seen alone; if not, name those that were not, as far as they are
+    known.
+    """
+    made, seen = timing.generated_tokens or 0, timing.arrivals or 0
+    detail = f"{seen} arrivals for {made} tokens"
+    lines = timing.token_lines
+    if lines is not None and lines != seen:
+        detail = f"{lines} lines in {detail}"
+    if max(seen, lines or 0) > made:
+        detail += ": not all of them are tokens, so no token was timed"
+    elif seen < made:
+        detail += f"; not seen by themselves: {_unseen(timing, made - seen)}"
+        if timing.mean_ns is None:
+            detail += "; no rate is given"
+    return Check(name="arrivals", ok=seen == made and lines in (None, made), detail=detail)
+
+
+def _unseen(timing: TimingRecord, unseen: int) -> str:
+    first, last = timing.unseen_first, timing.unseen_last
+    if first is None or last is None:
+        return "which is not known"
+    found = [
+        where if count == 1 else f"{where} {count}"
+        for where, count in (("the first", first), ("the last", last))
+        if count
+    ]
+    inside = unseen - first - last
+    gaps = [f"token_ns[{index}]" for index in timing.merged_chunks]
+    if inside:
+        joiner = " or " if len(gaps) > inside else ", "
+        found.append(f"{inside} in {joiner.join(gaps)}")
+    return ", ".join(found)
+
+
+def _between(
+    gaps: Mapping[int, int], widest: Collection[int], narrowest: Collection[int], q: float
+) -> int | None:
+    """Return the percentile if it is the same whichever gaps hold the unseen tokens."""
+    found = []
+    for holding in (widest, narrowest):
+        single = [gap for index, gap in gaps.items() if index not in holding]
+        if not single:
+            return None
+        found.append(percentile(single, q))
+    return round(max(found)) if max(found) <= min(found) * _TOLERANCE else None
+
+
+def _holding(gaps: Mapping[int, int], unseen: int, *, widest: bool) -> set[int]:
+    """Indexes of the gaps that hold ``unseen`` tokens more, if it is the widest ones that do.
+
+    Or the narrowest of the wide ones. Gaps are named until all tokens are accounted for.
+    """
+    found: set[int] = set()
+    more = _more(gaps)
+    candidates = gaps if widest else _wide(gaps)
+    for index in sorted(candidates, key=lambda i: gaps[i], reverse=widest):
+        if unseen <= 0:
+            break
+        found.add(index)
+        unseen -= more[index]
+    return found
+
+
+def _room(gaps: Mapping[int, int]) -> int:
+    """Return the number of further tokens that the wide gaps may hold."""
+    more = _more(gaps)
+    return sum(more[index] for index in _wide(gaps))
+
+
+def _wide(gaps: Mapping[int, int]) -> list[int]:
+    least = _WIDE * median(gaps.values()) if gaps else 0
+    return [index for index, gap in gaps.items() if gap >= least]
+
+
+def _more(gaps: Mapping[int, int]) -> dict[int, int]:
+    """Return the number of further tokens a gap may hold: ``k`` at ``k + 1`` times the median, or
+    one.
+    """
+    typical = median(gaps.values()) if gaps else 0
+    return {i: max(1, round(gap / typical) - 1) if typical else 1 for i, gap in gaps.items()}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labctl.errors import ConfigError, printable
-from labctl.gguf.hashes import file_sha256
+from labctl.files import cached_sha256
 from labctl.gguf.header import Header, Skipped, Tensor, Value, read_beginning, read_header
 from labctl.progress import BytesDone
 from labctl.records import ModelIdentity, TensorMix
@@ -150,7 +150,7 @@ def identify(
             f"{path}: one of {len(info.parts)} parts of a model; a run needs one file",
             hint=f"join them: llama-gguf-split --merge {info.parts[0]} WHOLE.gguf",
         )
-    return _identity(key, info, sha256 or file_sha256(path, progress), requantized_from)
+    return _identity(key, info, sha256 or cached_sha256(path, progress), requantized_from)
 
 
 def identify_beginning(
@@ -210,7 +210,7 @@ def identify_file(key: str, path: Path, *, progress: BytesDone | None = None) ->
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     return ModelIdentity(
-        key=key, file=path.name, sha256=file_sha256(path, progress), size_bytes=size
+        key=key, file=path.name, sha256=cached_sha256(path, progress), size_bytes=size
     )
 
 

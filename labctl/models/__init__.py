@@ -8,9 +8,8 @@ if TYPE_CHECKING:
     from labctl.models.catalogue import add_model, parse_entry
     from labctl.models.expected import are_here, are_ready, check_files, expect
     from labctl.models.file import ModelFile
-    from labctl.models.lock import LockedModel, ModelsLock
+    from labctl.models.lock import LockedModel, ModelsLock, parse_reference, reference
     from labctl.models.quantizer import FindQuantizer, Quantizer, find_quantizer
-    from labctl.models.references import parse_reference, reference
     from labctl.models.state import ModelState, state_of
 else:
     __getattr__ = lazy_names(
@@ -19,9 +18,8 @@ else:
             "catalogue": "add_model parse_entry",
             "expected": "are_here are_ready check_files expect",
             "file": "ModelFile",
-            "lock": "LockedModel ModelsLock",
+            "lock": "LockedModel ModelsLock parse_reference reference",
             "quantizer": "FindQuantizer Quantizer find_quantizer",
-            "references": "parse_reference reference",
             "state": "ModelState state_of",
         },
     )

@@ -5,14 +5,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from labctl.config.models import DerivedModel
-from labctl.files import cache_dir
-from labctl.gguf import file_sha256
+from labctl.files import cache_dir, cached_sha256
 
 
 def cached(digest: str) -> Path | None:
     """Return the fetched file with that SHA-256; None if this host has none."""
     for present in (cache_dir() / "models" / digest).glob("[!.]*"):
-        if present.is_file() and file_sha256(present) == digest:
+        if present.is_file() and cached_sha256(present) == digest:
             return present
     return None
 
@@ -31,7 +30,7 @@ class Derivation:
 
         Raises ConfigError if the importance matrix is missing.
         """
-        matrix = None if source.imatrix is None else file_sha256(root / source.imatrix)
+        matrix = None if source.imatrix is None else cached_sha256(root / source.imatrix)
         return cls(base_sha256, source.quantization, matrix)
 
     @property

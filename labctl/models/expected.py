@@ -12,7 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from labctl.config.models import ModelSource
-from labctl.gguf import GoesOn, identify, identify_beginning, is_gguf, is_hash_remembered
+from labctl.files import is_hash_remembered
+from labctl.gguf import GoesOn, identify, identify_beginning, is_gguf
 from labctl.gguf.inspect import inspect
 from labctl.http import Unreachable
 from labctl.models import hub
@@ -24,9 +25,8 @@ from labctl.models.derive import (
 )
 from labctl.models.download import beginning, file_name
 from labctl.models.file import ModelFile
-from labctl.models.lock import LockedModel, ModelsLock
+from labctl.models.lock import LockedModel, ModelsLock, reference
 from labctl.models.quantizer import FindQuantizer
-from labctl.models.references import reference
 from labctl.models.resolve import lab_models, resolve
 from labctl.models.state import state_of
 from labctl.progress import Progress

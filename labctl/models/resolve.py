@@ -13,9 +13,8 @@ from labctl.models.cache import Derivation, cached
 from labctl.models.derive import derive, requantized_from
 from labctl.models.download import fetch_file
 from labctl.models.file import ModelFile
-from labctl.models.lock import LockedModel, ModelsLock
+from labctl.models.lock import LockedModel, ModelsLock, reference
 from labctl.models.quantizer import FindQuantizer
-from labctl.models.references import reference
 from labctl.progress import Progress, silent
 from labctl.records import ModelIdentity
 

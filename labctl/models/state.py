@@ -8,8 +8,7 @@ from labctl.config.models import ModelSource, load_catalogue
 from labctl.errors import ConfigError
 from labctl.files import host_reads, sha256_file
 from labctl.models.cache import Derivation, cached
-from labctl.models.lock import LockedModel, ModelsLock
-from labctl.models.references import reference
+from labctl.models.lock import LockedModel, ModelsLock, reference
 from labctl.progress import Progress, silent
 
 

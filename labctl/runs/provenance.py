@@ -10,7 +10,7 @@ from pathlib import Path
 
 from labctl import process
 from labctl.build import Artifact
-from labctl.deploy.agents import agent_artifact
+from labctl.deploy.plan import agent_artifact
 from labctl.records import ArtifactIdentity, PlanRecord, RunRecord, TrialLimit
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared

@@ -4,7 +4,7 @@ Its hdcd is reached straight over TCP, or through an hdc server: each has a conf
 opens the transport.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,27 +14,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from labctl import hdc
 from labctl.checked import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
 from labctl.errors import CommandTimeout, LinkError
-from labctl.hdc import HostLink, Sending, receive_file, send_file
-from labctl.progress import BytesDone
+from labctl.hdc import HostLink
 from labctl.transport.base import (
     CommandResult,
     Forwarded,
     OpenOptions,
     Reboot,
     Terminal,
-    Transport,
     Write,
     remote_words,
 )
 from labctl.transport.config import address_of, rules
-from labctl.transport.copier import Copier, Digest, Take, both, named, open_source
 from labctl.transport.linked import LinkedTransport
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a command does not wait for the import of what moves files
     from labctl.hdc import HdcServer
     from labctl.hdc.keys import HostKey
+    from labctl.transport.hdc_files import HdcCopier
     from labctl.transport.linked import Stream
-
 
 #: Where the hdc server of this host listens when nobody tells it otherwise.
 HDC_SERVER = "127.0.0.1:8710"
@@ -52,7 +49,7 @@ class HdcTransport(LinkedTransport[HostLink]):
 
     def copier(self, *, timeout: float, compress: bool = False) -> "HdcCopier":
         """Return the copier; see :class:`Transport`."""
-        from labctl.transport.hdc import HdcCopier
+        from labctl.transport.hdc_files import HdcCopier
 
         return HdcCopier(self, timeout, connected=self.connected, compress=compress)
 
@@ -138,7 +135,7 @@ class HdcTcpConfig:
     labctl's own."""
 
     @property
-    def location(self) -> str:
+    def place(self) -> str:
         """Address of the board, for people."""
         return self.address
 
@@ -205,7 +202,7 @@ class HdcServerConfig:
     """True if labctl runs its own server for the board, instead of `server`."""
 
     @property
-    def location(self) -> str:
+    def place(self) -> str:
         """Address of the board, for people."""
         return self.key
 
@@ -270,57 +267,3 @@ def find_server(address: str) -> "HdcServer":
 def _way(endpoint: str) -> tuple[str, int]:
     host, port = split_endpoint(endpoint)
     return host.lower(), port
-
-
-class HdcCopier(Copier):
-    """Moves files over whatever link is there; ``compress`` where its board is known to do well."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        timeout: float,
-        *,
-        connected: Callable[[], HostLink],
-        compress: bool,
-    ):
-        super().__init__(transport, timeout)
-        self._connected = connected
-        self._compress = compress
-
-    def transmit(self, local: Path, remote: str, sent: Take) -> None:
-        """Send a file; see :class:`Copier`."""
-        with open_source(local) as source:
-            send_file(
-                self._connected(),
-                source,
-                remote,
-                timeout=self.timeout,
-                on_chunk=sent,
-                compress=self._compress,
-            )
-
-    def collect(self, remote: str, came: Take) -> None:
-        """Receive a file; see :class:`Copier`."""
-        receive_file(
-            self._connected(), remote, timeout=self.timeout, write=came, compress=self._compress
-        )
-
-    def send_all(
-        self, local: Path, names: Iterable[str], folder: str, seen: BytesDone
-    ) -> dict[str, Digest]:
-        """Send files of a directory over one channel into the directory ``folder`` on the board."""
-        parent, slash, top = folder.rpartition("/")
-        parent += slash  # hdcd follows a link to a directory only with a slash behind it
-        link = self._connected()
-        digests: dict[str, Digest] = {}
-        with (
-            named(f"sending {local} to {folder}"),
-            link.open_send(parent, timeout=self.timeout) as channel,
-        ):
-            sending = Sending(channel, parent, compress=self._compress and link.can_compress)
-            for name in names:
-                digests[name] = self.board_hash.digest()
-                with open_source(local / name) as source:
-                    sending.send(source, f"{top}/{name}", both(digests[name], seen))
-            sending.finish()
-        return digests

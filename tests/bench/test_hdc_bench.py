@@ -16,8 +16,7 @@ from virtual_process import virtual_board_process
 
 from labctl.board import BoardStore
 from labctl.deploy import describe
-from labctl.deploy.agents import agent_hash
-from labctl.deploy.plan import plan
+from labctl.deploy.plan import agent_hash, plan
 from labctl.deploy.send import deploy
 from labctl.hdc import Sending, Session, receive_file, send_file, shell
 from labctl.transport import BoardHash, HdcTcpConfig, Transport, push_directory

@@ -13,7 +13,7 @@ from tiny_gguf import write_tiny_gguf
 from labctl.build import BuildRequest, build, list_artifacts
 from labctl.engines import Inputs, RawOutput
 from labctl.engines.llama_cpp import LlamaCpp
-from labctl.engines.llama_cpp.jsonl import as_text
+from labctl.engines.llama_cpp.arrivals import as_text
 from labctl.engines.llama_cpp.perf import has_total, parse_perf
 
 pytestmark = pytest.mark.bench

@@ -8,7 +8,7 @@ from stored import publish
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
 from labctl.board import store as store_module
 from labctl.board.store import STAT
-from labctl.board.upload.in_flight import PREFIX, pushing
+from labctl.board.upload.transfer import PREFIX, pushing
 from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError
 from labctl.transport import Transport, remote_words
 from labctl.transport.testing import WrappedTransport

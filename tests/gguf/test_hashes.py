@@ -7,7 +7,8 @@ import pytest
 from tiny_gguf import write_tiny_gguf
 
 from labctl.errors import ConfigError
-from labctl.gguf import file_sha256, identify
+from labctl.files import cached_sha256
+from labctl.gguf import identify
 
 
 @pytest.fixture(autouse=True)
@@ -30,33 +31,33 @@ class Reads:
 def at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is a minute later than the files."""
     now = time.time_ns
-    monkeypatch.setattr("labctl.gguf.hashes.time.time_ns", lambda: now() + 60_000_000_000)
+    monkeypatch.setattr("labctl.files.time.time_ns", lambda: now() + 60_000_000_000)
 
 
 @pytest.mark.usefixtures("at_rest")
 def test_hash_is_remembered_until_the_file_changes(tmp_path: Path) -> None:
     path = tmp_path / "model"
     path.write_bytes(b"one")
-    assert file_sha256(path) == hashlib.sha256(b"one").hexdigest()
+    assert cached_sha256(path) == hashlib.sha256(b"one").hexdigest()
 
     second = Reads()
-    assert file_sha256(path, second) == hashlib.sha256(b"one").hexdigest()
+    assert cached_sha256(path, second) == hashlib.sha256(b"one").hexdigest()
     assert second.last == 0
 
     status = path.stat()
     path.write_bytes(b"two")
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # even with an unchanged time stamp
     third = Reads()
-    assert file_sha256(path, third) == hashlib.sha256(b"two").hexdigest()
+    assert cached_sha256(path, third) == hashlib.sha256(b"two").hexdigest()
     assert third.last == 3
 
 
 def test_a_file_just_written_is_not_remembered(tmp_path: Path) -> None:
     path = tmp_path / "model"
     path.write_bytes(b"one")
-    file_sha256(path)
+    cached_sha256(path)
     again = Reads()
-    file_sha256(path, again)
+    cached_sha256(path, again)
     assert again.last == 3
 
 
@@ -64,16 +65,16 @@ def test_a_file_just_written_is_not_remembered(tmp_path: Path) -> None:
 def test_a_torn_note_is_no_answer(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "model"
     path.write_bytes(b"one")
-    file_sha256(path)
+    cached_sha256(path)
     (note,) = (cache / "hashes").iterdir()
     for torn in (b"", b"{", b"[]", note.read_bytes()[:-40]):
         note.write_bytes(torn)
-        assert file_sha256(path) == hashlib.sha256(b"one").hexdigest()
+        assert cached_sha256(path) == hashlib.sha256(b"one").hexdigest()
 
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="absent"):
-        file_sha256(tmp_path / "absent")
+        cached_sha256(tmp_path / "absent")
 
 
 def test_identity_of_a_model(tmp_path: Path) -> None:

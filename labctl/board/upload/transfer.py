@@ -5,9 +5,13 @@ the host or the board go down, and whoever wants the same content next goes on w
 """
 
 import json
+import re
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from labctl.board.agent import LINK_LOSSES
 from labctl.board.upload.client import Busy, Counters, send_chunks
@@ -15,9 +19,11 @@ from labctl.board.upload.source import ChunkedFile
 from labctl.errors import (
     BoardError,
     BoardNoSpace,
+    HostTimeout,
     InfraError,
     ProtocolError,
 )
+from labctl.files import host_writes, locked, state_dir
 from labctl.progress import BytesDone
 from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
 from labctl.transport import CommandResult, Transport, board_error, remote_words
@@ -215,3 +221,53 @@ class _Delivery:
         journal = remote_words(f"{self.destination.partial}.journal")
         words = f"{{ wc -c <{journal}; }} 2>/dev/null; :"
         return self.transport.run(words, timeout=_START_SECONDS).text.strip()
+
+
+#: On the board, a transfer under way is this and its token.
+PREFIX = ".push-"
+
+_FOLDER = "pushes"
+_TOKEN = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Push:
+    """A transfer under way. Until it is forgotten, its token says: this host's, maybe dead."""
+
+    token: str
+    lock: Path
+
+    def forget(self) -> None:
+        """Nothing of it is left on the board under its token."""
+        self.lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def pushing() -> Iterator[Push]:
+    """Register a new transfer, alive while the context is open. Raises HostError."""
+    token = secrets.token_hex(16)
+    push = Push(token, state_dir() / _FOLDER / token)
+    with locked(push.lock, timeout=1):
+        yield push
+        push.forget()
+
+
+@contextmanager
+def abandoned(tokens: Iterable[str]) -> Iterator[list[str]]:
+    """Those tokens that were given by this host and whose transfer is dead.
+
+    They are forgotten after the context, if it ends without an error. Raises HostError.
+    """
+    dead = []
+    with ExitStack() as held:
+        for token in tokens:
+            path = state_dir() / _FOLDER / token
+            if not _TOKEN.fullmatch(token) or not path.exists():
+                continue
+            with suppress(HostTimeout):
+                held.enter_context(locked(path, timeout=0))
+                dead.append(token)
+        yield dead
+        for token in dead:
+            with host_writes(state_dir() / _FOLDER / token):
+                (state_dir() / _FOLDER / token).unlink(missing_ok=True)

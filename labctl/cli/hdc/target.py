@@ -82,7 +82,7 @@ class Choice:
         """Let files be hashed by the agent, where it is known which one belongs there."""
         if self.server is not None or self._is_address:
             return
-        from labctl.deploy.agents import agent_hash
+        from labctl.deploy.plan import agent_hash
 
         lab, board = self._of_lab
         transport.board_hash = agent_hash(transport, board.workdir, board.target, lab.root)

@@ -12,8 +12,7 @@ from labctl.config.lab import LabFile
 from labctl.config.models import load_catalogue
 from labctl.config.names import unknown
 from labctl.errors import ConfigError, printable_line
-from labctl.models.lock import ModelsLock
-from labctl.models.references import reference
+from labctl.models.lock import ModelsLock, reference
 from labctl.models.state import ModelState, state_of
 from labctl.units import size
 

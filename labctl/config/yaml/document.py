@@ -7,6 +7,12 @@ All that is wrong with a document is told at once, a line for each problem::
 Values are checked strictly (text is not a number, a number is not text), by the rules that
 pydantic has for strict JSON. Rules between several keys of a model are checked when its keys by
 themselves are right.
+
+``--set KEY=VALUE`` changes a document from the command line. A key is a dotted path
+(``parameters.tokens``, ``repeats``, ``models.q8_0.file``), or the short name of something in
+``matrix`` or ``parameters`` that the recipe already has (``tokens``). A value reads as in the file:
+a plain word, a quoted text or a list in brackets; text that is more than a word needs no quotes;
+nothing after ``=`` unsets the key.
 """
 
 import json

@@ -3,10 +3,15 @@
 PyYAML scans and composes; the values are made here, so that
 
 - only text, numbers, true, false, null, lists and mappings come out (no tag makes an object);
-- plain words mean what YAML 1.2 says (``yamlwords``);
+- plain words mean what YAML 1.2 says;
 - a key is always text, and given twice it is a problem, as are the merge key ``<<`` and a list that
   contains itself. Anchors and aliases work;
 - depth, number of values and size of numbers are bounded, whatever the file does.
+
+Plain words are those of YAML 1.2's core schema: ``no``, ``yes``, ``on``, ``off``, ``10:30`` and
+``2026-01-31`` are text, ``012`` is twelve, and only ``true`` and ``false`` are booleans. (YAML 1.1,
+which PyYAML follows by itself, reads booleans, sexagesimal and octal numbers and dates into them.)
+``.inf`` and ``.nan`` are text too: nothing here can use them.
 """
 
 import re

@@ -33,7 +33,7 @@ from labctl.engines.command.schema import Reader, Success, TokenStream
 from labctl.engines.outcome import diagnose_outcome
 from labctl.engines.program import ProgramSource
 from labctl.engines.progress import RUNNING, ProgramProgress, Seen, generated
-from labctl.engines.tokens import arrivals_check
+from labctl.engines.timeline import arrivals_check
 from labctl.errors import ConfigError, LabctlError, ProgramFailed
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
 

@@ -13,8 +13,7 @@ from labctl.engines.base import RawOutput
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import FIELDS, UNITS, in_base_unit
 from labctl.engines.command.schema import Reader, ReadValue, TokenStream
-from labctl.engines.timeline import STDERR, STDOUT, Chunk, parse_timeline
-from labctl.engines.tokens import MOST_UNSEEN, TokenTimes
+from labctl.engines.timeline import MOST_UNSEEN, STDERR, STDOUT, Chunk, TokenTimes, parse_timeline
 from labctl.errors import OutputNotUnderstood
 from labctl.records import Measure, TimingRecord
 from labctl.records.timing import TokenClock

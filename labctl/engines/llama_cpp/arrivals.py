@@ -7,15 +7,28 @@ is itself a sampled token and shows as `` [end of text]``.
 
 Two other stamps tell of tokens at the ends that have no arrival: the line before the prompt is
 read, and the two newlines right after the last token (``tools/completion/completion.cpp``).
+
+With ``--log-jsonl`` the program stamps its tokens itself. Format (``common/log.cpp``, 2026-10): one
+JSON object a line on stdout, ``{"type":"log","time":US,"level":LEVEL,"msg":TEXT}``. Tokens have the
+level ``none``, also those without text; ``time`` is in microseconds from the program's start.
+Objects of other types have no stamp. The program takes a stamp when it hands the entry to the
+thread that prints it, from the **wall clock**: setting that moves it. Slewing it (NTP) moves the
+agent's monotonic clock alike.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from labctl.engines.base import RawOutput
 from labctl.engines.llama_cpp.perf import Perf
 from labctl.engines.timeline import STDERR, STDOUT, Timeline
 from labctl.errors import OutputNotUnderstood
+from labctl.records import Check, ClockCheck
+from labctl.units import duration
 
 #: Ends the text of a completion.
 TAIL = b"\n\n"
@@ -125,3 +138,158 @@ def find_arrivals(stdout: bytes, stderr: bytes, timeline: Timeline) -> Arrivals:
 def _ready(stderr: bytes, timeline: Timeline) -> int | None:
     at = stderr.rfind(READY.encode())
     return next((c.mono_ns for c in timeline.of(STDERR) if 0 <= at < c.end), None)
+
+
+#: How far the agent's span may be from the program's: what a rate may be wrong by.
+_SPAN_TOLERANCE = 0.01
+#: How late a stamp may be: 1 % of a typical token, which no single gap is then wrong by; of fast
+#: tokens 1 ms, since waking the program's printing thread and the agent takes a part of that.
+_LATE_SHARE, _LATE_NS = 0.01, 1_000_000
+_TEXT = "none"
+_BEGIN = b'{"type":"log",'
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
+
+    type: str
+    time: int = 0
+    level: str = ""
+    msg: str = ""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An entry of the log; ``end`` is the offset of the first byte after its line."""
+
+    end: int
+    us: int
+    level: str
+    text: str
+
+    def as_text(self) -> str:
+        """Return what is printed of it without ``--log-jsonl``."""
+        if self.level in (_TEXT, "cont"):
+            return self.text
+        seconds, us = divmod(self.us, 1_000_000)
+        stamp = f"{seconds // 60}.{seconds % 60:02}.{us // 1000:03}.{us % 1000:03}"
+        return f"{stamp} {self.level[:1].upper()} {self.text}"
+
+
+def as_text(raw: RawOutput) -> RawOutput:
+    """Give the output as it is without ``--log-jsonl``, of which no timeline is known.
+
+    Lines that are no entries are left out. Output of another form is returned as it is.
+    """
+    if not raw.stdout.startswith(_BEGIN):
+        return raw
+    entries, _ = _read(raw.stdout)
+    printed = {True: "", False: ""}
+    for is_text in printed:
+        printed[is_text] = "".join(e.as_text() for e in entries if (e.level == _TEXT) is is_text)
+    return RawOutput(printed[True].encode(), raw.stderr + printed[False].encode(), b"")
+
+
+def find_tokens(stdout: bytes, timeline: Timeline) -> tuple[Arrivals, ClockCheck]:
+    """Find when each token arrived, and compare that with the program's stamps.
+
+    Raises OutputNotUnderstood for lines that are no entries, when stdout is not that of a finished
+    completion, or when no token was generated.
+    """
+    entries, other = _read(stdout)
+    chunks = timeline.of(STDOUT)
+    if other is not None:
+        raise OutputNotUnderstood(
+            "a line of stdout is no entry of its log, as --log-jsonl prints it",
+            details=other[:200].decode(errors="replace"),
+        )
+    if (chunks[-1].end if chunks else 0) != len(stdout):
+        raise OutputNotUnderstood("the timeline does not cover stdout")
+    ready = max((n for n, e in enumerate(entries) if READY in e.text), default=len(entries))
+    tokens = [entry for entry in entries[ready:] if entry.level == _TEXT]
+    if not tokens or tokens[-1].text != TAIL.decode():
+        raise OutputNotUnderstood(NO_TAIL, details=stdout[-200:].decode(errors="replace") or None)
+    *tokens, tail = tokens
+    # The sampled end of the text is an entry, and the words that tell of it are another one.
+    ended_text = bool(tokens) and tokens[-1].text == END_OF_TEXT.decode()
+    tokens = tokens[:-1] if ended_text else tokens
+    if not tokens:
+        raise OutputNotUnderstood("stdout holds no generated token")
+    ends = iter(chunks)
+    chunk = next(ends)
+    seen = {}
+    for entry in (entries[ready], *tokens, tail):
+        while chunk.end < entry.end:
+            chunk = next(ends)
+        seen[entry.end] = chunk.mono_ns
+    agent = [seen[token.end] for token in tokens]
+    times = tuple(sorted(set(agent)))
+    arrivals = Arrivals(
+        start_ns=timeline.start_mono_ns,
+        times_ns=times,
+        ended_text=ended_text,
+        joined=False,
+        ready_ns=seen[entries[ready].end],
+        end_ns=seen[tail.end],
+        counts=tuple(agent.count(at) for at in times),
+    )
+    return arrivals, _compared(agent, [token.us * 1000 for token in tokens])
+
+
+def clocks_check(clocks: ClockCheck) -> Check:
+    """Compare both spans, and look for stamps of the agent that are late."""
+    program = sum(clocks.program_ns)
+    late = clocks.late_ns
+    agent = program + late[-1] - late[0]
+    if not clocks.program_ns:
+        return Check(name="clocks", ok=None, detail="one token")
+    if min(clocks.program_ns) < 0 or program == 0:
+        detail = "the program's stamps, from the wall clock, run back or stand: it was set"
+        return Check(name="clocks", ok=False, detail=detail)
+    bound = max(_LATE_NS, _LATE_SHARE * median(clocks.program_ns))
+    latest = max(range(len(late)), key=lambda n: late[n])
+    over = sum(ns > bound for ns in late)
+    spans = f"agent {duration(agent)}, program {duration(program)} ({agent / program:.4f})"
+    found = [f"first to last token: {spans}"]
+    found.append(
+        f"latest stamp: token {latest + 1}, by {duration(late[latest])};"
+        f" {over} of {len(late)} late by more than {duration(bound)}"
+    )
+    for end, ns in (("first", late[0]), ("last", late[-1])):
+        if ns > bound:
+            found.append(f"the {end} token's stamp is {duration(ns)} late")
+    if clocks.program_ns[0] + late[1] == late[0]:
+        found.append("the first token was read together with the next one")
+    if clocks.program_ns[-1] + late[-1] == late[-2]:
+        found.append("the last token was read together with the one before")
+    ok = abs(agent / program - 1) <= _SPAN_TOLERANCE and late[latest] <= bound
+    return Check(name="clocks", ok=ok, detail="; ".join(found))
+
+
+def _compared(agent_ns: Sequence[int], program_ns: Sequence[int]) -> ClockCheck:
+    """Compare clocks without a common zero: lateness counts from the token that was read
+    soonest.
+    """
+    behind = [agent - program for agent, program in zip(agent_ns, program_ns, strict=True)]
+    soonest = min(behind)
+    return ClockCheck(
+        program_ns=tuple(after - before for before, after in pairwise(program_ns)),
+        late_ns=tuple(ns - soonest for ns in behind),
+    )
+
+
+def _read(stdout: bytes) -> tuple[list[_Entry], bytes | None]:
+    """Return the entries of the log, and the first line that is not one."""
+    entries = []
+    other, end = None, 0
+    for line in stdout.splitlines(keepends=True):
+        end += len(line)
+        try:
+            read = _Line.model_validate_json(line)
+        except ValidationError:
+            read = None
+        if read is None or (read.type == "log" and not {"time", "level"} <= read.model_fields_set):
+            other = other or line
+        elif read.type == "log":
+            entries.append(_Entry(end, read.time, read.level, read.msg))
+    return entries, other

@@ -22,9 +22,8 @@ from labctl.engines.base import (
     Tool,
 )
 from labctl.engines.llama_cpp import failures, programs
-from labctl.engines.llama_cpp.defaults import resolve_defaults
 from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import ROLES, LlamaBenchParameters
+from labctl.engines.llama_cpp.parameters import ROLES, LlamaBenchParameters, resolve_defaults
 from labctl.engines.progress import RUNNING, ProgramProgress, Seen
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
 from labctl.records import BenchTest, BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord

@@ -15,11 +15,9 @@ from labctl.engines.base import (
     Tool,
 )
 from labctl.engines.llama_cpp import failures, programs, timing
-from labctl.engines.llama_cpp.arrivals import READY
-from labctl.engines.llama_cpp.defaults import resolve_defaults
-from labctl.engines.llama_cpp.jsonl import as_text
+from labctl.engines.llama_cpp.arrivals import READY, as_text
 from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import ROLES, LlamaCppParameters
+from labctl.engines.llama_cpp.parameters import ROLES, LlamaCppParameters, resolve_defaults
 from labctl.engines.progress import LOADING, PROMPT, ProgramProgress, Seen, generated
 from labctl.errors import LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord

@@ -21,9 +21,8 @@ from labctl.engines.base import (
     Tool,
 )
 from labctl.engines.llama_cpp import failures, programs
-from labctl.engines.llama_cpp.defaults import resolve_defaults
 from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import LlamaPerplexityParameters
+from labctl.engines.llama_cpp.parameters import LlamaPerplexityParameters, resolve_defaults
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
 from labctl.records import BoardFacts, Check, JobStatus, Measure, ModelIdentity, TimingRecord
 

@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from labctl.engines.base import Inputs, MemoryNeed, RawOutput, Resolved, Roles, Tool
 from labctl.engines.llama_cpp import failures, programs
-from labctl.engines.llama_cpp.defaults import resolve_defaults
 from labctl.engines.llama_cpp.memory import memory_need
-from labctl.engines.llama_cpp.parameters import LlamaServerParameters
+from labctl.engines.llama_cpp.parameters import LlamaServerParameters, resolve_defaults
 from labctl.engines.server import Answer, Endpoint, Question, Reply, ServerEngine
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
 from labctl.records import BoardFacts, JobStatus, ModelIdentity

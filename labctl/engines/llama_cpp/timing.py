@@ -3,12 +3,17 @@
 import re
 
 from labctl.engines.base import RawOutput
-from labctl.engines.llama_cpp.arrivals import TAIL, Arrivals, find_arrivals
-from labctl.engines.llama_cpp.jsonl import as_text, clocks_check, find_tokens
+from labctl.engines.llama_cpp.arrivals import (
+    TAIL,
+    Arrivals,
+    as_text,
+    clocks_check,
+    find_arrivals,
+    find_tokens,
+)
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
 from labctl.engines.llama_cpp.perf import Perf, has_performance, has_total, parse_perf
-from labctl.engines.timeline import parse_timeline
-from labctl.engines.tokens import TokenTimes, arrivals_check
+from labctl.engines.timeline import TokenTimes, arrivals_check, parse_timeline
 from labctl.errors import OutputNotUnderstood
 from labctl.records import Check, SpanCheck, TimingRecord
 from labctl.records.timing import StopReason

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from labctl.board import LINK_LOSSES
-from labctl.board.sections import SECTION, sections
+from labctl.board.facts import SECTION, sections
 from labctl.config.conditions import DEFAULT_MAX_WAIT_SECONDS, Conditions
 from labctl.errors import BoardNotReady, ConfigError, InfraError, LeaseLost
 from labctl.records import ConditionRecord

@@ -29,8 +29,7 @@ from labctl.board.running_jobs import running_jobs
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
-from labctl.deploy.agents import AGENT_PRODUCT, agent_artifact, is_machine
-from labctl.deploy.plan import plan
+from labctl.deploy.plan import AGENT_PRODUCT, agent_artifact, is_machine, plan
 from labctl.deploy.send import deploy
 from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, HostTimeout, InfraError, LinkError
 from labctl.files import append_line, locked, state_dir, write_atomic

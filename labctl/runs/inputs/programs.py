@@ -21,7 +21,7 @@ from labctl.config.names import listed
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
 from labctl.deploy import Object, describe
-from labctl.deploy.agents import AGENT_PRODUCT
+from labctl.deploy.plan import AGENT_PRODUCT
 from labctl.engines import Engine, Tool, make_engine
 from labctl.errors import ConfigError, IntegrityError
 from labctl.models import are_ready, find_quantizer
