@@ -135,7 +135,7 @@ class HdcTcpConfig:
     labctl's own."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Address of the board, for people."""
         return self.address
 
@@ -202,7 +202,7 @@ class HdcServerConfig:
     """True if labctl runs its own server for the board, instead of `server`."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Address of the board, for people."""
         return self.key
 
