@@ -200,8 +200,8 @@ def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Ite
 def is_locked(path: Path) -> bool:
     """Tell whether a process of this host holds the lock of :func:`locked`. Changes nothing.
 
-    Whoever takes the lock in this very moment has to try a second time. Raises ConfigError when
-    this user may not read the file.
+    A process that takes the lock at the same moment has to try again. Raises ConfigError when this
+    user may not read the file.
     """
     with host_reads(path):
         try:

@@ -141,7 +141,7 @@ def _login(address: str) -> tuple[str, str] | None:
 
 
 def _reason(error: "httpx.HTTPError") -> str:
-    """Say what the operating system said, or what httpx says; neither knows the address."""
+    """Return the message of the operating system, or of httpx; neither knows the address."""
     import httpx
 
     if isinstance(error, httpx.LocalProtocolError):

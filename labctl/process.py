@@ -110,7 +110,7 @@ def run(
     env: Mapping[str, str] | None = None,
     input_bytes: bytes | None = None,
 ) -> Completed:
-    """Run a program to its end and return what it said, whatever its exit status.
+    """Run a program to its end and return its output, whatever its exit status.
 
     Raises ToolMissing, HostTimeout (its process group is killed), HostError.
     """

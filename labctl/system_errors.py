@@ -1,6 +1,6 @@
 """A full disk and a refused access, as operating systems and programs name them: one table.
 
-The texts are ``strerror``'s, the same in musl, bionic and glibc; zig has words of its own.
+The texts are ``strerror``'s, the same in musl, bionic and glibc; zig has its own.
 """
 
 import errno

@@ -104,7 +104,7 @@ class JobState(StrEnum):
 class JobProgress(Record):
     """A look at a job.
 
-    The bytes, ``stderr_end`` (what it said last on standard error) and ``sample`` are those on the
+    The bytes, ``stderr_end`` (its last words on standard error) and ``sample`` are those on the
     board's disk, up to three seconds old while it runs: nothing is measured for a look.
     """
 

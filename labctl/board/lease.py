@@ -4,9 +4,9 @@ The board's file knows no compare-and-swap, so a lease is only *held* while :met
 agrees; the agent refuses and ends jobs of an older epoch by itself. Controllers on one host exclude
 each other before they come here.
 
-Whoever holds a lease gives signs of life, in ``lease.alive`` beside it: the boot and the seconds
-since it began, which no clock can set. So a controller that died keeps nobody out for long, and
-one that lives is not driven out by mistake.
+The holder of a lease gives signs of life, in ``lease.alive`` beside it: the boot and the seconds
+since it began, which no clock can set. So a controller that died keeps nobody out for long, and one
+that lives is not driven out by mistake.
 """
 
 import json
@@ -133,10 +133,10 @@ class BoardLease:
     ) -> Lease:
         """Take the board with an epoch above the board's and above ``minimum_epoch``.
 
-        Whoever held it before loses it, unless ``on_conflict``, which gets its status, raises.
-        ``token`` is new for each acquisition; by it the caller knows the lease again also when the
-        answer is lost. Raises LinkError, BoardError, and LeaseLost when another controller took the
-        board meanwhile: ``on_conflict`` did not see that one.
+        The holder before loses it, unless ``on_conflict``, which gets its status, raises. ``token``
+        is new for each acquisition; by it the caller knows the lease again also when the answer is
+        lost. Raises LinkError, BoardError, and LeaseLost when another controller took the board
+        meanwhile: ``on_conflict`` did not see that one.
         """
         found, before = self._look()
         if before is not None:

@@ -41,8 +41,8 @@ def latest_probe(
 ) -> BoardProbe | None:
     """Return the last probe of a board, taken in this execution (None: in any).
 
-    Whoever bounds a real board asks for ``Execution.BOARD``: a virtual one may have had its name.
-    A file that cannot be read counts as absent. Raises NewerRecord for one of a newer labctl.
+    For bounds of a real board ask for ``Execution.BOARD``: a virtual one may have had its name. A
+    file that cannot be read counts as absent. Raises NewerRecord for one of a newer labctl.
     """
     return next(_probes(lab_root, board, execution), None)
 

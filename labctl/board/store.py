@@ -152,7 +152,7 @@ class BoardStore:
             stamp = f"{STAT} {quoted} >{quoted}.stamp{_naming(item, quoted)}"
             again(lambda: self._run(stamp, f"cannot write the stamp of {target}"))
         elif again(lambda: self.missing([item])):
-            raise IntegrityError(f"{target} on the board is not what its name says")
+            raise IntegrityError(f"{target} on the board does not match its name")
         return target
 
     def _push_whole(
@@ -240,7 +240,7 @@ class BoardStore:
         return found
 
     def _prove(self, item: StoredObject) -> bool:
-        """Hash one file on the board; stamp it, or remove it when it is not what its name says."""
+        """Hash one file on the board; stamp it, or remove it when it does not match its name."""
         path = self.path(item.sha256)
         quoted = remote_words(path)
         before = self._stats([item.sha256]).get(item.sha256)

@@ -81,7 +81,7 @@ class Archive(Source):
 def download(address: str, to: Path, on_progress: OnProgress) -> None:
     """Fetch a file by https, http or from this host.
 
-    Raises ConfigError when there is none, HostError when it cannot be had, HostTimeout.
+    Raises ConfigError when there is none, HostError when it cannot be fetched, HostTimeout.
     """
     if address.startswith("file:"):
         here = Path(url2pathname(urlsplit(address).path))

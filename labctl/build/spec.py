@@ -1,8 +1,8 @@
 """Build specs: what a product is made of, as data.
 
 A spec is ``toolchains/<target>/<product>.yaml``, for this target alone, or
-``toolchains/products/<product>.yaml``, for every target that has none of its own. A lab's own
-folder wins over the one that comes with labctl.
+``toolchains/products/<product>.yaml``, for every target without its own file. A lab's own folder
+wins over the one that comes with labctl.
 """
 
 import re
@@ -191,7 +191,7 @@ class BuildSpec(StrictModel):
     def _unknown_placeholders(self) -> Iterator[Problem]:
         known = (*PLACEHOLDERS, *self.parameters)
         for name in set(PLACEHOLDERS) & set(self.parameters):
-            yield ("parameters", name), "this name has a meaning of its own already"
+            yield ("parameters", name), "this name is reserved"
         texts: list[Problem] = []
         for number, step in enumerate(self.steps):
             texts += [(("steps", number, "run", at), word) for at, word in enumerate(step.run)]

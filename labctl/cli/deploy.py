@@ -43,7 +43,7 @@ ASK_BYTES = 1_000_000_000
     "--plan",
     "only_plan",
     is_flag=True,
-    help="Show what would be sent and for how long; send nothing.",
+    help="Show the files to send and the time needed; send nothing.",
 )
 @click.option("--limit-rate", type=RATE, help="Transfer limit for all boards together, e.g. 5MB/s.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")

@@ -75,7 +75,7 @@ class Step:
     def clock(self, elapsed_s: float, remaining_s: float | None, text: str) -> None:
         """Show a step that is measured in time (``remaining_s`` None: unknown).
 
-        ``told`` gets a line of its own below the bar.
+        ``text`` gets its own line below the bar.
         """
         total = None if remaining_s is None else elapsed_s + remaining_s
         done = elapsed_s if total is None else min(elapsed_s, _NEARLY * total)

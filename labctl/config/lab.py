@@ -129,7 +129,7 @@ class Board(StrictModel):
             raise refuse(problem[1], "transport", problem[0])
         if self.transport.needs_workdir and "workdir" not in self.model_fields_set:
             kind = self.transport.kind
-            raise refuse(f"a board of `kind: {kind}` needs a workdir of its own", "workdir")
+            raise refuse(f"a board of `kind: {kind}` needs its own workdir", "workdir")
         return self
 
 

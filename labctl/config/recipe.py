@@ -253,7 +253,7 @@ class Recipe(StrictModel):
         if MODEL_AXIS in self.matrix and self.model is not None:
             yield ("model",), "matrix.model is given too; keep one of them"
         if MODEL_AXIS not in self.matrix and self.model is None and len(self.models) > 1:
-            yield (), f"say which model to measure: model: {listed(self.models)}, or matrix.model"
+            yield (), f"name the model to measure: model: {listed(self.models)}, or matrix.model"
         for axis in self.matrix:
             if axis in self.parameters:
                 yield ("matrix", axis), f"parameters.{axis} is given too; keep one of them"

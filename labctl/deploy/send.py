@@ -56,8 +56,9 @@ class Sources:
 class DeployOptions:
     """Options of a deploy.
 
-    ``sources`` is shared by all boards that are served at once. ``pace`` is told of bytes before
-    they are sent, and may wait; ``on_loss`` is told why the link has to be taken up again.
+    ``sources`` is shared by all boards that are served at once. ``pace`` is called with the number
+    of bytes before they are sent, and may wait; ``on_loss`` is called with the reason for each
+    reconnection.
     """
 
     progress: OnProgress = _ignore
@@ -119,7 +120,7 @@ class Pace:
         self._due = 0.0
 
     def __call__(self, count: int) -> None:
-        """Wait until so many bytes may be sent."""
+        """Wait until the given number of bytes may be sent."""
         with self._lock:
             now = time.monotonic()
             # Bytes are paid for by the time after them; an idle link saves up a little only.

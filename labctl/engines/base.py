@@ -39,7 +39,7 @@ P = TypeVar("P", bound=EngineParameters)
 
 
 class EngineKeys(EngineChoice):
-    """Base of what a recipe may say in ``engine``: an engine adds keys of its own."""
+    """Base of the recipe's ``engine`` mapping: an engine adds its own keys."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -67,7 +67,7 @@ class Reply:
 class Endpoint:
     """A server that was started, as this host reaches it.
 
-    ``address`` is ``http://HOST:PORT``, ``name`` what the server was told to call itself, and
+    ``address`` is ``http://HOST:PORT``, ``name`` the name that the server was given, and
     ``silence_s`` for how many seconds it may be silent.
     """
 

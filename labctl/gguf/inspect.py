@@ -289,10 +289,10 @@ def _reading(header: Header, architecture: str) -> tuple[int, tuple[Tensor, ...]
     """Weight bytes that generating one token reads, and the tensors that it hardly reads.
 
     All of them, but one row of each look-up table (the token embedding counts whole when the model
-    has no output matrix of its own and uses the embedding for it), and of a mixture of experts
-    only the share of experts that a token uses. Not an encoder, which reads the prompt once, nor
-    the last layers of models that foretell several tokens (``nextn_predict_layers``): plain
-    generation leaves them out.
+    has no separate output matrix and uses the embedding for it), and of a mixture of experts only
+    the share of experts that a token uses. Not an encoder, which reads the prompt once, nor the
+    last layers of models that foretell several tokens (``nextn_predict_layers``): plain generation
+    leaves them out.
     """
     tied = all(tensor.name != _OUTPUT for tensor in header.tensors)
     experts, used = _experts(header, architecture)
@@ -314,7 +314,7 @@ def _reading(header: Header, architecture: str) -> tuple[int, tuple[Tensor, ...]
 
 
 def _experts(header: Header, architecture: str) -> tuple[int | None, int | None]:
-    """Experts of a layer, and how many of them a token uses; both None where one is not said."""
+    """Experts of a layer, and how many of them a token uses; both None unless both are known."""
     experts = _whole(header.values.get(f"{architecture}.expert_count"))
     used = _whole(header.values.get(f"{architecture}.expert_used_count"))
     return (experts, min(used, experts)) if experts and used else (None, None)

@@ -1,4 +1,4 @@
-"""The hdc protocols, a library of its own: both ends of a session, and the client of a server."""
+"""The hdc protocols, a separate library: both ends of a session, and the client of a server."""
 
 from typing import TYPE_CHECKING
 

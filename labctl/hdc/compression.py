@@ -1,4 +1,4 @@
-"""LZ4 as file transfers use it: one raw block a chunk, its sizes told beside it.
+"""LZ4 as file transfers use it: one raw block a chunk, its sizes sent beside it.
 
 Format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
 """
@@ -31,7 +31,7 @@ def decompress_chunk(data: Buffer, uncompressed_bytes: int) -> bytes:
     if not data:
         raise ProtocolError(
             f"a chunk of {uncompressed_bytes} bytes came without them",
-            hint="hdc 3.1.0e loses what does not shrink: do not compress with it",
+            hint="hdc 3.1.0e loses data that compression does not shrink: do not compress with it",
         )
     if uncompressed_bytes > MAX_DATA_BYTES:
         raise ProtocolError(f"a compressed chunk announces {uncompressed_bytes} bytes, too many")

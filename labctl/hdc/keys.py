@@ -1,6 +1,6 @@
 """RSA keys that hosts prove themselves with to boards that are locked (``const.hdc.secure=1``).
 
-A board asks for a signature of a token of its own making, in one of two schemes of its choice; the
+A board asks for a signature of a token that it makes, in one of two schemes of its choice; the
 signature travels as one line of base64. The user's key is the one that the official hdc makes at
 its first authentication, PKCS#8 in PEM: a board that knows it needs no second consent.
 """

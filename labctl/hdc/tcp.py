@@ -64,8 +64,8 @@ def _connect(addresses: list[_Address], deadline: float) -> socket.socket:
 def _addresses(host: str, port: int, timeout: float) -> list[_Address]:
     """Resolve a name. Raises OSError, UnicodeError.
 
-    The resolver cannot be told how long to look. It looks on a thread of its own, which is left to
-    the resolver's own time-outs (some seconds) when it takes longer than ``timeout``.
+    The resolver takes no time-out. It runs on its own thread, which is left to the resolver's own
+    time-outs (some seconds) when it takes longer than ``timeout``.
     """
     if host.isascii():
         try:

@@ -1,4 +1,4 @@
-"""The lab's ``models.yaml``, written by commands and by hand: what is there stays as it is."""
+"""The lab's ``models.yaml``, written by commands and by hand: existing text is kept."""
 
 from pathlib import Path
 

@@ -81,7 +81,7 @@ class ModelsLock:
             raise ConfigError(
                 f"{self.path} says {known.size_bytes} bytes of {reference}, whose SHA-256 it has"
                 f" right: the file has {found.size_bytes}",
-                hint="the file is labctl's: undo what was changed in it by hand",
+                hint="the file is written by labctl: undo manual changes",
             )
 
     def drop(self, references: Iterable[str]) -> list[str]:

@@ -37,7 +37,7 @@ def resolve(
         keys: those that will be measured.
         root: the lab's folder, where relative paths begin.
         find_quantizer: asked only when a model has to be derived.
-        progress: told of every long step.
+        progress: reports every long step.
         gguf_only: refuse what is not GGUF; otherwise any file will do that is not derived from.
 
     Raises ConfigError (no such file, not GGUF, other bytes than the recipe or the lock says, ...),

@@ -100,7 +100,7 @@ def explain(
         kind = None
         sentence = _held_by_none(found, nearest, baseline, evidence)
     if evidence and evidence.limited:
-        sentence += "; the board held its clock back meanwhile"
+        sentence += "; the board lowered its clock meanwhile"
     return TrialBound(
         kind=kind,
         share=nearest.share,

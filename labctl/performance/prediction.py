@@ -43,8 +43,8 @@ class Rate:
 class Rates:
     """Known rates of a board; None or absent = unknown.
 
-    ``memory`` is by number of threads, None where it was not said. ``decode`` and ``prompt`` are
-    how fast the arithmetic of a token goes through weights, by quantisation and number of threads.
+    ``memory`` is by number of threads, None if unknown. ``decode`` and ``prompt`` are how fast the
+    arithmetic of a token goes through weights, by quantisation and number of threads.
     """
 
     storage: Rate | None = None

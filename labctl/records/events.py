@@ -1,7 +1,7 @@
 """Typed events of a run, written while it is in progress, a line each in ``events.jsonl``.
 
-They are for whoever looks on. What is needed to go on with a run is in its plan, journal and
-records; without its events a run is the same.
+They are for readers. All that a resume needs is in its plan, journal and records; without its
+events a run is the same.
 """
 
 import time

@@ -18,7 +18,7 @@ ReadPattern = Literal["sequential", "random", "mapping"]
 
 
 class MemoryRate(Record):
-    """DRAM read by so many threads at once, each its own part of the buffer; the best pass."""
+    """DRAM read by a number of threads at once, each its own part of the buffer; the best pass."""
 
     threads: int
     bytes_per_second: int
@@ -128,7 +128,7 @@ class BoardProbe(FileRecord):
         " execution",
     )
     compared_with: datetime | None = Field(None, description="when the last of them was taken")
-    notes: tuple[str, ...] = Field((), description="what could not be measured, and why")
+    notes: tuple[str, ...] = Field((), description="missing measurements, each with its reason")
 
     @property
     def execution(self) -> Execution:

@@ -63,7 +63,7 @@ class RunEnd(FileRecord):
     """``end.json``: how a run ended; missing = it is under way, or its controller died."""
 
     state: Literal["finished", "failed", "interrupted"]
-    failure: Failure | None = Field(None, description="what ended the run early")
+    failure: Failure | None = Field(None, description="reason why the run ended early")
     gates: tuple[GateRecord, ...] = ()
-    resumed: int = Field(0, description="how often the run had been taken up again")
+    resumed: int = Field(0, description="number of resumes of the run")
     finished: AwareDatetime

@@ -139,7 +139,7 @@ class TimingRecord(Record):
         " came together or printed nothing",
     )
     token_lines: int | None = Field(
-        None, description="lines that were printed, where each stands for a token"
+        None, description="number of printed lines, where each is one token"
     )
     unseen_first: int | None = Field(
         None,

@@ -120,7 +120,7 @@ class Check(Record):
 
 
 class ConditionRecord(Record):
-    """One thing that the recipe asked of the board's state. ``ok`` None = not to be had there."""
+    """One thing that the recipe asked of the board's state. ``ok`` None = not available there."""
 
     name: str
     wanted: str

@@ -30,7 +30,7 @@ from labctl.units import counted, digits, duration, size
 
 
 def reasons(run: RunRecord, trials: Sequence[TrialRecord]) -> list[str]:
-    """Lines for people: bounds, predictions, precision, outliers, what could not be had."""
+    """Lines for people: bounds, predictions, precision, outliers, missing values."""
     groups: dict[str, list[TrialRecord]] = {variant: [] for variant in run.variants}
     for trial in good_trials(trials):
         groups.setdefault(trial.variant, []).append(trial)
@@ -77,8 +77,8 @@ def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
     if len(starts) > 1:
         text = ", ".join(f"{name} in {', '.join(of)}" for name, of in starts.items())
         yield (
-            f"{group[0].variant}: the model was not equally in memory when trials began ({text}):"
-            " their TTFTs are not comparable"
+            f"{group[0].variant}: trials began with different shares of the model in memory"
+            f" ({text}): their TTFTs are not comparable"
         )
 
 

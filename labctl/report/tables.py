@@ -76,7 +76,7 @@ def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRec
         lines += ["".join(seconds[start : start + _TOKENS_A_LINE]) for start in starts]
         timed = [timing for timing in timings if timing.mean_ns]
         if row.token_ns is None:
-            lines.append("no mean: it is not known how many tokens these are")
+            lines.append("no mean: the number of tokens is unknown")
             continue
         figure = "mean" if len(timed) == 1 else f"median of {len(timed)} trials' means"
         ratio = "" if row.ratio is None else f", ratio {row.ratio:.2f}"

@@ -53,7 +53,7 @@ def judge(
     """Judge every gate on every variant it speaks of.
 
     Only what ran on a board is judged. A variant without a result passes no gate, nor does one with
-    a failed check. A gate that speaks of none of the variants stays open, and is told.
+    a failed check. A gate that speaks of none of the variants stays open, and is reported.
     ``parameters`` are the recipe's parameters by variant.
     """
     judged: list[GateRecord] = []

@@ -88,7 +88,7 @@ def _causes(
     if clock and more(clock[::-1], 1 / _SLOWER, 0):
         yield f"frequency: down to {clock[0] / 1000:.0f} MHz, otherwise {clock[1] / 1000:.0f} MHz"
     elif slow and own.limited and not any(other.limited for other in others):
-        yield "frequency: the board held its clock back"
+        yield "frequency: the board lowered its clock"
     faults = pair(lambda e: e.major_faults)
     if faults and more(faults, _MORE_FAULTS, _FEW_FAULTS):
         yield f"major faults: {faults[0]:.0f}, otherwise {faults[1]:.0f}"

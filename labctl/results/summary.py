@@ -114,7 +114,7 @@ class TestSummary:
 class MeasureSummary:
     """Something else that was measured: its values in all good trials; median, in ``unit``.
 
-    ``error`` is the greatest that a program told of its own estimate.
+    ``error`` is the greatest that a program reported for its estimate.
     """
 
     name: str

@@ -69,7 +69,7 @@ def share(
 def others_share(samples: Sequence[TelemetrySample]) -> float | None:
     """CPU time that was neither the job's nor spent on page reclaim, over the time of one CPU.
 
-    The job is all that it started; an earlier agent told the times of its first process alone.
+    The job is all that it started; an earlier agent reported only the times of its first process.
     """
     for own in (_tree_ns, _process_ns):
         known = [s for s in samples if None not in (s.cpu_busy_ns, own(s))]
@@ -165,7 +165,7 @@ def steadiness(evidence: TelemetrySummary | None, facts: BoardFacts) -> tuple[Ch
         detail = f"everything else used {evidence.others_share:.0%} of one CPU"
         if evidence.reclaim_share is not None:
             detail += (
-                f", and {evidence.reclaim_share:.0%} went on freeing memory (kswapd, kcompactd)"
+                f", and {evidence.reclaim_share:.0%} continued to free memory (kswapd, kcompactd)"
             )
         found.append(Check(name="quiet", ok=evidence.others_share <= LOUD, detail=detail))
     if evidence.steal_share is not None:

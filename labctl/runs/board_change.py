@@ -1,7 +1,7 @@
 """Going on with a run on another board that is equal to the one that broke.
 
 Numbers of two boards are two samples, so variants are compared on one board only: a round of
-repeats that the first board did not finish is measured anew, all of it, on the second. Each record
+repeats that the first board did not finish is measured again completely on the second. Each record
 names its board, and tables say where a run moved.
 """
 
@@ -27,7 +27,7 @@ TOLERANCE = 0.1
 def unlike_in_speed(run: RunRecord, board: str, facts: BoardFacts, lab_root: Path) -> Iterator[str]:
     """Yield why a board's numbers do not belong to the same run, by the probes of both.
 
-    What is no board has no speed of its own.
+    A virtual board has no speed.
     """
     if facts.execution is not Execution.BOARD:
         return

@@ -112,11 +112,11 @@ class RunContext:
         )
 
     def take_lease(self) -> None:
-        """Take the board anew, which ends jobs of the lease before."""
+        """Take the board again, which ends jobs of the earlier lease."""
         self.journal.leased(self.retry(self.held.take_lease))
 
     def renew(self) -> None:
-        """Wait until the board answers again, and take it anew where that is due.
+        """Wait until the board answers again, and renew its lease where that is due.
 
         That is after a restart, and where its job was an earlier controller's.
         Raises LinkError (it does not answer), LeaseLost, BoardError (it is another board now, or

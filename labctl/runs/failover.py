@@ -28,7 +28,7 @@ def run_with_failover(
         if other.target != request.board.target:
             raise ConfigError(
                 f"board {other.name} is a {other.target}, board {request.board.name} a"
-                f" {request.board.target}: no run goes on from one to the other",
+                f" {request.board.target}: a run cannot move from one to the other",
                 hint="name a board of the same target",
             )
     with Recording(observer) as recording:

@@ -1,4 +1,4 @@
-"""Whoever watches a run: what it reports becomes events, which readers show or keep."""
+"""Observation of a run: its reports become events, which readers show or keep."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -237,7 +237,7 @@ def _take_over(
         if before is not None and still_ours and before.host == platform.node():
             held.keep_lease(before)
             return None, True
-        reason = LeaseLost("the board had another controller before the run went on")
+        reason = LeaseLost("another controller used the board before the run continued")
         journal.cut(undone.number, attempt, reason)
         directory.set_aside(undone.number, undone.slug, attempt.number)
         still_ours, lost = False, attempt

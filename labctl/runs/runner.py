@@ -93,8 +93,8 @@ def remaining(
 ) -> list[PlannedTrial]:
     """Return the trials that are not ``done``: one that may be under way first, then as planned.
 
-    A repeat that was left out before it has no record either; running that one first would take
-    the board anew, which ends the job under way.
+    A repeat that was left out before it has no record either; running that one first would take the
+    board again, which ends the running job.
     """
     undone = [trial for trial in trials if trial.number not in done]
     return sorted(undone, key=lambda trial: not journal.attempt(trial.number).open)

@@ -18,7 +18,7 @@ class NoEnergy(Exception):
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of a meter: watts, or joules since a start of its own."""
+    """One reading of a meter: watts, or joules since the meter's own start."""
 
     at_ns: int
     value: float

@@ -72,7 +72,7 @@ class Prediction:
         return self if self.otherwise is None or not self.fits else self.otherwise
 
     def seconds(self, *, prompts: int, tokens: int) -> float:
-        """Load, so many prompts, and so many tokens one after the other."""
+        """Load, then the number of prompts, then the number of tokens one after the other."""
         read = prompts * self.prompt_seconds
         return self.load_seconds + read + tokens * self.seconds_per_token
 

@@ -63,8 +63,8 @@ def push_directory(
 ) -> Copied:
     """Make ``remote`` hold what is in ``local``: all files proven, modes and empty ones kept.
 
-    Missing parents are made; what is there already stays or is overwritten. Links to files are
-    sent as files, other links are skipped. ``timeout`` and errors as for :meth:`Transport.push`.
+    Missing parents are made; existing entries stay or are overwritten. Links to files are sent as
+    files, other links are skipped. ``timeout`` and errors as for :meth:`Transport.push`.
     """
     copier = transport.copier(timeout=timeout, compress=compress)
     tree = _walk(local)
@@ -305,7 +305,7 @@ def _prove(
         if asked.exit_status != 0 or len(lines) != len(batch):
             raise IntegrityError(
                 f"{what}: the board cannot hash all of it",
-                hint="was something removed there meanwhile?",
+                hint="was a file removed there during the transfer?",
                 details=asked.text[-2000:] or None,
             )
         for place, line in zip(batch, lines, strict=True):

@@ -236,7 +236,7 @@ class HdcServerConfig:
         """Return the transport; the first operation opens the link, and reopens it after a loss.
 
         A server is started when none runs; that takes time beside that of ``options``. It shows
-        locked boards a key of its own. Raises ConfigError.
+        locked boards its own key. Raises ConfigError.
         """
         from labctl.hdc import ServerSession
         from labctl.hdc.server_client.keys import check_key

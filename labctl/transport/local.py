@@ -107,7 +107,7 @@ def _as_a_boards(command: str, timeout: float) -> Iterator[None]:
     except HostTimeout as error:
         raise CommandTimeout(
             f"no end within {timeout:g} s of: {brief(command)}",
-            hint="set a longer time-out, or find out what it waits for",
+            hint="set a longer time-out, or check what it waits for",
             details=error.details,
         ) from error
 
@@ -171,7 +171,7 @@ class LocalConfig:
         return None
 
     def clash(self, other: object, name: str) -> tuple[str, str] | None:
-        """Nothing: each has a workdir of its own."""
+        """Nothing: each has its own workdir."""
         del other, name
         return None
 

@@ -93,9 +93,9 @@ def wait_until_ready(transport: Transport, *, timeout: float) -> str:
 def reboot(transport: Transport, how: Reboot = "", *, timeout: float) -> str | None:
     """Restart a board and wait until it runs commands again; the id of the new boot.
 
-    A board that is told to stay in its boot loader or to go off does not come back: for those this
-    waits until it has gone, and gives None. ``timeout`` (s) bounds all of it.
-    Raises ConfigError (this link cannot), LinkError, BoardError (it did not restart in time).
+    A board that is sent to its boot loader or switched off does not come back: for those this waits
+    until it has gone, and gives None. ``timeout`` (s) bounds all of it. Raises ConfigError (this
+    link cannot), LinkError, BoardError (it did not restart in time).
     """
     device = transport.over_hdc(f"be restarted {how}".rstrip())
     deadline = time.monotonic() + timeout

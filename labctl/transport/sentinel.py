@@ -177,7 +177,7 @@ _CHECKED_BYTES = 30_000
 
 
 class Shell(Protocol):
-    """Runs scripts in a board's shell, each in a conversation of its own."""
+    """Runs scripts in a board's shell, each over its own channel."""
 
     @property
     def failure(self) -> LinkError | None:
@@ -220,9 +220,9 @@ def execute(
 ) -> int:
     """Run a framed command; its exit status. ``write`` gets its output as it comes.
 
-    When it does not end in time, or whoever waits for it gives up (Ctrl-C, ``write`` raises), the
-    command is killed on the board with its whole process group. Raises LinkError, BoardError,
-    ConfigError (the board's shell does not understand it), and what ``write`` raises.
+    When it does not end in time, or its caller gives up (Ctrl-C, ``write`` raises), the command is
+    killed on the board with its whole process group. Raises LinkError, BoardError, ConfigError (the
+    board's shell does not understand it), and what ``write`` raises.
     """
     tell_command(lambda: f"[{label}] {framed.command}")
     tail = Tail(write)
@@ -237,7 +237,7 @@ def execute(
         stopped = _kill(shell, framed, reader.process_id)
         raise CommandTimeout(
             f"{label}: no end within {timeout:g} s of: {brief(framed.command)}",
-            hint="set a longer time-out, or find out what it waits for"
+            hint="set a longer time-out, or check what it waits for"
             if stopped
             else "it may still run on the board",
             details=tail.text or error.message,

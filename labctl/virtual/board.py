@@ -101,7 +101,7 @@ class _Running:
         except HostTimeout as error:
             raise ConfigError(
                 f"another virtual board already runs in {self._directory}",
-                hint="give each board a directory of its own, or stop the other one",
+                hint="give each board its own directory, or stop the other one",
             ) from error
         try:
             port = await self._boot(plan.port)

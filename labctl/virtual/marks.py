@@ -1,6 +1,6 @@
 """The marks of a virtual board, for the shell scripts that run on any board.
 
-A virtual board has the kernel of its host. Its environment says so: the id of its own boot, the
+A virtual board has the kernel of its host. Its environment says so: the id of its boot, the
 emulator of its programs, and a folder of files that stand for the kernel's. On a real board these
 variables are empty. No other module knows them, nor asks for a boot id in another way.
 """

@@ -227,7 +227,7 @@ BAD_LABS = {
     ),
     "ssh without workdir": (
         "boards:\n  rk1: {target: rk3568, transport: {kind: ssh, host: x}}",
-        "2:3: boards.rk1.workdir: a board of `kind: ssh` needs a workdir of its own",
+        "2:3: boards.rk1.workdir: a board of `kind: ssh` needs its own workdir",
     ),
     "ssh address": (
         board(transport="{kind: ssh, host: 'x:22'}"),
@@ -294,7 +294,7 @@ BAD_LABS = {
     ),
     "local without workdir": (
         "boards:\n  rk1: {target: rk3568, transport: {kind: local}}",
-        "2:3: boards.rk1.workdir: a board of `kind: local` needs a workdir of its own",
+        "2:3: boards.rk1.workdir: a board of `kind: local` needs its own workdir",
     ),
     "power of a program that is not named": (
         board(power="{kind: command, command: [], unit: W}"),

@@ -152,7 +152,7 @@ BAD_RECIPES = {
     "empty prompt": (changed("prompt: hello", "prompt: ''"), "8:9: prompt: the prompt is empty"),
     "which model": (
         changed("  model: [q8_0, q2_k]\n", "").replace("model: q2_k, ", ""),
-        "1:1: say which model to measure: model: base, q8_0 or q2_k, or matrix.model",
+        "1:1: name the model to measure: model: base, q8_0 or q2_k, or matrix.model",
     ),
     "model twice": (
         RECIPE + "model: base\n",

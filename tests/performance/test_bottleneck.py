@@ -229,7 +229,7 @@ def test_an_expectation_is_not_called_the_boards_own() -> None:
 
 def test_a_clock_that_was_held_back_is_told() -> None:
     assert told(18.18, baseline(), seen(limited=True)).sentence.endswith(
-        "; the board held its clock back meanwhile"
+        "; the board lowered its clock meanwhile"
     )
 
 

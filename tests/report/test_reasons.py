@@ -97,7 +97,7 @@ def test_a_cold_start_among_warm_ones_is_said() -> None:
     """A TTFT of 372 ms cold, and 214 warm."""
     (line,) = reasons(run(), [_begun_with(1, 0), _begun_with(2, 1000), _begun_with(3, 1000)])
     assert line == (
-        "q2_k: the model was not equally in memory when trials began (cold in 1, warm in 2, 3):"
+        "q2_k: trials began with different shares of the model in memory (cold in 1, warm in 2, 3):"
         " their TTFTs are not comparable"
     )
     assert reasons(run(), [_begun_with(1, 1000), _begun_with(2, 990)]) == []

@@ -34,7 +34,7 @@ def repeats(slow_ms: float, **unusual: Any) -> list[TrialRecord]:
     [
         ({"highest_temperature_mc": 92_000}, "temperature: 92 °C, otherwise 60 °C"),
         ({"lowest_khz": 816_000}, "frequency: down to 816 MHz, otherwise 1992 MHz"),
-        ({"limited": True}, "frequency: the board held its clock back"),
+        ({"limited": True}, "frequency: the board lowered its clock"),
         ({"major_faults": 5000}, "major faults: 5000, otherwise 3"),
         ({"others_share": 0.9}, "load: others used 90% of a CPU, otherwise 2%"),
         ({"reclaim_share": 0.4}, "memory: freeing it took 40% of a CPU, otherwise 1%"),

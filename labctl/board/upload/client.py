@@ -79,7 +79,7 @@ def send_chunks(
         token: proves to the agent that it is us.
         finish_timeout: bounds (s) its last sync to the storage.
         progress: gets the bytes that are proven on the board.
-        pace: called before so many bytes are sent; it waits where a rate is limited.
+        pace: called before the bytes are sent, with their number; it waits where a rate is limited.
 
     Raises DeviceLost, CommandTimeout (what was acknowledged stays, call again), Busy,
     IntegrityError, BoardNoSpace, BoardPermission, BoardError, ConfigError (the local file changed).

@@ -1,7 +1,7 @@
 """A large file to a board, whatever happens on the way: each byte once, its name at the end.
 
 The agent on the board writes ``.part-<sha256>`` and its journal; both stay when the link, labctl,
-the host or the board go down, and whoever wants the same content next goes on with them.
+the host or the board go down, and the next transfer of the same content continues with them.
 """
 
 import json
@@ -197,7 +197,8 @@ class _Delivery:
         """Wait a while for who brings the same file; what they bring need not cross twice.
 
         They may also have given up, which only another attempt can tell. Raises BoardError when
-        there is no progress for longer than anybody can be silent who reads again what is there.
+        there is no progress for longer than a peer may be silent while it reads its partial file
+        again.
         """
         retry_timeout = self.options.retry_timeout + IDLE_SECONDS + self._storage_seconds
         status = self._partial_status()

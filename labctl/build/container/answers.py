@@ -79,7 +79,7 @@ class Image:
         return routes is not None and not _ways_out(routes)
 
     def forget(self) -> None:
-        """Ask everything anew next time."""
+        """Forget all answers."""
         self._path.unlink(missing_ok=True)
 
     def _ask(self, words: Sequence[str], *, network: bool) -> str | None:

@@ -129,7 +129,7 @@ class ContainerWorkspace(Workspace):
         env: Mapping[str, str],
         cwd: str | None = None,
     ) -> process.Completed:
-        """Run it in a container of its own."""
+        """Run it in its own container."""
 
         def launch(argv: list[str]) -> process.Completed:
             return process.run_streaming(

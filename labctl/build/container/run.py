@@ -1,10 +1,10 @@
-"""Runs single programs, each in a container of its own that cannot outlive labctl.
+"""Runs single programs, each in its own container, which cannot outlive labctl.
 
 A container ends in one of these ways:
 
 - The program ends. Its exit status comes from a file that the container writes last, never from
   that of the engine, which means other things as well.
-- labctl stops it: a time-out, Ctrl-C, an error. The engine is told to remove the container.
+- labctl stops it: a time-out, Ctrl-C, an error. labctl tells the engine to remove the container.
 - labctl is killed. It held a lock on a file, which the container waits for (``guarded.sh``).
 """
 
@@ -35,7 +35,7 @@ class Containers:
 
     Args:
         label: ``KEY=VALUE`` that those of one build have in common.
-        folder: a folder of this host, in which each gets one of its own while it runs.
+        folder: a folder of this host; each program has a folder in it while it runs.
         network: whether they get the engine's usual network; otherwise they have none.
     """
 

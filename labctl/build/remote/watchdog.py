@@ -101,7 +101,7 @@ def kept(
                 hint="choose another workdir for it in devices.yaml",
             )
         else:
-            raise HostError(f"{where} answers what is not asked", details=answer)
+            raise HostError(f"{where} sent an unexpected answer", details=answer)
 
     script = PROLOGUE + (SCRIPTS / "watchdog.sh").read_text()
     words = (workdir, name, str(SILENCE_SECONDS), "1" if keep_tree else "0")

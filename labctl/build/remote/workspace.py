@@ -61,7 +61,7 @@ class RemoteWorkspace(Workspace):
         env: Mapping[str, str],
         cwd: str | None = None,
     ) -> Completed:
-        """Run it there, in a session of its own."""
+        """Run it there, in its own session."""
         began = time.monotonic_ns()
         job = next(self._jobs)
         variables = [f"{name}={value}" for name, value in env.items()]

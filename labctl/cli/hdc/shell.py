@@ -35,7 +35,7 @@ def shell(choice: Choice, command: tuple[str, ...], timeout: float | None) -> in
         if not words:
             from labctl.cli.hdc.terminal import converse
 
-            device = transport.over_hdc("be worked on in a terminal of its own")
+            device = transport.over_hdc("open a terminal")
             with device.interact(timeout=seconds) as remote:
                 return converse(remote)
         choice.invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known

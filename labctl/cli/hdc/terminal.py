@@ -39,7 +39,8 @@ _REPEAT_SECONDS = 2.0
 
 @dataclass
 class _Marks:
-    """What the shell shows, without the line that makes it tell its status and without the marks.
+    """Return the shell's output, without the line that makes it print its status and without the
+    marks.
 
     A mark begins with ASCII's record separator, which the typed line only names: its echo is none.
     """

@@ -1,6 +1,6 @@
 """Reads what the user writes: a YAML document into a pydantic model, or one clear error.
 
-All that is wrong with a document is told at once, a line for each problem::
+All problems of a document are reported at once, a line for each::
 
     devices.yaml:7:5: boards.rk1.taget: unknown key (did you mean 'target'?)
 
@@ -109,8 +109,7 @@ class Document:
     def override(self, path: Path, value: Value, origin: str) -> None:
         """Put ``value`` at ``path``, making mappings on the way; problems there are ``origin``'s.
 
-        ``None`` takes away what is there. Raises ConfigError when something on the way is not a
-        mapping.
+        ``None`` removes the value. Raises ConfigError when something on the way is not a mapping.
         """
         if not isinstance(self.value, dict):
             self._not_a_mapping(StrictModel)

@@ -145,7 +145,7 @@ def read_yaml(text: str) -> Marked:
     """Return the value of a text with one YAML document; ``None`` if it is empty.
 
     Raises NotYaml where the text cannot be understood at all; what is only forbidden (a key given
-    twice, a tag) is in ``problems``, so that all of it is told at once.
+    twice, a tag) is in ``problems``, so that all are reported at once.
     """
     builder = _Builder()
     node = _compose(text)

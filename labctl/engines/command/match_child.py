@@ -1,4 +1,4 @@
-"""Searches for patterns, in a process of its own: :mod:`labctl.engines.command.matching`.
+"""Searches for patterns in a child process: :mod:`labctl.engines.command.matching`.
 
 Run as a file, with nothing of labctl imported: it starts in some 20 ms. Standard input is a line
 of JSON, then the texts one after the other; standard output is JSON.

@@ -55,7 +55,7 @@ def find_all(
     )
     if done.exit_status == -signal.SIGXCPU:
         raise OutputNotUnderstood(
-            "the recipe's patterns did not come to an end on this output within"
+            "the search for the recipe's patterns in this output did not end within"
             f" {cpu_seconds} s of computing",
             hint="nested repeats such as (a+)+ can take forever; write the inner text instead",
         )

@@ -114,7 +114,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error in llama.cpp's last output and the job's end.
 
-        IntegrityError, after which a trial is begun again, where its last words were lost.
+        IntegrityError, after which a trial is retried, where its last words were lost.
         """
         raw = as_text(raw)
         failure = failures.diagnose(job, raw)

@@ -82,7 +82,7 @@ _SYMPTOMS = (
     _symptom(
         r"error: failed to load model",
         "the model cannot be loaded",
-        f"{_DEPLOY_AGAIN}; llama-bench does not say more: try the same model with task: completion",
+        f"{_DEPLOY_AGAIN}; llama-bench shows no details: try the model with task: completion",
     ),
     _symptom(
         r"failed to create context",
@@ -110,7 +110,7 @@ _SYMPTOMS = (
 def lost(raw: RawOutput, what: str) -> IntegrityError:
     """Return the error for a program that succeeded before its own log was printed.
 
-    It says nothing about model or board: a trial is begun again.
+    It says nothing about model or board: the trial is retried.
     """
     return IntegrityError(
         f"llama.cpp ended before it had printed {what}: it does not flush its log",

@@ -1,8 +1,8 @@
 """Memory of llama.cpp on a board, from the model's header and the parameters.
 
-Checked with the ``buffer size`` lines of its own log (``-lv 4``) of new and classic versions with
-SmolLM2-135M: the key-value cache to the byte, the compute buffer within 2 %; and the whole need in
-booted ARM64 Linuxes of little memory.
+Checked with the ``buffer size`` lines of llama.cpp's log (``-lv 4``) of new and classic versions
+with SmolLM2-135M: the key-value cache to the byte, the compute buffer within 2 %; and the whole
+need in booted ARM64 Linuxes of little memory.
 """
 
 from labctl.engines.base import MemoryNeed

@@ -82,7 +82,7 @@ class LlamaCppParameters(TimedParameters):
     mlock: bool = Field(
         default=False,
         description="lock the weights in memory (--mlock, -lm mmap+mlock) as far as the board"
-        " permits; the check `mlock` tells whether they were",
+        " permits; the check `mlock` shows the result",
     )
     log_jsonl: bool = Field(
         default=False,

@@ -96,7 +96,7 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error in its last output: it ends with status 0 after some failures too.
 
-        IntegrityError, after which a trial is begun again, where its last words were lost.
+        IntegrityError, after which a trial is retried, where its last words were lost.
         """
         failure = failures.diagnose(job, raw)
         if failure is not None or _FINAL.search(raw.stderr + raw.stdout):

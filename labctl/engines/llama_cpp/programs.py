@@ -3,7 +3,7 @@
 The text-completion program was ``llama-cli`` until build 7348 (2025-12) and is ``llama-completion``
 since; the newer ``llama-cli`` only chats. Both understand ``-no-cnv``, without which a model with a
 chat template waits for a conversation. The other programs kept their names; a version that offers
-``llama-completion`` is told with the newer flags.
+``llama-completion`` is called with the newer flags.
 """
 
 from collections.abc import Collection, Sequence

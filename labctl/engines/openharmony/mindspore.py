@@ -200,7 +200,7 @@ class MindSporeBenchmark(_MindSpore):
             raise OutputNotUnderstood(f"a mean of {mean} ns is not between {least} and {most} ns")
         if parameters.threads is not None and values["threads"] != parameters.threads:
             raise OutputNotUnderstood(
-                f"it was told {parameters.threads} threads and used {values['threads']:g}"
+                f"{parameters.threads} threads were requested, it used {values['threads']:g}"
             )
         # The tool's minimum begins at 1 s: with slower inferences it is none.
         left_out = {"threads"} | ({"inference_min"} if least == _FIRST_MINIMUM_NS else set())

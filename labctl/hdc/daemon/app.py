@@ -40,7 +40,7 @@ class _Mode(IntEnum):
 
 
 class _ManagerTask(Dialogue):
-    """Has the board's ``bm`` do something, and tells what it said. The host closes the channel."""
+    """Calls the board's ``bm`` and sends its output. The host closes the channel."""
 
     async def _manage(self, mode: _Mode, words: list[str], given: list[str]) -> None:
         """Call ``bm`` with ``words``, unless what the host has given of them could do harm."""

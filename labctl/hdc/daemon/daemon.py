@@ -2,8 +2,8 @@
 
 A :class:`Daemon` is one board and its port; many share one event loop. It behaves on the wire as
 the recorded hdcd does: packet order, texts of errors, counters of CHANNEL_CLOSE, silence for
-unknown channels and commands. Whoever is let in may do everything that the invoking user may, and
-without an :class:`Authorisation` everybody is.
+unknown channels and commands. A host that is let in may do everything that the invoking user may,
+and without an :class:`Authorisation` everybody is.
 """
 
 import asyncio

@@ -39,7 +39,7 @@ class _Step(Enum):
 
     HELLO = "its greeting"
     KEY = "its public key"
-    DECISION = "nothing: somebody has to decide about its key"
+    DECISION = "none: its key is not accepted yet"
     SIGNATURE = "the signature of the token"
     NOTHING = "nothing: it is let in, or it is not"
 

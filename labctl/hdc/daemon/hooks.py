@@ -12,7 +12,7 @@ from labctl.hdc.wire import encode_prefix
 
 
 class Line(ABC):
-    """One connection as whoever interferes may use it; on the daemon's event loop only."""
+    """One connection, for hooks; on the daemon's event loop only."""
 
     @abstractmethod
     def deliver(self, channel: int, command: int, data: memoryview) -> None:

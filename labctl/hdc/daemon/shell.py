@@ -15,9 +15,8 @@ from labctl.hdc.wire import Command
 
 
 class ShellTask(Task):
-    """Runs one command: ``sh`` leads a session of its own, standard error joins standard output,
-    standard input is a pipe that stays open. The end of the output is the end of the command.
-    """
+    """Runs one command: ``sh`` leads its own session, standard error joins standard output,
+    standard input is a pipe that stays open. The end of the output is the end of the command."""
 
     output = Command.ECHO_RAW
 

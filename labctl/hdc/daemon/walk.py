@@ -16,7 +16,7 @@ from labctl.hdc.messages import FileMode
 
 
 class Entry(NamedTuple):
-    """A file or directory: where it is, and what the host is told it is called."""
+    """A file or directory: where it is, and its name for the host."""
 
     path: str
     name: str

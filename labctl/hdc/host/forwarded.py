@@ -158,7 +158,7 @@ class Connection:
             giver.join()
 
     def _tell_board(self) -> None:
-        """There is no half-close: whoever ends first ends both directions."""
+        """There is no half-close: the first end ends both directions."""
         if not self._is_freed_by_board:
             self._channel.send(Command.FORWARD_FREE_CONTEXT, self.context)
 

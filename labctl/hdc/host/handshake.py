@@ -46,7 +46,7 @@ FindKey = Callable[[], "HostKey"]
 class Consent:
     """Time (s) to wait until somebody allows this host in the board's dialog.
 
-    ``on_waiting`` is told once what to do where.
+    ``on_waiting`` is called once with what to do, and where.
     """
 
     timeout: float = 0.0

@@ -75,7 +75,7 @@ class Listener:
             return None
 
     def detached(self) -> socket.socket:
-        """Another descriptor of what listens, for whoever accepts by other means; close it."""
+        """Another descriptor of the listening socket, to accept by other means; close it."""
         return self._socket.dup()
 
     def stop(self) -> None:

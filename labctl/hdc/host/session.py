@@ -54,7 +54,7 @@ def lost(label: str, reason: str) -> DeviceLost:
 class Session:
     """A connected board. Use :meth:`connect`; safe to use from several threads.
 
-    ``label`` names the link in messages, ``handshake`` is what the board told about itself, and
+    ``label`` names the link in messages, ``handshake`` is what the board reported about itself, and
     ``failure`` is set for good when the link is broken or closed.
     """
 
@@ -173,7 +173,7 @@ class Session:
 
     @contextmanager
     def connect_port(self, port: int, *, timeout: float) -> Iterator["PortChannel"]:
-        """See :class:`HostLink`: a channel of its own is the connection."""
+        """See :class:`HostLink`: a separate channel is the connection."""
         from labctl.hdc.host.forwarding import PARTING
         from labctl.hdc.host.port import connected_port
 

@@ -123,7 +123,8 @@ def interactive_shell(link: HostLink, *, timeout: float) -> Iterator[Interactive
 def _output(
     channel: HostChannel, timeout: float, words: list[bytes] | None = None
 ) -> Generator[bytes, None, None]:
-    """Output of a task until it ends, within ``timeout`` seconds. ``words`` takes what was said."""
+    """Output of a task until it ends, within ``timeout`` seconds. ``words`` collects its
+    messages."""
     deadline = time.monotonic() + timeout
     while True:
         remaining = deadline - time.monotonic()

@@ -70,12 +70,13 @@ class ChannelKind(Enum):
 class ServerChannel:
     """A conversation with a board behind an hdc server, as the packets that a session would give.
 
-    ``timeout`` (s) bounds each single wait. ``on_refusal`` is told when the server says that the
-    board is not there or does not want us. Frames are turned into ECHO_RAW (output), ECHO (words),
-    tasks and, at the end of the connection, CHANNEL_CLOSE.
+    ``timeout`` (s) bounds each single wait. ``on_refusal`` is called when the server reports that
+    the board is not there or does not want us. Frames are turned into ECHO_RAW (output), ECHO
+    (words), tasks and, at the end of the connection, CHANNEL_CLOSE.
 
     The server refuses a command with a text that begins with ``[Fail]`` in place of output; output
-    that begins so itself is not told from it. Print something else first, as a sentinel does.
+    that begins with the same text cannot be distinguished from it. Print something else first, as a
+    sentinel does.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class ServerChannel:
         return Command.ECHO, bytes([level]) + words.rstrip(b"\r\n")
 
     def cut(self) -> None:
-        """End it under whoever waits for it."""
+        """End it; threads that wait for it get an error."""
         self._frames.cut()
 
     def close(self) -> None:

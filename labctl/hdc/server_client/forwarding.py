@@ -129,7 +129,7 @@ def _whole_answer(server: HdcServer, channel: ServerChannel, timeout: float) -> 
     """Return the server's whole reply until it ends the connection; a refusal ends it at once.
 
     A server says at once that a rule is made, and ends the conversation 45 to 200 ms later, when
-    the board has agreed. Whoever leaves before takes a reverse rule with him.
+    the board has agreed. A client that leaves earlier takes its reverse rule away.
     """
     deadline = time.monotonic() + timeout
     level, answer = int(EchoLevel.OK), b""
@@ -155,7 +155,7 @@ def _verify(server: HdcServer, rule: Rule, timeout: float) -> None:
 
     # A reverse rule is listed only once the board has told the server, a moment later.
     if not wait_until(listed, timeout=_ENDING_SECONDS, interval=_INTERVAL_SECONDS):
-        raise ProtocolError(f"{server.label} says it forwards {rule.listen}, but does not list it")
+        raise ProtocolError(f"{server.label} confirms {rule.listen}, but does not list it")
     if not rule.is_reverse and not _listens_here(rule):
         raise _elsewhere(server)
 

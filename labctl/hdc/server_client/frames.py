@@ -108,7 +108,7 @@ class Frames:
         return bool(self._filled or not self._in_head or poll.poll(0))
 
     def cut(self) -> None:
-        """End the connection under whoever waits for it; they are told that it ended."""
+        """End the connection; threads that wait for it get an error."""
         with suppress(OSError):  # the peer may have ended it first
             self._socket.shutdown(socket.SHUT_RDWR)
 

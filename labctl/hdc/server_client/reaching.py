@@ -45,9 +45,9 @@ _MAX_ECHO_BYTES = 4096
 def reach(server: HdcServer, key: str, *, timeout: float) -> None:
     """Return once the server has the board ready for commands, within about ``timeout`` seconds.
 
-    A board on TCP that the server lost, never had, or holds by a dead connection is connected anew.
-    Raises LinkRefused (board unknown or offline), NotAuthorised, CommandTimeout (it is connected
-    but does not answer, or accepts connections and stays silent), another LinkError.
+    A board on TCP that the server lost, never had, or holds by a dead connection is connected
+    again. Raises LinkRefused (board unknown or offline), NotAuthorised, CommandTimeout (it is
+    connected but does not answer, or accepts connections and stays silent), another LinkError.
     """
     _Reaching(server, key, time.monotonic() + timeout).reach()
 
@@ -83,7 +83,7 @@ class _Reaching:
         """Return the board after a request for a sign of life; a dead connection is replaced.
 
         To drop a connection ends what others do over it. So a silent board must have shown that it
-        is not merely slow: by a command that it answered on a link of its own, begun later.
+        is not merely slow: by a command that it answered on another link, begun later.
         """
         with self._probing() as probe:
             if probe.answered(min(_PROBE_SECONDS, self._left() / 2)):
@@ -213,7 +213,7 @@ class _Reaching:
 
 
 class _Probe:
-    """A word that a board has been told to say."""
+    """A random word that a board is asked to print."""
 
     def __init__(self, frames: Frames, word: bytes):
         self._frames = frames

@@ -38,7 +38,7 @@ class ServerSession:
         """Connect to the board of that key, if the server has it ready within ``timeout`` seconds.
 
         A board on TCP that the server lost, never had, or holds by a dead connection is connected
-        anew by it: servers do not do that by themselves.
+        again by it: servers do not do that by themselves.
 
         Raises ConfigError (no key), LinkRefused (no server; board unknown or offline),
         NotAuthorised, CommandTimeout (the board does not answer), another LinkError.
@@ -165,8 +165,7 @@ class ServerSession:
 
 
 def _without_options(text: str) -> str:
-    """Quote a shell command so that the server finds no options of its own in it; the board
-    unquotes it.
-    """
+    """Quote a shell command so that the server finds none of its options in it; the board unquotes
+    it."""
     command = text.removeprefix("shell ")
     return f'shell "{command}"' if command.startswith("-") else text

@@ -96,7 +96,7 @@ class BoardConditions:
             self.leave(mine)
 
     def hold(self) -> None:
-        """Set what stays for the whole run. Raises ConfigError when strict and not to be had."""
+        """Set what stays for the whole run. Raises ConfigError when strict and not possible."""
         found = []
         if self.wanted.governor is not None:
             found.append(

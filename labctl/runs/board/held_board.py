@@ -158,7 +158,7 @@ class HeldBoard:
         _check_features(self.target, self.facts)
 
     def look_again(self) -> BoardFacts:
-        """Ask for its facts anew. Raises LeaseLost as well."""
+        """Ask for its facts again. Raises LeaseLost as well."""
         found = probe(self.transport, workdir=self.board.workdir, timeout=PROBE_SECONDS)
         found = self.agent.refine(found)
         self.check_lease()

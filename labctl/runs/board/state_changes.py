@@ -74,7 +74,7 @@ note() {{ grep -qxF -e "$1" "$state" || echo "$1" >>"$state" || exit 1; }}
             f'{_BOOT}state={self._state}; [ -f "$state" ] || exit 0\n'
             '[ "$(head -n 1 "$state")" = "boot $boot" ] && cat "$state" || rm -f "$state"'
         )
-        lines = self._run(script, "cannot read what to undo").splitlines()
+        lines = self._run(script, "cannot read the changes to undo").splitlines()
         undo, look = [], []
         for line in lines:
             match line.split(" ", 2):

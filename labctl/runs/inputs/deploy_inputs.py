@@ -11,7 +11,7 @@ from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 class Wanted:
     """The recipes of a deploy for boards of one target.
 
-    With ``left_out``, which gets them, recipes whose models cannot be had are left out.
+    With ``left_out``, which gets them, recipes whose models are missing are left out.
     """
 
     def __init__(

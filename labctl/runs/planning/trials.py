@@ -85,7 +85,7 @@ class PlannedTrial:
 
 
 def cut(variant: Variant, tokens: int | None, warm_up_pass: bool, roles: Roles) -> Variant:
-    """Return a resolved variant as it is planned: with so many tokens, a warm-up or none."""
+    """Return a resolved variant as it is planned: with its number of tokens, a warm-up or none."""
     changed: dict[str, Scalar] = {}
     if tokens is not None and roles.tokens is not None:
         changed[roles.tokens] = tokens

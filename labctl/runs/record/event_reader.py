@@ -1,4 +1,4 @@
-"""``events.jsonl`` of a run directory, as whoever looks on reads it."""
+"""Reader of the ``events.jsonl`` of a run directory."""
 
 import time
 from collections.abc import Callable, Iterator
