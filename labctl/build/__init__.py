@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     )
     from labctl.build.builder import build
     from labctl.build.dry_run import Explanation, explain_build
-    from labctl.build.manifest import Manifest, SmokeRun, ToolRecord
+    from labctl.build.manifest import BuilderKind, CompilerKind, Manifest, SmokeRun, ToolRecord
     from labctl.build.plan import BuildRequest
     from labctl.build.progress import BuildProgress, OnProgress, Step
     from labctl.build.spec import BuildSpec, find_spec
     from labctl.build.spec_source import GitSource
-    from labctl.build.toolchain import BuilderKind, CompilerKind
     from labctl.build.zig import installed_zig
 else:
     __getattr__ = lazy_names(

@@ -3,10 +3,8 @@
 Enough to make an SBOM of (SPDX, CycloneDX): name, version, hash and licence where they are known.
 """
 
-from labctl.build.manifest import Material
+from labctl.build.manifest import CompilerKind, Material, SourceIdentity
 from labctl.build.script import Order
-from labctl.build.source import SourceIdentity
-from labctl.build.toolchain import CompilerKind
 
 #: SPDX expressions of what compilers link into every program.
 _LLVM = "Apache-2.0 WITH LLVM-exception"

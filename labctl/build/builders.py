@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.build.local import LocalBuilder
+from labctl.build.manifest import BuilderKind
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.ssh import ssh_builder
-from labctl.build.toolchain import BuilderKind, Needs, Toolchain
+from labctl.build.toolchain import Needs, Toolchain
 from labctl.build.workspace import Builder
 from labctl.config.target import Target
 from labctl.errors import ConfigError, HostError, ToolMissing

@@ -3,14 +3,8 @@
 import re
 from collections.abc import Callable, Sequence
 
-from labctl.build.toolchain import (
-    CompilerKind,
-    Machine,
-    Needs,
-    Toolchain,
-    ToolchainIdentity,
-    kit_toolchain,
-)
+from labctl.build.manifest import CompilerKind, Machine, ToolchainIdentity
+from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
 from labctl.config.target import Target
 from labctl.errors import ToolMissing
 

@@ -15,9 +15,8 @@ from elftools.elf.elffile import ELFFile
 
 from labctl.build import a64
 from labctl.build.functions import Functions
-from labctl.build.manifest import DispatchedUse, IsaFacts
+from labctl.build.manifest import CompilerKind, DispatchedUse, IsaFacts
 from labctl.build.spec import Dispatched
-from labctl.build.toolchain import CompilerKind
 from labctl.config.target import Target
 from labctl.errors import ConfigError
 

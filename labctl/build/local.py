@@ -9,15 +9,9 @@ from pathlib import Path
 
 from labctl import process
 from labctl.build.gcc import find_gcc
+from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import OnProgress
-from labctl.build.toolchain import (
-    BuilderKind,
-    CompilerKind,
-    Machine,
-    Needs,
-    Toolchain,
-    kit_toolchain,
-)
+from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
 from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
 from labctl.build.zig import locate, offer_zig
 from labctl.config.target import Target

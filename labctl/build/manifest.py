@@ -3,14 +3,134 @@
 ``labctl artifacts list`` reads these without the libraries that produce them.
 """
 
+import hashlib
+import json
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from labctl.build.source import SourceIdentity
-from labctl.build.toolchain import ToolchainIdentity
+
+class BuilderKind(StrEnum):
+    """Kind of machine on which compilers run."""
+
+    LOCAL = "local"
+    CONTAINER = "container"
+    SSH = "ssh"
+
+
+class CompilerKind(StrEnum):
+    """Compilers that labctl can call."""
+
+    ZIG = "zig"
+    GCC = "gcc"
+    SDK = "kit"
+    """Those of an SDK that the user supplies; the steps of the build spec call them."""
+
+
+class Machine(BaseModel):
+    """The machine that a builder compiles on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    builder: BuilderKind
+    machine: str
+    """Output of ``uname -m`` there."""
+    system: str | None = None
+    """Its operating system, e.g. ``Debian GNU/Linux 12 (bookworm)``."""
+    image: str | None = None
+    """Digest of the container's image."""
+    engine: str | None = None
+    """The container engine, with its version."""
+    host: str | None = None
+    """The build host's name in devices.yaml."""
+    network: bool | None = None
+    """True if compilers could reach a network; ``None``: nothing kept them from it."""
+
+    def __str__(self) -> str:
+        where = self.host or (self.image or "")[:19] or "this host"
+        return f"{self.builder} ({where}, {self.machine})"
+
+
+class ToolchainIdentity(BaseModel):
+    """The programs that decide on an artifact's bytes, and where they run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    compiler: CompilerKind
+    version: str | None
+    """Version that the compiler prints; ``None`` for an SDK's."""
+    triple: str | None = None
+    """The triple that it compiles for, where the compiler itself fixes it."""
+    libc: str | None = None
+    """The C library that programs are linked with, with its version where it is known."""
+    cmake: str | None = None
+    ninja: str | None = None
+    on: Machine
+
+    @property
+    def digested(self) -> dict[str, object]:
+        """The part that belongs to a build's key."""
+        return self.model_dump(mode="json", exclude={"on": {"system", "engine", "network"}})
+
+    def __str__(self) -> str:
+        parts = [f"{self.compiler} {self.version}" if self.version else "the SDK's own"]
+        parts += [f"cmake {self.cmake}"] if self.cmake else []
+        return f"{', '.join(parts)}; {self.on}"
+
+
+class PatchIdentity(BaseModel):
+    """A patch that was applied."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    """Its path below the folder of toolchains."""
+    sha256: str
+
+
+class SourceIdentity(BaseModel):
+    """Identity of a source: ``commit``, ``sha256`` or both; neither for an SDK."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Literal["package", "archive", "git", "folder", "kit"]
+    location: str
+    """Package and release, address of the archive or repository, or path of the folder."""
+    subdirectory: str | None = None
+    """The part of it that is the source."""
+    sha256: str | None = None
+    """SHA-256 of the archive, or of all files of a folder."""
+    commit: str | None = None
+    """Git commit."""
+    dirty: bool | None = None
+    """True if a folder differs from its commit; ``None``: there is no commit."""
+
+    patches: tuple[PatchIdentity, ...] = ()
+    """Changes to it, in this order."""
+
+    @property
+    def revision(self) -> str:
+        """A short word for it: the commit's first digits, or the hash's."""
+        if self.commit:
+            changed = "-patched" if self.patches else "-dirty" if self.dirty else ""
+            return self.commit[:7] + changed
+        if self.kind == "kit":
+            return "kit"
+        return f"{self.kind}-{self.digest[:8] if self.patches else (self.sha256 or '')[:8]}"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the bytes of the source depend on; its place is not among it."""
+        content: list[object] = [self.subdirectory, self.sha256 or self.commit]
+        if self.kind == "kit":
+            content.append(self.location)
+        if self.patches:
+            content.append([patch.sha256 for patch in self.patches])
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
 
 SCHEMA_VERSION = 2
 

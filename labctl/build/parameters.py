@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from labctl.build.manifest import BuilderKind
 from labctl.build.spec import BuildSpec, Parameter
-from labctl.build.toolchain import BuilderKind
 from labctl.build.workspace import Workspace
 from labctl.config.names import unknown
 from labctl.errors import ConfigError

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from labctl.build.artifact import artifacts_dir
 from labctl.build.builders import Choice, choose
+from labctl.build.manifest import BuilderKind, CompilerKind
 from labctl.build.parameters import resolve
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.script import Order
@@ -20,7 +21,7 @@ from labctl.build.source_package import Package
 from labctl.build.source_patched import Patched, find_patches
 from labctl.build.spec import BuildSpec, Definition, Version, find_spec
 from labctl.build.spec_source import ArchiveSource, FolderSource, GitSource, SdkSource
-from labctl.build.toolchain import BuilderKind, CompilerKind, Needs
+from labctl.build.toolchain import Needs
 from labctl.build.workspace import WorkspaceInputs
 from labctl.config.names import unknown
 from labctl.config.target import Target, load_target

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from labctl.build import zig
 from labctl.build.gcc import gcc_flags
+from labctl.build.manifest import CompilerKind
 from labctl.build.progress import Step
 from labctl.build.spec import BuildSpec, Definition, ElfKind, ToolSpec, substitute
-from labctl.build.toolchain import CompilerKind, Toolchain
+from labctl.build.toolchain import Toolchain
 from labctl.build.workspace import Folders
 from labctl.config.target import Target
 

@@ -9,67 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict
 
 from labctl import process
+from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import OnProgress
 from labctl.errors import ConfigError
 from labctl.files import cache_dir, host_reads, host_writes, locked, sha256_file, sync_directory
 
 GIT_SECONDS = 60.0
-
-
-class PatchIdentity(BaseModel):
-    """A patch that was applied."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    """Its path below the folder of toolchains."""
-    sha256: str
-
-
-class SourceIdentity(BaseModel):
-    """Identity of a source: ``commit``, ``sha256`` or both; neither for an SDK."""
-
-    model_config = ConfigDict(frozen=True)
-
-    kind: Literal["package", "archive", "git", "folder", "kit"]
-    location: str
-    """Package and release, address of the archive or repository, or path of the folder."""
-    subdirectory: str | None = None
-    """The part of it that is the source."""
-    sha256: str | None = None
-    """SHA-256 of the archive, or of all files of a folder."""
-    commit: str | None = None
-    """Git commit."""
-    dirty: bool | None = None
-    """True if a folder differs from its commit; ``None``: there is no commit."""
-
-    patches: tuple[PatchIdentity, ...] = ()
-    """Changes to it, in this order."""
-
-    @property
-    def revision(self) -> str:
-        """A short word for it: the commit's first digits, or the hash's."""
-        if self.commit:
-            changed = "-patched" if self.patches else "-dirty" if self.dirty else ""
-            return self.commit[:7] + changed
-        if self.kind == "kit":
-            return "kit"
-        return f"{self.kind}-{self.digest[:8] if self.patches else (self.sha256 or '')[:8]}"
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of what the bytes of the source depend on; its place is not among it."""
-        content: list[object] = [self.subdirectory, self.sha256 or self.commit]
-        if self.kind == "kit":
-            content.append(self.location)
-        if self.patches:
-            content.append([patch.sha256 for patch in self.patches])
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 class Source(ABC):

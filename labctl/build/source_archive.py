@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
+from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
-from labctl.build.source import Source, SourceIdentity, fetching, keep
+from labctl.build.source import Source, fetching, keep
 from labctl.build.spec_source import ArchiveSource
 from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError
 from labctl.files import host_reads, host_writes, sha256_file

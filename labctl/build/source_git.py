@@ -5,15 +5,9 @@ import re
 from pathlib import Path
 
 from labctl import process
+from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
-from labctl.build.source import (
-    GIT_SECONDS,
-    Source,
-    SourceIdentity,
-    fetching,
-    keep,
-    without_password,
-)
+from labctl.build.source import GIT_SECONDS, Source, fetching, keep, without_password
 from labctl.errors import ConfigError, HostError
 from labctl.system_errors import tells_full_disk
 

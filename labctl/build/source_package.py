@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 
 from labctl import pip, process
+from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
-from labctl.build.source import Source, SourceIdentity, fetching, keep
+from labctl.build.source import Source, fetching, keep
 from labctl.build.source_archive import unpack
 from labctl.build.spec_source import PackageSource
 from labctl.errors import ConfigError, HostError, IntegrityError

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl import process
+from labctl.build.manifest import PatchIdentity, SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
-from labctl.build.source import GIT_SECONDS, PatchIdentity, Source, SourceIdentity, fetching, keep
+from labctl.build.source import GIT_SECONDS, Source, fetching, keep
 from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
 from labctl.errors import ConfigError

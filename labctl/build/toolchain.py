@@ -6,10 +6,9 @@ and what of that decides on the bytes into the key.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 
-from pydantic import BaseModel, ConfigDict
+from labctl.build.manifest import CompilerKind, Machine, ToolchainIdentity
 
 #: The environment of all build programs, on every machine.
 BUILD_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
@@ -19,74 +18,6 @@ BUILD_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
         "NINJA_STATUS": "[%f/%t] ",
     }
 )
-
-
-class BuilderKind(StrEnum):
-    """Kind of machine on which compilers run."""
-
-    LOCAL = "local"
-    CONTAINER = "container"
-    SSH = "ssh"
-
-
-class CompilerKind(StrEnum):
-    """Compilers that labctl can call."""
-
-    ZIG = "zig"
-    GCC = "gcc"
-    SDK = "kit"
-    """Those of an SDK that the user supplies; the steps of the build spec call them."""
-
-
-class Machine(BaseModel):
-    """The machine that a builder compiles on."""
-
-    model_config = ConfigDict(frozen=True)
-
-    builder: BuilderKind
-    machine: str
-    """Output of ``uname -m`` there."""
-    system: str | None = None
-    """Its operating system, e.g. ``Debian GNU/Linux 12 (bookworm)``."""
-    image: str | None = None
-    """Digest of the container's image."""
-    engine: str | None = None
-    """The container engine, with its version."""
-    host: str | None = None
-    """The build host's name in devices.yaml."""
-    network: bool | None = None
-    """True if compilers could reach a network; ``None``: nothing kept them from it."""
-
-    def __str__(self) -> str:
-        where = self.host or (self.image or "")[:19] or "this host"
-        return f"{self.builder} ({where}, {self.machine})"
-
-
-class ToolchainIdentity(BaseModel):
-    """The programs that decide on an artifact's bytes, and where they run."""
-
-    model_config = ConfigDict(frozen=True)
-
-    compiler: CompilerKind
-    version: str | None
-    """Version that the compiler prints; ``None`` for an SDK's."""
-    triple: str | None = None
-    """The triple that it compiles for, where the compiler itself fixes it."""
-    libc: str | None = None
-    """The C library that programs are linked with, with its version where it is known."""
-    cmake: str | None = None
-    ninja: str | None = None
-    on: Machine
-
-    @property
-    def digested(self) -> dict[str, object]:
-        """The part that belongs to a build's key."""
-        return self.model_dump(mode="json", exclude={"on": {"system", "engine", "network"}})
-
-    def __str__(self) -> str:
-        parts = [f"{self.compiler} {self.version}" if self.version else "the SDK's own"]
-        parts += [f"cmake {self.cmake}"] if self.cmake else []
-        return f"{', '.join(parts)}; {self.on}"
 
 
 @dataclass(frozen=True)

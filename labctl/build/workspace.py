@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from labctl.build.manifest import BuilderKind
 from labctl.build.progress import OnProgress
-from labctl.build.toolchain import BuilderKind, Needs, Toolchain
+from labctl.build.toolchain import Needs, Toolchain
 from labctl.config.target import Target
 from labctl.process import Completed
 

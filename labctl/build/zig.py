@@ -11,14 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from labctl.build.toolchain import (
-    BUILD_ENVIRONMENT,
-    CompilerKind,
-    Machine,
-    Needs,
-    Toolchain,
-    ToolchainIdentity,
-)
+from labctl.build.manifest import CompilerKind, Machine, ToolchainIdentity
+from labctl.build.toolchain import BUILD_ENVIRONMENT, Needs, Toolchain
 from labctl.config.target import Target
 from labctl.errors import ToolMissing
 from labctl.files import cache_dir

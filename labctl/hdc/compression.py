@@ -4,7 +4,7 @@ Format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
 """
 
 from labctl.errors import ProtocolError
-from labctl.hdc.protobuf import Buffer
+from labctl.hdc.messages import Buffer
 from labctl.hdc.wire import MAX_DATA_BYTES
 
 #: ``compress_type`` of a transfer and of each of its chunks.

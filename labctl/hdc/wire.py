@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from labctl.errors import ProtocolError
-from labctl.hdc.protobuf import Buffer, Message
+from labctl.hdc.messages import Buffer, Message
 
 _HEAD = struct.Struct(">2s2sBHI")
 _MAGIC = b"HW"

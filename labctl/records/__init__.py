@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from labctl.records.base import SCHEMA_VERSION, FileRecord
     from labctl.records.board import BoardFacts, CpuFacts, Execution
     from labctl.records.energy import EnergyRecord
-    from labctl.records.journal import JournalEntry, PlannedRecord, PlanRecord
     from labctl.records.migrations import NewerRecord, read_record, written_version
     from labctl.records.model import ModelIdentity, TensorMix
     from labctl.records.probe import (
@@ -19,9 +18,23 @@ if TYPE_CHECKING:
         Slowdown,
         StorageRate,
     )
-    from labctl.records.run import ArtifactIdentity, GateRecord, RunEnd, RunRecord
-    from labctl.records.state import BoardState, ClockState, CoolingState, ResidentFile
-    from labctl.records.telemetry import StreamSoFar, TelemetrySample
+    from labctl.records.run import (
+        ArtifactIdentity,
+        GateRecord,
+        JournalEntry,
+        PlannedRecord,
+        PlanRecord,
+        RunEnd,
+        RunRecord,
+    )
+    from labctl.records.telemetry import (
+        BoardState,
+        ClockState,
+        CoolingState,
+        ResidentFile,
+        StreamSoFar,
+        TelemetrySample,
+    )
     from labctl.records.timing import BenchTest, ClockCheck, Measure, SpanCheck, TimingRecord
     from labctl.records.trial import (
         Check,
@@ -43,13 +56,13 @@ else:
             "base": "SCHEMA_VERSION FileRecord",
             "board": "BoardFacts CpuFacts Execution",
             "energy": "EnergyRecord",
-            "journal": "JournalEntry PlannedRecord PlanRecord",
             "migrations": "NewerRecord read_record written_version",
             "model": "ModelIdentity TensorMix",
             "probe": "BoardProbe ComputeRate CpuClock MemoryRate Slowdown StorageRate",
-            "run": "ArtifactIdentity GateRecord RunEnd RunRecord",
-            "state": "BoardState ClockState CoolingState ResidentFile",
-            "telemetry": "StreamSoFar TelemetrySample",
+            "run": "ArtifactIdentity GateRecord RunEnd RunRecord JournalEntry"
+            " PlannedRecord PlanRecord",
+            "telemetry": "StreamSoFar TelemetrySample BoardState ClockState CoolingState"
+            " ResidentFile",
             "timing": "BenchTest ClockCheck Measure SpanCheck TimingRecord",
             "trial": "Check ConditionRecord Failure JobStatus TrialBound TelemetrySummary"
             " TrialLimit TrialPrediction TrialRecord TrialState Workload",

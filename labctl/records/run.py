@@ -1,6 +1,9 @@
-"""One run: everything needed to say what was measured, with what, on which board."""
+"""One run: everything needed to say what was measured, with what, on which board.
 
-from datetime import datetime
+Its plan and its journal are enough to resume it after any interruption.
+"""
+
+from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
@@ -8,7 +11,7 @@ from pydantic import AwareDatetime, Field, JsonValue
 from labctl.records.base import FileRecord, Record
 from labctl.records.board import BoardFacts
 from labctl.records.model import ModelIdentity
-from labctl.records.trial import Failure
+from labctl.records.trial import Failure, TrialLimit
 
 
 class ArtifactIdentity(Record):
@@ -67,3 +70,60 @@ class RunEnd(FileRecord):
     gates: tuple[GateRecord, ...] = ()
     resumed: int = Field(0, description="number of resumes of the run")
     finished: AwareDatetime
+
+
+class PlannedRecord(Record):
+    """One trial of the plan."""
+
+    number: int = Field(description="position in the run, from 1")
+    variant: str
+    model: str = Field(description="its key in the recipe")
+    repeat: int = Field(description="from 1; 0 = a warm-up")
+    parameters: dict[str, bool | int | float | str] = Field(
+        description="the variant's engine parameters, defaults resolved"
+    )
+    tokens: int | None = Field(
+        None, description="tokens to generate; None where it is no parameter"
+    )
+    warm_up_pass: bool = Field(description="True if the program may make its own warm-up pass")
+    optional: bool = Field(
+        default=False, description="True if it is left out once the result is precise enough"
+    )
+
+
+class PlanRecord(FileRecord):
+    """``plan.json``: written before the first trial starts."""
+
+    trials: tuple[PlannedRecord, ...] = Field(description="in the order in which they run")
+    max_seconds: float = Field(description="longest time of the run")
+    predicted_seconds: float | None = None
+    limits: dict[str, TrialLimit] = Field(
+        default_factory=dict,
+        description="variant -> time limit of each of its trials, until one was measured",
+    )
+    prompt_sha256: str | None = Field(None, description="of the prompt's UTF-8 bytes")
+    program_sha256: str | None = Field(
+        None, description="of the program under test; None: the board does not report it"
+    )
+    files_sha256: dict[str, str] = Field(
+        default_factory=dict, description="the recipe's files by name -> SHA-256"
+    )
+
+
+class JournalEntry(FileRecord):
+    """A line of ``journal.jsonl``: each step is written down before it is taken.
+
+    ``lease``: the board was taken. ``resumed``: another controller takes the run up, on ``board``.
+    ``started``: a job is about to be started in ``directory`` on the board. ``cut``: that attempt
+    will never be a result, and ``failure`` says why.
+    """
+
+    event: Literal["lease", "resumed", "started", "cut"]
+    utc: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    number: int | None = Field(None, description="the trial")
+    attempt: int | None = Field(None, description="number of the attempt, from 1")
+    directory: str | None = None
+    board: str | None = None
+    boot_id: str | None = None
+    failure: Failure | None = None
+    lease: dict[str, JsonValue] | None = Field(None, description="the lease as stored on the board")

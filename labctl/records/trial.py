@@ -12,7 +12,7 @@ from labctl.records.base import FileRecord, Record
 from labctl.records.board import Execution
 from labctl.records.energy import EnergyRecord
 from labctl.records.model import ModelIdentity
-from labctl.records.state import BoardState
+from labctl.records.telemetry import BoardState
 from labctl.records.timing import TimingRecord
 
 

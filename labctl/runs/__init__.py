@@ -5,16 +5,15 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.runs.board.deploy_preview import DeployPreview
     from labctl.runs.board.held_board import HeldBoard, hold_board, pruner_of
+    from labctl.runs.board.opening import DeployPreview
     from labctl.runs.deploy import BoardTask, Fleet, FleetView, at_once, when_free
     from labctl.runs.failover import run_with_failover
     from labctl.runs.inputs.deploy_inputs import Wanted
     from labctl.runs.inputs.prepare import find_files, read_recipe
-    from labctl.runs.observer import Observer
+    from labctl.runs.observer import Observer, TrialProgress
     from labctl.runs.planning.memory_fit import Fit
     from labctl.runs.planning.trials import PlannedTrial
-    from labctl.runs.progress import TrialProgress
     from labctl.runs.resume import ResumeRequest
     from labctl.runs.run import RunRequest, run_recipe
     from labctl.runs.runner import Outcome
@@ -28,10 +27,9 @@ else:
             "failover": "run_with_failover",
             "inputs.deploy_inputs": "Wanted",
             "inputs.prepare": "find_files read_recipe",
-            "observer": "Observer",
+            "observer": "Observer TrialProgress",
             "planning.memory_fit": "Fit",
             "planning.trials": "PlannedTrial",
-            "progress": "TrialProgress",
             "resume": "ResumeRequest",
             "run": "RunRequest run_recipe",
             "runner": "Outcome",

@@ -18,13 +18,18 @@ from labctl.records import SCHEMA_VERSION, PlanRecord, RunRecord, TrialRecord
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
 from labctl.runs.board_change import leave_board, try_board, unlike_in_speed
-from labctl.runs.context import RunContext, differences, differences_in_kind
+from labctl.runs.context import (
+    RunContext,
+    artifact_identities,
+    differences,
+    differences_in_kind,
+    program_sha256,
+)
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import make_forecast
 from labctl.runs.planning.time_limits import RunClock
 from labctl.runs.planning.trials import PlannedTrial
-from labctl.runs.provenance import artifact_identities, program_sha256
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
 from labctl.runs.recording import Recording

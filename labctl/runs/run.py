@@ -7,12 +7,11 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
-from labctl.runs.context import RunContext
+from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import make_forecast, plan_trials
 from labctl.runs.planning.time_limits import RunClock, planned_limits
-from labctl.runs.provenance import plan_record, program_sha256, run_record
 from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal
 from labctl.runs.recording import Recording

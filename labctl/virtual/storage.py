@@ -4,7 +4,7 @@ import errno
 import os
 
 from labctl.hdc.daemon.hooks import Storage
-from labctl.hdc.protobuf import Buffer
+from labctl.hdc.messages import Buffer
 from labctl.virtual.faults import Corrupt, Lie, NoSpace, PermissionDenied, ReadOnly, Truncate
 from labctl.virtual.operation import Operation
 

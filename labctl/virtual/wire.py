@@ -7,7 +7,7 @@ from typing import Protocol
 
 from labctl.errors import ProtocolError
 from labctl.hdc.daemon.hooks import Line, Storage, Wire
-from labctl.hdc.protobuf import Buffer
+from labctl.hdc.messages import Buffer
 from labctl.hdc.wire import Command, encode_packet
 from labctl.virtual.delay_queue import DelayQueue
 from labctl.virtual.faults import (

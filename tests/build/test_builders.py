@@ -7,8 +7,9 @@ import pytest
 from labctl.build import builders
 from labctl.build.builders import choose
 from labctl.build.local import LocalBuilder
-from labctl.build.toolchain import BuilderKind, CompilerKind, Needs, Toolchain, kit_toolchain
-from labctl.build.toolchain import Machine as OnMachine
+from labctl.build.manifest import BuilderKind, CompilerKind
+from labctl.build.manifest import Machine as OnMachine
+from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
 from labctl.config.target import Target, load_target
 from labctl.errors import ConfigError, HostError, ToolMissing
 

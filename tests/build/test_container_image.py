@@ -7,8 +7,9 @@ from labctl.build.container import ContainerBuilder
 from labctl.build.container import image as image_module
 from labctl.build.container.engine import Engine
 from labctl.build.container.image import BASE_VARIABLE, ensure_image, find_containerfile
+from labctl.build.manifest import CompilerKind
 from labctl.build.progress import BuildProgress, Step, ignore
-from labctl.build.toolchain import CompilerKind, Needs
+from labctl.build.toolchain import Needs
 from labctl.config.target import load_target
 from labctl.errors import ConfigError, HostError, HostTimeout, LabctlError, ToolMissing
 from labctl.shipped import TOOLCHAINS

@@ -3,7 +3,8 @@ from collections.abc import Sequence
 import pytest
 
 from labctl.build.gcc import find_gcc, gcc_flags
-from labctl.build.toolchain import BuilderKind, CompilerKind, Machine, Needs
+from labctl.build.manifest import BuilderKind, CompilerKind, Machine
+from labctl.build.toolchain import Needs
 from labctl.config.target import load_target
 from labctl.errors import ToolMissing
 

@@ -7,8 +7,7 @@ import pytest
 from labctl.build import BuildRequest, build, list_artifacts
 from labctl.build.functions import Functions
 from labctl.build.isa import prove_isa
-from labctl.build.manifest import ToolRecord
-from labctl.build.toolchain import CompilerKind
+from labctl.build.manifest import CompilerKind, ToolRecord
 from labctl.config.target import load_target
 from labctl.errors import ConfigError
 from labctl.shipped import TOOLCHAINS

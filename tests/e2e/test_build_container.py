@@ -18,7 +18,7 @@ from small_disk import small_disk
 from labctl import process
 from labctl.build import Artifact, BuildRequest, build
 from labctl.build.container.image import BASE_VARIABLE
-from labctl.build.toolchain import BuilderKind
+from labctl.build.manifest import BuilderKind
 from labctl.retry import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]

@@ -16,8 +16,8 @@ from sshd_host import SshHost, ssh_host
 from sshd_lab import TARGET, SshLab, run_in
 
 from labctl.build import BuildRequest, Step, build
+from labctl.build.manifest import BuilderKind
 from labctl.build.remote import watchdog
-from labctl.build.toolchain import BuilderKind
 from labctl.errors import CompileError, HostError, HostTimeout
 from labctl.files import cache_dir
 from labctl.retry import wait_until

@@ -30,13 +30,13 @@ from labctl.hdc.host.nodes import Listener
 from labctl.hdc.keys import HostKey
 from labctl.hdc.messages import (
     FILE_FEATURES,
+    Buffer,
     FileMode,
     SessionHandShake,
     TransferConfig,
     TransferPayload,
     encode_tlv,
 )
-from labctl.hdc.protobuf import Buffer
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
 
 NAMES = st.sampled_from(

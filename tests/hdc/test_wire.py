@@ -10,13 +10,13 @@ from labctl.hdc.messages import (
     AuthType,
     FileMode,
     Heartbeat,
+    Message,
     SessionHandShake,
     TransferConfig,
     TransferPayload,
     decode_tlv,
     encode_tlv,
 )
-from labctl.hdc.protobuf import Message
 from labctl.hdc.wire import (
     MAX_DATA_BYTES,
     Command,

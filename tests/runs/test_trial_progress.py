@@ -6,7 +6,7 @@ from labctl.board import JobProgress, Started
 from labctl.cli.run_view import progress_text
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.runs import TrialProgress
-from labctl.runs.progress import remaining_of_trial, trial_progress
+from labctl.runs.observer import remaining_of_trial, trial_progress
 
 SECOND = 1_000_000_000
 STARTED = Started(

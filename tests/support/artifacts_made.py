@@ -6,9 +6,17 @@ from pathlib import Path
 
 from labctl.build import Artifact
 from labctl.build.artifact import artifacts_dir, mark_current, publish
-from labctl.build.manifest import ElfFacts, Manifest, SmokeRun, ToolRecord
-from labctl.build.source import SourceIdentity
-from labctl.build.toolchain import BuilderKind, CompilerKind, Machine, ToolchainIdentity
+from labctl.build.manifest import (
+    BuilderKind,
+    CompilerKind,
+    ElfFacts,
+    Machine,
+    Manifest,
+    SmokeRun,
+    SourceIdentity,
+    ToolchainIdentity,
+    ToolRecord,
+)
 
 _FIRST = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 
 from labctl.hdc.daemon.hooks import Interference, Line, Wire
-from labctl.hdc.protobuf import Buffer
+from labctl.hdc.messages import Buffer
 from labctl.hdc.wire import Command
 
 #: When the CHANNEL_CLOSE comes: seconds after the handshake, with the first command, or never.

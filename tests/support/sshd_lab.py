@@ -13,8 +13,8 @@ from sshd_host import SshHost
 
 from labctl import process
 from labctl.build import Artifact, BuildProgress, BuildRequest, Step, build
+from labctl.build.manifest import BuilderKind
 from labctl.build.remote import SshBuilder
-from labctl.build.toolchain import BuilderKind
 from labctl.build.workspace import Workspace, WorkspaceInputs
 from labctl.config.lab import find_lab
 from labctl.shipped import TOOLCHAINS

@@ -13,15 +13,9 @@ from labctl.build.container.image import ensure_image, find_containerfile
 from labctl.build.container.run import Containers
 from labctl.build.gcc import find_gcc
 from labctl.build.local import LocalWorkspace
+from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import OnProgress, ignore
-from labctl.build.toolchain import (
-    BuilderKind,
-    CompilerKind,
-    Machine,
-    Needs,
-    Toolchain,
-    kit_toolchain,
-)
+from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
 from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
 from labctl.config.target import Target
 from labctl.errors import HostError, ToolMissing

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from labctl.build.gcc import find_gcc
+from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.remote.archive import known_digest, make_archive
 from labctl.build.remote.host import connected, refused, run_script
 from labctl.build.remote.watchdog import kept
 from labctl.build.remote.workspace import RemoteWorkspace
-from labctl.build.toolchain import BuilderKind, CompilerKind, Machine, Needs, Toolchain
+from labctl.build.toolchain import Needs, Toolchain
 from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
 from labctl.config.lab import BuildHost
 from labctl.config.target import Target

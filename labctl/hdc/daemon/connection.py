@@ -16,8 +16,7 @@ from labctl.hdc.daemon.sending import FileSender
 from labctl.hdc.daemon.shell import BugreportTask, HilogTask, ShellTask
 from labctl.hdc.daemon.task import Link, Task
 from labctl.hdc.daemon.terminal import TerminalTask
-from labctl.hdc.messages import EchoLevel, Heartbeat, SessionHandShake
-from labctl.hdc.protobuf import Buffer
+from labctl.hdc.messages import Buffer, EchoLevel, Heartbeat, SessionHandShake
 from labctl.hdc.wire import Command, PacketDecoder
 
 HEARTBEAT_SECONDS = 5.0

@@ -7,7 +7,7 @@ daemon and knows no fault.
 import os
 from abc import ABC, abstractmethod
 
-from labctl.hdc.protobuf import Buffer
+from labctl.hdc.messages import Buffer
 from labctl.hdc.wire import encode_prefix
 
 

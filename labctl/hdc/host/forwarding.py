@@ -9,8 +9,9 @@ from contextlib import closing, contextmanager
 from labctl.errors import ConfigError, DeviceLost
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.host.link import Forwarding, expect
-from labctl.hdc.host.mux import ID_BYTES, MAX_CONNECTIONS, Mux, naming
+from labctl.hdc.host.mux import MAX_CONNECTIONS, Mux
 from labctl.hdc.host.nodes import Listener, check_local_node, check_node, dial_node, port_of
+from labctl.hdc.messages import ID_BYTES, naming
 from labctl.hdc.wire import Command
 
 #: The counter in the CHANNEL_CLOSE that removes a rule: 0 asks for no answer.

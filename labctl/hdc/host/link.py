@@ -20,8 +20,7 @@ from labctl.errors import (
     LinkError,
     ProtocolError,
 )
-from labctl.hdc.messages import EchoLevel
-from labctl.hdc.protobuf import Buffer
+from labctl.hdc.messages import Buffer, EchoLevel
 from labctl.hdc.wire import Command
 from labctl.system_errors import tells_full_disk, tells_refusal
 

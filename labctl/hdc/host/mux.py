@@ -17,20 +17,14 @@ from contextlib import suppress
 from labctl.errors import InfraError, LinkError
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.host.forwarded import Connection
+from labctl.hdc.messages import ID_BYTES, naming
 from labctl.hdc.wire import Command
 
 #: Connections of one rule at once; further ones are refused.
 MAX_CONNECTIONS = 512
-#: A context's number is opaque.
-ID_BYTES = 4
 _DIAL_SECONDS = 10.0
 
 _log = logging.getLogger("labctl.hdc")
-
-
-def naming(node: str) -> bytes:
-    """Encode a node as in packets: after eight bytes without meaning, with a NUL."""
-    return bytes(8) + node.encode(errors="surrogateescape") + b"\0"
 
 
 class Mux:

@@ -19,13 +19,12 @@ from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.host.handshake import BoardHandshake, Consent, FindKey, Handshake
 from labctl.hdc.host.link import Forwarding, expect, quoted
-from labctl.hdc.messages import Heartbeat
-from labctl.hdc.protobuf import Buffer
+from labctl.hdc.messages import Buffer, Heartbeat
 from labctl.hdc.tcp import dial
 from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
 
 if TYPE_CHECKING:
-    from labctl.hdc.host.port import PortChannel
+    from labctl.hdc.host.channel import PortChannel
     from labctl.hdc.keys import HostKey
 
 HEARTBEAT_SECONDS = 5.0
@@ -174,8 +173,8 @@ class Session:
     @contextmanager
     def connect_port(self, port: int, *, timeout: float) -> Iterator["PortChannel"]:
         """See :class:`HostLink`: a separate channel is the connection."""
+        from labctl.hdc.host.channel import connected_port
         from labctl.hdc.host.forwarding import PARTING
-        from labctl.hdc.host.port import connected_port
 
         with (
             self.channel(timeout=timeout, parting=PARTING) as channel,

@@ -18,8 +18,7 @@ from labctl.errors import (
     LinkRefused,
     NotAuthorised,
 )
-from labctl.hdc.messages import EchoLevel
-from labctl.hdc.protobuf import Buffer
+from labctl.hdc.messages import Buffer, EchoLevel
 from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.wire import Command
 

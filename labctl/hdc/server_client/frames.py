@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 
 from labctl.errors import CommandTimeout, DeviceLost, ProtocolError
-from labctl.hdc.protobuf import Buffer
+from labctl.hdc.messages import Buffer
 from labctl.hdc.wire import MAX_DATA_BYTES
 
 _LENGTH = struct.Struct(">I")

@@ -16,7 +16,7 @@ from labctl.build import (
     find_spec,
     installed_zig,
 )
-from labctl.build.toolchain import BuilderKind, CompilerKind
+from labctl.build.manifest import BuilderKind, CompilerKind
 from labctl.config.names import listed
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target

@@ -33,9 +33,9 @@ from labctl.results.comparability import classes
 from labctl.results.lateness import stamped, stamps_check
 from labctl.results.telemetry import awake, steadiness, summarise_telemetry
 from labctl.runs.context import RunContext
+from labctl.runs.observer import GETTING_READY, trial_progress
 from labctl.runs.planning.time_limits import timed_out
 from labctl.runs.planning.trials import PlannedTrial
-from labctl.runs.progress import GETTING_READY, trial_progress
 from labctl.runs.record.journal import Attempt
 from labctl.runs.trial.energy import Metering
 
