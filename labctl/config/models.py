@@ -26,9 +26,9 @@ QUANTIZATIONS = (
 
 
 def _quantization(text: str) -> str:
-    if text not in QUANTIZATIONS:
+    if (name := text.upper()) not in QUANTIZATIONS:
         raise ValueError(unknown("quantization", text, QUANTIZATIONS))
-    return text
+    return name
 
 
 class PypiModel(StrictModel):
@@ -105,7 +105,7 @@ class DerivedModel(StrictModel):
         AfterValidator(_quantization),
         Field(json_schema_extra={"enum": list(QUANTIZATIONS)}),
     ]
-    """Quantization type of the result."""
+    """Quantization type of the result, in capital or small letters."""
     requantize: bool = False
     """True if a model that is already quantized may be the source. The result is less accurate, and
     its record says so."""

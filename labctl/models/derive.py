@@ -41,7 +41,7 @@ def derive(
 ) -> tuple[Path, str]:
     """Return the derived GGUF file, from the cache or made now, and the SHA-256 of its maker.
 
-    Raises ConfigError (a quantised source where the recipe does not allow it, no llama-quantize),
+    Raises ConfigError (a quantized source where the recipe does not allow it, no llama-quantize),
     HostError (disk), ProgramFailed (llama-quantize refuses or makes something else).
     """
     origin = base.identity

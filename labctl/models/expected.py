@@ -37,7 +37,7 @@ from labctl.retry import retry_infra
 _BEGINNINGS = (1 << 20, 1 << 23, 1 << 26)
 #: How long a server is asked again that does not answer.
 _BEGINNING_SECONDS = 10.0
-#: Quantisations that are not called as the smallest type that their tensors have. Source:
+#: Quantizations that are not called as the smallest type that their tensors have. Source:
 #: ``llama_tensor_get_type_impl`` in llama.cpp's src/llama-quant.cpp.
 _MAIN_TYPES = {
     "IQ2_S": "IQ2_XS",
@@ -190,7 +190,7 @@ def _derived(
     """Return the expected result of llama-quantize; None if not even the size is known.
 
     Exact where the lock knows what came of it. Else the least: every weight in the smallest type
-    that the quantisation is made of. Mixtures keep some tensors finer, so that files are larger.
+    that the quantization is made of. Mixtures keep some tensors finer, so that files are larger.
     """
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType  # imports numpy
 

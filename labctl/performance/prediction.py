@@ -44,7 +44,7 @@ class Rates:
     """Known rates of a board; None or absent = unknown.
 
     ``memory`` is by number of threads, None if unknown. ``decode`` and ``prompt`` are how fast the
-    arithmetic of a token goes through weights, by quantisation and number of threads.
+    arithmetic of a token goes through weights, by quantization and number of threads.
     """
 
     storage: Rate | None = None
@@ -136,7 +136,7 @@ def _bound_by(dram: Rate, bytes_per_second: float) -> bool:
 def _keep(
     rates: dict[tuple[str, int | None], Rate], key: tuple[str, int | None], rate: Rate
 ) -> None:
-    """Of several models of one quantisation the faster one counts."""
+    """Of several models of one quantization the faster one counts."""
     if key not in rates or rates[key].value < rate.value:
         rates[key] = rate
 

@@ -69,7 +69,7 @@ class _Moving(Event):
 
 
 class Fetch(_Moving):
-    """Files are prepared on this host: downloaded, hashed, quantised."""
+    """Files are prepared on this host: downloaded, hashed, quantized."""
 
     event: Literal["fetch"] = "fetch"
 

@@ -49,7 +49,7 @@ class ModelIdentity(Record):
     )
     experts_per_token: int | None = None
     requantized_from: str | None = Field(
-        None, description="quantisation it was derived from, when not from full precision"
+        None, description="quantization it was derived from, when not from full precision"
     )
 
     @property

@@ -52,7 +52,7 @@ class StorageRate(Record):
 class ComputeRate(Record):
     """llama-bench on a small model that stays in memory: what the arithmetic allows, at its best.
 
-    The bytes that a token needs of another model of the quantisation take no less time than at
+    The bytes that a token needs of another model of the quantization take no less time than at
     ``bytes_per_second``. Only those that are used count: not the experts that rest, nor a table of
     which one row is looked up.
     """

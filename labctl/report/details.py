@@ -158,7 +158,13 @@ def print_details(console: Console, rows: Sequence[VariantSummary]) -> None:
     energy: what there is.
     """
     phases = _table(
-        "model", ">load", ">prompt eval", ">eval", ">end to end", ">peak memory", ">read a token"
+        "model",
+        ">load",
+        ">prompt eval",
+        ">eval",
+        ">end to end",
+        ">peak memory",
+        ">storage read/token",
     )
     for row in rows:
         times = (row.load_ns, row.prompt_eval_ns, row.eval_ns, row.end_to_end_ns)

@@ -105,7 +105,7 @@ def _headline(run: RunRecord) -> str:
 
 _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
     ("model", "left"),
-    ("quantisation", "left"),
+    ("quantization", "left"),
     ("size", "right"),
     ("trials", "right"),
     ("tokens", "right"),
@@ -155,7 +155,7 @@ def _weights(model: ModelIdentity) -> str:
     if model.quantization is None or model.bits_per_weight is None:
         return "-"
     requantized = f" (from {model.requantized_from})" if model.requantized_from else ""
-    return f"{model.quantization}{requantized}, {digits(model.bits_per_weight)} b/w"
+    return f"{model.quantization}{requantized}, {digits(model.bits_per_weight)} bits/weight"
 
 
 def _checks(row: VariantSummary) -> str:

@@ -110,7 +110,7 @@ class Observer:
         self.tell(Note(text=text))
 
     def step(self, step: str, done: float, total: float | None) -> None:
-        """Report a step on this host (download, hash, quantise); it ends when another begins."""
+        """Report a step on this host (download, hash, quantize); it ends when another begins."""
         self.tell(
             Fetch(step=step, done=done, total=total, remaining_s=self._left(step, done, total))
         )

@@ -35,7 +35,7 @@ def probe_board(
     """Probe a board under its lease; the probe and the file it is kept in.
 
     ``models`` are small GGUF files of this host: each is run, for the rate of the board's
-    arithmetic with its quantisation. The probe is compared with the last ones of its execution.
+    arithmetic with its quantization. The probe is compared with the last ones of its execution.
     What the board refuses to have measured is a note of it. Raises ConfigError (a model or its
     program is missing, an earlier probe is of a newer labctl), what :func:`open_board` raises,
     LinkError, LeaseLost, HostError.

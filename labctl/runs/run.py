@@ -43,7 +43,7 @@ def run_recipe(
     """Look at the board, fetch, plan, deploy, run. From the board's answer on it is recorded.
 
     Raises ConfigError before anything is run, InfraError when host, link or board broke (finished
-    trials stay on disk), JobError when a model cannot be quantised. Programs that fail on the board
+    trials stay on disk), JobError when a model cannot be quantized. Programs that fail on the board
     are in the outcome.
     """
     recipe, board, lab = request.recipe, request.board, request.lab

@@ -55,6 +55,12 @@ def changed(old: str, new: str) -> str:
     return RECIPE.replace(old, new)
 
 
+def test_a_quantization_may_be_written_in_lower_case() -> None:
+    found = recipe(changed("quantization: Q8_0", "quantization: q8_0"))
+    assert found.models["q8_0"].derive is not None
+    assert found.models["q8_0"].derive.quantization == "Q8_0"
+
+
 def test_a_recipe_reads_back_as_it_was_resolved() -> None:
     found = recipe()
     assert Recipe.model_validate(found.resolved()) == found

@@ -60,7 +60,7 @@ def test_the_program_stamps_its_tokens_too(lab: LabUnderTest) -> None:
     assert "has no --log-jsonl" in said(refused)
 
 
-def test_two_quantisations_of_a_real_model(lab: LabUnderTest) -> None:
+def test_two_quantizations_of_a_real_model(lab: LabUnderTest) -> None:
     done = lab.run("run", lab.recipe(SMOLLM, "smollm"), "--json", timeout=900)
     assert done.exit_status == 0, said(done)
     document = json.loads(done.stdout)

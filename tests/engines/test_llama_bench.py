@@ -155,7 +155,7 @@ def test_the_command_of_each_version() -> None:
     assert "--no-warmup" in argv(NEW, warmup=False)
     assert argv(NEW, mmap=False, repack=False).endswith("-lm none --repack 0")
     assert argv(CLASSIC, mmap=False).endswith("-mmp 0")
-    assert "-ctk q8_0 -ctv q4_0" in argv(NEW, cache_type_k="q8_0", cache_type_v="q4_0")
+    assert "-ctk q8_0 -ctv q4_0" in argv(NEW, cache_type_k="Q8_0", cache_type_v="q4_0")
 
 
 def test_a_classic_version_cannot_be_kept_from_repacking() -> None:

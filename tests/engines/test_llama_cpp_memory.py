@@ -158,7 +158,7 @@ def test_near_the_border_of_memory_nothing_is_risked(
         assert resolved.notes == (told,)
 
 
-def test_a_quantised_cache_is_read_as_small_as_it_is_kept() -> None:
+def test_a_quantized_cache_is_read_as_small_as_it_is_kept() -> None:
     engine = LlamaBench()
     parameters = engine.parameters({"cache_type_k": "q8_0", "cache_type_v": "f16", "repack": False})
     need = engine.memory(parameters, MODEL)

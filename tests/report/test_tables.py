@@ -56,7 +56,7 @@ def row_of(text: str, variant: str) -> dict[str, str]:
     """The cells of a variant in the first table, by column."""
     lines = text.splitlines()
     columns = ("trials", "tokens", "TTFT", "per token", "interval", "tokens/s", "ratio", "checks")
-    (line,) = [line for line in lines if line.startswith(variant) and "b/w" in line]
+    (line,) = [line for line in lines if line.startswith(variant) and "bits/weight" in line]
     cells = [cell.strip() for cell in line.split("  ") if cell.strip()]
     return dict(zip(columns, cells[-len(columns) :], strict=True))
 
@@ -182,7 +182,7 @@ def test_the_table_shows_results_checks_and_failures() -> None:
     failed = trial(3, **Q8, state=TrialState.FAILED, failure=crash, timing=None)
     text = drawn(print_timing_table, run(), [trial(1), bad, failed])
     row = next(line for line in text.splitlines() if line.startswith("q2_k"))
-    for cell in ("Q2_K, 5.20 b/w", "88.0 MB", "2/2", "2.00 s", "110 ms", "9.09", "1.00"):
+    for cell in ("Q2_K, 5.20 bits/weight", "88.0 MB", "2/2", "2.00 s", "110 ms", "9.09", "1.00"):
         assert cell in row
     assert "FAILED: token count" in row
     assert "no result" in text

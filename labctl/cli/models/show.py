@@ -53,7 +53,7 @@ def _rows(info: GgufInfo) -> list[tuple[str, str]]:
         ("name", info.name or "-"),
         ("architecture", info.architecture),
         ("parameters", f"{info.parameters / 1e6:,.1f} million"),
-        ("quantization", f"{info.quantization}, {per_weight:.2f} bits a weight"),
+        ("quantization", f"{info.quantization}, {per_weight:.2f} bits/weight"),
         ("tensors", tensors),
         ("context", f"{info.context_length or '-'} positions"),
         ("KV cache", f"{size(info.kv_bytes_per_position)} a position in f16"),

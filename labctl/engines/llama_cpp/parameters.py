@@ -1,9 +1,9 @@
 """Parameters of llama.cpp that a recipe may set, and the defaults that labctl chooses."""
 
 from collections.abc import Callable
-from typing import Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from labctl.engines.base import EngineParameters, MemoryNeed, Resolved, Roles
 from labctl.records import BoardFacts, ModelIdentity
@@ -25,7 +25,10 @@ CACHE_TYPES = {
     "f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q4_0": 18, "q4_1": 20, "q5_0": 22, "q5_1": 24,
     "iq4_nl": 18,
 }  # fmt: skip
-CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"]
+CacheType = Annotated[
+    Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"],
+    BeforeValidator(lambda name: name.lower() if isinstance(name, str) else name),
+]
 
 
 class LlamaParameters(EngineParameters):

@@ -1,7 +1,7 @@
 """The beginning of every run: contact first, fetch later.
 
 A loose cable, a board of another target or one that is taken shows in seconds, not after gigabytes
-were downloaded, quantised or hashed. While they are, the board is let go: nobody waits for that.
+were downloaded, quantized or hashed. While they are, the board is let go: nobody waits for that.
 
 What a deploy would send is worked out before the first byte is sent.
 """
