@@ -2,10 +2,12 @@
 
 A hash of a large file is remembered while the file stays as it is."""
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import pwd
 import shutil
 import tempfile
 import time
@@ -19,6 +21,7 @@ import platformdirs
 from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.progress import BytesDone
 from labctl.retry import wait_until
+from labctl.system_errors import FULL_NUMBERS
 
 HASH_BLOCK_BYTES = 1 << 20
 
@@ -39,10 +42,21 @@ def host_writes(what: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise HostError(
-            f"cannot write {what}: {error.strerror or error}",
-            hint="free some space on this host or choose another place",
-        ) from error
+        if error.errno in FULL_NUMBERS:
+            hint = "free some space on this host or choose another place"
+        elif error.errno == errno.EACCES:
+            hint = f"{_user()} may not write there: change its permissions or choose another place"
+        else:
+            hint = "choose another place"
+        raise HostError(f"cannot write {what}: {error.strerror or error}", hint=hint) from error
+
+
+def _user() -> str:
+    number = os.geteuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # in a container, say
+        return str(number)
 
 
 @contextmanager

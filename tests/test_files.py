@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import hashlib
 import os
@@ -9,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import HostError, HostTimeout
-from labctl.files import append_line, cache_dir, locked, sha256_file, state_dir, write_atomic
+from labctl.files import (
+    append_line,
+    cache_dir,
+    host_writes,
+    locked,
+    sha256_file,
+    state_dir,
+    write_atomic,
+)
 
 
 def test_write_atomic_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -88,3 +97,18 @@ def test_a_torn_lock_file_locks_as_well(tmp_path: Path) -> None:
     assert "\x1b" not in str(caught.value)
     with locked(path, timeout=0):
         assert path.read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EACCES, "may not write there: change its permissions"),
+        (errno.ENOTDIR, "choose another place"),
+    ],
+)
+def test_the_hint_fits_the_refusal(number: int, hint: str) -> None:
+    with pytest.raises(HostError) as refused, host_writes(Path("runs")):
+        raise OSError(number, os.strerror(number))
+    assert hint in str(refused.value.hint)
+    assert ("free some space" in str(refused.value.hint)) == (number == errno.ENOSPC)

@@ -25,7 +25,17 @@ class Quantity(click.ParamType[float | int]):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
+def _parse_rate(text: str) -> int:
+    try:
+        rate = parse_size(text.removesuffix("/s"))
+    except ValueError:
+        rate = 0
+    if rate == 0:
+        raise ValueError("must be a rate with its unit, such as 5MB/s or 500kB/s")
+    return rate
+
+
 DURATION = Quantity("duration", parse_duration)
-SIZE = Quantity("size", parse_size)
+SIZE = Quantity("size", lambda text: parse_size(int(text) if text.isdecimal() else text))
 #: A size each second; the ``/s`` may be left out.
-RATE = Quantity("rate", lambda text: parse_size(text.removesuffix("/s")))
+RATE = Quantity("rate", _parse_rate)

@@ -116,7 +116,7 @@ def read_header(path: Path) -> Header:
         with path.open("rb") as file:
             return _Reader(path, file, path.stat().st_size).header()
     except FileNotFoundError:
-        raise ConfigError(f"no model file {path}", hint="check the path in the recipe") from None
+        raise ConfigError(f"no model file {path}", hint="check the path") from None
     except IsADirectoryError:
         raise ConfigError(f"the model {path} is a directory; a .gguf file is wanted") from None
     except OSError as error:

@@ -1,6 +1,8 @@
 """Properties of a GGUF model: architecture, quantization, and bytes read for each token."""
 
+import platform
 import re
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,12 +76,14 @@ class GgufInfo:
 def inspect(path: Path) -> GgufInfo:
     """Read a model's header; the tensor data is not touched.
 
-    Of a split model ``path`` is the first part; the others lie beside it.
+    Of a split model ``path`` is any part; the others lie beside it.
     Raises ConfigError when a file is missing, empty, not GGUF, cut short, of an unknown version
     or byte order, or no complete language model.
     """
     header = read_header(path)
     parts = _parts(path, header)
+    if path != parts[0]:
+        path, header = parts[0], read_header(parts[0])
     header = replace(header, tensors=_joined(path, header, [read_header(p) for p in parts[1:]]))
     return _info(path, header, sum(part.stat().st_size for part in parts), parts)
 
@@ -148,7 +152,9 @@ def identify(
     if len(info.parts) > 1:
         raise ConfigError(
             f"{path}: one of {len(info.parts)} parts of a model; a run needs one file",
-            hint=f"join them: llama-gguf-split --merge {info.parts[0]} WHOLE.gguf",
+            hint="join them with llama.cpp's own tool (`labctl build --target"
+            f" host-{platform.machine()} --tool llama-gguf-split` prints its path):"
+            f" llama-gguf-split --merge {shlex.quote(str(info.parts[0]))} WHOLE.gguf",
         )
     return _identity(key, info, sha256 or cached_sha256(path, progress), requantized_from)
 
@@ -215,7 +221,7 @@ def identify_file(key: str, path: Path, *, progress: BytesDone | None = None) ->
 
 
 def _parts(path: Path, header: Header) -> tuple[Path, ...]:
-    """All files of a model; ``path`` must be the first. llama.cpp names them ``…-00001-of-00003``.
+    """All files of a model by one of them. llama.cpp names them ``…-00001-of-00003``.
 
     Source: ``llama_split_path`` in llama.cpp's ``src/llama.cpp``.
     """
@@ -237,10 +243,6 @@ def _parts(path: Path, header: Header) -> tuple[Path, ...]:
         more = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
         raise ConfigError(
             f"{path}: {len(missing)} of {count} parts missing: {', '.join(missing[:3])}{more}"
-        )
-    if path != parts[0]:
-        raise ConfigError(
-            f"{path}: part {int(suffix[1])} of {count}", hint=f"name the first: {parts[0]}"
         )
     return parts
 

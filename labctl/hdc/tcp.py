@@ -30,12 +30,21 @@ def dial(host: str, port: int, *, timeout: float, peer: str, hint: str) -> socke
     """
     deadline = time.monotonic() + timeout
     try:
-        sock = _connect(_addresses(host, port, timeout), deadline)
+        addresses = _addresses(host, port, timeout)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LinkRefused(
+            f"no {peer} answers at {host}:{port}: {reason}",
+            hint=f"is {host!r} spelt right, and known to DNS or in /etc/hosts? An address works"
+            " without a name",
+        ) from error
+    except UnicodeError as error:  # a label of the name is empty or too long
+        raise ConfigError(f"not the name of a host: {host!r}") from error
+    try:
+        sock = _connect(addresses, deadline)
     except OSError as error:
         reason = error.strerror or str(error)
         raise LinkRefused(f"no {peer} answers at {host}:{port}: {reason}", hint=hint) from error
-    except UnicodeError as error:  # a label of the name is empty or too long
-        raise ConfigError(f"not the name of a host: {host!r}") from error
     for option in _KEEPALIVE:
         sock.setsockopt(*option)
     return sock

@@ -66,12 +66,16 @@ def derive(
     return target, quantizer.sha256
 
 
+class QuantizedAlready(ConfigError):
+    """The base of a derived model is quantized, and nobody has allowed it."""
+
+
 def refuse_requantizing(key: str, source: DerivedModel, base: ModelIdentity) -> None:
     """Raise ConfigError when a model may not be made from another."""
     if base.quantization is None:
         raise ConfigError(f"the model {base.key!r} is not GGUF: nothing can be made from it")
     if base.quantization not in _FULL_PRECISION and not source.requantize:
-        raise ConfigError(
+        raise QuantizedAlready(
             f"the model {key!r} would be made from {source.source!r}, which is quantized already"
             f" ({base.quantization}), and would lose quality twice",
             hint="derive from a model in F16 or F32, or set `requantize: true`",

@@ -11,7 +11,8 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from labctl.config.models import ModelSource
+from labctl.config.models import CATALOGUE_FILE, ModelSource
+from labctl.errors import ConfigError
 from labctl.files import is_hash_remembered
 from labctl.gguf import GoesOn, identify, identify_beginning, is_gguf
 from labctl.gguf.inspect import inspect
@@ -57,21 +58,27 @@ def check_files(
     Raises ConfigError: no such file, or no such model in the lab; not GGUF.
     """
     for key in keys:
-        for source in _origins(sources, key, root):
+        for source, file in _origins(sources, key, root):
             if source.file is not None:
                 path = root / source.file
+                if not path.exists():
+                    raise ConfigError(f"no model file {path}", hint=f"check the path in {file}")
                 if gguf_only or is_gguf(path):
                     inspect(path)
 
 
-def _origins(sources: Mapping[str, ModelSource], key: str, root: Path) -> Iterator[ModelSource]:
-    """Yield a model's source, and the sources of its bases."""
+def _origins(
+    sources: Mapping[str, ModelSource], key: str, root: Path, file: str = "the recipe"
+) -> Iterator[tuple[ModelSource, str]]:
+    """Yield a model's source and the sources of its bases, each with the file that holds it."""
     source = sources[key]
-    yield source
+    yield source, file
     if source.lab is not None:
-        yield from _origins(lab_models(key, source.lab, root), source.lab, root)
+        yield from _origins(
+            lab_models(key, source.lab, root), source.lab, root, str(root / CATALOGUE_FILE)
+        )
     elif source.derive is not None:
-        yield from _origins(sources, source.derive.source, root)
+        yield from _origins(sources, source.derive.source, root, file)
 
 
 def are_here(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path) -> bool:

@@ -14,6 +14,7 @@ from labctl.config.models import QUANTIZATIONS, load_catalogue
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.models import add_model, parse_entry, parse_reference
+from labctl.models.derive import QuantizedAlready
 
 
 @click.command(epilog="Example: labctl models add q8 hf:bartowski/X-GGUF/X-Q8_0.gguf@main")
@@ -70,7 +71,11 @@ def quantize(
     if requantize:
         derive["requantize"] = True
     if name not in known:
-        fetch_models(lab, {**known, name: parse_entry(name, {"derive": derive})}, (name,))
+        try:
+            fetch_models(lab, {**known, name: parse_entry(name, {"derive": derive})}, (name,))
+        except QuantizedAlready as error:
+            hint = "derive from a model in F16 or F32, or use --requantize"
+            raise QuantizedAlready(error.message, hint=hint) from error
     add_model(lab.root, name, {"derive": derive})
     note(f"{name} is in {lab.root / 'models.yaml'}")
 

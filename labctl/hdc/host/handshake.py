@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.hdc.messages import AuthType, SessionHandShake, decode_tlv, encode_tlv
-from labctl.hdc.wire import Command, PacketDecoder, encode_packet
+from labctl.hdc.wire import Command, Packet, PacketDecoder, encode_packet
 
 if TYPE_CHECKING:
     from labctl.hdc.keys import HostKey
@@ -213,7 +213,7 @@ class Handshake:
 
     def _receive(self) -> SessionHandShake:
         while True:
-            for packet in self._decoder.packets():
+            for packet in self._packets():
                 if packet.command == Command.HANDSHAKE:
                     return SessionHandShake.decode(packet.data)
                 # What else a board says on channel 0 gets no answer, see Session._dispatch.
@@ -229,6 +229,14 @@ class Handshake:
             if count == 0:
                 raise DeviceLost(f"{self._label} closed the connection during the handshake")
             self._decoder.received(count)
+
+    def _packets(self) -> Iterator[Packet]:
+        try:
+            yield from self._decoder.packets()
+        except ProtocolError as error:
+            raise ProtocolError(
+                f"{self._label} does not speak hdc: {error.message}", hint=error.hint
+            ) from error
 
     def _left(self) -> float:
         """Seconds until the deadline, which holds also against a peer that never stops to talk."""
