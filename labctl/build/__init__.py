@@ -27,12 +27,11 @@ else:
             "artifact": "Artifact build_command find_artifact find_artifacts list_artifacts",
             "builder": "build",
             "dry_run": "Explanation explain_build",
-            "manifest": "Manifest SmokeRun ToolRecord",
+            "manifest": "BuilderKind CompilerKind Manifest SmokeRun ToolRecord",
             "plan": "BuildRequest",
             "progress": "BuildProgress OnProgress Step",
             "spec": "BuildSpec find_spec",
             "spec_source": "GitSource",
-            "toolchain": "BuilderKind CompilerKind",
             "zig": "installed_zig",
         },
     )

@@ -21,7 +21,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "board.deploy_preview": "DeployPreview",
+            "board.opening": "DeployPreview",
             "deploy": "Fleet FleetView BoardTask at_once when_free",
             "board.held_board": "HeldBoard hold_board pruner_of",
             "failover": "run_with_failover",
