@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from labctl.hdc.host.files import Sending, receive_file, send_file
     from labctl.hdc.host.handshake import Consent
     from labctl.hdc.host.link import Forwarding, HostLink
-    from labctl.hdc.host.receiving import receive_file
-    from labctl.hdc.host.sending import Sending, send_file
     from labctl.hdc.host.session import Session
     from labctl.hdc.host.tasks import (
         InteractiveShell,
@@ -25,13 +24,12 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "host.files": "Sending receive_file send_file",
             "host.handshake": "Consent",
             "host.link": "Forwarding HostLink",
-            "host.tasks": "InteractiveShell RebootTarget hilog interactive_shell"
-            " reboot remount shell",
-            "host.receiving": "receive_file",
-            "host.sending": "Sending send_file",
             "host.session": "Session",
+            "host.tasks": "InteractiveShell RebootTarget hilog interactive_shell reboot remount"
+            " shell",
             "server_client.server": "HdcServer Target",
             "server_client.session": "ServerSession",
         },

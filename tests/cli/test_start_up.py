@@ -30,7 +30,7 @@ HEAVY = CONFIGURATION | {
     "labctl.process",
     "labctl.hdc.daemon",
     "labctl.hdc.server_client",
-    "labctl.hdc.host.receiving",
+    "labctl.hdc.host.files",
     "labctl.hdc.host.mux",
     "labctl.transport.copy",
     "labctl.transport.local",

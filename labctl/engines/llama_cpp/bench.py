@@ -21,7 +21,7 @@ from labctl.engines.base import (
     TokenCounts,
     Tool,
 )
-from labctl.engines.llama_cpp import failures, programs
+from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import ROLES, LlamaBenchParameters, resolve_defaults
 from labctl.engines.progress import RUNNING, ProgramProgress, Seen
@@ -121,7 +121,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error in its last output and the job's end."""
-        return failures.diagnose(job, raw)
+        return programs.diagnose(job, raw)
 
     def parse(self, raw: RawOutput, parameters: LlamaBenchParameters) -> TimingRecord:
         """Parse the lines of all requested tests, with every repetition's time."""

@@ -14,7 +14,7 @@ from labctl.engines.base import (
     TokenCounts,
     Tool,
 )
-from labctl.engines.llama_cpp import failures, programs, timing
+from labctl.engines.llama_cpp import programs, timing
 from labctl.engines.llama_cpp.arrivals import READY, as_text
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import ROLES, LlamaCppParameters, resolve_defaults
@@ -117,9 +117,9 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         IntegrityError, after which a trial is retried, where its last words were lost.
         """
         raw = as_text(raw)
-        failure = failures.diagnose(job, raw)
+        failure = programs.diagnose(job, raw)
         if failure is None and timing.is_cut(raw):
-            return failures.lost(raw, "all of its output")
+            return programs.lost(raw, "all of its output")
         return failure
 
     def parse(self, raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:

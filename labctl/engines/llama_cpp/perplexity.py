@@ -20,7 +20,7 @@ from labctl.engines.base import (
     TokenCounts,
     Tool,
 )
-from labctl.engines.llama_cpp import failures, programs
+from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaPerplexityParameters, resolve_defaults
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
@@ -98,12 +98,12 @@ class LlamaPerplexity(Engine[LlamaPerplexityParameters]):
 
         IntegrityError, after which a trial is retried, where its last words were lost.
         """
-        failure = failures.diagnose(job, raw)
+        failure = programs.diagnose(job, raw)
         if failure is not None or _FINAL.search(raw.stderr + raw.stdout):
             return failure
-        if (found := failures.recognised(raw)) or _BEGUN not in raw.stderr:
+        if (found := programs.recognised(raw)) or _BEGUN not in raw.stderr:
             return found
-        return failures.lost(raw, "its estimate")
+        return programs.lost(raw, "its estimate")
 
     def parse(self, raw: RawOutput, parameters: LlamaPerplexityParameters) -> TimingRecord:
         """Parse the final estimate with its standard error, and the estimate after each chunk."""

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from labctl.engines.base import Inputs, MemoryNeed, RawOutput, Resolved, Roles, Tool
-from labctl.engines.llama_cpp import failures, programs
+from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaServerParameters, resolve_defaults
 from labctl.engines.server import Answer, Endpoint, Question, Reply, ServerEngine
@@ -105,7 +105,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error in its last output and its end."""
-        return failures.diagnose(job, raw)
+        return programs.diagnose(job, raw)
 
     def is_ready(self, server: Endpoint) -> bool:
         """Healthy, and the server that was started."""

@@ -4,7 +4,7 @@ A connection to a port of the board is one forwarding rule whose channel is the 
 listens on this host, and the calling thread itself sends and receives.
 """
 
-import secrets
+import os
 import threading
 import time
 from collections import deque
@@ -224,13 +224,13 @@ def connected_port(channel: Channel, node: str) -> Iterator[PortChannel]:
     Raises LinkRefused (nothing listens there), another LinkError, BoardError.
     """
     channel.send(Command.WAKEUP_SLAVETASK)
-    channel.send(Command.FORWARD_CHECK, secrets.token_bytes(ID_BYTES), naming(node))
+    channel.send(Command.FORWARD_CHECK, os.urandom(ID_BYTES), naming(node))
     expect(
         channel,
         Command.FORWARD_CHECK_RESULT,
         also=lambda command, _: command == Command.FORWARD_FREE_CONTEXT,
     )
-    context = secrets.token_bytes(ID_BYTES)
+    context = os.urandom(ID_BYTES)
     channel.send(Command.FORWARD_ACTIVE_SLAVE, context, naming(node))
     _await_the_other_end(channel, context, node)
     connection = PortChannel(channel, context)
