@@ -27,10 +27,12 @@ from labctl.cli.complete import TARGET, TOOL
 from labctl.cli.output import json_option, note, output_console
 from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
+from labctl.config.recipe import Recipe
 from labctl.config.yaml.messages import explain as explain_problems
 from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError
 from labctl.report.details import print_whole
+from labctl.runs.inputs.programs import missing_builds
 from labctl.units import size
 
 DEFAULT_PRODUCT = "llama.cpp"
@@ -241,6 +243,13 @@ class BuildView:
         if self._step is not None:
             self._step.finish()
         self._step = self._name = None
+
+
+def build_missing(view: progress.ProgressView, recipe: Recipe, lab_root: Path) -> None:
+    """Build what a recipe needs and is not there. Raises what :func:`labctl.build.build` raises."""
+    shown = BuildView(view)
+    for request in missing_builds(recipe, lab_root):
+        shown.build(request)
 
 
 def _print_summary(artifact: Artifact, only: tuple[str, ...]) -> None:

@@ -1,6 +1,5 @@
 """``labctl init``."""
 
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +11,8 @@ from labctl.cli.complete import TARGET
 from labctl.cli.output import note
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
 from labctl.config.lab import FILE_NAME, lab_model
-from labctl.config.names import NAME_RULE, is_name
-from labctl.config.target import load_target
+from labctl.config.names import NAME_RULE, is_name, plain_name
+from labctl.config.target import DEFAULT_TARGET, load_target
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, InfraError
 from labctl.files import host_reads, write_atomic
@@ -48,7 +47,7 @@ _SSH_WORKDIR = "/var/tmp/labctl"  # noqa: S108 - the board's
 )
 @click.option(
     "--target",
-    default="rk3568",
+    default=DEFAULT_TARGET,
     show_default=True,
     shell_complete=TARGET,
     help="Machine type of the boards.",
@@ -149,7 +148,7 @@ def _show_host_key(name: str, config: SshConfig) -> None:
 
 def _name_of(key: str) -> str:
     """Make a board name from an address or a serial number."""
-    return "board-" + (re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-") or "1")
+    return plain_name(f"board-{plain_name(key) or 1}")
 
 
 def _attached() -> list[Target]:

@@ -1,10 +1,12 @@
-"""Finding the lab that a command works in."""
+"""Finding the lab, and the board, that a command works with."""
 
 from pathlib import Path
 
+from labctl.cli.output import note
 from labctl.cli.root import Invocation
-from labctl.config.lab import Board, LabFile, find_lab
-from labctl.files import host_reads
+from labctl.config.lab import Board, Lab, LabFile, find_lab, find_lab_root
+from labctl.errors import ConfigError
+from labctl.files import host_reads, state_dir
 from labctl.transport import OpenOptions, Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -14,16 +16,56 @@ def lab_of(invocation: Invocation) -> LabFile:
     return find_lab(invocation.lab or Path.cwd(), TRANSPORTS)
 
 
+def lab_and_board(
+    invocation: Invocation, named: str | None, target: str | None = None
+) -> tuple[LabFile, Board]:
+    """Return a board by its name or its HOST:PORT, with its lab; an address needs no devices.yaml.
+
+    Without one, runs are kept in the user's state folder. Raises ConfigError, and for an address
+    what :func:`labctl.runs.board.addressed.addressed_board` raises.
+    """
+    if named is None or ":" not in named:
+        try:
+            lab = lab_of(invocation)
+        except ConfigError as error:
+            if find_lab_root(_start(invocation)) is None:
+                error.hint = f"name the board by its address, --board HOST:PORT; or {error.hint}"
+            raise
+        return lab, lab.board(named)
+    from labctl.checked import split_endpoint
+    from labctl.runs.board.addressed import addressed_board
+
+    try:
+        split_endpoint(named)
+    except ValueError as error:
+        raise ConfigError(f"--board {named}: {error}") from None
+    lab, board, known_from = addressed_board(named, lab_or_own(invocation), target)
+    note(known_from)
+    return lab, board
+
+
+def lab_or_own(invocation: Invocation) -> LabFile:
+    """Return the lab; without a devices.yaml one without boards in the user's state folder."""
+    if invocation.lab is None and find_lab_root(_start(invocation)) is None:
+        return LabFile(state_dir() / "lab", Lab(boards={}))
+    return lab_of(invocation)
+
+
 def runs_folder(invocation: Invocation, run: str) -> Path:
-    """Folder of the lab's runs; no lab is needed for a run named by its path."""
+    """Find where the lab keeps its runs; a run named by its path needs no lab."""
     direct = Path(run)
     with host_reads(run):
         if (direct / "run.json").is_file() or (direct / "events.jsonl").is_file():
             return direct.resolve().parent
-    return lab_of(invocation).root / "runs"
+    own = lab_or_own(invocation).root / "runs"
+    return own if own.is_dir() else lab_of(invocation).root / "runs"
 
 
 def connect_board(board: Board, options: OpenOptions | None = None) -> Transport:
     """Return a board's transport; the first operation opens the link. Raises ConfigError."""
     transport: Transport = board.transport.open(options or OpenOptions())
     return transport
+
+
+def _start(invocation: Invocation) -> Path:
+    return invocation.lab or Path.cwd()

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from labctl.cli.complete import BOARD, RECIPE
-from labctl.cli.lab import connect_board, lab_of
+from labctl.cli.lab import connect_board, lab_and_board
 from labctl.cli.output import json_option, output_console
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -54,8 +54,7 @@ def plan(
     target's expected rates. They are lower bounds, and close to the truth if the model does not fit
     in memory. Without a prediction, the time of the last trial of the same kind is shown.
     """
-    lab = lab_of(invocation)
-    chosen = lab.board(board)
+    lab, chosen = lab_and_board(invocation, board)
     wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
     with ProgressView() as view:
         shown = RunView(view)

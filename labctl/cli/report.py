@@ -8,7 +8,8 @@ import click
 
 from labctl.cli.complete import RUN
 from labctl.cli.lab import runs_folder
-from labctl.cli.output import json_option, note, output_console
+from labctl.cli.output import note, output_console
+from labctl.cli.result import result_options, show_result
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError
 from labctl.runs.record.directory import find_run, list_runs
@@ -24,9 +25,17 @@ from labctl.runs.record.directory import find_run, list_runs
     help="table: a row for each variant; experiment: every token's time, with mean and ratio.",
 )
 @click.option("--list", "list_all", is_flag=True, help="List the lab's runs, newest first.")
-@json_option("Print run, rows and records as JSON.")
+@result_options
 @click.pass_obj
-def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json: bool) -> None:
+def report(
+    invocation: Invocation,
+    *,
+    run: str,
+    form: str,
+    list_all: bool,
+    result_format: str,
+    output: Path | None,
+) -> None:
     """Print the tables of a finished run.
 
     RUN is a run's id, the start or end of one, the path of its directory, or `latest`. All tables
@@ -34,27 +43,25 @@ def report(invocation: Invocation, run: str, form: str, list_all: bool, as_json:
     """
     runs = runs_folder(invocation, run)
     if list_all:
-        _print_list(runs, as_json)
+        _print_list(runs, result_format == "json")
         return
     directory = find_run(runs, run)
     record, trials = directory.run(), directory.trials()
-    if as_json:
-        from labctl.report.document import run_document
-
-        click.echo(json.dumps(run_document(record, trials, directory.path), indent=2))
-        return
+    if not trials and result_format != "json":
+        raise ConfigError(f"run {record.id} has no finished trial", hint=f"see {directory.path}")
     from rich.markup import escape
 
-    from labctl.report import print_experiment, print_timing_table
+    from labctl.report import print_experiment
 
-    if not trials:
-        raise ConfigError(f"run {record.id} has no finished trial", hint=f"see {directory.path}")
     console = output_console()
-    if form == "experiment":
+    if form == "experiment" and result_format == "table":
         print_experiment(console, record, trials)
         return
     end = directory.end()
-    print_timing_table(console, record, trials, end.gates if end else ())
+    gates = end.gates if end else ()
+    show_result(record, trials, gates, directory.path, result_format=result_format, output=output)
+    if result_format != "table" or output is not None:
+        return
     if end is None:
         console.print("[yellow]the run has not ended, or its controller died[/]")
     elif end.failure:

@@ -1,15 +1,15 @@
 """``labctl resume``."""
 
 from functools import partial
+from pathlib import Path
 
 import click
 
 from labctl.cli.complete import BOARD, RUN
-from labctl.cli.lab import connect_board, lab_of
-from labctl.cli.output import json_option
+from labctl.cli.lab import connect_board, lab_and_board, runs_folder
 from labctl.cli.progress import ProgressView
+from labctl.cli.result import result_options, tell
 from labctl.cli.root import Invocation
-from labctl.cli.run import tell
 from labctl.cli.run_view import RunView
 from labctl.runs import Observer, ResumeRequest
 from labctl.runs.record.directory import find_run
@@ -19,10 +19,12 @@ from labctl.runs.resume import resume as resume_run
 
 @click.command(epilog="Example: labctl resume latest")
 @click.option("--board", shell_complete=BOARD, help="Another, equal board; default: the run's own.")
-@json_option("Print run, rows and records as JSON.")
+@result_options
 @click.argument("run", default="latest", shell_complete=RUN)
 @click.pass_obj
-def resume(invocation: Invocation, run: str, board: str | None, as_json: bool) -> int:
+def resume(
+    invocation: Invocation, run: str, board: str | None, result_format: str, output: Path | None
+) -> int:
     """Resume an unfinished run.
 
     RUN is a run's id, the start or end of one, or `latest`. Works after Ctrl-C, a kill, a lost link
@@ -32,13 +34,12 @@ def resume(invocation: Invocation, run: str, board: str | None, as_json: bool) -
     speed (by the probes of both); an incomplete round of repeats is measured again there, so that
     variants are compared on one board. Exit status as with `labctl run`.
     """
-    lab = lab_of(invocation)
-    directory = find_run(lab.root / "runs", run)
-    on = lab.board(board or last_board(directory))
+    directory = find_run(runs_folder(invocation, run), run)
+    lab, on = lab_and_board(invocation, board or last_board(directory))
     with ProgressView() as view:
         outcome = resume_run(
             ResumeRequest(directory, on, lab),
             partial(connect_board, on),
             Observer(RunView(view).show),
         )
-    return tell(outcome, as_json=as_json)
+    return tell(outcome, result_format, output)

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Show what a recipe would do on a board, and how long it would take.",
     ),
     "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
+    "bench": ("labctl.cli.bench", "bench", "Measure GGUF files on a board, without a recipe."),
     "resume": ("labctl.cli.resume", "resume", "Resume an unfinished run."),
     "watch": ("labctl.cli.watch", "watch", "Show a run that another process drives."),
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),

@@ -1,23 +1,20 @@
 """``labctl run``."""
 
-import json
-import sys
-from contextlib import redirect_stdout
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from labctl.cli.complete import BOARD, RECIPE
-from labctl.cli.lab import connect_board, lab_of
-from labctl.cli.output import json_option, output_console, unfailing
+from labctl.cli.lab import connect_board, lab_and_board
 from labctl.cli.progress import ProgressView
+from labctl.cli.result import result_options, tell
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
+from labctl.config.lab import Board
 from labctl.config.recipe import find_recipe
-from labctl.report import print_timing_table
-from labctl.report.document import run_document
 from labctl.runs import (
     Observer,
-    Outcome,
     RunRequest,
     read_recipe,
     run_with_failover,
@@ -43,7 +40,8 @@ from labctl.runs import (
     metavar="KEY=VALUE",
     help="Change a key of the recipe for this run; repeatable.",
 )
-@json_option("Print run, rows and records as JSON.")
+@click.option("--build", is_flag=True, help="First build what the recipe needs and is not built.")
+@result_options
 @click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
 def run(
@@ -53,38 +51,42 @@ def run(
     board: str | None,
     spares: tuple[str, ...],
     set_values: tuple[str, ...],
-    as_json: bool,
+    build: bool,
+    result_format: str,
+    output: Path | None,
 ) -> int:
     """Run a recipe on a board and print its timing table.
 
-    RECIPE is a file, or the name of a recipe of the lab or of labctl. Deploys missing files; never
-    builds. Writes raw logs and records to a new directory below the lab's runs/. Exit status 0:
-    every variant has a result and every gate is met; 1: a program failed or a gate was missed; 3:
-    host, link or board failed. Finished trials are kept, and `labctl resume` continues the run,
-    also after Ctrl-C or a kill. With --spare the run continues on another board if it is equal: of
-    the same kind, system and speed (by the probes of both).
+    RECIPE is a file, or the name of a recipe of the lab or of labctl. Deploys missing files; builds
+    only with --build. Writes raw logs and records to a new directory below the lab's runs/. Exit
+    status 0: every variant has a result and every gate is met; 1: a program failed or a gate was
+    missed; 3: host, link or board failed. Finished trials are kept, and `labctl resume` continues
+    the run, also after Ctrl-C or a kill. With --spare the run continues on another board if it is
+    equal: of the same kind, system and speed (by the probes of both).
     """
-    lab = lab_of(invocation)
-    chosen = lab.board(board)
+    lab, chosen = lab_and_board(invocation, board)
     wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
     others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
+    return run_and_tell(RunRequest(wanted, chosen, lab), others, result_format, output, build=build)
+
+
+def run_and_tell(
+    request: RunRequest,
+    spares: Sequence[Board],
+    result_format: str,
+    output: Path | None,
+    *,
+    build: bool,
+) -> int:
+    """Run a recipe and print its result; the exit status.
+
+    With ``build`` what it needs and is not built is built first. Raises what
+    :func:`labctl.runs.run_with_failover` raises.
+    """
     with ProgressView() as view:
-        outcome = run_with_failover(
-            RunRequest(wanted, chosen, lab),
-            others,
-            connect_board,
-            Observer(RunView(view).show),
-        )
-    return tell(outcome, as_json=as_json)
+        if build:
+            from labctl.cli.build import build_missing
 
-
-def tell(outcome: Outcome, *, as_json: bool) -> int:
-    """Print what a run came to; its exit status."""
-    with redirect_stdout(unfailing(sys.stdout)):  # its status holds though nobody reads
-        if as_json:
-            document = run_document(outcome.run, outcome.trials, outcome.directory.path)
-            click.echo(json.dumps(document, indent=2))
-        else:
-            print_timing_table(output_console(), outcome.run, outcome.trials, outcome.gates)
-            click.echo(f"run directory: {outcome.directory.path}")
-    return outcome.exit_status
+            build_missing(view, request.recipe, request.lab.root)
+        outcome = run_with_failover(request, spares, connect_board, Observer(RunView(view).show))
+    return tell(outcome, result_format, output)

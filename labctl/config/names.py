@@ -7,12 +7,20 @@ from collections.abc import Iterable
 #: What a board, build host, lab, target, model or recipe may be called: safe as a file name,
 #: as an option's value and as a word of a command.
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+LONGEST_NAME = 63
 NAME_RULE = "a-z, 0-9, '-' and '_' (at most 63), beginning with a letter or digit"
 
 
 def is_name(text: str) -> bool:
     """Return True if ``text`` may name something in a lab."""
     return re.fullmatch(NAME_PATTERN, text) is not None
+
+
+def plain_name(text: str) -> str:
+    """Make a name of a file's name, an address or a serial number; empty if nothing of it may be
+    in one.
+    """
+    return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:LONGEST_NAME].rstrip("-_")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

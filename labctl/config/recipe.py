@@ -314,23 +314,23 @@ class Recipe(StrictModel):
 
 
 def load_recipe(
-    path: Path,
+    source: Path | Document,
     set_values: Sequence[str] = (),
     *,
     engine_check: EngineCheck | None = None,
     check: Check | None = None,
 ) -> Recipe:
-    """Load the recipe in a file, with ``key=value`` overrides applied.
+    """Load the recipe in a file or a document, with ``key=value`` overrides applied.
 
     Args:
-        path: the file.
+        source: the file, or its document, which the overrides change.
         set_values: as ``labctl run --set`` takes them; see ``document.apply_settings``.
         engine_check: reads the keys of ``engine``; without it, only those of all engines are.
         check: what else there is to say of a recipe whose keys by themselves are right.
 
     Raises ConfigError with a line for each problem.
     """
-    recipe_file = Document.read(path)
+    recipe_file = source if isinstance(source, Document) else Document.read(source)
     apply_settings(recipe_file, set_values, known=Recipe.model_fields)
     recipe = recipe_file.validated(Recipe, context={_ENGINE_CHECK: engine_check})
     if check is not None and (problems := list(check(recipe))):

@@ -18,6 +18,8 @@ from labctl.errors import ConfigError
 
 FILE_NAME = "target.yaml"
 TOOLCHAINS = "toolchains"
+#: Of boards that nothing else is known of.
+DEFAULT_TARGET = "rk3568"
 
 #: ``e_machine`` of the ELF header (``elf.h``) -> what ``uname -m`` says on such a machine.
 MACHINES = {
@@ -80,6 +82,9 @@ class Target(StrictModel):
     """The same instruction set as zig's CPU, in GCC's flags."""
     features: tuple[Word, ...] = ()
     """Parts of the instruction set that its programs may use, by their names in /proc/cpuinfo."""
+    cpu_parts: tuple[Word, ...] = ()
+    """Kinds of its CPU cores, as `CPU part` of /proc/cpuinfo; a board that is named by its address
+    is recognised by them."""
     cmake: dict[Word, bool | int | str] = Field(default_factory=dict)
     """CMake definitions that every product gets for this target."""
     emulator: Emulator | None = None

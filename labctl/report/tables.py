@@ -31,20 +31,30 @@ def print_timing_table(
     gates: Sequence[GateRecord] = (),
 ) -> None:
     """Print the table of a run: a row for each variant, then notes that the reader needs."""
-    precision = wanted_precision(run)
-    rows = summarise(trials, run.variants, precision)
+    rows = summarise(trials, run.variants, wanted_precision(run))
     console.print(_headline(run), highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in _COLUMNS:
-        label = name.format(level=precision.level if precision else LEVEL)
-        table.add_column(label, justify=justify, no_wrap=name != "checks")
-    for row in rows:
-        table.add_row(*_cells(row, is_first=row is rows[0]))
+    headings, lines = timing_cells(run, trials)
+    for name, justify in headings:
+        table.add_column(name, justify=justify, no_wrap=name != "checks")
+    for cells in lines:
+        table.add_row(*map(plain, cells))
     print_whole(console, table)
     print_details(console, rows)
     reason_lines = [plain(line) for line in reasons(run, trials)]
     for line in [*_moves(trials), *_gates(gates), *reason_lines, *_notes(rows, run)]:
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def timing_cells(
+    run: RunRecord, trials: Sequence[TrialRecord]
+) -> tuple[list[tuple[str, JustifyMethod]], list[tuple[str, ...]]]:
+    """Return the table of a run as texts: headings with their alignment, a row for each variant."""
+    precision = wanted_precision(run)
+    level = precision.level if precision else LEVEL
+    rows = summarise(trials, run.variants, precision)
+    headings = [(name.format(level=level), justify) for name, justify in _COLUMNS]
+    return headings, [_cells(row, is_first=row is rows[0]) for row in rows]
 
 
 def _moves(trials: Sequence[TrialRecord]) -> Iterator[str]:
@@ -122,21 +132,18 @@ def _cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
     model = row.model
     planned = row.trials_ok + row.trials_failed + row.trials_skipped
     known = row.token_interval
-    return tuple(
-        plain(cell)
-        for cell in (
-            row.variant,
-            _weights(model),
-            size(model.size_bytes),
-            f"{row.trials_ok}/{planned}",
-            "-" if row.generated_tokens is None else str(row.generated_tokens),
-            duration(row.ttft_ns),
-            duration(row.token_ns),
-            f"{duration(known.low)} - {duration(known.high)}" if known else "-",
-            "-" if row.tokens_per_second is None else digits(row.tokens_per_second),
-            _ratio(row, is_first=is_first),
-            _checks(row),
-        )
+    return (
+        row.variant,
+        _weights(model),
+        size(model.size_bytes),
+        f"{row.trials_ok}/{planned}",
+        "-" if row.generated_tokens is None else str(row.generated_tokens),
+        duration(row.ttft_ns),
+        duration(row.token_ns),
+        f"{duration(known.low)} - {duration(known.high)}" if known else "-",
+        "-" if row.tokens_per_second is None else digits(row.tokens_per_second),
+        _ratio(row, is_first=is_first),
+        _checks(row),
     )
 
 

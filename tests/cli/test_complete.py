@@ -57,6 +57,8 @@ def offered(line: str, shell: str = "bash") -> list[str]:
         ("labctl models show x", ["file,x"]),
         ("labctl boards probe r", ["plain,rk1"]),
         ("labctl shell r", ["plain,rk1"]),
+        ("labctl bench ll", ["plain,llama-8b"]),
+        ("labctl bench x --board r", ["plain,rk1"]),
     ],
 )
 def test_names_and_files_are_offered(lab: Path, line: str, offers: list[str]) -> None:

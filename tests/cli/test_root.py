@@ -138,14 +138,14 @@ def test_a_run_keeps_its_exit_status_when_nobody_reads_its_table() -> None:
         import sys
         from pathlib import Path
         from records_made import run, trial
-        from labctl.cli.run import tell
+        from labctl.cli.result import tell
         from labctl.records import TrialState
         from labctl.runs import Outcome
         from labctl.runs.record.directory import RunDirectory
 
         failed = trial(1, state=TrialState.FAILED)
         outcome = Outcome(RunDirectory(Path(".")), run("r"), (failed,), ())
-        sys.exit(40 + tell(outcome, as_json=sys.argv[1] == "json"))
+        sys.exit(40 + tell(outcome, sys.argv[1], None))
     """
     for kind in ("json", "table"):
         read, write = os.pipe()

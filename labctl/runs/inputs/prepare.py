@@ -16,6 +16,7 @@ from labctl.config.lab import Board
 from labctl.config.names import listed, unknown
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.target import target_names
+from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.messages import explain
 from labctl.deploy import Object, describe
@@ -163,11 +164,14 @@ class Prepared(RecipeFiles):
 
 
 def read_recipe(
-    path: Path, set_values: tuple[str, ...] = (), *, lab_root: Path | None = None
+    source: Path | Document, set_values: tuple[str, ...] = (), *, lab_root: Path | None = None
 ) -> Recipe:
-    """Load a recipe, with what targets, engine and gates have to say. Raises ConfigError."""
+    """Load a recipe from its file or document, with what targets, engine and gates have to say.
+
+    Raises ConfigError.
+    """
     return load_recipe(
-        path,
+        source,
         set_values,
         engine_check=check_engine,
         check=lambda recipe: _problems(recipe, lab_root),

@@ -1,0 +1,66 @@
+"""``labctl bench``."""
+
+from pathlib import Path
+
+import click
+
+from labctl.cli.complete import BOARD, MODEL_FILE, TARGET
+from labctl.cli.lab import lab_and_board
+from labctl.cli.result import result_options
+from labctl.cli.root import Invocation
+from labctl.cli.run import run_and_tell
+from labctl.runs import RunRequest, read_recipe
+from labctl.runs.inputs.bench import bench_document, recipe_text
+
+
+@click.command(epilog="Example: labctl bench llama-q8_0.gguf --board 192.168.1.20:5555 --build")
+@click.option(
+    "--board",
+    shell_complete=BOARD,
+    metavar="NAME|HOST:PORT",
+    help="A board of the lab, or the address of its hdc daemon; default: the lab's default board.",
+)
+@click.option(
+    "--target",
+    shell_complete=TARGET,
+    help="Machine type of a board named by its address; default: recognised by its CPU.",
+)
+@click.option(
+    "--set",
+    "set_values",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key of the recipe, such as tokens=8; repeatable.",
+)
+@click.option("--build", is_flag=True, help="First build what is needed and is not built.")
+@click.option("--print-recipe", is_flag=True, help="Print the recipe that this is; run nothing.")
+@result_options
+@click.argument("models", nargs=-1, required=True, shell_complete=MODEL_FILE)
+@click.pass_obj
+def bench(
+    invocation: Invocation,
+    *,
+    models: tuple[str, ...],
+    board: str | None,
+    target: str | None,
+    set_values: tuple[str, ...],
+    build: bool,
+    print_recipe: bool,
+    result_format: str,
+    output: Path | None,
+) -> int:
+    """Measure GGUF files on a board, without a recipe.
+
+    MODELS are files, references such as hf:OWNER/NAME/FILE.gguf, or names of the lab's models;
+    several become variants of one run, each with its ratio to the first. Prompt, parameters,
+    repeats and max_time are those of the recipe q8_latency. Without a devices.yaml, name the board
+    by its address; the run directory is then kept in the user's state folder. Exit status as with
+    `labctl run`.
+    """
+    lab, chosen = lab_and_board(invocation, board, target)
+    document = bench_document(models, chosen.target, lab.root)
+    recipe = read_recipe(document, set_values, lab_root=lab.root)
+    if print_recipe:
+        click.echo(recipe_text(document), nl=False)
+        return 0
+    return run_and_tell(RunRequest(recipe, chosen, lab), (), result_format, output, build=build)

@@ -1,0 +1,102 @@
+"""The result of a run as text: a table, Markdown, CSV, JSON, or a line of JSON for each trial."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from labctl.records import GateRecord, RunRecord, TrialRecord
+from labctl.report.details import reasons
+from labctl.report.document import run_document
+from labctl.report.tables import print_timing_table, timing_cells
+from labctl.results.summary import VariantSummary, summarise, wanted_precision
+
+_WIDTH = 120
+
+
+def result_text(
+    form: str,
+    run: RunRecord,
+    trials: Sequence[TrialRecord],
+    gates: Sequence[GateRecord],
+    directory: Path,
+) -> str:
+    """Return the result of a run as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``.
+
+    CSV has a line for each variant: times in ns, sizes in bytes, an empty cell where nothing was
+    measured. JSON is that of ``labctl report --json``, JSON Lines are the trials' records.
+    """
+    match form:
+        case "json":
+            return json.dumps(run_document(run, trials, directory), indent=2) + "\n"
+        case "jsonl":
+            return "".join(trial.model_dump_json() + "\n" for trial in trials)
+        case "csv":
+            return _csv(run, summarise(trials, run.variants, wanted_precision(run)))
+        case "md":
+            return "\n".join(_markdown(run, trials)) + "\n"
+    written = io.StringIO()
+    print_timing_table(Console(file=written, width=_WIDTH), run, trials, gates)
+    return written.getvalue()
+
+
+def _csv(run: RunRecord, rows: Sequence[VariantSummary]) -> str:
+    written = io.StringIO()
+    lines = [_flat(run, row) for row in rows]
+    writer = csv.DictWriter(written, lines[0] if lines else ["run"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return written.getvalue()
+
+
+def _flat(run: RunRecord, row: VariantSummary) -> dict[str, object]:
+    between, ratio = row.token_interval, row.ratio_interval
+    return {
+        "run": run.id,
+        "recipe": run.recipe,
+        "board": run.board,
+        "target": run.target,
+        "execution": run.facts.execution,
+        "variant": row.variant,
+        "quantization": row.model.quantization,
+        "bits_per_weight": row.model.bits_per_weight,
+        "size_bytes": row.model.size_bytes,
+        "model_sha256": row.model.sha256,
+        "trials_ok": row.trials_ok,
+        "trials_failed": row.trials_failed,
+        "trials_skipped": row.trials_skipped,
+        "generated_tokens": row.generated_tokens,
+        "ttft_ns": row.ttft_ns,
+        "token_ns": row.token_ns,
+        "token_low_ns": between and between.low,
+        "token_high_ns": between and between.high,
+        "tokens_per_second": row.tokens_per_second,
+        "ratio": row.ratio,
+        "ratio_low": ratio and ratio.low,
+        "ratio_high": ratio and ratio.high,
+        "load_ns": row.load_ns,
+        "prompt_eval_ns": row.prompt_eval_ns,
+        "eval_ns": row.eval_ns,
+        "end_to_end_ns": row.end_to_end_ns,
+        "peak_memory_bytes": row.peak_memory_bytes,
+        "checks_failed": " ".join(row.checks_failed),
+    }
+
+
+def _markdown(run: RunRecord, trials: Sequence[TrialRecord]) -> Iterator[str]:
+    headings, rows = timing_cells(run, trials)
+    mark = "" if run.facts.execution == "board" else f", {run.facts.execution.upper()}"
+    yield f"**{run.recipe}** on {run.board} ({run.target}{mark})"
+    yield ""
+    yield _line([name for name, _ in headings])
+    yield _line([":--" if justify == "left" else "--:" for _, justify in headings])
+    yield from map(_line, rows)
+    yield ""
+    yield from (f"- {line}" for line in [*reasons(run, trials), *run.plan_notes])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,0 +1,72 @@
+"""A board that is named by its address alone, in no devices.yaml."""
+
+from pathlib import Path
+
+from labctl.board import probe
+from labctl.board.facts import virtual_workdir
+from labctl.checked import is_on_loopback
+from labctl.config.lab import WORKDIR, Board, Lab, LabFile
+from labctl.config.names import listed, plain_name
+from labctl.config.target import DEFAULT_TARGET, Target, load_target, target_names
+from labctl.errors import ConfigError
+from labctl.records import BoardFacts, Execution
+from labctl.transport import HdcTcpConfig, OpenOptions
+
+_ANSWER_SECONDS = 20.0
+_CONNECT_SECONDS = 5.0
+
+
+def addressed_board(
+    address: str, lab: LabFile, target: str | None = None
+) -> tuple[LabFile, Board, str]:
+    """Return the board at HOST:PORT, in a lab in memory, and a sentence on how it is known.
+
+    It is the lab's own board of that address, if there is one. Otherwise the board is asked for its
+    facts, and its target is recognised from them unless ``target`` is given. Raises ConfigError (no
+    target fits, or several do), LinkError, BoardError.
+    """
+    way = HdcTcpConfig(address=address)
+    for board in lab.lab.boards.values():
+        if way.clash(board.transport, board.name) is not None:
+            return lab, board, f"{address} is board {board.name} of {lab.path}"
+    with way.open(OpenOptions(timeout=_CONNECT_SECONDS)) as transport:
+        facts = probe(transport, workdir=WORKDIR, timeout=_ANSWER_SECONDS)
+        own = is_on_loopback(address) and virtual_workdir(transport, timeout=_ANSWER_SECONDS)
+    found = load_target(target, lab.root) if target else recognise(facts, lab.root)
+    made = Board(target=found.name, transport=way, workdir=own or WORKDIR)
+    name = plain_name(f"board-{address}")
+    boards = {**lab.lab.boards, name: made}
+    whole = lab.lab.model_dump(exclude={"boards"}, exclude_unset=True)
+    with_it = LabFile(lab.root, Lab(**whole, boards=boards))
+    return with_it, with_it.board(name), f"{address} is {facts.machine}, target {found.name}"
+
+
+def recognise(facts: BoardFacts, lab_root: Path | None) -> Target:
+    """Return the target that a board's facts name: its CPU cores, or its emulator.
+
+    Raises ConfigError when none does, or several do.
+    """
+    known = [load_target(name, lab_root) for name in target_names(lab_root)]
+    fitting = [target for target in known if _fits(target, facts)]
+    if facts.execution is Execution.EMULATED:  # an emulator is the same machine for all of them
+        fitting = [one for one in fitting if one.name == DEFAULT_TARGET] or fitting
+    if len(fitting) == 1:
+        return fitting[0]
+    cores = ", ".join(f"{cpu.count} x {cpu.part or cpu.model or 'unknown'}" for cpu in facts.cpus)
+    what = f"the board ({facts.machine}, CPU {cores or 'unknown'})"
+    names = listed([target.name for target in fitting or known])
+    raise ConfigError(
+        f"several targets fit {what}" if fitting else f"no target is known to be that of {what}",
+        hint=f"name its target: --target {names}",
+    )
+
+
+def _fits(target: Target, facts: BoardFacts) -> bool:
+    if facts.execution is Execution.NATIVE_HOST:
+        return target.name == f"host-{facts.machine}"
+    if facts.execution is Execution.EMULATED:
+        words = (facts.emulator or "").split()
+        argv = target.emulator.argv if target.emulator else ()
+        return bool(argv) and [word.rpartition("/")[2] for word in words] == list(argv)
+    parts = {cpu.part for cpu in facts.cpus if cpu.part}
+    return bool(parts) and parts == set(target.cpu_parts)

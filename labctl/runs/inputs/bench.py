@@ -1,0 +1,90 @@
+"""``labctl bench``: a recipe made of model files, otherwise as the shipped q8_latency."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from labctl import shipped
+from labctl.config.models import load_catalogue
+from labctl.config.names import LONGEST_NAME, did_you_mean, plain_name
+from labctl.config.yaml.document import Document
+from labctl.config.yaml.loader import Value
+from labctl.errors import ConfigError
+from labctl.files import host_reads
+from labctl.models import parse_reference
+
+BASE = "q8_latency.yaml"
+_NAME = "bench"
+_REMOTE = re.compile(r"(hf|ms|pypi|https?):")
+
+
+def bench_document(models: Sequence[str], target: str, lab_root: Path) -> Document:
+    """Make the recipe that measures models: prompt, parameters and repeats are q8_latency's.
+
+    Several models become variants of one run, in the order given.
+
+    Args:
+        models: paths of GGUF files, references (``hf:…``) or names of the lab's models.
+        target: machine type of the board.
+        lab_root: folder that relative paths of the recipe begin at.
+
+    Raises ConfigError for what is neither a file nor a model of the lab.
+    """
+    entries: dict[str, dict[str, Value]] = {}
+    for text in models:
+        entry = _entry(text, lab_root)
+        if entry in entries.values():
+            raise ConfigError(f"the model {text} is given twice")
+        entries[_key(text, entries)] = entry
+    document = Document.read(shipped.RECIPES / BASE)
+    changes: dict[str, Value] = {
+        "name": _NAME,
+        "description": f"Time per token of {len(entries)} model{'s' * (len(entries) > 1)}",
+        "target": target,
+        "models": dict(entries),
+        "model": None if len(entries) > 1 else next(iter(entries)),
+    }
+    if len(entries) > 1:
+        changes["matrix"] = {"model": list(entries)}
+    for key, value in changes.items():
+        document.override((key,), value, "labctl bench")
+    return document
+
+
+def recipe_text(document: Document) -> str:
+    """Write a document as a recipe file."""
+    body = yaml.safe_dump(document.value, sort_keys=False, allow_unicode=True, width=100)
+    return f"# Made by labctl bench --print-recipe. Run it with: labctl run FILE\n{body}"
+
+
+def _entry(text: str, lab_root: Path) -> dict[str, Value]:
+    """Return the recipe's entry for a model as a person types it."""
+    if _REMOTE.match(text):
+        found: dict[str, Value] = parse_reference(text)  # type: ignore[assignment] # JSON alone
+        return found
+    path = Path(text)
+    with host_reads(text):
+        if path.is_file():
+            whole = path.resolve()
+            within = whole.is_relative_to(lab_root)
+            return {"file": str(whole.relative_to(lab_root) if within else whole)}
+    known = load_catalogue(lab_root).models
+    if text in known:
+        return {"lab": text}
+    raise ConfigError(
+        f"no file {text}, and no model of the lab has this name{did_you_mean(text, known)}",
+        hint="name a GGUF file, hf:OWNER/NAME/FILE.gguf, or a model of `labctl models list`",
+    )
+
+
+def _key(text: str, taken: dict[str, dict[str, Value]]) -> str:
+    """Make a model's name in the recipe, and in the result, from its file's name."""
+    name = re.split(r"[#@]", text)[0].rstrip("/").rpartition("/")[2].lower()
+    key = plain = plain_name(name.removesuffix(".gguf")) or "model"
+    number = 2
+    while key in taken:
+        suffix = f"-{number}"
+        key, number = plain[: LONGEST_NAME - len(suffix)] + suffix, number + 1
+    return key

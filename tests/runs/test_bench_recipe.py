@@ -1,0 +1,97 @@
+"""The recipe that ``labctl bench`` stands for, and the board that is named by its address."""
+
+from pathlib import Path
+
+import pytest
+
+from labctl import shipped
+from labctl.config.recipe import load_recipe
+from labctl.config.yaml.document import Document
+from labctl.errors import ConfigError
+from labctl.records import BoardFacts, CpuFacts, Execution
+from labctl.runs.board.addressed import recognise
+from labctl.runs.inputs.bench import bench_document, recipe_text
+from labctl.runs.inputs.prepare import read_recipe
+
+HEX = "ab" * 32
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("Small Model.Q8_0.gguf", "other/Small Model.Q8_0.gguf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "models.yaml").write_text("models: {llama-8b: {file: llama.gguf}}\n")
+    return tmp_path
+
+
+def test_all_but_the_models_is_as_q8_latency_has_it(root: Path) -> None:
+    made = read_recipe(bench_document(["Small Model.Q8_0.gguf"], "rk3588", root), lab_root=root)
+    base = load_recipe(shipped.RECIPES / "q8_latency.yaml")
+    changed = {"name", "description", "target", "models", "model"}
+    assert made.model_dump(exclude=changed) == base.model_dump(exclude=changed)
+    assert (made.name, made.target, made.model) == ("bench", "rk3588", "small-model-q8_0")
+
+
+def test_models_of_all_kinds_become_variants(root: Path) -> None:
+    given = ("Small Model.Q8_0.gguf", "other/Small Model.Q8_0.gguf", "llama-8b")
+    given += ("hf:o/r/Tiny-Q4_0.gguf@main", f"https://host/x.gguf#sha256={HEX}")
+    recipe = read_recipe(bench_document(given, "rk3568", root), ("tokens=4",), lab_root=root)
+    assert recipe.measured_models() == [
+        "small-model-q8_0", "small-model-q8_0-2", "llama-8b", "tiny-q4_0", "x",
+    ]  # fmt: skip
+    assert recipe.models["small-model-q8_0-2"].file == "other/Small Model.Q8_0.gguf"
+    assert recipe.models["llama-8b"].lab == "llama-8b"
+    assert recipe.parameters["tokens"] == 4
+
+
+def test_the_printed_recipe_is_the_same_recipe(root: Path) -> None:
+    document = bench_document(["llama-8b", "hf:o/r/T.gguf"], "rk3568", root)
+    made = read_recipe(document, ("temperature=0.5",), lab_root=root)
+    again = read_recipe(Document.parse(recipe_text(document), "printed"), lab_root=root)
+    assert again == made
+
+
+def test_a_file_outside_the_lab_has_its_whole_path(root: Path) -> None:
+    lab = root / "other"
+    recipe = read_recipe(bench_document(["Small Model.Q8_0.gguf"], "rk3568", lab), lab_root=lab)
+    assert recipe.models["small-model-q8_0"].file == str(root / "Small Model.Q8_0.gguf")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["lama-8b"], "no file lama-8b, and no model of the lab has this name (did you mean"),
+        (["llama-8b", "llama-8b"], "the model llama-8b is given twice"),
+    ],
+)
+def test_what_is_no_model(root: Path, given: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        bench_document(given, "rk3568", root)
+    assert message in refused.value.message
+
+
+def facts(*parts: str, execution: str = "board", **known: object) -> BoardFacts:
+    cpus = tuple(CpuFacts(count=4, implementer="0x41", part=part) for part in parts)
+    return BoardFacts.model_validate(
+        {"execution": execution, "machine": "aarch64", "kernel": "5.10", "boot_id": "b"}
+        | {"cpus": cpus, **known}
+    )
+
+
+def test_a_board_is_recognised_by_its_cores() -> None:
+    assert recognise(facts("0xd05"), None).name == "rk3568"
+    assert recognise(facts("0xd05", "0xd0b"), None).name == "rk3588"
+    assert recognise(facts("0xd05", machine="armv8l"), None).name == "rk3568"
+    qemu = "/usr/bin/qemu-aarch64-static -cpu cortex-a76"
+    assert recognise(facts(execution="emulated", emulator=qemu), None).name == "rk3568"
+    native = facts(execution=Execution.NATIVE_HOST, machine="x86_64")
+    assert recognise(native, None).name == "host-x86_64"
+
+
+def test_a_board_that_nobody_knows_is_asked_for_its_target() -> None:
+    with pytest.raises(ConfigError) as refused:
+        recognise(facts("0xd42"), None)
+    assert "(aarch64, CPU 4 x 0xd42)" in refused.value.message
+    assert "--target" in (refused.value.hint or "")
