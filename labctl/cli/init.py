@@ -18,6 +18,7 @@ from labctl.errors import ConfigError, InfraError
 from labctl.files import host_reads, write_atomic
 from labctl.hdc import Target
 from labctl.transport import HdcTcpConfig, OpenOptions
+from labctl.transport.base import check_remote_path
 from labctl.transport.hdc import HDC_SERVER
 from labctl.transport.hdc_server.shared import attached_boards
 from labctl.transport.registry import TRANSPORTS
@@ -105,6 +106,8 @@ def init(
                 hint="leave --virtual out",
             )
     virtual = virtual or not found
+    if virtual:
+        _check_virtual_folder(folder)
     text = devices_yaml(found, target=target, virtual=virtual)
     parse(text, lab_model(TRANSPORTS), FILE_NAME, context={LAB_ROOT: folder.resolve()})
     write_atomic(devices, text)
@@ -116,6 +119,17 @@ def init(
     if virtual:
         click.echo("start the virtual board in another terminal:  labctl virtual-board")
     click.echo(f"then:  labctl boards; labctl build --target {target}; labctl run {_FIRST_RECIPE}")
+
+
+def _check_virtual_folder(folder: Path) -> None:
+    """Raise ConfigError if no virtual board can be in the folder: its paths are the board's."""
+    try:
+        check_remote_path(str(folder.resolve()))
+    except ConfigError as error:
+        raise ConfigError(
+            f"no virtual board can be in {folder.resolve()}: {error.message}",
+            hint="make the lab in another folder, or give it another board with --address or --ssh",
+        ) from error
 
 
 def _named(option: str, text: str, check: Callable[[str], object]) -> tuple[str, str]:
