@@ -106,8 +106,7 @@ def init(
                 hint="leave --virtual out",
             )
     virtual = virtual or not found
-    if virtual:
-        _check_virtual_folder(folder)
+    _check_virtual_folder(folder, wanted=virtual)
     text = devices_yaml(found, target=target, virtual=virtual)
     parse(text, lab_model(TRANSPORTS), FILE_NAME, context={LAB_ROOT: folder.resolve()})
     write_atomic(devices, text)
@@ -121,8 +120,10 @@ def init(
     click.echo(f"then:  labctl boards; labctl build --target {target}; labctl run {_FIRST_RECIPE}")
 
 
-def _check_virtual_folder(folder: Path) -> None:
+def _check_virtual_folder(folder: Path, *, wanted: bool) -> None:
     """Raise ConfigError if no virtual board can be in the folder: its paths are the board's."""
+    if not wanted:
+        return
     try:
         check_remote_path(str(folder.resolve()))
     except ConfigError as error:
