@@ -18,7 +18,7 @@ from labctl.errors import (
 )
 from labctl.hdc import Sending, Session, receive_file, send_file
 from labctl.hdc.compression import compress_chunk
-from labctl.hdc.host import sending
+from labctl.hdc.host import files
 from labctl.hdc.messages import (
     FILE_FEATURES,
     TransferConfig,
@@ -47,7 +47,7 @@ def test_lz4_is_used_where_it_helps_only(tmp_path: Path, monkeypatch: pytest.Mon
         packed.append(block is not None)
         return block
 
-    monkeypatch.setattr(sending, "compress_chunk", watched)
+    monkeypatch.setattr(files, "compress_chunk", watched)
     (tmp_path / "text").write_bytes(b"all work and no play\n" * 100_000)
     (tmp_path / "noise").write_bytes(random.Random(1).randbytes(2_000_000))
     for version, name, chunks in (

@@ -30,7 +30,7 @@ from labctl.hdc import (
     shell,
 )
 from labctl.hdc.compression import decompress_chunk
-from labctl.hdc.host import sending
+from labctl.hdc.host import files
 from labctl.hdc.host.nodes import Listener
 from labctl.hdc.messages import (
     EchoLevel,
@@ -277,7 +277,7 @@ def ask_send(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(contents[config.optional_name] or bytes(config.file_size))
     # The official host compresses whatever it is told to.
-    monkeypatch.setattr(sending, "_is_worthwhile", lambda _source, _size: True)
+    monkeypatch.setattr(files, "_is_worthwhile", lambda _source, _size: True)
     remote = configs[0].path
     counted: list[int] = []
     rejected = b"\x07" in conversation.said("board", Command.FILE_FINISH)  # 3.1.0e and LZ4
