@@ -283,12 +283,12 @@ def ask_send(
     rejected = b"\x07" in conversation.said("board", Command.FILE_FINISH)  # 3.1.0e and LZ4
     if "/" in configs[0].optional_name:
         with session.open_send(remote, timeout=5) as channel:
-            files = Sending(channel, remote, compress=compress)
+            sending = Sending(channel, remote, compress=compress)
             for config in configs:
                 with (tmp_path / config.optional_name).open("rb", buffering=0) as file:
-                    files.send(file, config.optional_name, lambda chunk: counted.append(len(chunk)))
-            files.finish()
-        assert files.sent_bytes == sum(counted) == sum(map(len, contents.values()))
+                    sending.send(file, config.optional_name, lambda chunk: counted.append(len(chunk)))
+            sending.finish()
+        assert sending.sent_bytes == sum(counted) == sum(map(len, contents.values()))
         return
     (name,) = contents
     with (
