@@ -1,4 +1,4 @@
-"""Folder of the data that comes with labctl: toolchains and recipes.
+"""Folders of the data that comes with labctl: toolchains, recipes and documentation.
 
 In a wheel they are inside the package, in a checkout beside it.
 """
@@ -12,3 +12,5 @@ _DATA = _PACKAGE / "_shipped" if (_PACKAGE / "_shipped").is_dir() else _PACKAGE.
 TOOLCHAINS = _DATA / "toolchains"
 #: Recipes that work in any lab.
 RECIPES = _DATA / "recipes"
+#: The documentation, one Markdown file a page.
+DOCS = _DATA / "docs"

@@ -27,7 +27,7 @@ def artifacts() -> None:
     """
 
 
-@artifacts.command("list")
+@artifacts.command("list", epilog="Example: labctl artifacts list --target rk3568")
 @click.option("--target", shell_complete=TARGET, help="Only artifacts for this target.")
 @json_option("Print JSON.")
 def list_command(target: str | None, *, as_json: bool) -> None:
@@ -57,14 +57,14 @@ def list_command(target: str | None, *, as_json: bool) -> None:
     print_whole(output_console(), table)
 
 
-@artifacts.command()
+@artifacts.command(epilog="Example: labctl artifacts show rk3568/llama.cpp-new")
 @click.argument("name", shell_complete=ARTIFACT)
 def show(name: str) -> None:
     """Print an artifact's manifest as JSON."""
     click.echo(json.dumps(artifact_store.resolve_artifact(name).document(), indent=2))
 
 
-@artifacts.command()
+@artifacts.command(epilog="Example: labctl artifacts verify")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=ARTIFACT)
 def verify(names: tuple[str, ...]) -> None:
     """Hash the tools again; without names, of all artifacts."""
@@ -86,7 +86,7 @@ def verify(names: tuple[str, ...]) -> None:
         )
 
 
-@artifacts.command()
+@artifacts.command(epilog="Example: labctl artifacts diff rk3568/llama.cpp-new 3f2a91")
 @click.argument("names", metavar="NAME NAME [NAME]...", nargs=-1, shell_complete=ARTIFACT)
 @json_option("Print JSON.")
 def diff(names: tuple[str, ...], *, as_json: bool) -> None:
@@ -115,7 +115,7 @@ def diff(names: tuple[str, ...], *, as_json: bool) -> None:
         print_whole(console, table)
 
 
-@artifacts.command()
+@artifacts.command(epilog="Example: labctl artifacts prune --older 7d --dry-run")
 @click.option(
     "--older",
     default="30d",

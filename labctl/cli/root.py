@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Serve virtual boards until interrupted.",
     ),
     "schema": ("labctl.cli.schema", "schema", "Print the JSON Schema of a file format."),
+    "docs": ("labctl.cli.docs", "docs", "Print a page of the documentation."),
     "completion": ("labctl.cli.completion", "completion", "Print a shell completion script."),
 }
 

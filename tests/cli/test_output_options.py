@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import pytest
+from commands import all_commands
 
 from labctl.cli.output import json_option, note
 from labctl.cli.progress import ProgressView
@@ -22,18 +23,6 @@ DEVICES = """\
 boards:
   rk1: {target: rk3568, transport: {kind: hdc, link: tcp, address: "127.0.0.1:1"}}
 """
-
-
-def all_commands(group: Any = cli, *before: str) -> list[tuple[tuple[str, ...], click.Command]]:
-    """Every command, with the words that name it."""
-    found = []
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        found.append(((*before, name), command))
-        if isinstance(command, click.Group):
-            found += all_commands(command, *before, name)
-    return found
 
 
 @pytest.fixture

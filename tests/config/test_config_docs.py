@@ -72,16 +72,21 @@ def test_the_reference_has_every_key_as_the_model_has_it(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "model"),
-    [("recipe", Recipe), ("devices", lab_model(TRANSPORTS)), ("models", Catalogue)],
+    ("path", "model"),
+    [
+        (FILES["recipe"], Recipe),
+        (DOCS / "first-recipe.md", Recipe),
+        (FILES["devices"], lab_model(TRANSPORTS)),
+        (FILES["models"], Catalogue),
+    ],
 )
-def test_the_examples_of_the_reference_are_valid(
-    kind: Kind, model: type[Recipe | Lab | Catalogue]
+def test_the_examples_of_the_pages_are_valid(
+    path: Path, model: type[Recipe | Lab | Catalogue]
 ) -> None:
-    examples = re.findall(r"```yaml\n(.*?)```", FILES[kind].read_text(), re.DOTALL)
+    examples = re.findall(r"```yaml\n(.*?)```", path.read_text(), re.DOTALL)
     assert examples
     for example in examples:
-        document = parse(example, model, FILES[kind].name)
+        document = parse(example, model, path.name)
         if isinstance(document, Recipe):
             make_engine(document.engine)
 

@@ -17,7 +17,7 @@ from labctl.models.state import ModelState, state_of
 from labctl.units import size
 
 
-@click.command("list")
+@click.command("list", epilog="Example: labctl models list --json")
 @json_option("Print the list as JSON.")
 @click.pass_obj
 def list_models(invocation: Invocation, *, as_json: bool) -> None:
@@ -41,7 +41,7 @@ def list_models(invocation: Invocation, *, as_json: bool) -> None:
         note("no models yet: labctl models add NAME SOURCE")
 
 
-@click.command()
+@click.command(epilog="Example: labctl models unlock llama-q4")
 @click.argument("names", nargs=-1, required=True, shell_complete=MODEL)
 @click.pass_obj
 def unlock(invocation: Invocation, names: tuple[str, ...]) -> None:

@@ -37,7 +37,7 @@ def fetch(invocation: Invocation, names: tuple[str, ...], recipe: str | None) ->
     fetch_models(lab, known, tuple(known_name(lab, name) for name in names) or tuple(known))
 
 
-@click.command()
+@click.command(epilog="Example: labctl models verify")
 @click.argument("names", nargs=-1, shell_complete=MODEL)
 @click.pass_obj
 def verify(invocation: Invocation, names: tuple[str, ...]) -> int:

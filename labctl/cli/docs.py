@@ -1,0 +1,63 @@
+"""``labctl docs``."""
+
+import sys
+
+import click
+
+from labctl.config.names import unknown
+from labctl.errors import ConfigError
+from labctl.shipped import DOCS
+
+#: Pages to read from beginning to end, in this order; the others are references.
+GUIDES = ("getting-started", "first-recipe", "measuring", "deploying", "virtual-boards")
+#: Options of `less`: keep colours, quit if the page fits, leave it on the screen.
+_LESS = "-RFX"
+
+
+@click.command(epilog="Example: labctl docs getting-started")
+@click.argument("page", required=False)
+def docs(page: str | None) -> None:
+    """Print a page of the documentation.
+
+    Without PAGE, lists the pages. On a terminal, shows the page in the pager ($PAGER).
+    """
+    if page is None:
+        _list()
+        return
+    path = DOCS / f"{page.removesuffix('.md')}.md"
+    if path not in set(DOCS.glob("*.md")):
+        raise ConfigError(unknown("page", page, _pages()), hint="`labctl docs` lists the pages")
+    text = path.read_text()
+    if sys.stdout.isatty():
+        _page(text)
+    else:
+        click.echo(text, nl=False)
+
+
+def _pages() -> list[str]:
+    references = {path.stem for path in DOCS.glob("*.md")} - {*GUIDES}
+    return [*GUIDES, *sorted(references)]
+
+
+def _list() -> None:
+    pages = _pages()
+    width = max(map(len, pages))
+    for heading, names in (("Guides:", GUIDES), ("References:", pages[len(GUIDES) :])):
+        click.echo(heading)
+        for name in names:
+            title = (DOCS / f"{name}.md").read_text().partition("\n")[0].removeprefix("# ")
+            click.echo(f"  {name:{width}}  {title}")
+
+
+def _page(text: str) -> None:
+    """Render a page for the terminal and show it in the pager."""
+    import os
+
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    with console.capture() as capture:
+        console.print(Markdown(text, hyperlinks=False))
+    os.environ.setdefault("LESS", _LESS)
+    click.echo_via_pager(capture.get(), color=True)
