@@ -134,7 +134,10 @@ def test_the_least_time_of_slow_inferences_is_none() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (BENCHMARK.replace("NumThreads = 4", "NumThreads = 2"), "4 threads were requested, it used 2"),
+        (
+            BENCHMARK.replace("NumThreads = 4", "NumThreads = 2"),
+            "4 threads were requested, it used 2",
+        ),
         (BENCHMARK.replace("42.25", "52.25"), "a mean of"),
         (BENCHMARK.replace("AvgRunTime", "AverageTime"), "is missing in the program's output"),
         (BENCHMARK * 2, "is 2 times in"),

@@ -286,7 +286,9 @@ def ask_send(
             sending = Sending(channel, remote, compress=compress)
             for config in configs:
                 with (tmp_path / config.optional_name).open("rb", buffering=0) as file:
-                    sending.send(file, config.optional_name, lambda chunk: counted.append(len(chunk)))
+                    sending.send(
+                        file, config.optional_name, lambda chunk: counted.append(len(chunk))
+                    )
             sending.finish()
         assert sending.sent_bytes == sum(counted) == sum(map(len, contents.values()))
         return
