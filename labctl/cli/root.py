@@ -212,7 +212,11 @@ def main(arguments: list[str] | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup has SIGHUP ignored
             signal.signal(number, signal.default_int_handler)
-    sys.exit(run_cli(sys.argv[1:] if arguments is None else arguments))
+    status = run_cli(sys.argv[1:] if arguments is None else arguments)
+    # CPython remembers an interrupt inside a text that `exec` runs, as dataclasses do in a late
+    # import, and `python -m` would then end by SIGINT instead of with the status. A text forgets.
+    exec("")  # noqa: S102 - nothing is run
+    sys.exit(status)
 
 
 def run_cli(words: list[str]) -> int:

@@ -159,7 +159,10 @@ def test_a_run_keeps_its_exit_status_when_nobody_reads_its_table() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_who_is_told_to_end_puts_things_in_order_first(number: signal.Signals) -> None:
+def test_who_is_told_to_end_puts_things_in_order_first(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """Also inside a text that `exec` runs, as dataclasses do while a command is imported."""
     script = """
         import time, click
         from labctl.cli import root
@@ -167,16 +170,18 @@ def test_who_is_told_to_end_puts_things_in_order_first(number: signal.Signals) -
         @click.command()
         def slow():
             try:
-                print("begun", flush=True)
-                time.sleep(60)
+                exec("print('begun', flush=True); time.sleep(60)")
             finally:
                 print("in order", flush=True)
 
         root.LazyGroup.get_command = lambda *_: slow
         root.main(["report"])
     """
-    words = [sys.executable, "-c", textwrap.dedent(script)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
+    (tmp_path / "slowly.py").write_text(textwrap.dedent(script))
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    words = [sys.executable, "-m", "slowly"]  # as `python -m labctl`
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(words, stdout=-1, text=True, env=environment) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "begun\n"
         running.send_signal(number)
