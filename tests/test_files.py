@@ -52,7 +52,7 @@ def test_a_lock_keeps_other_processes_out_and_dies_with_its_holder(tmp_path: Pat
         import sys
         from pathlib import Path
         from labctl.files import locked
-        with locked(Path(sys.argv[1]), timeout=5):
+        with locked(Path(sys.argv[1]), timeout=30):
             print("held", flush=True)
             sys.stdin.read()
         """
@@ -69,7 +69,7 @@ def test_a_lock_keeps_other_processes_out_and_dies_with_its_holder(tmp_path: Pat
             pass
         holder.kill()
         holder.wait()
-        with locked(lock, timeout=5):
+        with locked(lock, timeout=30):
             assert lock.read_text() == f"{os.getpid()}\n"
 
 

@@ -22,25 +22,25 @@ def alive(pid: int) -> bool:
 
 
 def test_a_finished_program_is_returned_whatever_its_status() -> None:
-    done = process.run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout=10)
+    done = process.run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout=30)
     assert (done.exit_status, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
     assert done.tail() == "out\nerr"
 
 
 def test_input_and_no_input() -> None:
-    assert process.run(["cat"], timeout=10, input_bytes=b"in").stdout == b"in"
-    assert process.run(["cat"], timeout=10).stdout == b""
+    assert process.run(["cat"], timeout=30, input_bytes=b"in").stdout == b"in"
+    assert process.run(["cat"], timeout=30).stdout == b""
 
 
 def test_a_time_out_kills_the_whole_group(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"sleep 60 & echo $! > {pid_file}; echo begun; wait"
     began = time.monotonic()
-    with pytest.raises(HostTimeout, match=r"sh did not end within 0\.5 s") as caught:
-        process.run(["sh", "-c", script], timeout=0.5)
-    assert time.monotonic() - began < 10
+    with pytest.raises(HostTimeout, match=r"sh did not end within 2 s") as caught:
+        process.run(["sh", "-c", script], timeout=2)
+    assert time.monotonic() - began < 30
     assert caught.value.details == "begun\n"
-    assert wait_until(lambda: not alive(int(pid_file.read_text())), timeout=5, interval=0.05)
+    assert wait_until(lambda: not alive(int(pid_file.read_text())), timeout=30, interval=0.05)
 
 
 def test_a_missing_program_and_a_missing_folder_are_told_apart(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_streaming_gives_lines_as_they_come_and_keeps_a_log(tmp_path: Path) -> N
     log = tmp_path / "log"
     done = process.run_streaming(
         ["sh", "-c", "echo a; printf '\\377b\\n' >&2; exit 1"],
-        timeout=10,
+        timeout=30,
         on_line=lines.append,
         log=log,
     )
@@ -73,9 +73,9 @@ def test_a_log_that_cannot_be_written_is_the_hosts_fault_and_stops_the_program(
     began = time.monotonic()
     with pytest.raises(HostError, match=f"cannot write {log}"):
         process.run_streaming(["sh", "-c", script], timeout=30, on_line=str, log=Path(log))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert not pid_file.exists() or wait_until(
-        lambda: not alive(int(pid_file.read_text())), timeout=5, interval=0.05
+        lambda: not alive(int(pid_file.read_text())), timeout=30, interval=0.05
     )
     assert not [t for t in threading.enumerate() if isinstance(t, threading.Timer)]
 
@@ -84,7 +84,7 @@ def test_streaming_ends_at_its_time_out_though_a_child_holds_the_pipe() -> None:
     began = time.monotonic()
     with pytest.raises(HostTimeout):
         process.run_streaming(["sh", "-c", "sleep 60 & wait"], timeout=0.5, on_line=str)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 def test_an_error_in_a_callback_stops_the_program(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_an_error_in_a_callback_stops_the_program(tmp_path: Path) -> None:
         process.run_streaming(
             ["sh", "-c", f"echo $$ > {pid_file}; echo x; sleep 60"], timeout=30, on_line=fail
         )
-    assert wait_until(lambda: not alive(int(pid_file.read_text())), timeout=5, interval=0.05)
+    assert wait_until(lambda: not alive(int(pid_file.read_text())), timeout=30, interval=0.05)
 
 
 def test_a_stubborn_program_is_killed() -> None:

@@ -43,7 +43,7 @@ def test_a_program_prints_a_number(tmp_path: Path, unit: str, value: float, joul
     ],
 )
 def test_a_program_that_is_no_meter(tmp_path: Path, text: str, why: str) -> None:
-    meter = meter_of(program(tmp_path, text, timeout="20s" if "sleep" not in text else "500ms"))
+    meter = meter_of(program(tmp_path, text, timeout="60s" if "sleep" not in text else "500ms"))
     with pytest.raises(HostError, match=why):
         meter.read()
 
@@ -81,7 +81,7 @@ def test_a_plug_answers_with_json() -> None:
 )
 def test_a_plug_that_is_no_meter(pieces: list[bytes], why: str) -> None:
     with serving(*pieces) as port, pytest.raises(HostError, match=why) as refused:
-        meter_of(plug(port, timeout="20s")).read()
+        meter_of(plug(port, timeout="60s")).read()
     assert "secret" not in refused.value.message
 
 
@@ -102,7 +102,7 @@ def test_a_plug_that_drips() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 6400\r\n\r\n"
     drips = serving(head, *[b"x" * 64] * 100, pause=0.1)
     with drips as port, pytest.raises(HostError, match="answers too slowly"):
-        meter_of(plug(port, timeout="300ms")).read()
+        meter_of(plug(port, timeout="2s")).read()
 
 
 def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def test_verify_reads_what_the_stamp_vouches_for(
     path = Path(publish(store, local, item))
     path.write_bytes(b"CONTENT")
     quoted = remote_words(str(path))
-    link.run(f"{STAT} {quoted} >{quoted}.stamp", timeout=10).check()
+    link.run(f"{STAT} {quoted} >{quoted}.stamp", timeout=30).check()
     assert store.missing([item]) == []
     assert store.verify([item]) == [item]
     assert store.missing([item]) == [item]

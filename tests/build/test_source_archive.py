@@ -199,7 +199,7 @@ def test_a_server_that_breaks_off(
     kind: type[LabctlError],
     message: str,
 ) -> None:
-    monkeypatch.setattr(source_archive, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(source_archive, "SILENCE_SECONDS", 0.3 if how == "silent" else 60)
     with ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}/{how}"

@@ -56,7 +56,7 @@ def test_what_git_ignores_stays_here(tmp_path: Path) -> None:
         ["add", "."],
         ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x"],
     ):
-        assert process.run(["git", "-C", folder, *words], timeout=30).exit_status == 0
+        assert process.run(["git", "-C", folder, *words], timeout=120).exit_status == 0
     make_archive(folder, DIGEST, tmp_path / "a.tar.gz")
     with tarfile.open(tmp_path / "a.tar.gz") as tar:
         assert sorted(tar.getnames()) == [".gitignore", "deep/wörd it's", "link", "run.sh"]

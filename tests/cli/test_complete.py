@@ -93,5 +93,5 @@ def test_in_a_real_bash(lab: Path) -> None:
         ' _labctl_completion labctl; printf "%s\\n" "${COMPREPLY[@]}"'
     )
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = process.run(["bash", "-c", script], timeout=60, env={**os.environ, "PATH": path})
+    done = process.run(["bash", "-c", script], timeout=120, env={**os.environ, "PATH": path})
     assert done.text == "q8_latency\n", done.tail()

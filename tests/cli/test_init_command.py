@@ -118,7 +118,7 @@ def test_a_board_with_sshd_is_written_and_its_host_key_shown(
     (tmp_path / "home" / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with ssh_host(tmp_path / "sshd") as host:
-        shown = process.run(["ssh-keygen", "-lf", host.folder / "host_key.pub"], timeout=20)
+        shown = process.run(["ssh-keygen", "-lf", host.folder / "host_key.pub"], timeout=120)
         fingerprint = shown.text.split()[1]
         words = ["init", "--ssh", f"rk1=me@127.0.0.1:{host.port}"]
         assert run_cli([*words, str(tmp_path / "one")]) == 0

@@ -89,7 +89,7 @@ def test_an_output_that_nobody_reads_is_no_failure() -> None:
     words = [sys.executable, "-m", "labctl", "schema", "recipe"]
     with subprocess.Popen(words, stdout=write, stderr=subprocess.PIPE, text=True) as running:
         os.close(write)
-        assert running.communicate(timeout=60)[1] == ""
+        assert running.communicate(timeout=120)[1] == ""
     assert running.returncode == ExitStatus.OK
 
 
@@ -128,7 +128,7 @@ def test_a_command_goes_on_to_its_own_end_when_nobody_reads_its_progress(
         while b"begun" not in shown:
             shown += os.read(read, 1 << 16)
         os.close(read)
-        running.communicate(timeout=60)
+        running.communicate(timeout=120)
     assert (tmp_path / "done").read_text() == "done\n"
     assert running.returncode == ExitStatus.INFRA
 
@@ -185,7 +185,7 @@ def test_who_is_told_to_end_puts_things_in_order_first(
         assert running.stdout is not None
         assert running.stdout.readline() == "begun\n"
         running.send_signal(number)
-        assert running.communicate(timeout=60)[0] == "in order\n"
+        assert running.communicate(timeout=120)[0] == "in order\n"
     assert running.returncode == ExitStatus.INTERRUPTED
 
 

@@ -22,7 +22,7 @@ def test_a_rate_is_kept_also_by_several_together() -> None:
     for thread in threads:
         thread.join()
     # 500 kB; the last piece is paid for by the time after it, and a tenth of a second was saved up.
-    assert 0.3 <= time.monotonic() - began < 2
+    assert 0.3 <= time.monotonic() - began < 10
 
 
 def test_a_rate_that_boards_would_not_wait_for_is_refused() -> None:

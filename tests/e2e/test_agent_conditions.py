@@ -16,10 +16,12 @@ pytestmark = pytest.mark.e2e
 #: Two threads; one works, one waits.
 BUSY = """
 import threading, time
-idle = threading.Thread(target=time.sleep, args=(0.8,))
+over = threading.Event()
+idle = threading.Thread(target=over.wait)
 idle.start()
 end = time.process_time() + 0.5
 while time.process_time() < end: sum(range(1000))
+over.set()
 idle.join()
 """
 
@@ -149,7 +151,7 @@ def test_samples_never_hold_up_the_stamps(job: Job) -> None:
     """A sample every millisecond, and stamps that are as good as without any."""
     script = (
         "import os, time\n"
-        "for i in range(100):\n"
+        "for i in range(200):\n"
         "    time.sleep(0.01); os.write(1, b'%d\\n' % time.monotonic_ns())\n"
     )
     job.start(sys.executable, "-c", script, options=("--sample-ms", "1"))
@@ -166,8 +168,9 @@ def test_many_threads_make_no_sample_invalid(job: Job) -> None:
     count = 100
     script = (
         "import threading, time\n"
-        f"ts = [threading.Thread(target=time.sleep, args=(0.3,)) for _ in range({count})]\n"
-        "[t.start() for t in ts]; [t.join() for t in ts]\n"
+        "over = threading.Event()\n"
+        f"ts = [threading.Thread(target=over.wait) for _ in range({count})]\n"
+        "[t.start() for t in ts]; time.sleep(0.5); over.set(); [t.join() for t in ts]\n"
     )
     job.start(sys.executable, "-c", script, options=("--sample-ms", "20"))
     job.finish()

@@ -36,25 +36,25 @@ def job(tmp_path: Path) -> Job:
 
 def test_a_time_out_ends_the_whole_tree(job: Job, tmp_path: Path) -> None:
     files = [tmp_path / "one", tmp_path / "two"]
-    started = job.start(sys.executable, "-c", STUBBORN, *map(str, files), timeout=3)
+    started = job.start(sys.executable, "-c", STUBBORN, *map(str, files), timeout=5)
     orphans = [pid_in(file) for file in files]
     assert all(map(is_alive, orphans))
     status = job.finish()
     assert status["outcome"] == "timeout"
     assert status["signal"] == 9
-    assert "3.000 s" in status["error"]
+    assert "5.000 s" in status["error"]
     assert not any(map(is_alive, [*orphans, started["job_pid"]]))
     assert status["unkilled_processes"] == 0
-    assert 3_000_000_000 <= status["wall_ns"] < 15_000_000_000
+    assert 5_000_000_000 <= status["wall_ns"] < 17_000_000_000
 
 
 def test_a_job_that_heeds_sigterm_may_say_its_last_words(job: Job) -> None:
     script = "trap 'echo bye; exit 7' TERM; while :; do sleep 0.1; done"
-    job.start("/bin/sh", "-c", script, timeout=0.5)
+    job.start("/bin/sh", "-c", script, timeout=1)
     status = job.finish()
     assert (status["outcome"], status["exit_status"], status["signal"]) == ("timeout", 7, None)
     assert job.read("stdout").endswith(b"bye\n")
-    assert status["wall_ns"] < 2_400_000_000
+    assert status["wall_ns"] < 2_900_000_000  # not after the time that it is given for them
 
 
 def test_a_stopped_program_is_killed_too(job: Job) -> None:
@@ -65,9 +65,10 @@ def test_a_stopped_program_is_killed_too(job: Job) -> None:
 
 def test_what_a_finished_program_left_running_is_ended(job: Job, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    job.start("/bin/sh", "-c", f"setsid sh -c 'echo $$ >{pid_file}; sleep 600' & sleep 0.3; exit 5")
+    left = f"setsid sh -c 'echo $$ >{pid_file}; sleep 600' &"
+    job.start("/bin/sh", "-c", f"{left} until [ -s {pid_file} ]; do sleep 0.1; done; exit 5")
     orphan = pid_in(pid_file)
-    status = job.finish(10)
+    status = job.finish()
     assert (status["outcome"], status["exit_status"]) == ("exited", 5)
     assert status["leftover_processes"] >= 1
     assert soon(lambda: not is_alive(orphan))
@@ -103,7 +104,7 @@ def test_a_timeline_cannot_fill_the_board_either(job: Job) -> None:
 
 def test_stop_ends_a_job(job: Job) -> None:
     started = job.start("/bin/sh", "-c", "sleep 600")
-    seen = job.look("stop", 10)
+    seen = job.look("stop", 60)
     assert seen["state"] == "finished"
     assert seen["status"]["outcome"] == "stopped"
     assert not is_alive(started["job_pid"])
@@ -111,8 +112,8 @@ def test_stop_ends_a_job(job: Job) -> None:
 
 def test_stopping_twice_changes_nothing(job: Job) -> None:
     job.start("/bin/sleep", "600")
-    first = job.look("stop", 10)["status"]
-    assert job.look("stop", 10)["status"] == first
+    first = job.look("stop", 60)["status"]
+    assert job.look("stop", 60)["status"] == first
 
 
 @pytest.mark.parametrize("content", ['{"lab": "x", "epoch": 2}', "not json", '{"epoch": "1"}', ""])
@@ -142,7 +143,7 @@ def test_a_board_taken_by_another_ends_the_job(job: Job, tmp_path: Path) -> None
     job.start("/bin/sleep", "60", options=("--lease", str(lease)))
     (tmp_path / "new").write_text('{"epoch": 2}')
     (tmp_path / "new").replace(lease)
-    status = job.finish(20)
+    status = job.finish()
     assert status["outcome"] == "stale-epoch"
     assert "epoch 2" in status["error"]
 
@@ -159,10 +160,10 @@ def test_a_full_disk_ends_the_job_and_says_so(tmp_path: Path) -> None:
         f" {agent} wait --dir {disk}/job --seconds 20"
     )
     namespace = ["unshare", "--mount", "--map-root-user"]
-    probe = process.run([*namespace, "mount", "-t", "tmpfs", "none", disk], timeout=10)
+    probe = process.run([*namespace, "mount", "-t", "tmpfs", "none", disk], timeout=120)
     if probe.exit_status != 0:
         pytest.skip(f"no private mounts here: {probe.tail().strip()}")
-    done = process.run([*namespace, "/bin/sh", "-c", script], timeout=60)
+    done = process.run([*namespace, "/bin/sh", "-c", script], timeout=120)
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["state"] == "finished", done.tail()
     assert seen["status"]["outcome"] == "no-space"
@@ -193,7 +194,7 @@ def test_a_full_disk_ends_the_job_and_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_use_is_refused_in_words(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
-    done = process.run([agent_builds.native_agent(), *words], timeout=10, cwd=tmp_path)
+    done = process.run([agent_builds.native_agent(), *words], timeout=120, cwd=tmp_path)
     assert done.exit_status == 2
     said = json.loads(done.stdout)
     assert said["error"] == "usage"
@@ -216,7 +217,7 @@ def test_the_agent_does_not_wait_for_a_fork_bomb(job: Job) -> None:
     )
     job.start(sys.executable, "-c", script, timeout=0.5)
     began = time.monotonic()
-    status = job.finish(40)
+    status = job.finish()
     assert status["outcome"] == "timeout"
     assert status["unkilled_processes"] == 0
     assert time.monotonic() - began < 20
@@ -234,8 +235,10 @@ def _environ(process_folder: Path) -> list[bytes]:
 
 def test_a_relative_directory_works(tmp_path: Path) -> None:
     agent = agent_builds.native_agent()
-    words = [agent, "run", "--dir", "here", "--timeout", "5", "--epoch", "0", "--", "/bin/pwd"]
-    assert process.run(words, timeout=10, cwd=tmp_path).exit_status == 0
-    done = process.run([agent, "wait", "--dir", "here", "--seconds", "5"], timeout=10, cwd=tmp_path)
+    words = [agent, "run", "--dir", "here", "--timeout", "60", "--epoch", "0", "--", "/bin/pwd"]
+    assert process.run(words, timeout=120, cwd=tmp_path).exit_status == 0
+    done = process.run(
+        [agent, "wait", "--dir", "here", "--seconds", "60"], timeout=120, cwd=tmp_path
+    )
     assert json.loads(done.stdout)["state"] == "finished"
     assert (tmp_path / "here/stdout").read_text() == f"{tmp_path / 'here'}\n"

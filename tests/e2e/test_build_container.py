@@ -260,8 +260,8 @@ def test_a_compile_error_is_the_sources_fault(lab: Containerised) -> None:
 def test_a_stopped_labctl_leaves_no_container(lab: Containerised, number: signal.Signals) -> None:
     running = lab.start("slow")
     running.send_signal(number)
-    running.communicate(timeout=30)
-    assert wait_until(lab.is_empty, timeout=20, interval=0.2)
+    running.communicate(timeout=120)
+    assert wait_until(lab.is_empty, timeout=120, interval=0.2)
     if number is signal.SIGINT:
         assert running.returncode == 130
     # Nothing is locked or half done.
@@ -277,8 +277,8 @@ def test_a_killed_labctl_whose_engine_was_killed_too_leaves_no_container(
     os.kill(running.pid, signal.SIGSTOP)  # it sees nothing of its engine's end
     os.kill(engine, signal.SIGKILL)
     os.kill(running.pid, signal.SIGKILL)
-    running.communicate(timeout=30)
-    assert wait_until(lab.is_empty, timeout=20, interval=0.2)
+    running.communicate(timeout=120)
+    assert wait_until(lab.is_empty, timeout=120, interval=0.2)
     assert lab.manifest()["tools"].keys() == {"good"}
 
 
@@ -288,20 +288,20 @@ def test_a_labctl_stopped_while_its_image_is_built_leaves_no_process(
 ) -> None:
     lab.own_containerfile(f"RUN echo {lab.root} && sleep 600")
     running = process.start(lab.words("good"), cwd=lab.root, env={**os.environ, **lab.environment})
-    begun = wait_until(lambda: len(processes_naming(lab.root)) > 1, timeout=60, interval=0.2)
+    begun = wait_until(lambda: len(processes_naming(lab.root)) > 1, timeout=120, interval=0.2)
     running.send_signal(number)
-    running.communicate(timeout=30)
+    running.communicate(timeout=120)
     assert begun
-    assert wait_until(lambda: not processes_naming(lab.root), timeout=20, interval=0.2)
+    assert wait_until(lambda: not processes_naming(lab.root), timeout=120, interval=0.2)
 
 
 def test_a_container_that_is_killed_is_no_result_of_the_source(lab: Containerised) -> None:
     running = lab.start("slow")
     (container,) = lab.containers()
     words = ["podman", "kill", "--signal", "KILL", container]
-    killed = process.run(words, timeout=60, env={**os.environ, **lab.environment})
+    killed = process.run(words, timeout=120, env={**os.environ, **lab.environment})
     assert killed.exit_status == 0, killed.tail()
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=120)
     assert running.returncode == 3
     assert b"the container ended before ninja did" in said
 

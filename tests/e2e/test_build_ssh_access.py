@@ -47,7 +47,7 @@ def works(lab: SshLab) -> bool:
 
 
 def fingerprint(key: Path) -> str:
-    done = process.run(["ssh-keygen", "-lf", key], timeout=20)
+    done = process.run(["ssh-keygen", "-lf", key], timeout=120)
     return done.text.split()[1]
 
 
@@ -70,7 +70,7 @@ def test_an_unknown_host_is_shown_and_not_added(lab: SshLab, x86: SshHost) -> No
 
 def test_the_hint_for_an_unknown_host_is_right(lab: SshLab, x86: SshHost) -> None:
     words = ["ssh-keyscan", "-p", str(x86.port), "127.0.0.1"]
-    x86.known_hosts.write_bytes(process.run(words, timeout=60).stdout)
+    x86.known_hosts.write_bytes(process.run(words, timeout=120).stdout)
     assert works(lab)
 
 
@@ -156,7 +156,7 @@ def test_a_key_of_the_agent(
         env = {**os.environ, "SSH_AUTH_SOCK": address}
         assert agent.stdout is not None
         agent.stdout.readline()  # it listens
-        assert process.run(["ssh-add", x86.key], timeout=20, env=env).exit_status == 0
+        assert process.run(["ssh-add", x86.key], timeout=120, env=env).exit_status == 0
         monkeypatch.setenv("SSH_AUTH_SOCK", address)
         assert works(lab)
     finally:

@@ -53,9 +53,9 @@ from labctl.virtual import faults as f
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
 
 FILE_BYTES = 1_500_000
-PATIENCE = 10.0
+PATIENCE = 30.0
 #: Where nothing will come: long for a board on this host, and most of this test's time.
-SHORT_PATIENCE = 0.7
+SHORT_PATIENCE = 1.5
 ECHOED_BYTES = 60_000
 #: Parts whose packets are a stream of bytes.
 UNNUMBERED = ("shell", "interactive", "forward", "reverse")
@@ -159,16 +159,16 @@ def job(bench: Bench, link: Transport) -> None:
     agent = BoardAgent(link, str(agent_builds.native_agent()), workdir)
     script = "echo begun; sleep 0.5; echo ended"
     directory = agent.job_directory(f"job{bench.count}")
-    started = agent.start(JobSpec(directory, ("/bin/sh", "-c", script), 20, 1), reattach_s=5)
-    status = agent.wait(started, timeout_s=20, reattach_s=5)
+    started = agent.start(JobSpec(directory, ("/bin/sh", "-c", script), 60, 1), reattach_s=30)
+    status = agent.wait(started, timeout_s=60, reattach_s=30)
     assert (status.outcome, status.exit_status) == ("exited", 0)
-    files = agent.collect(directory, bench.fresh("job"), status=status, reattach_s=5)
+    files = agent.collect(directory, bench.fresh("job"), status=status, reattach_s=30)
     assert files["stdout"].read_bytes() == b"begun\nended\n"
 
 
 def restart(bench: Bench, link: Transport) -> None:
     before = link.run("echo $LABCTL_SANDBOX", timeout=bench.retry_timeout).text.strip()
-    after = reboot(link, timeout=3)
+    after = reboot(link, timeout=30)
     assert after is not None
     assert after != before
 
@@ -380,7 +380,7 @@ def test_a_fault_ends_in_its_error_or_in_proven_success(
             outcome = error
         finally:
             took = time.monotonic() - began
-            struck = wait_until(lambda: injected.fired > 0, timeout=2, interval=0.01)
+            struck = wait_until(lambda: injected.fired > 0, timeout=120, interval=0.01)
             faults.clear()
             wait_until_it_answers(bench)
     assert struck, f"{injected.state} {outcome!r}"
@@ -405,7 +405,7 @@ def wait_until_it_answers(bench: Bench) -> None:
     """A board that restarts does so meanwhile, and what ran on it is gone."""
 
     def answers() -> bool:
-        with HdcTcpConfig(address=bench.board.address).open(OpenOptions(timeout=2)) as link:
+        with HdcTcpConfig(address=bench.board.address).open(OpenOptions(timeout=30)) as link:
             return link.is_alive()
 
-    assert wait_until(answers, timeout=10, interval=0.02)
+    assert wait_until(answers, timeout=120, interval=0.02)

@@ -22,6 +22,8 @@ from virtual_process import BoardProcess, virtual_board_process
 
 from labctl import process
 from labctl.retry import wait_until
+from labctl.virtual import Control
+from labctl.virtual import faults as f
 
 pytestmark = pytest.mark.e2e
 
@@ -36,7 +38,7 @@ class Person:
     def argv(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "labctl", "hdc", "-t", self.board.address, *words]
 
-    def run(self, *words: str, timeout: float = 60) -> process.Completed:
+    def run(self, *words: str, timeout: float = 120) -> process.Completed:
         return process.run(self.argv(*words), timeout=timeout, cwd=self.folder, env=os.environ)
 
     def start(self, *words: str) -> "subprocess.Popen[bytes]":
@@ -86,9 +88,9 @@ def test_output_comes_before_the_end(person: Person) -> None:
         assert running.stdout.readline() == b"ready\n"
         began = time.monotonic()
         running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=30)
+        _, said = running.communicate(timeout=120)
         assert running.returncode == 130, said
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
     finally:
         process.stop(running)
     assert "sleep 100" not in processes(person)
@@ -99,7 +101,7 @@ def test_a_reader_that_goes_away_ends_the_command(person: Person) -> None:
     assert running.stdout is not None
     running.stdout.readline()
     running.stdout.close()
-    assert running.wait(timeout=30) == 255
+    assert running.wait(timeout=120) == 255
     assert running.stderr is not None
     running.stderr.close()
     assert "40 winks" not in processes(person)
@@ -217,14 +219,17 @@ def test_a_transfer_that_is_cut_off_leaves_nothing(person: Person) -> None:
     workdir.mkdir()
     (person.folder / "big").write_bytes(os.urandom(64 << 20))
     (workdir / "big").write_text("as it was")
+    board = Control(person.board.directory)
+    board.add(f.Slow(on="send", rate=2_000_000, times=None))
     sending = person.start("send", "big", f"{workdir}/big")
     assert wait_until(
         lambda: any(path.name.startswith("big.labctl-") for path in workdir.iterdir()),
-        timeout=20,
-        interval=0.001,
+        timeout=120,
+        interval=0.02,
     )
     sending.send_signal(signal.SIGINT)
-    _, said = sending.communicate(timeout=30)
+    _, said = sending.communicate(timeout=120)
+    board.clear()
     assert sending.returncode == 130, said
     assert [path.name for path in workdir.iterdir()] == ["big"]
     assert (workdir / "big").read_text() == "as it was"
@@ -250,14 +255,14 @@ def test_ports_are_carried_until_interrupted(person: Person) -> None:
             match = re.match(rb"tcp:(\d+) of this host|tcp:(\d+)", running.stdout.readline())
             assert match is not None
             where = ("127.0.0.1", int(match[1] or match[2]))
-            with socket.create_connection(where, timeout=10) as client:
+            with socket.create_connection(where, timeout=30) as client:
                 client.sendall(b"hello")
                 assert client.recv(100) == b"HELLO"
             running.send_signal(signal.SIGINT)
-            _, said = running.communicate(timeout=30)
+            _, said = running.communicate(timeout=120)
             assert running.returncode == 130, said
             with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(where, timeout=10)
+                socket.create_connection(where, timeout=30)
         answering.join()
 
 
@@ -276,9 +281,9 @@ def test_ready_is_a_line_with_the_port(owner: Person) -> None:
         assert said["listen"] == (listen or f"tcp:{said['port']}")
         assert said["reverse"] == ("--reverse" in words)
         if said["port"] is not None:
-            socket.create_connection(("127.0.0.1", said["port"]), timeout=10).close()
+            socket.create_connection(("127.0.0.1", said["port"]), timeout=30).close()
         running.send_signal(signal.SIGINT)
-        _, printed = running.communicate(timeout=30)
+        _, printed = running.communicate(timeout=120)
         assert running.returncode == 130, printed
     assert said["connect"] == "tcp:22"
     assert said["port"] == port
@@ -289,7 +294,7 @@ def test_a_carried_port_ends_with_the_board(owner: Person) -> None:
     assert running.stdout is not None
     running.stdout.readline()
     process.stop(owner.board.process)
-    _, said = running.communicate(timeout=30)
+    _, said = running.communicate(timeout=120)
     assert running.returncode == 3
     assert b"error (infra)" in said
 
@@ -350,7 +355,7 @@ class Keyboard:
     def type(self, text: bytes) -> None:
         os.write(self.ours, text)
 
-    def wait_for(self, pattern: bytes, timeout: float = 20) -> None:
+    def wait_for(self, pattern: bytes, timeout: float = 60) -> None:
         deadline = time.monotonic() + timeout
         while not re.search(pattern, self.seen):
             ready, _, _ = select.select([self.ours], [], [], max(deadline - time.monotonic(), 0))
@@ -358,7 +363,7 @@ class Keyboard:
             self.seen += os.read(self.ours, 4096)
 
     def finish(self) -> int:
-        status = self.process.wait(timeout=20)
+        status = self.process.wait(timeout=120)
         assert termios.tcgetattr(self.theirs) == self.before
         return status
 
@@ -421,7 +426,7 @@ def test_a_shell_that_was_killed_has_no_exit_status(keyboard: Keyboard) -> None:
 def test_ctrl_c_reaches_the_board_and_not_us(keyboard: Keyboard, person: Person) -> None:
     keyboard.type(b"sleep 300\n")
     # Its echo comes before the program: Ctrl-C must not meet a shell that has not started it.
-    assert wait_until(lambda: "sleep 300" in processes(person), timeout=20, interval=0.05)
+    assert wait_until(lambda: "sleep 300" in processes(person), timeout=120, interval=0.05)
     keyboard.type(b"\x03")
     keyboard.wait_for(rb"sleep 300\r*\n[^#$]*[#$] ")  # what is typed before it may be lost
     assert "sleep 300" not in processes(person)
@@ -436,7 +441,7 @@ def test_a_shell_can_always_be_left(keyboard: Keyboard, person: Person) -> None:
     keyboard.wait_for(rb"sleep 301\r*\n")
     keyboard.type(b"\x1d")
     assert keyboard.finish() == 255
-    assert wait_until(lambda: "sleep 301" not in processes(person), timeout=10, interval=0.1)
+    assert wait_until(lambda: "sleep 301" not in processes(person), timeout=120, interval=0.1)
 
 
 def test_the_terminal_is_restored_when_the_board_is_lost(owner: Person) -> None:

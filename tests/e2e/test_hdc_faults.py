@@ -37,7 +37,7 @@ def board(tmp_path: Path) -> Iterator[BoardProcess]:
 
 @pytest.fixture
 def link(board: BoardProcess) -> Iterator[HdcTransport]:
-    transport = HdcTcpConfig(address=board.address).open(OpenOptions(timeout=5))
+    transport = HdcTcpConfig(address=board.address).open(OpenOptions(timeout=30))
     assert isinstance(transport, HdcTransport)
     with transport:
         yield transport
@@ -57,90 +57,89 @@ def kill(board: BoardProcess) -> None:
 
 
 def test_a_board_killed_in_mid_command_is_lost(board: BoardProcess, link: HdcTransport) -> None:
-    timer = threading.Timer(0.5, kill, [board])
-    timer.start()
+    begun = Path(board.workdir) / "begun"
+
+    def kill_in_mid_command() -> None:
+        if wait_until(begun.exists, timeout=120, interval=0.02):
+            kill(board)
+
+    killer = threading.Thread(target=kill_in_mid_command)
+    killer.start()
     began = time.monotonic()
     with pytest.raises(DeviceLost):
-        link.run("echo started; sleep 30", timeout=60)
-    assert time.monotonic() - began < 5
-    timer.join()
+        link.run(f"touch {begun}; sleep 300", timeout=300)
+    assert time.monotonic() - began < 60
+    killer.join()
     assert not link.is_alive()
     with pytest.raises(LinkRefused):
-        link.run("true", timeout=5)
+        link.run("true", timeout=30)
 
 
 def test_a_board_that_comes_back_is_used_again(tmp_path: Path) -> None:
     with virtual_board_process(tmp_path / "board") as first:
         port = first.address.rpartition(":")[2]
-        with HdcTcpConfig(address=first.address).open(OpenOptions(timeout=5)) as link:
-            boot = link.run("echo $LABCTL_SANDBOX", timeout=5).text.strip()
-            orphan = link.run("sleep 600 </dev/null >/dev/null 2>&1 & echo $!", timeout=5).text
+        with HdcTcpConfig(address=first.address).open(OpenOptions(timeout=30)) as link:
+            boot = link.run("echo $LABCTL_SANDBOX", timeout=30).text.strip()
+            orphan = link.run("sleep 600 </dev/null >/dev/null 2>&1 & echo $!", timeout=30).text
             kill(first)
             with pytest.raises(LinkError):
-                link.run("true", timeout=5)
+                link.run("true", timeout=30)
             assert Path(f"/proc/{orphan.strip()}").exists()  # kill -9 left it behind
             with virtual_board_process(tmp_path / "board", "--port", port):
-                again = link.run("echo $LABCTL_SANDBOX", timeout=5).text.strip()
+                again = link.run("echo $LABCTL_SANDBOX", timeout=30).text.strip()
             assert again != boot
             assert wait_until(
-                lambda: not Path(f"/proc/{orphan.strip()}/exe").exists(), timeout=5, interval=0.02
+                lambda: not Path(f"/proc/{orphan.strip()}/exe").exists(), timeout=120, interval=0.02
             )
 
 
 def test_a_board_killed_in_mid_push_leaves_no_success(
     board: BoardProcess, link: HdcTransport, tmp_path: Path
 ) -> None:
-    source = big_file(tmp_path / "big", 300 << 20)
-    link.run("true", timeout=5)
+    source = big_file(tmp_path / "big", 100 << 20)
+    link.run("true", timeout=30)
 
     def progress(sent: int) -> None:
-        if sent > 50 << 20 and board.process.poll() is None:
+        if sent > 10 << 20 and board.process.poll() is None:
             kill(board)
 
     with pytest.raises(DeviceLost):
-        link.push(source, f"{board.workdir}/big", timeout=10, progress=progress)
+        link.push(source, f"{board.workdir}/big", timeout=30, progress=progress)
 
 
 def test_a_board_killed_in_mid_pull_leaves_no_file(
     board: BoardProcess, link: HdcTransport, tmp_path: Path
 ) -> None:
-    big_file(Path(board.workdir) / "big", 500 << 20)
+    big_file(Path(board.workdir) / "big", 100 << 20)
     link.board_hash = None
-    link.run("true", timeout=5)
+    link.run("true", timeout=30)
     target = tmp_path / "out" / "big"
-    watching = threading.Thread(
-        target=lambda: (
-            wait_until(
-                lambda: any(p.stat().st_size for p in target.parent.glob(".big.*")),
-                timeout=20,
-                interval=0.001,
-            )
-            and kill(board)
-        )
-    )
-    watching.start()
+
+    def progress(got: int) -> None:
+        if got > 1 << 20 and board.process.poll() is None:
+            kill(board)
+
     with pytest.raises(DeviceLost):
-        link.pull(f"{board.workdir}/big", target, timeout=10)
-    watching.join()
+        link.pull(f"{board.workdir}/big", target, timeout=30, progress=progress)
     assert list(target.parent.iterdir()) == []
 
 
 def test_a_frozen_board_times_out_and_thaws(board: BoardProcess, link: HdcTransport) -> None:
-    link.run("true", timeout=5)
+    link.run("true", timeout=30)
     os.kill(board.process.pid, signal.SIGSTOP)
     began = time.monotonic()
     with pytest.raises(CommandTimeout) as caught:
         link.run("echo hi", timeout=0.5)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     assert "may still run" in (caught.value.hint or "")
     os.kill(board.process.pid, signal.SIGCONT)
-    assert link.run("echo thawed", timeout=5).output == b"thawed\n"
+    assert link.run("echo thawed", timeout=30).output == b"thawed\n"
 
 
 def test_a_board_frozen_in_mid_push_times_out(
     board: BoardProcess, link: HdcTransport, tmp_path: Path
 ) -> None:
-    source = big_file(tmp_path / "big", 200 << 20)
+    source = big_file(tmp_path / "big", 64 << 20)
     frozen = False
 
     def progress(sent: int) -> None:
@@ -149,23 +148,23 @@ def test_a_board_frozen_in_mid_push_times_out(
             frozen = True
             os.kill(board.process.pid, signal.SIGSTOP)
 
-    link.run("true", timeout=5)
+    link.run("true", timeout=30)
     began = time.monotonic()
     with pytest.raises(CommandTimeout):
         link.push(source, f"{board.workdir}/big", timeout=1, progress=progress)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     os.kill(board.process.pid, signal.SIGCONT)
-    assert link.run("echo again", timeout=10).output == b"again\n"
+    assert link.run("echo again", timeout=30).output == b"again\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_stopping_a_board_kills_everything_on_it(tmp_path: Path, number: int) -> None:
     with virtual_board_process(tmp_path / "board") as board:
         with HdcTcpConfig(address=board.address).open() as link:
-            link.run("setsid sleep 600 </dev/null >/dev/null 2>&1 &", timeout=5)
+            link.run("setsid sleep 600 </dev/null >/dev/null 2>&1 &", timeout=30)
             assert board.marked()
             board.process.send_signal(number)
-            assert board.process.wait(20) == 0
+            assert board.process.wait(60) == 0
         assert board.marked() == []
 
 
@@ -173,33 +172,33 @@ def test_a_timed_out_command_leaves_nothing_on_the_board(
     board: BoardProcess, link: HdcTransport
 ) -> None:
     with pytest.raises(CommandTimeout):
-        link.run("(sleep 600 & sleep 600); sleep 600", timeout=0.5)
-    assert wait_until(lambda: board.marked() == [], timeout=5, interval=0.02)
+        link.run("(sleep 600 & sleep 600); sleep 600", timeout=1)
+    assert wait_until(lambda: board.marked() == [], timeout=120, interval=0.02)
 
 
 def test_an_interrupted_command_leaves_nothing_on_the_board(board: BoardProcess) -> None:
     code = (
         "import sys\n"
         "from labctl.transport import HdcTcpConfig\n"
-        "HdcTcpConfig(address=sys.argv[1]).open().run('sleep 600', timeout=60)\n"
+        "HdcTcpConfig(address=sys.argv[1]).open().run('sleep 600', timeout=600)\n"
     )
     user = subprocess.Popen([sys.executable, "-c", code, board.address], stderr=subprocess.DEVNULL)
-    assert wait_until(lambda: len(board.marked()) >= 2, timeout=10, interval=0.02)
+    assert wait_until(lambda: len(board.marked()) >= 2, timeout=120, interval=0.02)
     user.send_signal(signal.SIGINT)
-    assert user.wait(15) != 0
-    assert wait_until(lambda: board.marked() == [], timeout=5, interval=0.02)
+    assert user.wait(60) != 0
+    assert wait_until(lambda: board.marked() == [], timeout=120, interval=0.02)
 
 
 def test_text_that_is_no_command_is_the_users_error(link: HdcTransport) -> None:
     for text in ("if", "echo 'open", "(", "done"):
         with pytest.raises(ConfigError, match="does not understand"):
-            link.run(text, timeout=5)
+            link.run(text, timeout=30)
 
 
 def test_commands_of_any_length_run(link: HdcTransport) -> None:
     for length in (59_000, 200_000):
         word = "x" * length
-        assert link.run(f"echo {word}", timeout=10).output == f"{word}\n".encode()
+        assert link.run(f"echo {word}", timeout=30).output == f"{word}\n".encode()
 
 
 def test_output_without_an_end_is_bounded(
@@ -208,11 +207,11 @@ def test_output_without_an_end_is_bounded(
     monkeypatch.setattr("labctl.transport.linked.MAX_OUTPUT_BYTES", 5_000_000)
     with pytest.raises(ConfigError, match="more than 5000000 bytes"):
         link.run("yes", timeout=30)
-    assert wait_until(lambda: board.marked() == [], timeout=5, interval=0.02)
+    assert wait_until(lambda: board.marked() == [], timeout=120, interval=0.02)
 
 
 def test_a_background_child_prints_into_the_output_not_into_the_status(link: HdcTransport) -> None:
-    result = link.run("(sleep 0.3; echo late) & echo early; exit 5", timeout=5)
+    result = link.run("(sleep 0.3; echo late) & echo early; exit 5", timeout=30)
     assert (result.exit_status, result.output) == (5, b"early\nlate\n")
 
 
@@ -221,10 +220,10 @@ def test_many_channels_at_once(board: BoardProcess, link: HdcTransport, tmp_path
 
     def work(number: int) -> bool:
         if number % 10 == 0:
-            link.push(source, f"{board.workdir}/{number}", timeout=20)
-            link.pull(f"{board.workdir}/{number}", tmp_path / f"back{number}", timeout=20)
+            link.push(source, f"{board.workdir}/{number}", timeout=60)
+            link.pull(f"{board.workdir}/{number}", tmp_path / f"back{number}", timeout=60)
             return (tmp_path / f"back{number}").read_bytes() == source.read_bytes()
-        said = link.run(f"echo {number}; seq 1 {number}; exit {number}", timeout=20)
+        said = link.run(f"echo {number}; seq 1 {number}; exit {number}", timeout=60)
         lines = said.text.split()
         return said.exit_status == number and lines[0] == str(number) and len(lines) == number + 1
 
@@ -236,10 +235,10 @@ def test_a_hundred_megabytes_there_and_back_in_little_memory(
     board: BoardProcess, link: HdcTransport, tmp_path: Path
 ) -> None:
     source = big_file(tmp_path / "big", 100 << 20)
-    link.run("true", timeout=5)
+    link.run("true", timeout=30)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    link.push(source, f"{board.workdir}/big", timeout=20)
-    link.pull(f"{board.workdir}/big", tmp_path / "back", timeout=20)
+    link.push(source, f"{board.workdir}/big", timeout=60)
+    link.pull(f"{board.workdir}/big", tmp_path / "back", timeout=60)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 40 << 10  # KiB
     status = Path(f"/proc/{board.process.pid}/status").read_text()
@@ -257,8 +256,8 @@ def test_boards_with_fewer_hash_tools_still_prove_transfers(
     for tool in missing:
         (board.directory / "system/bin" / tool).unlink()
     source = big_file(tmp_path / "f", 1 << 20)
-    link.push(source, f"{board.workdir}/f", timeout=10)
-    link.pull(f"{board.workdir}/f", tmp_path / "back", timeout=10)
+    link.push(source, f"{board.workdir}/f", timeout=30)
+    link.pull(f"{board.workdir}/f", tmp_path / "back", timeout=30)
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
     assert link.board_hash is not None
     assert link.board_hash.algorithm == ("sha512" if len(missing) == 1 else "sha256")
@@ -274,7 +273,7 @@ def test_a_file_that_arrives_changed_is_no_success(
     liar.write_text("#!/bin/sh\necho " + "0" * 64 + "\n")
     liar.chmod(0o755)
     with pytest.raises(IntegrityError, match="the bytes differ"):
-        link.push(source, f"{board.workdir}/f", timeout=10)
+        link.push(source, f"{board.workdir}/f", timeout=30)
     with pytest.raises(IntegrityError, match="the bytes differ"):
-        link.pull(f"{board.workdir}/f", tmp_path / "back", timeout=10)
+        link.pull(f"{board.workdir}/f", tmp_path / "back", timeout=30)
     assert not (tmp_path / "back").exists()

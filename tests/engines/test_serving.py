@@ -160,7 +160,7 @@ def test_one_that_is_not_ready_in_time_is_told_and_stopped(host: Watched) -> Non
         shouting(host, load=1000, ready_within=1),
     ):
         pass
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert is_gone(host.started[0].program.pid)
 
 
@@ -196,11 +196,11 @@ def test_an_answer_that_does_not_come_is_told_and_the_next_may_come(host: Watche
 def test_what_ignores_sigterm_ends_all_the_same_and_its_children_too(host: Watched) -> None:
     with shouting(host, stubborn=True):
         assert wait_until(
-            lambda: b"child" in host.started[0].output().stderr, timeout=10, interval=0.05
+            lambda: b"child" in host.started[0].output().stderr, timeout=30, interval=0.05
         )
         child = int(host.started[0].output().stderr.split()[1])
     assert is_gone(host.started[0].program.pid)
-    assert wait_until(lambda: is_gone(child), timeout=10, interval=0.05)
+    assert wait_until(lambda: is_gone(child), timeout=30, interval=0.05)
 
 
 def test_an_error_in_the_block_stops_the_server(host: Watched) -> None:

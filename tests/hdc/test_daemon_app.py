@@ -62,7 +62,7 @@ def test_packages_are_installed_one_after_the_other(host: RawPeer, board: Path) 
         assert install(host, content) == b"\1\1" + said.encode()
     assert install(host, b"", "-r -s") == f"\1\1bm: install -r -s {path} done ".encode()
     folder = board / "data/local/tmp"
-    assert wait_until(lambda: not list(folder.iterdir()), timeout=5, interval=0.01)
+    assert wait_until(lambda: not list(folder.iterdir()), timeout=30, interval=0.01)
     host.send(3, Command.CHANNEL_CLOSE, b"\1")
     assert host.receive() == (3, Command.CHANNEL_CLOSE, b"\0")
 
@@ -110,10 +110,10 @@ def test_a_manager_that_never_ends_is_ended_with_the_channel(host: RawPeer, boar
     host.send(3, Command.WAKEUP_SLAVETASK)
     host.send(3, Command.APP_UNINSTALL, b"com.a.b")
     written = board / "pid"
-    assert wait_until(lambda: written.exists() and written.read_text(), timeout=10, interval=0.01)
+    assert wait_until(lambda: written.exists() and written.read_text(), timeout=30, interval=0.01)
     process = Path(f"/proc/{int(written.read_text())}")
     host.send(3, Command.CHANNEL_CLOSE, b"\1")
-    assert wait_until(lambda: not process.exists(), timeout=10, interval=0.01)
+    assert wait_until(lambda: not process.exists(), timeout=30, interval=0.01)
 
 
 def test_a_bug_report_is_what_the_dumper_prints(host: RawPeer) -> None:

@@ -174,7 +174,7 @@ def test_a_host_that_leaves_waits_no_more(tmp_path: Path, stranger: HostKey) -> 
         here.hears_refusal("E000002")
         assert authorisation.pending
         here.peer.socket.close()
-        assert wait_until(lambda: not authorisation.pending, timeout=10, interval=0.01)
+        assert wait_until(lambda: not authorisation.pending, timeout=30, interval=0.01)
     assert not authorisation.decide(stranger.fingerprint, allow=True)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import resource
 import socket
 import threading
-import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -94,12 +93,18 @@ def test_200_boards_answer_at_once_and_leave_nothing(tmp_path: Path) -> None:
 
 
 class SlowDisk(Interference):
-    """A disk that takes half a second for each call."""
+    """A disk on which no write ends before ``may_end`` is set."""
+
+    def __init__(self) -> None:
+        self.busy, self.may_end = threading.Event(), threading.Event()
 
     def wire(self, line: Line) -> Wire:
+        disk = self
+
         class Slow(Storage):
             def write(self, descriptor: int, data: bytes, offset: int) -> int:  # type: ignore[override]
-                time.sleep(0.5)
+                disk.busy.set()
+                assert disk.may_end.wait(60)
                 return super().write(descriptor, data, offset)
 
         class SlowWire(Wire):
@@ -107,13 +112,16 @@ class SlowDisk(Interference):
 
         return SlowWire(line)
 
+    async def is_at_work(self) -> None:
+        """Wait until something is being written."""
+        assert await asyncio.to_thread(self.busy.wait, 60)
+
 
 def test_a_slow_disk_slows_its_own_transfer_only(tmp_path: Path) -> None:
-    async def scene() -> float:
-        slow, quick = (
-            Daemon(board(tmp_path, interference=SlowDisk())),
-            Daemon(board(tmp_path)),
-        )
+    disk = SlowDisk()
+
+    async def scene() -> None:
+        slow, quick = Daemon(board(tmp_path, interference=disk)), Daemon(board(tmp_path))
         sender = await AsyncHost.connect(await slow.start())
         other = await AsyncHost.connect(await quick.start())
         config = TransferConfig(file_size=2000, path="big", optional_name="big")
@@ -123,25 +131,24 @@ def test_a_slow_disk_slows_its_own_transfer_only(tmp_path: Path) -> None:
         for offset in (0, 1000):
             area = TransferPayload(offset, 0, 1000, 1000).encode_area()
             sender.send(1, Command.FILE_DATA, area + bytes(1000))
-        await asyncio.sleep(0.05)
-        began = time.monotonic()
+        await disk.is_at_work()
         assert await other.run("echo quick") == b"quick\n"
-        answered = time.monotonic() - began
+        disk.may_end.set()
         assert (await sender.receive())[1] == Command.FILE_FINISH
-        assert time.monotonic() - began > 0.8
         for host in (sender, other):
             await host.close()
         for one in (slow, quick):
             await one.stop()
-        return answered
 
-    assert asyncio.run(scene()) < 0.4
+    asyncio.run(asyncio.wait_for(scene(), 60))
     assert (tmp_path / "big").read_bytes() == bytes(2000)
 
 
 def test_a_host_that_leaves_while_the_disk_is_busy_leaves_no_file_open(tmp_path: Path) -> None:
+    disk = SlowDisk()
+
     async def scene() -> None:
-        served = Daemon(board(tmp_path, interference=SlowDisk()))
+        served = Daemon(board(tmp_path, interference=disk))
         sender = await AsyncHost.connect(await served.start())
         config = TransferConfig(file_size=2000, path="big", optional_name="big")
         sender.send(1, Command.WAKEUP_SLAVETASK)
@@ -149,12 +156,13 @@ def test_a_host_that_leaves_while_the_disk_is_busy_leaves_no_file_open(tmp_path:
         assert (await sender.receive())[1] == Command.FILE_BEGIN
         area = TransferPayload(0, 0, 1000, 1000).encode_area()
         sender.send(1, Command.FILE_DATA, area + bytes(1000))
-        await asyncio.sleep(0.1)
+        await disk.is_at_work()
         await sender.close()
+        asyncio.get_running_loop().call_later(0.3, disk.may_end.set)  # the host has left by then
         await served.stop()
 
     before = descriptors()
-    asyncio.run(scene())
+    asyncio.run(asyncio.wait_for(scene(), 60))
     assert descriptors() == before
     assert (tmp_path / "big").stat().st_size == 1000
 
@@ -198,7 +206,7 @@ def test_a_host_that_comes_as_the_daemon_stops_is_turned_away(tmp_path: Path, ro
             for _ in range(rounds):  # of the loop, from accepted to connected
                 await asyncio.sleep(0)
             await served.stop()
-            host.settimeout(5)
+            host.settimeout(30)
             with suppress(ConnectionResetError):
                 return await asyncio.to_thread(host.recv, 1)
             return b""
@@ -222,7 +230,7 @@ def test_hosts_without_end_are_turned_away(tmp_path: Path, monkeypatch: pytest.M
                 return bool(peer.shake_hands())
             return False
 
-        assert wait_until(has_room, timeout=5, interval=0.02)
+        assert wait_until(has_room, timeout=30, interval=0.02)
 
 
 def test_a_host_that_says_nothing_is_not_waited_for(

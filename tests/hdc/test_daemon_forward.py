@@ -47,7 +47,7 @@ def reverse(host: RawPeer, node: str) -> None:
 @contextmanager
 def application() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(10)
+        server.settimeout(30)
         yield server
 
 
@@ -58,7 +58,7 @@ def node_of(server: socket.socket) -> str:
 def connected(host: RawPeer, server: socket.socket, number: bytes = ID) -> socket.socket:
     host.send(RULE, Command.FORWARD_ACTIVE_SLAVE, named(number, node_of(server)))
     sock, _ = server.accept()
-    sock.settimeout(10)
+    sock.settimeout(30)
     assert host.receive() == (RULE, Command.FORWARD_ACTIVE_MASTER, number)
     return sock
 
@@ -163,7 +163,7 @@ def test_a_host_that_leaves_a_stuck_application_is_noticed(tmp_path: Path) -> No
             sock = connected(host, server)
             fill(host)
         with sock:  # it has read nothing, and now its connection ends
-            ended = wait_until(lambda: _is_over(sock), timeout=10, interval=0.1)
+            ended = wait_until(lambda: _is_over(sock), timeout=30, interval=0.1)
         assert ended
 
 
@@ -187,7 +187,7 @@ def test_the_end_of_a_rule_ends_its_connections(host: RawPeer) -> None:
 def test_a_board_listens_for_the_host_until_the_rule_ends(host: RawPeer) -> None:
     port = free_port()
     reverse(host, f"tcp:{port}")
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
         _, command, data = host.receive()
         assert (command, data[4:]) == (Command.FORWARD_ACTIVE_SLAVE, bytes(8) + b"tcp:7\0")
         number = data[:4]
@@ -197,12 +197,12 @@ def test_a_board_listens_for_the_host_until_the_rule_ends(host: RawPeer) -> None
         assert host.receive() == (RULE, Command.FORWARD_DATA, number + b"early")
         host.send(RULE, Command.FORWARD_FREE_CONTEXT, number)
         assert _is_over(sock)
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
         number = host.receive()[2][:4]
         host.send(RULE, Command.FORWARD_FREE_CONTEXT, number)  # it could not connect
         assert _is_over(sock)
     host.send(RULE, Command.CHANNEL_CLOSE, b"\0")
-    assert wait_until(lambda: not _listens(port), timeout=10, interval=0.02)
+    assert wait_until(lambda: not _listens(port), timeout=30, interval=0.02)
 
 
 def _listens(port: int) -> bool:
@@ -234,7 +234,7 @@ def test_unix_sockets_can_be_both_ends(host: RawPeer, tmp_path: Path) -> None:
             sock.connect(address)
             assert host.receive()[1] == Command.FORWARD_ACTIVE_SLAVE
         host.send(RULE, Command.CHANNEL_CLOSE, b"\0")
-    assert wait_until(lambda: not (tmp_path / "own").exists(), timeout=10, interval=0.02)
+    assert wait_until(lambda: not (tmp_path / "own").exists(), timeout=30, interval=0.02)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_connections_that_meet_the_start_of_a_reverse_rule_are_held(host: RawPee
     assert command == Command.FORWARD_CHECK
     with ExitStack() as stack:
         users = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
             for _ in range(64)
         ]
         assert host.is_silent(0.1)

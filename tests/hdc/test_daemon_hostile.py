@@ -130,7 +130,7 @@ def test_a_host_that_is_gone_leaves_nothing_behind(
         if kind == "resets":
             linger = b"\1\0\0\0\0\0\0\0"
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    assert wait_until(lambda: (descriptors(), children()) == before, timeout=10, interval=0.02)
+    assert wait_until(lambda: (descriptors(), children()) == before, timeout=30, interval=0.02)
 
 
 def resident_bytes() -> int:

@@ -214,7 +214,7 @@ def test_a_pipe_that_nobody_waits_for_any_more_is_closed(host: RawPeer, tmp_path
     writer = wait_for_reader(tmp_path / "pipe")
     try:
         host.send(3, Command.CHANNEL_CLOSE, b"\x00")
-        assert wait_until(lambda: not has_reader(writer), timeout=5, interval=0.01)
+        assert wait_until(lambda: not has_reader(writer), timeout=30, interval=0.01)
     finally:
         os.close(writer)
 
@@ -228,7 +228,7 @@ def wait_for_reader(pipe: Path) -> int:
             opened.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
         return bool(opened)
 
-    assert wait_until(is_open, timeout=5, interval=0.01)
+    assert wait_until(is_open, timeout=30, interval=0.01)
     return opened[0]
 
 

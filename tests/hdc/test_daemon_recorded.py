@@ -141,7 +141,7 @@ class Player:
             case Command.FORWARD_ACTIVE_SLAVE:
                 port = int(self._listening[packet.channel])
                 self._applications[number] = self._stack.enter_context(
-                    socket.create_connection(("127.0.0.1", port), timeout=10)
+                    socket.create_connection(("127.0.0.1", port), timeout=30)
                 )
                 command, data = self._next(packet.channel)
                 assert (command, data[4:]) == (packet.command, self._here(packet)[4:])

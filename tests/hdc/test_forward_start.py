@@ -44,12 +44,12 @@ def linked(tmp_path: Path, kind: str) -> Iterator[HostLink]:
     with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
         if kind == "tcp":
             host, _, port = board.address.rpartition(":")
-            with Session.connect(host, int(port), timeout=5) as session:
+            with Session.connect(host, int(port), timeout=30) as session:
                 yield session
             return
         with stand_in_server({"key1": Board(board.address)}) as server:
             hdc = HdcServer("127.0.0.1", server.port)
-            behind = ServerSession.connect(hdc, "key1", timeout=5)
+            behind = ServerSession.connect(hdc, "key1", timeout=30)
             yield behind
             behind.close()
 
@@ -66,9 +66,9 @@ def use(port: int, number: int) -> bytes:
         sock = socket.socket()
         return False
 
-    assert wait_until(connected, timeout=10, interval=0.02)
+    assert wait_until(connected, timeout=30, interval=0.02)
     with sock:
-        sock.settimeout(10)
+        sock.settimeout(30)
         sock.sendall(b"user %d\n" % number)
         return sock.makefile("rb").readline()
 
@@ -88,7 +88,7 @@ def test_who_comes_too_early_is_held_and_carried(
     with linked(tmp_path, kind) as link, ThreadPoolExecutor(USERS) as users:
         answers = [users.submit(use, port, number) for number in range(USERS)]
         start = link.reverse if reverse else link.forward
-        with start(f"tcp:{port}", f"tcp:{upper}", timeout=10) as rule:
+        with start(f"tcp:{port}", f"tcp:{upper}", timeout=30) as rule:
             assert rule.listen == f"tcp:{port}"
             wanted = [b"USER %d\n" % number for number in range(USERS)]
             assert [answer.result(20) for answer in answers] == wanted
@@ -102,7 +102,7 @@ def test_what_a_server_carries_for_a_listener_of_labctl(tmp_path: Path, upper: i
     port = free_port()
     much = b"x" * (4 << 20) + b"\n"
     with linked(tmp_path, "server") as link, ExitStack() as stack:
-        stack.enter_context(link.forward(f"tcp:{port}", f"tcp:{upper}", timeout=10))
+        stack.enter_context(link.forward(f"tcp:{port}", f"tcp:{upper}", timeout=30))
         address = ("127.0.0.1", port)
         with (
             socket.create_connection(address, timeout=20) as first,

@@ -40,7 +40,7 @@ def packets(connection: int) -> list[Recorded]:
     return [p for p in recorded("session-3.2.0c-auth.jsonl") if p.connection == connection]
 
 
-def connect(port: int, key: HostKey, *, timeout: float = 5, consent: Consent | None = None):
+def connect(port: int, key: HostKey, *, timeout: float = 30, consent: Consent | None = None):
     return Session.connect(
         "127.0.0.1",
         port,
@@ -105,7 +105,7 @@ def test_the_recorded_board_gets_the_packets_it_got(
     with scripted_board(board) as port, connect(port, key) as session:
         assert session.handshake.name == "vm"
         assert session.handshake.is_3_2
-        assert b"".join(shell(session, "echo hi", timeout=5)) == b"hi\n"
+        assert b"".join(shell(session, "echo hi", timeout=30)) == b"hi\n"
 
     hello, shown, signed, command = ours
     _, pem, _ = (SessionHandShake.decode(packet.data).buf for packet in theirs[:3])
@@ -132,7 +132,7 @@ def test_the_recorded_refusal_is_told_with_what_to_do(key: HostKey) -> None:
             closes.append(peer.receive())
 
     waited: list[str] = []
-    consent = Consent(timeout=5, on_waiting=waited.append)
+    consent = Consent(timeout=30, on_waiting=waited.append)
     with scripted_board(board) as port, pytest.raises(NotAuthorised) as refused:
         connect(port, key, consent=consent)
     assert "somebody denied" in refused.value.message
@@ -197,19 +197,19 @@ def test_someone_allows_this_host_while_we_wait(key: HostKey) -> None:
         ask_for_key(peer)
         answer(peer, "[E000002]:The device unauthorized.")
         peer.send(0, Command.CHANNEL_CLOSE, b"\x01")
-        assert pressed.wait(5)
+        assert pressed.wait(30)
         assert verify(key.public_pem, TOKEN, ask_for_signature(peer).buf, Scheme.PSS)
         answer(peer)
         peer.receive()
 
     def wait(what: str) -> None:
         told.append(what)
-        threading.Timer(0.5, pressed.set).start()
+        threading.Timer(1.5, pressed.set).start()
 
     with (
         scripted_board(board) as port,
         # The user has time, however short the patience with the board itself is.
-        connect(port, key, timeout=0.3, consent=Consent(10, wait)) as session,
+        connect(port, key, timeout=1, consent=Consent(60, wait)) as session,
     ):
         assert session.handshake.name == "safe"
     assert len(told) == 1
@@ -231,7 +231,7 @@ def test_nobody_allows_this_host(key: HostKey, goes: bool) -> None:
         pytest.raises(NotAuthorised, match="asks on its screen"),
     ):
         connect(port, key, consent=Consent(0.3))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
@@ -262,14 +262,14 @@ def test_an_open_board_needs_no_key() -> None:
 
     with (
         scripted_board(lambda peer: peer.accept_hands() and peer.ended()) as port,
-        Session.connect("127.0.0.1", port, timeout=5, find_key=no_key) as session,
+        Session.connect("127.0.0.1", port, timeout=30, find_key=no_key) as session,
     ):
         assert session.handshake.name == "scripted"
 
 
 def test_a_slow_key_is_not_the_boards_fault(key: HostKey) -> None:
     def slowly() -> HostKey:
-        time.sleep(0.6)
+        time.sleep(1.5)  # longer than the board has
         return key
 
     def board(peer: RawPeer) -> None:
@@ -280,7 +280,7 @@ def test_a_slow_key_is_not_the_boards_fault(key: HostKey) -> None:
 
     with (
         scripted_board(board) as port,
-        Session.connect("127.0.0.1", port, timeout=0.5, find_key=slowly) as session,
+        Session.connect("127.0.0.1", port, timeout=1, find_key=slowly) as session,
     ):
         assert session.handshake.name == "safe"
 
@@ -296,7 +296,7 @@ def test_the_users_key_is_shown_unless_another_is_given(
         shown.append(ask_for_key(peer).buf)
 
     with scripted_board(board) as port, pytest.raises(DeviceLost):
-        Session.connect("127.0.0.1", port, timeout=5)
+        Session.connect("127.0.0.1", port, timeout=30)
     assert shown[0].partition(b"\x0c")[2].decode() == theirs.public_pem
 
 

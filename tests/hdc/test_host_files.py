@@ -36,7 +36,7 @@ def board_directory(tmp_path: Path) -> None:
 
 def connect(address: str | int) -> Session:
     host, _, port = str(address).rpartition(":")
-    return Session.connect(host or "127.0.0.1", int(port), timeout=5)
+    return Session.connect(host or "127.0.0.1", int(port), timeout=30)
 
 
 def test_lz4_is_used_where_it_helps_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_lz4_is_used_where_it_helps_only(tmp_path: Path, monkeypatch: pytest.Mon
                     session,
                     file,
                     name,
-                    timeout=5,
+                    timeout=30,
                     on_chunk=lambda _: None,
                     compress=True,
                 )
@@ -78,7 +78,7 @@ def test_a_file_into_a_directory_gets_its_own_name(tmp_path: Path) -> None:
         (tmp_path / "local name").open("rb") as file,
     ):
         (tmp_path / "board" / "d").mkdir()
-        send_file(session, file, "d", timeout=5, on_chunk=lambda _: None, name="local name")
+        send_file(session, file, "d", timeout=30, on_chunk=lambda _: None, name="local name")
     assert (tmp_path / "board" / "d" / "local name").read_bytes() == b"x"
 
 
@@ -90,7 +90,7 @@ def test_a_percent_sign_is_refused_before_anything_is_sent(tmp_path: Path) -> No
         (tmp_path / "f").open("rb") as file,
         pytest.raises(ConfigError, match="percent"),
     ):
-        send_file(session, file, "/x/%s%s", timeout=5, on_chunk=lambda _: None)
+        send_file(session, file, "/x/%s%s", timeout=30, on_chunk=lambda _: None)
 
 
 def offer(peer: RawPeer, channel: int, name: str, content: bytes = b"x", size: int = 1) -> None:
@@ -115,7 +115,7 @@ def test_one_file_that_turns_out_to_be_two() -> None:
         connect(port) as session,
         pytest.raises(ProtocolError, match="more than one"),
     ):
-        receive_file(session, "x", timeout=5, write=lambda _: None)
+        receive_file(session, "x", timeout=30, write=lambda _: None)
 
 
 def test_a_block_that_is_no_lz4() -> None:
@@ -134,7 +134,7 @@ def test_a_block_that_is_no_lz4() -> None:
 
         got = bytearray()
         with scripted_board(board) as port, connect(port) as session, pytest.raises(ProtocolError):
-            receive_file(session, "x", timeout=5, write=got.extend, compress=True)
+            receive_file(session, "x", timeout=30, write=got.extend, compress=True)
         assert got == b""
 
 
@@ -215,7 +215,7 @@ def test_an_old_board_ends_a_transfer_of_several_files_early(
         scripted_board(board) as port,
         connect(port) as session,
         (tmp_path / "x").open("rb", buffering=0) as file,
-        session.open_send("/x", timeout=5) as channel,
+        session.open_send("/x", timeout=30) as channel,
     ):
         sending = Sending(channel, "/x")
         sending.send(file, "top/one", lambda _: None)

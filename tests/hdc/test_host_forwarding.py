@@ -46,7 +46,7 @@ def no_descriptor_is_left():
 
 
 def connect(port: int) -> Session:
-    return Session.connect("127.0.0.1", port, timeout=5)
+    return Session.connect("127.0.0.1", port, timeout=30)
 
 
 def take_rule(peer: RawPeer, node: bytes = b"tcp:7") -> int:
@@ -78,7 +78,7 @@ def shouting(peer: RawPeer) -> None:
 
 def ask(port: int, request: bytes) -> bytes:
     """Say something, and read as many bytes back."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
         threading.Thread(target=sock.sendall, args=(request,)).start()
         answer = bytearray()
         while len(answer) < len(request):
@@ -101,7 +101,7 @@ def was_reset(sock: socket.socket) -> bool:
 
 def test_a_port_of_the_board_answers_here() -> None:
     with scripted_board(shouting) as port, connect(port) as session:
-        with session.forward("tcp:0", "tcp:7", timeout=5) as rule:
+        with session.forward("tcp:0", "tcp:7", timeout=30) as rule:
             assert rule.listen == f"tcp:{rule.port}"
             assert rule.connect == "tcp:7"
             assert ask(rule.port, b"hello") == b"HELLO"
@@ -115,7 +115,7 @@ def test_much_goes_both_ways_at_once_even_if_the_board_writes_before_it_reads() 
     with (
         scripted_board(shouting) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=10) as rule,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
     ):
         assert ask(rule.port, request) == request.upper()
 
@@ -129,7 +129,7 @@ def test_many_connections_at_once() -> None:
     with (
         scripted_board(shouting) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=10) as rule,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
     ):
         threads = [threading.Thread(target=one, args=(n, rule.port)) for n in range(40)]
         for thread in threads:
@@ -151,7 +151,7 @@ def test_what_nobody_takes_on_the_board_is_reset_here() -> None:
     with (
         scripted_board(refusing) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
         socket.create_connection(("127.0.0.1", rule.port)) as sock,
     ):
         assert was_reset(sock)
@@ -165,11 +165,11 @@ def test_an_answer_that_is_faster_than_the_thread_that_asks_is_not_lost(
 
         def start(self) -> None:
             super().start()
-            time.sleep(0.2)
+            time.sleep(0.2)  # how far it is ahead
 
     with scripted_board(shouting) as port, connect(port) as session:
         monkeypatch.setattr(mux.threading, "Thread", SlowlyStarting)
-        with session.forward("tcp:0", "tcp:7", timeout=3) as rule:
+        with session.forward("tcp:0", "tcp:7", timeout=30) as rule:
             assert ask(rule.port, b"hello") == b"HELLO"
 
 
@@ -183,7 +183,7 @@ def test_a_host_without_another_thread_refuses_and_serves_on(
     with (
         scripted_board(shouting) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
     ):
         with monkeypatch.context() as full:
             full.setattr(mux.threading, "Thread", CannotStart)
@@ -209,10 +209,10 @@ def test_the_end_on_the_board_comes_after_all_its_bytes() -> None:
     with (
         scripted_board(board) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
         socket.create_connection(("127.0.0.1", rule.port)) as sock,
     ):
-        time.sleep(0.2)
+        time.sleep(0.2)  # the user is slow: bytes and end wait for it
         got = bytearray()
         while piece := sock.recv(1 << 16):
             got += piece
@@ -234,11 +234,11 @@ def test_the_end_here_is_told_once() -> None:
     with (
         scripted_board(board) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
     ):
         with socket.create_connection(("127.0.0.1", rule.port)) as sock:
             sock.sendall(b"last words")
-        assert wait_until(lambda: (FREE, b"") in said, timeout=5, interval=0.01)
+        assert wait_until(lambda: (FREE, b"") in said, timeout=30, interval=0.01)
     assert said == [(DATA, b"last words"), (FREE, b""), (CLOSE, b"\0")]
 
 
@@ -250,12 +250,12 @@ def test_a_lost_link_resets_connections_and_refuses_new_ones() -> None:
         context = peer.receive()[2][:4]
         peer.send(channel, MASTER, context)
         peer.send(channel, DATA, context + b"x")
-        gone.wait(5)
+        gone.wait(30)
 
     with (
         scripted_board(board) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
         socket.create_connection(("127.0.0.1", rule.port)) as sock,
     ):
         assert sock.recv(1) == b"x"
@@ -269,19 +269,24 @@ def test_a_lost_link_resets_connections_and_refuses_new_ones() -> None:
                 return True
             return False
 
-        assert wait_until(is_refused, timeout=5, interval=0.01)
+        assert wait_until(is_refused, timeout=30, interval=0.01)
 
 
 @pytest.mark.parametrize(
-    ("answers", "error", "says"),
+    ("answers", "error", "says", "timeout"),
     [
-        ([(FREE, b"rule"), (Command.ECHO, b"\0Forward parament failed")], BoardError, "parament"),
-        ([(Command.ECHO, b"\0[E005] no such node")], BoardError, "no such node"),
-        ([], CommandTimeout, "no answer"),
+        (
+            [(FREE, b"rule"), (Command.ECHO, b"\0Forward parament failed")],
+            BoardError,
+            "parament",
+            30,
+        ),
+        ([(Command.ECHO, b"\0[E005] no such node")], BoardError, "no such node", 30),
+        ([], CommandTimeout, "no answer", 0.3),
     ],
 )
 def test_a_board_that_takes_no_rule(
-    answers: list[tuple[int, bytes]], error: type[LabctlError], says: str
+    answers: list[tuple[int, bytes]], error: type[LabctlError], says: str, timeout: float
 ) -> None:
     def board(peer: RawPeer) -> None:
         peer.accept_hands()
@@ -292,7 +297,7 @@ def test_a_board_that_takes_no_rule(
         peer.receive()
 
     with scripted_board(board) as port, connect(port) as session:
-        rule = session.forward("tcp:0", "tcp:7", timeout=0.3)
+        rule = session.forward("tcp:0", "tcp:7", timeout=timeout)
         with pytest.raises(error, match=says), rule:
             pass
 
@@ -321,13 +326,13 @@ def test_a_user_who_reads_nothing_is_cut_and_the_others_go_on(
     with (
         scripted_board(board) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
         socket.create_connection(("127.0.0.1", rule.port)) as lazy,
     ):
         lazy.sendall(b"x")
         began = time.monotonic()
         assert ask(rule.port, b"still here") == b"STILL HERE"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         assert was_reset(lazy)
 
 
@@ -350,8 +355,8 @@ def test_what_a_lost_link_cut_short_never_looks_complete() -> None:
         with (
             scripted_board(breaking(pieces)) as port,
             connect(port) as session,
-            session.forward("tcp:0", "tcp:7", timeout=5) as rule,
-            socket.create_connection(("127.0.0.1", rule.port), timeout=10) as user,
+            session.forward("tcp:0", "tcp:7", timeout=30) as rule,
+            socket.create_connection(("127.0.0.1", rule.port), timeout=30) as user,
         ):
             assert was_reset(user), pieces
 
@@ -366,15 +371,15 @@ def test_a_host_without_another_descriptor_cuts_a_user_who_has_to_be_waited_for(
     with (
         scripted_board(breaking(200)) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
-        socket.create_connection(("127.0.0.1", rule.port), timeout=10) as lazy,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
+        socket.create_connection(("127.0.0.1", rule.port), timeout=30) as lazy,
     ):
         assert was_reset(lazy)
 
 
 def test_a_slow_user_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarded, "QUEUE_BYTES", 200_000)
-    monkeypatch.setattr(forwarded, "STALL_SECONDS", 1.5)
+    monkeypatch.setattr(forwarded, "STALL_SECONDS", 3.0)
     pieces, size = 200, 60_000
 
     def board(peer: RawPeer) -> None:
@@ -391,19 +396,19 @@ def test_a_slow_user_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         scripted_board(board) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
         socket.socket() as slow,
     ):
         # With a big buffer the kernel tells the sender of room in steps that take longer than
         # the stall: the user would seem dead.
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 128 << 10)
-        slow.settimeout(10)
+        slow.settimeout(30)
         slow.connect(("127.0.0.1", rule.port))
         got, began = 0, time.monotonic()
         while piece := slow.recv(1 << 16):
             got += len(piece)
-            if time.monotonic() - began < 4:
-                time.sleep(0.3)
+            if time.monotonic() - began < 5:
+                time.sleep(0.3)  # the user is slow, for longer than the stall
     assert got == pieces * size
 
 
@@ -412,7 +417,7 @@ def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         scripted_board(shouting) as port,
         connect(port) as session,
-        session.forward("tcp:0", "tcp:7", timeout=5) as rule,
+        session.forward("tcp:0", "tcp:7", timeout=30) as rule,
         socket.create_connection(("127.0.0.1", rule.port)) as first,
     ):
         first.sendall(b"a")
@@ -482,10 +487,10 @@ def test_a_port_of_this_host_answers_on_the_board() -> None:
         echo_here() as node,
         scripted_board(lambda peer: play_reverse(peer, play)) as port,
         connect(port) as session,
-        session.reverse("tcp:9000", node, timeout=5) as rule,
+        session.reverse("tcp:9000", node, timeout=30) as rule,
     ):
         assert rule.port == 9000
-        assert done.wait(5)
+        assert done.wait(30)
 
 
 @pytest.mark.parametrize("when", [Command.WAKEUP_SLAVETASK, Command.FORWARD_CHECK, Command.ECHO])
@@ -525,9 +530,9 @@ def test_connections_that_meet_the_start_are_held_and_carried(when: Command) -> 
         echo_here() as node,
         scripted_board(board) as port,
         connect(port) as session,
-        session.reverse("tcp:9000", node, timeout=5),
+        session.reverse("tcp:9000", node, timeout=30),
     ):
-        assert done.wait(10)
+        assert done.wait(30)
     assert answered == {context: b"I am " + context for context in contexts}
 
 
@@ -546,7 +551,7 @@ def test_a_rule_that_a_connection_met_too_early() -> None:
         scripted_board(board) as port,
         connect(port) as session,
         pytest.raises(DeviceLost, match="ended the forwarding of tcp:9000") as lost,
-        session.reverse("tcp:9000", "tcp:1", timeout=5),
+        session.reverse("tcp:9000", "tcp:1", timeout=30),
     ):
         pass
     assert "try again" in (lost.value.hint or "")
@@ -565,9 +570,9 @@ def test_nobody_answers_on_this_host() -> None:
     with (
         scripted_board(lambda peer: play_reverse(peer, play)) as port,
         connect(port) as session,
-        session.reverse("tcp:9000", node, timeout=5),
+        session.reverse("tcp:9000", node, timeout=30),
     ):
-        assert done.wait(5)
+        assert done.wait(30)
 
 
 def test_a_board_cannot_listen() -> None:
@@ -583,7 +588,7 @@ def test_a_board_cannot_listen() -> None:
         scripted_board(board) as port,
         connect(port) as session,
         pytest.raises(BoardError, match="listen failed at 9000"),
-        session.reverse("tcp:9000", "tcp:1", timeout=5),
+        session.reverse("tcp:9000", "tcp:1", timeout=30),
     ):
         pass
 

@@ -254,14 +254,14 @@ def session_over_a_pair() -> Iterator[tuple[Session, socket.socket]]:
     )
 )
 def test_bytes_on_the_wire(pieces: list[bytes]) -> None:
-    with session_over_a_pair() as (session, peer), session.channel(timeout=5) as channel:
+    with session_over_a_pair() as (session, peer), session.channel(timeout=30) as channel:
         with suppress(OSError):  # the session may have had enough
             for piece in pieces:
                 peer.sendall(piece)
             peer.shutdown(socket.SHUT_RDWR)
         with suppress(LinkError):
             while True:
-                channel.receive(5)
+                channel.receive(30)
     assert session.failure is not None
 
 
@@ -357,13 +357,13 @@ def test_forwarded_connections(packets: list[tuple[int, bytes]], reverse: bool) 
         board.start()
         held.callback(board.join)
         if reverse:
-            rule = session.reverse("tcp:9", listener.node, timeout=5)
+            rule = session.reverse("tcp:9", listener.node, timeout=30)
         else:
-            rule = session.forward("tcp:0", "tcp:9", timeout=5)
+            rule = session.forward("tcp:0", "tcp:9", timeout=30)
         with suppress(LabctlError), rule as forwarding:
             if not reverse:
                 address = ("127.0.0.1", forwarding.port)
-                with suppress(OSError), socket.create_connection(address, timeout=5) as user:
+                with suppress(OSError), socket.create_connection(address, timeout=30) as user:
                     user.sendall(b"hello")
                     user.recv(10)
             board.join()

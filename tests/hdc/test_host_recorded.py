@@ -154,7 +154,7 @@ class Player:
 
     def wait_for(self, place: int) -> None:
         """Until the board is past a packet of the conversation."""
-        while self._heard.get(timeout=10) < place:
+        while self._heard.get(timeout=30) < place:
             pass
         self.check()
 
@@ -185,7 +185,7 @@ class Player:
 def session_with(player: Player) -> Iterator[Session]:
     with (
         scripted_board(player) as port,
-        Session.connect("127.0.0.1", port, timeout=5) as session,
+        Session.connect("127.0.0.1", port, timeout=30) as session,
     ):
         try:
             yield session
@@ -229,32 +229,32 @@ def ending_as_recorded(conversation: Conversation) -> Iterator[None]:
 
 def ask_shell(session: Session, conversation: Conversation, _: Path) -> None:
     command = conversation[0].data.decode()
-    output = b"".join(shell(session, command, timeout=5))
+    output = b"".join(shell(session, command, timeout=30))
     assert output == b"".join(conversation.said("board", Command.ECHO_RAW))
 
 
 def ask_hilog(session: Session, conversation: Conversation, _: Path) -> None:
-    output = b"".join(hilog(session, timeout=5))
+    output = b"".join(hilog(session, timeout=30))
     assert output == b"".join(conversation.said("board", Command.ECHO_RAW))
 
 
 def ask_reboot(session: Session, conversation: Conversation, _: Path) -> None:
-    reboot(session, conversation[0].data.decode(), timeout=5)  # type: ignore[arg-type]
+    reboot(session, conversation[0].data.decode(), timeout=30)  # type: ignore[arg-type]
 
 
 def ask_remount(session: Session, conversation: Conversation, _: Path) -> None:
     with ending_as_recorded(conversation):
-        remount(session, timeout=5)
+        remount(session, timeout=30)
 
 
 def ask_interactive(session: Session, conversation: Conversation, _: Path) -> None:
-    with interactive_shell(session, timeout=5) as typing:
+    with interactive_shell(session, timeout=30) as typing:
         for packet in conversation[1:]:
             if packet.command == Command.SHELL_DATA:
                 typing.send(packet.data)
             elif packet.command == Command.ECHO_RAW:
-                assert typing.receive(5) == packet.data
-        assert typing.receive(5) is None
+                assert typing.receive(30) == packet.data
+        assert typing.receive(30) is None
 
 
 def ask_other(session: Session, conversation: Conversation, _: Path) -> None:
@@ -282,7 +282,7 @@ def ask_send(
     counted: list[int] = []
     rejected = b"\x07" in conversation.said("board", Command.FILE_FINISH)  # 3.1.0e and LZ4
     if "/" in configs[0].optional_name:
-        with session.open_send(remote, timeout=5) as channel:
+        with session.open_send(remote, timeout=30) as channel:
             sending = Sending(channel, remote, compress=compress)
             for config in configs:
                 with (tmp_path / config.optional_name).open("rb", buffering=0) as file:
@@ -301,7 +301,7 @@ def ask_send(
             session,
             file,
             remote,
-            timeout=5,
+            timeout=30,
             on_chunk=lambda chunk: counted.append(len(chunk)),
             name=name,
             compress=compress,
@@ -314,7 +314,7 @@ def ask_receive(session: Session, conversation: Conversation, _: Path) -> None:
     got = bytearray()
     with ending_as_recorded(conversation):
         size = receive_file(
-            session, remote, timeout=5, write=got.extend, compress=is_compressed(conversation)
+            session, remote, timeout=30, write=got.extend, compress=is_compressed(conversation)
         )
         assert size == len(got)
         assert [bytes(got)] == list(conversation.contents().values())
@@ -325,13 +325,13 @@ def ask_forward(session: Session, conversation: Conversation, player: Player) ->
         if conversation[0].command == Command.FORWARD_INIT:
             service = held.enter_context(closing(Listener("tcp:0")))
             listen = conversation[0].data.decode().split(" ")[0]
-            held.enter_context(session.reverse(listen, service.node, timeout=5))
+            held.enter_context(session.reverse(listen, service.node, timeout=30))
             carry(conversation, player, service.accept, close=service.stop)
         else:
             node = conversation[1].data[12:-1].decode()
-            rule = held.enter_context(session.forward("tcp:0", node, timeout=5))
+            rule = held.enter_context(session.forward("tcp:0", node, timeout=30))
             address = ("127.0.0.1", rule.port)
-            carry(conversation, player, lambda: socket.create_connection(address, timeout=5))
+            carry(conversation, player, lambda: socket.create_connection(address, timeout=30))
 
 
 def carry(

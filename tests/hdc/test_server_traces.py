@@ -106,7 +106,7 @@ def test_the_recorded_conversation(name: str, number: int) -> None:
         )
         assert large
         with ServerChannel(
-            wire, timeout=5, kind=kind, large_buffers=large, on_refusal=failures.append
+            wire, timeout=30, kind=kind, large_buffers=large, on_refusal=failures.append
         ) as channel:
             for frame in rest:
                 if frame.sender == "client":
@@ -133,7 +133,7 @@ KEY = "127.0.0.1:15600"
 
 def test_rules() -> None:
     with scripted_board(recorded("more", 5)) as port:
-        assert HdcServer("127.0.0.1", port).rules(timeout=5) == [
+        assert HdcServer("127.0.0.1", port).rules(timeout=30) == [
             Rule(KEY, "tcp:18161", "tcp:18160", is_reverse=True),
             Rule(KEY, "tcp:18150", "tcp:18151", is_reverse=False),
             Rule(KEY, "tcp:18152", "tcp:18999", is_reverse=False),
@@ -143,12 +143,12 @@ def test_rules() -> None:
 def test_a_rule_is_removed() -> None:
     rule = Rule(KEY, "tcp:18150", "tcp:18151", is_reverse=False)
     with scripted_board(recorded("more", 6)) as port:
-        said = HdcServer("127.0.0.1", port).remove_rule(rule, timeout=5)
+        said = HdcServer("127.0.0.1", port).remove_rule(rule, timeout=30)
     assert said == "Remove forward ruler success, ruler:tcp:18150 tcp:18151"
 
 
 def test_a_board_is_connected_and_removed() -> None:
     with scripted_board(recorded("basic", 3)) as port:
-        assert HdcServer("127.0.0.1", port).connect_target(KEY, timeout=5) == "Connect OK"
+        assert HdcServer("127.0.0.1", port).connect_target(KEY, timeout=30) == "Connect OK"
     with scripted_board(recorded("raw", 23)) as port:
-        HdcServer("127.0.0.1", port).remove_target(KEY, timeout=5)
+        HdcServer("127.0.0.1", port).remove_target(KEY, timeout=30)

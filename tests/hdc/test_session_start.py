@@ -12,8 +12,8 @@ from labctl.hdc import Session, shell
 def say(address: str, word: str) -> bytes:
     """A session of its own for one command, which takes long enough to be ended in the middle."""
     host, _, port = address.rpartition(":")
-    with Session.connect(host, int(port), timeout=10) as session:
-        return b"".join(shell(session, f"sleep 0.05; echo {word}", timeout=10))
+    with Session.connect(host, int(port), timeout=30) as session:
+        return b"".join(shell(session, f"sleep 0.05; echo {word}", timeout=30))
 
 
 @pytest.mark.parametrize("when", [0.0, 0.02, WITH_THE_FIRST_COMMAND, NEVER])

@@ -317,7 +317,7 @@ def test_processes_of_a_name_are_held_and_go_on(board: Board, tmp_path: Path) ->
         with board.conditions(stop_processes=("labctl-noise",)).held(ours):
             assert state_of(noise.pid) == "T"
             assert state_of(other.pid) != "T"
-        assert wait_until(lambda: state_of(noise.pid) != "T", timeout=5, interval=0.05)
+        assert wait_until(lambda: state_of(noise.pid) != "T", timeout=120, interval=0.05)
     finally:
         process.stop(noise)
         process.stop(other)

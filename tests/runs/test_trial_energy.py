@@ -45,7 +45,7 @@ def watched(metering: Metering, meter: Played, readings: int) -> JobStatus:
     """A program that runs until the meter was asked so often."""
     with metering:
         start, before = board_ns(), meter.asked
-        assert wait_until(lambda: meter.asked >= before + readings, timeout=30, interval=0.01)
+        assert wait_until(lambda: meter.asked >= before + readings, timeout=120, interval=0.01)
         ended = job(start, board_ns())
     # What a busy host leaves between readings is not asked here.
     meter.interval_s = 100
@@ -138,7 +138,7 @@ def test_a_program_too_short_for_what_is_known_of_the_clock(tmp_path: Path) -> N
     def slowly() -> int:
         # The time between question and answer is what is not known.
         until = time.monotonic_ns() + 50_000_000
-        assert wait_until(lambda: time.monotonic_ns() > until, timeout=30, interval=0.005)
+        assert wait_until(lambda: time.monotonic_ns() > until, timeout=120, interval=0.005)
         return board_ns()
 
     meter = Played()

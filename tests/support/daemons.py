@@ -47,7 +47,7 @@ def daemons(*boards: Board) -> Iterator[Serving]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(30)
     try:
         yield Serving(addresses, loop)
     finally:

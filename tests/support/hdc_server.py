@@ -322,7 +322,7 @@ class StandInServer:
                 elif is_shell:
                     channel.send(Command.SHELL_DATA, frame)
         channel.close()
-        channel.deliver(Command.CHANNEL_CLOSE, b"", timeout=5)
+        channel.deliver(Command.CHANNEL_CLOSE, b"", timeout=30)
 
     def _to_client(
         self, client: socket.socket, channel: Channel, is_file: bool, ends_after: int | None
@@ -364,7 +364,7 @@ def forward(board: Board, kind: str, *nodes: str) -> bytes:
     begin = board.session.forward if kind == "fport" else board.session.reverse
     rule = ExitStack()
     try:
-        rule.enter_context(begin(listen, connect, timeout=5))
+        rule.enter_context(begin(listen, connect, timeout=30))
     except HostError:
         return f"[Fail]TCP Port listen failed at {listen.partition(':')[2]}\r\n".encode()
     except BoardError as error:

@@ -22,15 +22,15 @@ class Job:
     prefix: tuple[str, ...] = ()
 
     def run(
-        self, *argv: str, timeout: float = 30, options: tuple[str, ...] = ()
+        self, *argv: str, timeout: float = 300, options: tuple[str, ...] = ()
     ) -> process.Completed:
         """`agent run`, whatever its status."""
         words = [*self.prefix, str(self.agent), "run", "--dir", str(self.directory)]
         words += ["--timeout", f"{timeout:g}", "--epoch", "1", *options, "--", *argv]
-        return process.run(words, timeout=20, env=self._env())
+        return process.run(words, timeout=120, env=self._env())
 
     def start(
-        self, *argv: str, timeout: float = 30, options: tuple[str, ...] = ()
+        self, *argv: str, timeout: float = 300, options: tuple[str, ...] = ()
     ) -> dict[str, Any]:
         """`agent run` that has to succeed; what it printed."""
         done = self.run(*argv, timeout=timeout, options=options)
@@ -40,9 +40,9 @@ class Job:
     def look(self, command: str = "wait", seconds: float = 0) -> dict[str, Any]:
         """`agent wait` or `agent stop`."""
         words = [self.agent, command, "--dir", str(self.directory), "--seconds", f"{seconds:g}"]
-        return answer(process.run(words, timeout=seconds + 20, env=self._env()))
+        return answer(process.run(words, timeout=seconds + 60, env=self._env()))
 
-    def finish(self, seconds: float = 60) -> dict[str, Any]:
+    def finish(self, seconds: float = 300) -> dict[str, Any]:
         """Wait for its end; the content of status.json."""
         seen = self.look(seconds=seconds)
         assert seen["state"] == "finished", seen
@@ -83,7 +83,7 @@ def is_alive(pid: int) -> bool:
     return text.rpartition(")")[2].split()[0] not in "ZX"
 
 
-def soon(condition: Any, seconds: float = 10) -> bool:
+def soon(condition: Any, seconds: float = 60) -> bool:
     """True when the condition holds within that time."""
     return wait_until(condition, timeout=seconds, interval=0.02)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from labctl.retry import wait_until
 
 #: Connections that end on both sides, threads that notice, processes that are reaped.
-_SETTLING_SECONDS = 5.0
+_SETTLING_SECONDS = 30.0
 
 
 def threads() -> set[str]:

@@ -48,7 +48,7 @@ def serving(*pieces: bytes, pause: float = 0.0) -> Iterator[int]:
                 except TimeoutError:
                     continue
                 with peer:
-                    peer.settimeout(5)
+                    peer.settimeout(30)
                     try:
                         peer.recv(65536)
                         for piece in pieces:

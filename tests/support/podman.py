@@ -63,7 +63,7 @@ def podman_environment() -> dict[str, str]:
 def containers_of(cache: Path, environment: dict[str, str]) -> list[str]:
     """Identifiers of all containers, running or not, of builds in a cache."""
     words = ["podman", "ps", "--all", "--format", "json", "--filter", "label=labctl.build"]
-    done = process.run(words, timeout=60, env={**os.environ, **environment})
+    done = process.run(words, timeout=120, env={**os.environ, **environment})
     assert done.exit_status == 0, done.tail()
     found = json.loads(done.text)
     return [c["Id"] for c in found if c["Labels"]["labctl.build"].startswith(str(cache))]
@@ -86,7 +86,7 @@ def _settings() -> dict[str, str]:
 
 def _has_image(name: str, environment: dict[str, str]) -> bool:
     words = ["podman", "image", "exists", name]
-    done = process.run(words, timeout=60, env={**os.environ, **environment})
+    done = process.run(words, timeout=120, env={**os.environ, **environment})
     if done.exit_status not in (0, 1):
         pytest.skip(f"podman does not work here: {done.tail(3)}")
     return done.exit_status == 0
@@ -115,7 +115,7 @@ def _mirror(codename: str) -> str | None:
     """Where this host's apt gets the distribution's own packages."""
     form = "$(RELEASE) $(COMPONENT) $(ORIGIN) $(REPO_URI)"
     words = ["apt-get", "indextargets", "--format", form, "Created-By: Packages"]
-    done = process.run(words, timeout=60)
+    done = process.run(words, timeout=120)
     for line in done.text.splitlines():
         release, component, origin, uri = line.split(maxsplit=3)
         if (release, component) == (codename, "main") and origin in {"Debian", "Ubuntu"}:

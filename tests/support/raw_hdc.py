@@ -42,14 +42,14 @@ class RawPeer:
 
     def __init__(self, sock: socket.socket):
         self.socket = sock
-        self.socket.settimeout(10)
+        self.socket.settimeout(30)
         self._decoder = PacketDecoder()
         self._waiting: list[tuple[int, int, bytes]] = []
 
     def send(self, channel: int, command: int, data: bytes = b"") -> None:
         self.socket.sendall(encode_packet(channel, command, data))
 
-    def receive(self, timeout: float = 10) -> tuple[int, int, bytes]:
+    def receive(self, timeout: float = 30) -> tuple[int, int, bytes]:
         self.socket.settimeout(timeout)
         while not self._waiting:
             piece = self.socket.recv(1 << 16)
@@ -113,7 +113,7 @@ class RawPeer:
 def raw_host(address: str) -> Iterator[RawPeer]:
     """Connect to a daemon."""
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as sock:
+    with socket.create_connection((host, int(port)), timeout=30) as sock:
         yield RawPeer(sock)
 
 

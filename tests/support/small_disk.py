@@ -17,14 +17,14 @@ def small_disk(path: Path, kilobytes: int) -> Iterator[Path]:
     if shutil.which("mount") is None:
         pytest.skip("no mount program: no disk to fill")
     words = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", path]
-    done = process.run(words, timeout=20)
+    done = process.run(words, timeout=120)
     if done.exit_status != 0:
         pytest.skip(f"no disk to fill: {done.tail().strip()}")
     try:
         yield path
     finally:
         # Lazily: what a killed board left running may have files open.
-        assert process.run(["umount", "-l", path], timeout=20).exit_status == 0
+        assert process.run(["umount", "-l", path], timeout=120).exit_status == 0
 
 
 def fill(folder: Path) -> None:

@@ -55,7 +55,7 @@ def arm64_host(folder: Path, root: Path) -> Iterator[SshHost]:
     )
     command.write_text(f"#!/bin/sh\nexec unshare --user --map-root-user --mount sh {enter}\n")
     command.chmod(0o755)
-    probe = process.run([command], timeout=60, env={**os.environ, "SSH_ORIGINAL_COMMAND": "true"})
+    probe = process.run([command], timeout=120, env={**os.environ, "SSH_ORIGINAL_COMMAND": "true"})
     if probe.exit_status != 0:
         pytest.skip(f"no private binfmt_misc in a user namespace here: {probe.tail(3)}")
     config = f"ForceCommand {command}\n"

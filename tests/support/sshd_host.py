@@ -122,7 +122,7 @@ def ssh_host(
         )
     try:
         listens = wait_until(
-            lambda: _listens(port) or server.poll() is not None, timeout=20, interval=0.05
+            lambda: _listens(port) or server.poll() is not None, timeout=120, interval=0.05
         )
         assert listens, (folder / "sshd.log").read_text()
         assert server.poll() is None, (folder / "sshd.log").read_text()
@@ -146,7 +146,7 @@ def ssh_host(
 def make_key(path: Path) -> None:
     """A new key pair without a passphrase."""
     words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(path)]
-    done = process.run(words, timeout=30)
+    done = process.run(words, timeout=120)
     assert done.exit_status == 0, done.tail()
 
 

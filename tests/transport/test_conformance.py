@@ -43,20 +43,20 @@ from labctl.transport import Transport, remote_words
 def test_commands_give_their_status_and_output(
     transport: Transport, command: str, status: int, output: bytes
 ) -> None:
-    result = transport.run(command, timeout=10)
+    result = transport.run(command, timeout=30)
     assert (result.exit_status, result.output) == (status, output)
     assert result.command == command
     assert result.duration_ns > 0
 
 
 def test_death_by_a_signal_is_a_status(transport: Transport) -> None:
-    assert transport.run("sh -c 'kill -9 $$'", timeout=10).exit_status == 128 + 9
+    assert transport.run("sh -c 'kill -9 $$'", timeout=30).exit_status == 128 + 9
 
 
 def test_check_raises_for_a_status_that_is_not_zero(transport: Transport) -> None:
-    assert transport.run("true", timeout=10).check().exit_status == 0
+    assert transport.run("true", timeout=30).check().exit_status == 0
     with pytest.raises(RemoteExit, match="status 4"):
-        transport.run("echo why; exit 4", timeout=10).check()
+        transport.run("echo why; exit 4", timeout=30).check()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -72,7 +72,7 @@ def test_check_raises_for_a_status_that_is_not_zero(transport: Transport) -> Non
     )
 )
 def test_words_arrive_as_they_are(transport: Transport, words: list[str]) -> None:
-    said = transport.run(remote_words("printf", "%s\\0", *words), timeout=10)
+    said = transport.run(remote_words("printf", "%s\\0", *words), timeout=30)
     assert said.output == b"".join(word.encode() + b"\0" for word in words)
 
 
@@ -84,9 +84,9 @@ def test_large_output_arrives_whole(transport: Transport) -> None:
 
 def test_streams_can_be_kept_apart(transport: Transport) -> None:
     command = "echo out; echo err >&2; printf 'b\\377' >&2; exit 4"
-    result = transport.run(command, timeout=10, separate_stderr=True)
+    result = transport.run(command, timeout=30, separate_stderr=True)
     assert (result.exit_status, result.output, result.stderr) == (4, b"out\n", b"err\nb\xff")
-    assert transport.run(command, timeout=10).stderr is None
+    assert transport.run(command, timeout=30).stderr is None
     with pytest.raises(RemoteExit) as caught:
         result.check()
     assert caught.value.details is not None
@@ -102,7 +102,7 @@ def test_output_comes_live(transport: Transport, folder: str) -> None:
         Path(f"{folder}/go-on").touch()  # what the command waits for
 
     command = f"echo first; while [ ! -e {go_on} ]; do sleep 0.01; done; echo err >&2; exit 3"
-    assert transport.stream(command, timeout=10, write=write) == 3
+    assert transport.stream(command, timeout=30, write=write) == 3
     assert b"".join(seen) == b"first\nerr\n"
 
 
@@ -115,7 +115,7 @@ def test_who_stops_reading_ends_the_command_and_its_children(transport: Transpor
 
     with pytest.raises(KeyboardInterrupt):
         transport.stream(f"sleep {mine} & echo x; sleep {mine}", timeout=20, write=write)
-    assert transport.run(f"ps -ef | grep '[s]leep {mine}' || true", timeout=10).text == ""
+    assert transport.run(f"ps -ef | grep '[s]leep {mine}' || true", timeout=30).text == ""
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -125,7 +125,7 @@ def test_commands_may_be_of_any_length(transport: Transport, apart: bool) -> Non
     result = transport.run(command, timeout=20, separate_stderr=apart)
     assert result.exit_status == 6
     assert result.output.decode() == " ".join(words) + " é\n"
-    assert transport.run("ls ${TMPDIR:-/tmp}/labctl-*.sh 2>/dev/null; :", timeout=10).output == b""
+    assert transport.run("ls ${TMPDIR:-/tmp}/labctl-*.sh 2>/dev/null; :", timeout=30).output == b""
 
 
 def test_a_command_without_an_end_is_stopped_with_all_its_children(transport: Transport) -> None:
@@ -133,26 +133,26 @@ def test_a_command_without_an_end_is_stopped_with_all_its_children(transport: Tr
     began = time.monotonic()
     with pytest.raises(CommandTimeout, match=r"0\.5 s"):
         transport.run(f"sleep {mine} & sleep {mine}", timeout=0.5)
-    assert time.monotonic() - began < 5
-    left = transport.run(f"ps -ef | grep '[s]leep {mine}' || true", timeout=10)
+    assert time.monotonic() - began < 20
+    left = transport.run(f"ps -ef | grep '[s]leep {mine}' || true", timeout=30)
     assert left.text == ""
 
 
 def test_a_command_whose_shell_is_killed_has_no_status(transport: Transport) -> None:
     with pytest.raises(LinkError, match="no exit status"):
-        transport.run("kill -9 $$", timeout=10)
+        transport.run("kill -9 $$", timeout=30)
 
 
 def test_a_nul_byte_is_refused(transport: Transport) -> None:
     with pytest.raises(ConfigError, match="NUL"):
-        transport.run("echo a\0b", timeout=10)
+        transport.run("echo a\0b", timeout=30)
 
 
 def test_half_a_surrogate_pair_is_refused(transport: Transport, folder: str) -> None:
     with pytest.raises(ConfigError, match="is not text"):
-        transport.run("echo \ud800", timeout=10)
+        transport.run("echo \ud800", timeout=30)
     with pytest.raises(ConfigError, match="is not text"):
-        transport.pull(f"{folder}/\ud800", Path("x"), timeout=10)
+        transport.pull(f"{folder}/\ud800", Path("x"), timeout=30)
 
 
 @pytest.mark.parametrize("size", [0, 1, 418_611, 418_612, 3_000_000])
@@ -162,8 +162,8 @@ def test_files_go_there_and_back(
     here, back = tmp_path / "here", tmp_path / "deep" / "back"
     here.write_bytes(os.urandom(size))
     seen: list[int] = []
-    transport.push(here, f"{folder}/a b'$x", timeout=10, progress=seen.append)
-    transport.pull(f"{folder}/a b'$x", back, timeout=10)
+    transport.push(here, f"{folder}/a b'$x", timeout=30, progress=seen.append)
+    transport.pull(f"{folder}/a b'$x", back, timeout=30)
     assert back.read_bytes() == here.read_bytes()
     assert (seen[-1] if size else 0) == size
     assert seen == sorted(seen)
@@ -175,8 +175,8 @@ def test_a_push_replaces_a_longer_file(transport: Transport, folder: str, tmp_pa
     here = tmp_path / "here"
     for content in (b"a long first content", b"short"):
         here.write_bytes(content)
-        transport.push(here, f"{folder}/x", timeout=10)
-    assert transport.run(remote_words("cat", f"{folder}/x"), timeout=10).output == b"short"
+        transport.push(here, f"{folder}/x", timeout=30)
+    assert transport.run(remote_words("cat", f"{folder}/x"), timeout=30).output == b"short"
 
 
 def test_a_failed_pull_leaves_nothing_and_keeps_what_was_there(
@@ -185,7 +185,7 @@ def test_a_failed_pull_leaves_nothing_and_keeps_what_was_there(
     local = tmp_path / "kept"
     local.write_bytes(b"old")
     with pytest.raises(BoardError, match="no such file"):
-        transport.pull(f"{folder}/missing", local, timeout=10)
+        transport.pull(f"{folder}/missing", local, timeout=30)
     assert local.read_bytes() == b"old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["board", "kept"]
 
@@ -196,13 +196,13 @@ def test_errors_of_the_board_have_their_types(
     here = tmp_path / "here"
     here.write_bytes(b"x" * 100)
     with pytest.raises(BoardError, match="no such file or directory"):
-        transport.push(here, f"{folder}/no/such/x", timeout=10)
+        transport.push(here, f"{folder}/no/such/x", timeout=30)
     with pytest.raises(BoardNoSpace, match="storage is full"):
-        transport.push(here, "/dev/full", timeout=10)
+        transport.push(here, "/dev/full", timeout=30)
     with pytest.raises(BoardPermission, match="refuses access"):  # read-only, also for root
-        transport.push(here, "/sys/labctl-test", timeout=10)
+        transport.push(here, "/sys/labctl-test", timeout=30)
     with pytest.raises(BoardError, match=r"directory|folder is empty"):
-        transport.pull(folder, tmp_path / "x", timeout=10)
+        transport.pull(folder, tmp_path / "x", timeout=30)
 
 
 def test_sources_that_are_no_files_are_the_users_error(
@@ -210,7 +210,7 @@ def test_sources_that_are_no_files_are_the_users_error(
 ) -> None:
     for local in (tmp_path / "missing", tmp_path):
         with pytest.raises(ConfigError, match="not a file on this host"):
-            transport.push(local, f"{folder}/x", timeout=10)
+            transport.push(local, f"{folder}/x", timeout=30)
 
 
 def test_unsafe_paths_are_refused_before_anything_is_done(
@@ -220,9 +220,9 @@ def test_unsafe_paths_are_refused_before_anything_is_done(
     here.write_bytes(b"x")
     for path in ("relative", f"{folder}/100%", f"{folder}/a\nb", f"{folder}/../x"):
         with pytest.raises(ConfigError, match="unsafe path"):
-            transport.push(here, path, timeout=10)
+            transport.push(here, path, timeout=30)
         with pytest.raises(ConfigError, match="unsafe path"):
-            transport.pull(path, tmp_path / "x", timeout=10)
+            transport.pull(path, tmp_path / "x", timeout=30)
     assert list(Path(folder).iterdir()) == []
 
 
@@ -236,8 +236,8 @@ def test_it_is_alive_and_close_can_be_called_twice(transport: Transport) -> None
 def test_compressed_files_arrive_whole(transport: Transport, folder: str, tmp_path: Path) -> None:
     here, back = tmp_path / "here", tmp_path / "back"
     here.write_bytes(b"the same again, " * 100_000 + os.urandom(500_000))
-    transport.push(here, f"{folder}/x", timeout=10, compress=True)
-    transport.pull(f"{folder}/x", back, timeout=10, compress=True)
+    transport.push(here, f"{folder}/x", timeout=30, compress=True)
+    transport.pull(f"{folder}/x", back, timeout=30, compress=True)
     assert back.read_bytes() == here.read_bytes() == Path(f"{folder}/x").read_bytes()
 
 
@@ -255,7 +255,7 @@ def test_ports_of_the_board_are_reached(transport: Transport) -> None:
 
         answering = threading.Thread(target=answer)
         answering.start()
-        with transport.connect(service.getsockname()[1], timeout=10) as stream:
+        with transport.connect(service.getsockname()[1], timeout=30) as stream:
             stream.send(sent)
             back = b""
             while piece := stream.receive(1000):
@@ -269,7 +269,7 @@ def test_ports_of_the_board_are_reached(transport: Transport) -> None:
 def test_a_silent_port_is_not_waited_for_without_end(transport: Transport) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as service,
-        transport.connect(service.getsockname()[1], timeout=10) as stream,
+        transport.connect(service.getsockname()[1], timeout=30) as stream,
     ):
         stream.timeout = 0.3
         with pytest.raises(CommandTimeout):
@@ -281,7 +281,7 @@ def test_a_port_where_nothing_listens_gives_nothing(transport: Transport) -> Non
         port = service.getsockname()[1]
 
     def reach() -> None:
-        with transport.connect(port, timeout=10) as stream:
+        with transport.connect(port, timeout=30) as stream:
             # An hdc server accepts before it knows.
             assert stream.receive(1) == b""
             raise DeviceLost("the connection was cut at once")

@@ -19,7 +19,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def sent(transport: Transport, local: Path, remote: str, **options: bool) -> Delivered:
-    return send(transport, local, remote, timeout=10, **options)
+    return send(transport, local, remote, timeout=30, **options)
 
 
 def test_a_file_goes_into_a_directory_or_gets_a_name(
@@ -39,7 +39,7 @@ def test_modes_are_kept_where_wanted(
     modes = [stat.S_IMODE(Path(f"{folder}/{name}").stat().st_mode) for name in ("plain", "kept")]
     assert modes == [0o644, 0o751]
     for keep_mode, mode in ((False, 0o644), (True, 0o751)):
-        receive(transport, f"{folder}/kept", tmp_path / "back", timeout=10, keep_mode=keep_mode)
+        receive(transport, f"{folder}/kept", tmp_path / "back", timeout=30, keep_mode=keep_mode)
         assert stat.S_IMODE((tmp_path / "back").stat().st_mode) == mode
 
 
@@ -60,7 +60,7 @@ def test_a_link_on_the_board_is_followed_when_read_and_replaced_when_written(
 ) -> None:
     Path(f"{folder}/real").write_text("real")
     Path(f"{folder}/link").symlink_to("real")
-    receive(transport, f"{folder}/link", tmp_path / "back", timeout=10)
+    receive(transport, f"{folder}/link", tmp_path / "back", timeout=30)
     assert (tmp_path / "back").read_text() == "real"
     sent(transport, file, f"{folder}/link")
     assert Path(f"{folder}/real").read_text() == "real"
@@ -73,11 +73,11 @@ def test_a_directory_is_received_into_one_that_exists(
     Path(f"{folder}/tree").mkdir()
     Path(f"{folder}/tree/leaf").write_text("leaf")
     (tmp_path / "there").mkdir()
-    done = receive(transport, f"{folder}/tree", tmp_path / "there", timeout=10)
+    done = receive(transport, f"{folder}/tree", tmp_path / "there", timeout=30)
     assert done.path == str(tmp_path / "there" / "tree")
     assert (tmp_path / "there" / "tree" / "leaf").read_text() == "leaf"
     with pytest.raises(ConfigError, match="it exists"):
-        receive(transport, f"{folder}/tree", tmp_path / "there", timeout=10)
+        receive(transport, f"{folder}/tree", tmp_path / "there", timeout=30)
 
 
 def test_what_is_not_proven_does_not_appear(transport: Transport, folder: str) -> None:

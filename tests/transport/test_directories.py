@@ -44,12 +44,12 @@ def test_directories_go_there_and_back(transport: Transport, folder: str, tmp_pa
     make_tree(tmp_path / "here")
     seen: list[int] = []
     there = f"{folder}/not/yet"
-    pushed = push_directory(transport, tmp_path / "here", there, timeout=10, progress=seen.append)
+    pushed = push_directory(transport, tmp_path / "here", there, timeout=30, progress=seen.append)
     assert (pushed.files, pushed.size_bytes, pushed.skipped) == (5, 700_023, ())
     assert seen == sorted(seen)
     assert seen[-1] == 700_023
     assert content(Path(there)) == content(tmp_path / "here")
-    pulled = pull_directory(transport, there, tmp_path / "new" / "back", timeout=10)
+    pulled = pull_directory(transport, there, tmp_path / "new" / "back", timeout=30)
     assert pulled == pushed
     assert content(tmp_path / "new" / "back") == content(tmp_path / "here")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["back"]
@@ -61,7 +61,7 @@ def test_a_link_among_the_parents_is_followed(
     make_tree(tmp_path / "here")
     Path(folder, "real").mkdir()
     Path(folder, "link").symlink_to("real")
-    push_directory(transport, tmp_path / "here", f"{folder}/link/there", timeout=10)
+    push_directory(transport, tmp_path / "here", f"{folder}/link/there", timeout=30)
     assert content(Path(folder, "real/there")) == content(tmp_path / "here")
 
 
@@ -72,7 +72,7 @@ def test_a_directory_is_pushed_over_what_is_there(
     Path(f"{folder}/old").mkdir()
     Path(f"{folder}/old/kept").write_text("kept")
     Path(f"{folder}/old/empty").write_text("longer than before")
-    push_directory(transport, tmp_path / "here", f"{folder}/old", timeout=10)
+    push_directory(transport, tmp_path / "here", f"{folder}/old", timeout=30)
     assert Path(f"{folder}/old/kept").read_text() == "kept"
     assert Path(f"{folder}/old/empty").read_bytes() == b""
 
@@ -88,12 +88,12 @@ def test_links_are_never_followed_out_of_a_directory(
     (here / "loop").symlink_to(".")
     (here / "nothing").symlink_to("none")
     os.mkfifo(here / "pipe")
-    pushed = push_directory(transport, here, f"{folder}/there", timeout=10)
+    pushed = push_directory(transport, here, f"{folder}/there", timeout=30)
     assert (pushed.files, sorted(pushed.skipped)) == (2, ["folder", "loop", "nothing", "pipe"])
     assert Path(f"{folder}/there/lib.so").read_text() == "library"
     assert not Path(f"{folder}/there/lib.so").is_symlink()
     Path(f"{folder}/there/out").symlink_to("/etc/passwd")
-    pulled = pull_directory(transport, f"{folder}/there", tmp_path / "back", timeout=10)
+    pulled = pull_directory(transport, f"{folder}/there", tmp_path / "back", timeout=30)
     assert (pulled.files, pulled.skipped) == (2, ("out",))
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["lib.so", "real"]
 
@@ -103,9 +103,9 @@ def test_many_files_are_proven(transport: Transport, folder: str, tmp_path: Path
     here.mkdir()
     for number in range(300):
         (here / f"{number:04}-{'n' * 200}").write_text(str(number))  # more than one command names
-    assert push_directory(transport, here, f"{folder}/many", timeout=10).files == 300
+    assert push_directory(transport, here, f"{folder}/many", timeout=30).files == 300
     assert content(Path(f"{folder}/many")) == content(here)
-    assert pull_directory(transport, f"{folder}/many", tmp_path / "back", timeout=10).files == 300
+    assert pull_directory(transport, f"{folder}/many", tmp_path / "back", timeout=30).files == 300
     assert content(tmp_path / "back") == content(here)
 
 
@@ -113,15 +113,15 @@ def test_nothing_appears_when_a_directory_cannot_be_pulled(
     transport: Transport, folder: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BoardError, match=r"No such file|can't cd"):
-        pull_directory(transport, f"{folder}/none", tmp_path / "x", timeout=10)
+        pull_directory(transport, f"{folder}/none", tmp_path / "x", timeout=30)
     Path(f"{folder}/odd").mkdir()
     Path(f"{folder}/odd/line\nbreak").touch()
     with pytest.raises(ProtocolError, match="not a name that can be pulled"):
-        pull_directory(transport, f"{folder}/odd", tmp_path / "x", timeout=10)
+        pull_directory(transport, f"{folder}/odd", tmp_path / "x", timeout=30)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(ConfigError, match="it exists"):
-        pull_directory(transport, folder, tmp_path / "full", timeout=10)
+        pull_directory(transport, folder, tmp_path / "full", timeout=30)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["board", "full"]
 
 
@@ -131,9 +131,9 @@ def test_names_that_links_do_not_carry_stop_a_push_before_it_begins(
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "100%").touch()
     with pytest.raises(ConfigError, match="unsafe path"):
-        push_directory(transport, tmp_path / "here", f"{folder}/x", timeout=10)
+        push_directory(transport, tmp_path / "here", f"{folder}/x", timeout=30)
     with pytest.raises(ConfigError, match="not a directory on this host"):
-        push_directory(transport, tmp_path / "here" / "100%", f"{folder}/x", timeout=10)
+        push_directory(transport, tmp_path / "here" / "100%", f"{folder}/x", timeout=30)
     assert list(Path(folder).iterdir()) == []
 
 
@@ -197,9 +197,9 @@ def test_a_board_that_cannot_hash_reads_its_files_back(tmp_path: Path) -> None:
         for name in ("sha256sum", "sha512sum", "sha1sum", "md5sum"):
             (programs / name).unlink(missing_ok=True)
         there = str(board.workdir / "there")
-        push_directory(transport, tmp_path / "here", there, timeout=10)
-        pull_directory(transport, there, tmp_path / "back", timeout=10)
-        assert transport.run(remote_words("sha256sum", there), timeout=10).exit_status == 127
+        push_directory(transport, tmp_path / "here", there, timeout=30)
+        pull_directory(transport, there, tmp_path / "back", timeout=30)
+        assert transport.run(remote_words("sha256sum", there), timeout=30).exit_status == 127
     assert content(tmp_path / "back") == content(tmp_path / "here")
 
 
@@ -211,7 +211,7 @@ def test_a_file_never_lands_in_a_directory_of_its_name(
     (tmp_path / "here" / "sub" / "it's").write_text("a file")
     (Path(folder) / "there" / "sub" / "it's").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"a directory on the board: .*/there/sub/it's"):
-        push_directory(transport, tmp_path / "here", f"{folder}/there", timeout=10)
+        push_directory(transport, tmp_path / "here", f"{folder}/there", timeout=30)
     assert [path.name for path in Path(folder).rglob("*")] == ["there", "sub", "it's"]
 
 
@@ -220,8 +220,8 @@ def test_a_name_may_hold_what_python_takes_for_the_end_of_a_line(
 ) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "a\u2028b\x85c").write_text("content")
-    push_directory(transport, tmp_path / "here", f"{folder}/there", timeout=10)
-    pull_directory(transport, f"{folder}/there", tmp_path / "back", timeout=10)
+    push_directory(transport, tmp_path / "here", f"{folder}/there", timeout=30)
+    pull_directory(transport, f"{folder}/there", tmp_path / "back", timeout=30)
     assert content(tmp_path / "back") == content(tmp_path / "here")
 
 
@@ -231,5 +231,5 @@ def test_names_that_links_do_not_carry_stop_a_pull_before_it_begins(
 ) -> None:
     (Path(folder) / name).touch()
     with pytest.raises(ConfigError, match="unsafe path"):
-        pull_directory(transport, folder, tmp_path / "back", timeout=10)
+        pull_directory(transport, folder, tmp_path / "back", timeout=30)
     assert not (tmp_path / "back").exists()

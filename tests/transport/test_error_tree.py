@@ -96,7 +96,7 @@ def it_is_lost_in_a_command(_: Path) -> None:
         peer.send(channel, Command.ECHO_RAW, nonce[1] + b":77\nhalf of it")
 
     with board(script) as transport:
-        transport.run("echo asked", timeout=5)
+        transport.run("echo asked", timeout=30)
 
 
 def a_command_does_not_end(folder: Path) -> None:
@@ -106,29 +106,29 @@ def a_command_does_not_end(folder: Path) -> None:
 
 def a_shell_is_killed(folder: Path) -> None:
     with virtual_board(folder) as transport:
-        transport.run("echo asked; echo half of it; kill -9 $$", timeout=5)
+        transport.run("echo asked; echo half of it; kill -9 $$", timeout=30)
 
 
 def a_command_fails(folder: Path) -> None:
     with virtual_board(folder) as transport:
-        transport.run("echo asked >/dev/null; echo half of it >&2; exit 4", timeout=5).check()
+        transport.run("echo asked >/dev/null; echo half of it >&2; exit 4", timeout=30).check()
 
 
 def the_storage_is_full(folder: Path) -> None:
     (folder / "asked").write_bytes(os.urandom(100))
     with virtual_board(folder) as transport:
-        transport.push(folder / "asked", "/dev/full", timeout=5)
+        transport.push(folder / "asked", "/dev/full", timeout=30)
 
 
 def access_is_refused(folder: Path) -> None:
     (folder / "asked").write_bytes(os.urandom(100))
     with virtual_board(folder) as transport:
-        transport.push(folder / "asked", "/sys/asked", timeout=5)
+        transport.push(folder / "asked", "/sys/asked", timeout=30)
 
 
 def there_is_no_such_file(folder: Path) -> None:
     with virtual_board(folder) as transport:
-        transport.pull("/none/asked", folder / "back", timeout=5)
+        transport.pull("/none/asked", folder / "back", timeout=30)
 
 
 def it_sends_more_than_it_said(folder: Path) -> None:
@@ -151,30 +151,30 @@ def it_sends_more_than_it_said(folder: Path) -> None:
                 peer.send(channel, Command.FILE_DATA, area + b"xy")
 
     with board(script) as transport:
-        transport.pull("/data/asked", folder / "back", timeout=5)
+        transport.pull("/data/asked", folder / "back", timeout=30)
 
 
 def the_bytes_differ(folder: Path) -> None:
     (folder / "asked").write_bytes(b"what is sent")
     with virtual_board(folder) as transport:
-        transport.run(":", timeout=5)
+        transport.run(":", timeout=30)
         shadow = folder / "board" / "system/bin" / "sha256sum"
         if not shadow.exists():
             pytest.skip("mksh and toybox are not installed")
         shadow.unlink()
         shadow.write_text(f"#!/bin/sh\necho {'0' * 64}\n")
         shadow.chmod(0o755)
-        transport.push(folder / "asked", f"{folder}/board/asked", timeout=5)
+        transport.push(folder / "asked", f"{folder}/board/asked", timeout=30)
 
 
 def a_path_is_unsafe(folder: Path) -> None:
     with virtual_board(folder) as transport:
-        transport.pull("/data/100%/asked", folder / "back", timeout=5)
+        transport.pull("/data/100%/asked", folder / "back", timeout=30)
 
 
 def a_quote_is_missing(folder: Path) -> None:
     with virtual_board(folder) as transport:
-        transport.run("echo asked 'x", timeout=5)
+        transport.run("echo asked 'x", timeout=30)
 
 
 @pytest.mark.parametrize(

@@ -34,22 +34,22 @@ def test_many_who_wait_for_a_silent_board_wait_once() -> None:
 
     def ask(transport: Transport) -> LabctlError | None:
         try:
-            transport.run("true", timeout=5)
+            transport.run("true", timeout=30)
         except LabctlError as error:
             return error
         return None
 
     with scripted_board(silent) as port:
-        transport = HdcTcpConfig(address=f"127.0.0.1:{port}").open(OpenOptions(timeout=0.5))
+        transport = HdcTcpConfig(address=f"127.0.0.1:{port}").open(OpenOptions(timeout=1))
         began = time.monotonic()
         with ThreadPoolExecutor(16) as pool:
             errors = list(pool.map(ask, [transport] * 16))
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 8  # not 16 s
         assert {type(error) for error in errors} == {CommandTimeout}
         assert len({id(error) for error in errors}) == 16
         began = time.monotonic()
         assert isinstance(ask(transport), CommandTimeout)  # who asks later gets a new attempt
-        assert time.monotonic() - began > 0.4
+        assert time.monotonic() - began > 0.9
 
 
 @pytest.mark.parametrize(("pid", "kills"), [(0, False), (1, False), (4711, True)])
@@ -74,7 +74,7 @@ def test_nothing_but_the_commands_own_group_is_killed(pid: int, kills: bool) -> 
         HdcTcpConfig(address=f"127.0.0.1:{port}").open() as transport,
     ):
         with pytest.raises(CommandTimeout) as caught:
-            transport.run("sleep 9", timeout=0.3)
+            transport.run("sleep 9", timeout=1)
         assert ("may still run" in str(caught.value.hint)) != kills
     assert [b"kill -9 -%d;" % pid in command for command in asked] == [True] * kills
 
@@ -82,11 +82,11 @@ def test_nothing_but_the_commands_own_group_is_killed(pid: int, kills: bool) -> 
 def test_a_process_id_that_became_somebody_elses_is_spared(tmp_path: Path) -> None:
     """The shell says the id of a group that is not its own, as if it had been given away."""
     with serving(VirtualBoard("b", tmp_path)) as (board,):
-        session = Session.connect(board.host, board.port, timeout=10)
+        session = Session.connect(board.host, board.port, timeout=30)
         bystander = process.start(["sleep", "60"], stdout=None, stderr=None)
         framed = Framed.around("true")
         try:
-            assert b"".join(shell(session, framed.killing(bystander.pid), timeout=10)) == b"done\n"
+            assert b"".join(shell(session, framed.killing(bystander.pid), timeout=30)) == b"done\n"
             assert bystander.poll() is None
         finally:
             process.stop(bystander)
@@ -101,7 +101,7 @@ def test_what_the_board_does_not_understand_is_the_users_error(tmp_path: Path) -
     ):
         for command in ("echo 'x", long):
             with pytest.raises(ConfigError, match="does not understand") as caught:
-                transport.run(command, timeout=10)
+                transport.run(command, timeout=30)
             assert caught.value.hint is not None
         assert list((board.directory / "data/local/tmp").iterdir()) == [board.workdir]
 
@@ -114,8 +114,8 @@ def test_without_room_for_standard_error_the_board_is_to_blame(tmp_path: Path) -
         board.workdir.rmdir()
         (board.directory / "data/local/tmp").rmdir()
         with pytest.raises(BoardError, match="no place for the standard error"):
-            transport.run("true", timeout=10, separate_stderr=True)
-        assert transport.run("true", timeout=10).exit_status == 0
+            transport.run("true", timeout=30, separate_stderr=True)
+        assert transport.run("true", timeout=30).exit_status == 0
 
 
 def test_a_link_that_breaks_in_its_opening_is_opened_again(
@@ -140,7 +140,7 @@ def test_a_link_that_breaks_in_its_opening_is_opened_again(
         scripted_board(board) as port,
         HdcTcpConfig(address=f"127.0.0.1:{port}").open() as transport,
     ):
-        assert transport.run("true", timeout=5).exit_status == 5
+        assert transport.run("true", timeout=30).exit_status == 5
     assert len(connections) == 3
     assert caplog.text.count("opening it again") == 2
 
@@ -161,7 +161,7 @@ def test_a_command_is_never_run_twice() -> None:
         HdcTcpConfig(address=f"127.0.0.1:{port}").open() as transport,
         pytest.raises(DeviceLost),
     ):
-        transport.run("true", timeout=5)
+        transport.run("true", timeout=30)
     assert len(asked) == 1
 
 
@@ -172,9 +172,9 @@ def test_a_stream_opens_no_port_on_this_host(tmp_path: Path) -> None:
         HdcTcpConfig(address=board.address).open() as transport,
         socket.create_server(("127.0.0.1", 0)) as service,
     ):
-        transport.run(":", timeout=10)
+        transport.run(":", timeout=30)
         listening, threads = _listening(), threading.active_count()
-        with transport.connect(service.getsockname()[1], timeout=10):
+        with transport.connect(service.getsockname()[1], timeout=30):
             assert _listening() == listening
             assert threading.active_count() == threads
 

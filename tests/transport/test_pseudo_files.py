@@ -28,7 +28,7 @@ class Kernel(LocalTransport):
 
 
 def test_a_file_of_proc_is_received_and_not_proven(transport: Transport, tmp_path: Path) -> None:
-    seen = receive(transport, "/proc/version", tmp_path / "v", timeout=10)
+    seen = receive(transport, "/proc/version", tmp_path / "v", timeout=30)
     assert (tmp_path / "v").read_bytes() == Path("/proc/version").read_bytes()
     assert seen.copied.size_bytes == len((tmp_path / "v").read_bytes())
     assert seen.copied.not_proven == "1 file of proc, whose content the kernel makes as it is read"
@@ -42,7 +42,7 @@ def test_it_is_received_to_its_end(transport: Transport, tmp_path: Path) -> None
 
 
 def test_a_directory_of_sys_is_received_whole(transport: Transport, tmp_path: Path) -> None:
-    done = receive(transport, str(_SYS), tmp_path / "here", timeout=10)
+    done = receive(transport, str(_SYS), tmp_path / "here", timeout=30)
     here = {path.name: path.read_text() for path in (tmp_path / "here").iterdir()}
     assert set(here) == {path.name for path in _SYS.iterdir()}
     assert here["defrag"] == (_SYS / "defrag").read_text()  # others count what happens
@@ -56,8 +56,8 @@ def test_an_ordinary_file_is_still_proven(
     transport: Transport, folder: str, tmp_path: Path
 ) -> None:
     Path(folder, "file").write_text("content")
-    assert receive(transport, f"{folder}/file", tmp_path, timeout=10).copied.not_proven is None
-    assert receive(transport, folder, tmp_path / "new", timeout=10).copied.not_proven is None
+    assert receive(transport, f"{folder}/file", tmp_path, timeout=30).copied.not_proven is None
+    assert receive(transport, folder, tmp_path / "new", timeout=30).copied.not_proven is None
 
 
 def test_a_file_that_cannot_be_read_is_left_out_of_a_directory(
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_read_is_left_out_of_a_directory(
         if parent.stat().st_uid == os.getuid() and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o011)
     with AsAnother() as transport:
-        done = receive(transport, str(folder), tmp_path / "back", timeout=10)
+        done = receive(transport, str(folder), tmp_path / "back", timeout=30)
     assert done.copied.unreadable == ("closed",)
     assert done.copied.files == 1
     assert [path.name for path in (tmp_path / "back").iterdir()] == ["made"]
@@ -160,9 +160,9 @@ def test_files_without_end_do_not_stop_the_others(
 
 def test_why_a_file_cannot_be_read_is_said(transport: Transport, tmp_path: Path) -> None:
     with pytest.raises(BoardError, match=r"cannot read /proc/none: .*No such file"):
-        read_pseudo_file(transport, "/proc/none", lambda _: None, timeout=10)
+        read_pseudo_file(transport, "/proc/none", lambda _: None, timeout=30)
     with pytest.raises(BoardError, match="cannot read /proc/self/mem") as refused:
-        receive(transport, "/proc/self/mem", tmp_path / "mem", timeout=10)
+        receive(transport, "/proc/self/mem", tmp_path / "mem", timeout=30)
     assert not isinstance(refused.value, BoardPermission)
     assert list(tmp_path.iterdir()) == []
 
@@ -189,7 +189,7 @@ def test_a_file_that_is_truncated_on_its_way_is_an_error(tmp_path: Path) -> None
                 transport,
                 str(big),
                 tmp_path / "here",
-                timeout=10,
+                timeout=30,
                 progress=lambda _: os.truncate(big, 1 << 20),
             )
     assert not (tmp_path / "here").exists()

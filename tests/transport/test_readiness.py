@@ -23,7 +23,7 @@ ONE, TWO = "1" * 32, "2" * 32
 
 
 def test_a_boot_has_an_id(transport: Transport) -> None:
-    assert boot_id(transport, timeout=5) == wait_until_ready(transport, timeout=5)
+    assert boot_id(transport, timeout=30) == wait_until_ready(transport, timeout=30)
 
 
 @pytest.mark.parametrize("answer", ["", "garbage of a shell", f"{ONE}\n{TWO}"])
@@ -50,11 +50,11 @@ def test_a_board_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_board_that_refuses_us_is_waited_for() -> None:
     board = ScriptedTransport(NotAuthorised("press allow"), DeviceLost("x"), f"{ONE}\n")
-    assert wait_until_ready(board, timeout=5) == ONE
+    assert wait_until_ready(board, timeout=30) == ONE
     began = time.monotonic()
     with pytest.raises(NotAuthorised):
         wait_until_ready(ScriptedTransport(NotAuthorised("press allow")), timeout=0.5)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 class Rebooting(ScriptedTransport):
@@ -71,7 +71,7 @@ class Rebooting(ScriptedTransport):
 
 def test_a_restart_is_over_when_another_boot_answers() -> None:
     board = Rebooting(f"{ONE}\n", f"{ONE}\n", DeviceLost("gone"), LinkRefused("no"), f"{TWO}\n")
-    assert reboot(board, timeout=5) == TWO
+    assert reboot(board, timeout=30) == TWO
     assert board.commands[1] == "reboot "
 
 
@@ -86,7 +86,7 @@ def test_a_board_that_does_not_restart_is_no_success() -> None:
 
 def test_a_board_that_goes_off_is_gone_when_it_is_silent() -> None:
     board = Rebooting(f"{ONE}\n", DeviceLost("x"), f"{ONE}\n", LinkRefused("no board answers"))
-    assert reboot(board, "shutdown", timeout=5) is None
+    assert reboot(board, "shutdown", timeout=30) is None
     with pytest.raises(BoardError, match="still runs the same boot"):
         reboot(Rebooting(f"{ONE}\n"), "bootloader", timeout=0.5)
 
@@ -94,6 +94,6 @@ def test_a_board_that_goes_off_is_gone_when_it_is_silent() -> None:
 def test_this_host_is_not_restarted() -> None:
     with LocalConfig().open() as local:
         with pytest.raises(ConfigError, match="this host cannot be restarted"):
-            reboot(local, timeout=5)
+            reboot(local, timeout=30)
         with pytest.raises(ConfigError, match="remounted"):
             local.over_hdc("have system partitions remounted")

@@ -60,7 +60,7 @@ def is_running(pid: int) -> bool:
 
 
 def ends(pid: int) -> bool:
-    return wait_until(lambda: not is_running(pid), timeout=10, interval=0.05)
+    return wait_until(lambda: not is_running(pid), timeout=30, interval=0.05)
 
 
 def servers_at(port: int) -> list[int]:
@@ -83,24 +83,24 @@ def echo(server: HdcServer, key: str) -> bytes:
 
 def test_a_server_is_run_when_none_listens(hdc: FakeHdc, address: str, free_port: int) -> None:
     hdc.does(boards={"key1": address})
-    assert attached_boards("127.0.0.1", free_port, timeout=5) == [
+    assert attached_boards("127.0.0.1", free_port, timeout=30) == [
         Target("key1", "USB", "Connected", "localhost")
     ]
     pid = hdc.server_pid()
-    assert echo(running_server("localhost", free_port, timeout=5), "key1") == b"here\n"
+    assert echo(running_server("localhost", free_port, timeout=30), "key1") == b"here\n"
     assert hdc.server_pid() == pid  # the same one
     assert os.getsid(pid) == pid  # Ctrl-C here is not for it
 
 
 def test_a_server_that_died_is_run_again(hdc: FakeHdc, address: str, free_port: int) -> None:
-    server = running_server("127.0.0.1", free_port, timeout=5)
+    server = running_server("127.0.0.1", free_port, timeout=30)
     assert echo(server, address) == b"here\n"
     first = hdc.server_pid()
     os.kill(first, signal.SIGKILL)  # its pid file stays
     assert ends(first)
     with pytest.raises(LinkError):
         echo(server, address)
-    server = running_server("127.0.0.1", free_port, timeout=5)
+    server = running_server("127.0.0.1", free_port, timeout=30)
     assert hdc.server_pid() != first
     assert echo(server, address) == b"here\n"  # it has forgotten the board, and is told again
 
@@ -109,10 +109,10 @@ def test_it_is_not_run_again_without_an_end(hdc: FakeHdc, free_port: int) -> Non
     hdc.does(dies=True)
     for _ in range(4):
         with pytest.raises(HostError, match="has ended at once") as caught:
-            running_server("127.0.0.1", free_port, timeout=5)
+            running_server("127.0.0.1", free_port, timeout=30)
         assert "cannot open the bus" in (caught.value.details or "")
     with pytest.raises(HostError, match="ended 4 times within"):
-        running_server("127.0.0.1", free_port, timeout=5)
+        running_server("127.0.0.1", free_port, timeout=30)
 
 
 def test_a_server_that_does_not_come_up(
@@ -121,16 +121,16 @@ def test_a_server_that_does_not_come_up(
     monkeypatch.setattr(hdc_program, "_START_SECONDS", 1.0)
     hdc.does(silent=True)
     with pytest.raises(HostError, match="does not answer"):
-        running_server("127.0.0.1", free_port, timeout=5)
+        running_server("127.0.0.1", free_port, timeout=30)
     assert servers_at(free_port) == []
 
 
 def test_several_that_start_at_once_start_one(hdc: FakeHdc, free_port: int) -> None:
     with ThreadPoolExecutor(8) as threads:
         found = list(
-            threads.map(lambda _: running_server("127.0.0.1", free_port, timeout=5), range(8))
+            threads.map(lambda _: running_server("127.0.0.1", free_port, timeout=30), range(8))
         )
-    assert {server.version(timeout=5) for server in found} == {"Ver: 3.2.0c"}
+    assert {server.version(timeout=30) for server in found} == {"Ver: 3.2.0c"}
     assert len(serving._shared) == 1
     assert is_running(hdc.server_pid())
 
@@ -139,7 +139,7 @@ def test_several_processes_start_one(hdc: FakeHdc, free_port: int, tmp_path: Pat
     """And it outlives them: others may use it."""
     code = (
         "from labctl.transport.hdc_server.shared import running_server\n"
-        f"print(running_server('127.0.0.1', {free_port}, timeout=5).version(timeout=5))\n"
+        f"print(running_server('127.0.0.1', {free_port}, timeout=30).version(timeout=30))\n"
     )
     starters = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(3)
@@ -148,7 +148,7 @@ def test_several_processes_start_one(hdc: FakeHdc, free_port: int, tmp_path: Pat
     assert said == [b"Ver: 3.2.0c\n"] * 3
     pid = hdc.server_pid()
     try:
-        assert HdcServer("127.0.0.1", free_port).version(timeout=5) == "Ver: 3.2.0c"
+        assert HdcServer("127.0.0.1", free_port).version(timeout=30) == "Ver: 3.2.0c"
     finally:
         os.kill(pid, signal.SIGTERM)
         assert ends(pid)
@@ -157,21 +157,21 @@ def test_several_processes_start_one(hdc: FakeHdc, free_port: int, tmp_path: Pat
 @pytest.mark.parametrize("left", ["", "999999999", "1", "no number"])
 def test_a_stale_pid_file_is_removed(hdc: FakeHdc, free_port: int, left: str) -> None:
     (hdc.tmpdir / PID_FILE).write_text(left)
-    running_server("127.0.0.1", free_port, timeout=5)
+    running_server("127.0.0.1", free_port, timeout=30)
     assert is_running(hdc.server_pid())
 
 
 def test_a_server_of_the_same_tmpdir_at_another_port(hdc: FakeHdc, free_port: int) -> None:
-    running_server("127.0.0.1", free_port, timeout=5)
+    running_server("127.0.0.1", free_port, timeout=30)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         other = taken.getsockname()[1]
     with pytest.raises(HostError, match=f"process {hdc.server_pid()}") as caught:
-        running_server("127.0.0.1", other, timeout=5)
+        running_server("127.0.0.1", other, timeout=30)
     assert "private: true" in (caught.value.hint or "")
 
 
 def test_descriptors_for_all_its_boards(hdc: FakeHdc, free_port: int) -> None:
-    running_server("127.0.0.1", free_port, timeout=5)
+    running_server("127.0.0.1", free_port, timeout=30)
     limits = Path(f"/proc/{hdc.server_pid()}/limits").read_text()
     (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
     soft, hard = line.split()[3:5]
@@ -180,15 +180,15 @@ def test_descriptors_for_all_its_boards(hdc: FakeHdc, free_port: int) -> None:
 
 def test_no_server_is_run_on_another_host(hdc: FakeHdc) -> None:
     with pytest.raises(LinkRefused):
-        running_server("127.1.2.3", 9, timeout=2)
+        running_server("127.1.2.3", 9, timeout=30)
     assert not serving._shared
 
 
 def test_without_hdc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free_port: int) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert attached_boards("127.0.0.1", free_port, timeout=5) == []
+    assert attached_boards("127.0.0.1", free_port, timeout=30) == []
     with pytest.raises(LinkRefused) as caught:
-        running_server("127.0.0.1", free_port, timeout=5)
+        running_server("127.0.0.1", free_port, timeout=30)
     assert "link: tcp" in (caught.value.hint or "")
 
 
@@ -203,7 +203,7 @@ def test_hdc_of_another_machine(hdc: FakeHdc, free_port: int, program: bytes) ->
     path = hdc.tmpdir.parent / "bin" / "hdc"
     path.write_bytes(program)
     with pytest.raises(HostError, match="is not for this machine") as caught:
-        running_server("127.0.0.1", free_port, timeout=5)
+        running_server("127.0.0.1", free_port, timeout=30)
     assert "link: tcp" in (caught.value.hint or "")
 
 
@@ -230,7 +230,7 @@ def pids(state: Path) -> list[int]:
 def test_a_private_server_touches_nothing_of_the_users(
     hdc: FakeHdc, pool: ServerPool, address: str, private_state: Path
 ) -> None:
-    server = pool.server_for(address, timeout=5)
+    server = pool.server_for(address, timeout=30)
     assert echo(server, address) == b"here\n"
     (pid,) = pids(private_state)
     its = environment(pid)
@@ -250,10 +250,10 @@ def test_a_private_server_touches_nothing_of_the_users(
 def test_boards_are_spread_and_stay(hdc: FakeHdc, pool: ServerPool) -> None:
     keys = [f"10.0.0.{number}:5555" for number in range(5)]
     with ThreadPoolExecutor(5) as threads:
-        first = list(threads.map(lambda key: pool.server_for(key, timeout=5).port, keys))
+        first = list(threads.map(lambda key: pool.server_for(key, timeout=30).port, keys))
     assert len(pool) == 3
     assert max(first.count(port) for port in first) == 2
-    assert [pool.server_for(key, timeout=5).port for key in keys] == first
+    assert [pool.server_for(key, timeout=30).port for key in keys] == first
 
 
 def test_more_boards_than_one_server_takes(hdc: FakeHdc, address: str, private_state: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_full_server_says_so(hdc: FakeHdc, address: str) -> None:
     pool = ServerPool()
     try:
         with pytest.raises(LinkRefused, match="knows no board") as caught:
-            echo(pool.server_for("10.0.0.1:1", timeout=5), "10.0.0.1:1")
+            echo(pool.server_for("10.0.0.1:1", timeout=30), "10.0.0.1:1")
         assert "no more than 128" in (caught.value.hint or "")
     finally:
         pool.close()
@@ -316,11 +316,11 @@ def test_a_full_server_says_so(hdc: FakeHdc, address: str) -> None:
 def test_a_private_server_is_run_again(
     hdc: FakeHdc, pool: ServerPool, address: str, private_state: Path
 ) -> None:
-    assert echo(pool.server_for(address, timeout=5), address) == b"here\n"
+    assert echo(pool.server_for(address, timeout=30), address) == b"here\n"
     (first,) = pids(private_state)
     os.kill(first, signal.SIGKILL)
     assert ends(first)
-    assert echo(pool.server_for(address, timeout=5), address) == b"here\n"
+    assert echo(pool.server_for(address, timeout=30), address) == b"here\n"
     (second,) = pids(private_state)
     os.kill(second, signal.SIGSTOP)  # it hangs: ours, so it is replaced
     assert echo(pool.server_for(address, timeout=0.5), address) == b"here\n"
@@ -332,18 +332,18 @@ def test_boards_on_cables_share_the_first_server(
 ) -> None:
     monkeypatch.setattr(private_servers, "USERS_PORT", free_port)
     hdc.does(boards={f"cable{n}": address for n in range(4)})
-    first = pool.server_for("10.0.0.1:1", timeout=5).port
-    assert {pool.server_for(f"cable{n}", timeout=5).port for n in range(4)} == {first}
-    assert pool.server_for("10.0.0.2:1", timeout=5).port != first  # that one is full
+    first = pool.server_for("10.0.0.1:1", timeout=30).port
+    assert {pool.server_for(f"cable{n}", timeout=30).port for n in range(4)} == {first}
+    assert pool.server_for("10.0.0.2:1", timeout=30).port != first  # that one is full
 
 
 def test_the_users_server_keeps_the_cables(
     hdc: FakeHdc, pool: ServerPool, monkeypatch: pytest.MonkeyPatch, free_port: int
 ) -> None:
-    running_server("127.0.0.1", free_port, timeout=5)
+    running_server("127.0.0.1", free_port, timeout=30)
     monkeypatch.setattr(private_servers, "USERS_PORT", free_port)
     with pytest.raises(HostError, match="two servers fight") as caught:
-        pool.server_for("cable1", timeout=5)
+        pool.server_for("cable1", timeout=30)
     assert "private" in (caught.value.hint or "")
 
 
@@ -353,19 +353,19 @@ def test_what_a_killed_labctl_left_is_ended(
     code = (
         "import os, signal\n"
         "from labctl.transport.hdc_server.shared import private_server\n"
-        f"private_server({address!r}, timeout=5)\n"
+        f"private_server({address!r}, timeout=30)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     (left,) = pids(private_state)
     assert is_running(left)
-    pool.server_for("10.0.0.1:1", timeout=5)
+    pool.server_for("10.0.0.1:1", timeout=30)
     assert ends(left)
     (ours,) = pids(private_state)
     assert is_running(ours)
     ServerPool(boards_per_server=1).close()
     other = ServerPool(boards_per_server=1)
-    other.server_for("10.0.0.1:1", timeout=5)
+    other.server_for("10.0.0.1:1", timeout=30)
     assert is_running(ours)  # its owner lives
     other.close()
 
@@ -374,7 +374,7 @@ def test_private_servers_end_with_labctl(hdc: FakeHdc, private_state: Path, addr
     code = (
         "from labctl.transport import HdcServerConfig\n"
         f"with HdcServerConfig(key={address!r}, private=True).open() as board:\n"
-        "    print(board.run('echo here', timeout=10).text, end='')\n"
+        "    print(board.run('echo here', timeout=30).text, end='')\n"
     )
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", code], timeout=60, check=True, capture_output=True
@@ -397,7 +397,7 @@ def test_the_message_without_hdc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     pool = ServerPool()
     try:
         with pytest.raises(InfraError, match="no program hdc") as caught:
-            pool.server_for("10.0.0.1:5555", timeout=5)
+            pool.server_for("10.0.0.1:5555", timeout=30)
         assert "link: tcp" in (caught.value.hint or "")
     finally:
         pool.close()

@@ -36,11 +36,11 @@ def test_a_way_through_another_host(host: SshHost, tmp_path: Path) -> None:
             known_hosts=str(both),
         )
         with way.open() as board:
-            assert board.run("echo here", timeout=20).text == "here\n"
+            assert board.run("echo here", timeout=60).text == "here\n"
         assert "Accepted publickey" in (gate.folder / "sshd.log").read_text()
         both.write_text(host.known_hosts.read_text())
         with way.open() as board, pytest.raises(NotAuthorised, match=r"jump host .* known_hosts"):
-            board.run(":", timeout=20)
+            board.run(":", timeout=60)
 
 
 def test_proxy_jump_none_is_no_host(
@@ -50,7 +50,7 @@ def test_proxy_jump_none_is_no_host(
     for none in ("none", "None"):
         configuration.write_text(f"Host 127.0.0.1\n  ProxyJump {none}\nHost *\n  ProxyJump gate\n")
         with host.board().open() as board:
-            assert board.run("echo here", timeout=20).text == "here\n"
+            assert board.run("echo here", timeout=60).text == "here\n"
     # What all others go through is not gone through to itself.
     with ssh_host(tmp_path / "gate") as gate:
         shutil.copy(host.folder / "authorized_keys", gate.folder)
@@ -63,7 +63,7 @@ def test_proxy_jump_none_is_no_host(
         known = host.known_hosts.read_text().replace("127.0.0.1", "localhost")
         both.write_text(known + gate.known_hosts.read_text())
         with replace(host.board(), host="board", known_hosts=str(both)).open() as board:
-            assert board.run("echo here", timeout=20).text == "here\n"
+            assert board.run("echo here", timeout=60).text == "here\n"
         assert "Accepted publickey" in (gate.folder / "sshd.log").read_text()
 
 
@@ -76,7 +76,7 @@ def test_the_first_of_several_jump_hosts_is_gone_through_first(
     )
     host.known_hosts.write_text("")
     with host.board().open() as board, pytest.raises(NotAuthorised, match="jump host 'first'"):
-        board.run(":", timeout=20)
+        board.run(":", timeout=60)
 
 
 def test_a_proxy_command_with_an_open_quote(
@@ -84,7 +84,7 @@ def test_a_proxy_command_with_an_open_quote(
 ) -> None:
     (home(tmp_path, monkeypatch) / "config").write_text("Host *\n  ProxyCommand nc 'x\n")
     with host.board().open() as board, pytest.raises(ConfigError, match=r"ProxyCommand .*: nc 'x"):
-        board.run(":", timeout=20)
+        board.run(":", timeout=60)
 
 
 def test_lines_of_known_hosts_with_markers(host: SshHost, tmp_path: Path) -> None:
@@ -94,14 +94,14 @@ def test_lines_of_known_hosts_with_markers(host: SshHost, tmp_path: Path) -> Non
     for marker in ("@cert-authority", "@revoked"):
         host.known_hosts.write_text(f"{marker} * {other}\n{line}")
         with host.board().open() as board:
-            assert board.run("echo here", timeout=20).text == "here\n"
+            assert board.run("echo here", timeout=60).text == "here\n"
     own = line.split(" ", 1)[1]
     host.known_hosts.write_text(f"{line}@revoked\t* {own}")
     with host.board().open() as board, pytest.raises(NotAuthorised, match="revoked"):
-        board.run(":", timeout=20)
+        board.run(":", timeout=60)
     host.known_hosts.write_text(f"@cert-authority * {own}")
     with host.board().open() as board, pytest.raises(NotAuthorised, match="not in known_hosts"):
-        board.run(":", timeout=20)
+        board.run(":", timeout=60)
 
 
 def test_either_of_two_known_keys_of_one_kind_is_right(host: SshHost, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_either_of_two_known_keys_of_one_kind_is_right(host: SshHost, tmp_path: 
     for lines in (line + other, other + line):
         host.known_hosts.write_text(lines)
         with host.board().open() as board:
-            assert board.run("echo here", timeout=20).text == "here\n"
+            assert board.run("echo here", timeout=60).text == "here\n"
 
 
 def test_a_host_is_asked_for_the_kind_of_key_that_is_known(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_host_is_asked_for_the_kind_of_key_that_is_known(tmp_path: Path) -> No
         kind, text = key.with_suffix(".pub").read_text().split()[:2]
         host.known_hosts.write_text(f"[127.0.0.1]:{host.port} {kind} {text}\n")
         with host.board().open() as board:
-            assert board.run("echo here", timeout=20).text == "here\n"
+            assert board.run("echo here", timeout=60).text == "here\n"
 
 
 def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -139,12 +139,12 @@ def test_a_link_that_was_cut_is_opened_again(host: SshHost) -> None:
         host.hang_up()
         with pytest.raises(DeviceLost):
             board.run("sleep 30", timeout=60)
-        assert board.run("echo again", timeout=20).text == "again\n"
+        assert board.run("echo again", timeout=60).text == "again\n"
 
 
 def test_a_frozen_host_is_noticed(host: SshHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "KEEPALIVE_SECONDS", 0.2)
-    monkeypatch.setattr(link, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(link, "PATIENCE_SECONDS", 4.0)
     with host.board().open() as board:
         assert board.is_alive()
         frozen = host.sessions()
@@ -166,7 +166,7 @@ def test_what_a_shell_prints_at_its_start_is_passed_over(tmp_path: Path) -> None
         ssh_host(tmp_path / "host", config=f"ForceCommand {noise}\n") as host,
         host.board().open() as board,
     ):
-        assert board.run("echo x; exit 5", timeout=20).output == b"x\n"
+        assert board.run("echo x; exit 5", timeout=60).output == b"x\n"
 
 
 def test_a_command_that_only_its_quotes_make_too_long(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_command_that_only_its_quotes_make_too_long(tmp_path: Path) -> None:
         ssh_host(tmp_path / "host", config=f"ForceCommand {small}\n") as host,
         host.board().open() as board,
     ):
-        assert board.run("true" + " ''" * 2_000 + "; echo x", timeout=20).output == b"x\n"
+        assert board.run("true" + " ''" * 2_000 + "; echo x", timeout=60).output == b"x\n"
 
 
 @pytest.mark.parametrize("has_setsid", [True, False])
@@ -199,12 +199,12 @@ def test_a_server_that_makes_no_process_groups(tmp_path: Path, has_setsid: bool)
         ) as host,
         host.board().open() as board,
     ):
-        assert board.run("exit 5", timeout=20).exit_status == 5
+        assert board.run("exit 5", timeout=60).exit_status == 5
         with pytest.raises(CommandTimeout) as caught:
             board.run("echo $$; sleep 61", timeout=1)
         pid = int(caught.value.details or "")
         if has_setsid:
-            assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=5, interval=0.05)
+            assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=30, interval=0.05)
         else:
             left = descendants(pid)
             assert left
@@ -219,7 +219,7 @@ def test_a_server_that_forwards_nothing_says_what_to_allow(tmp_path: Path) -> No
         host.board().open() as board,
         socket.create_server(("127.0.0.1", 0)) as service,
         pytest.raises(LinkRefused) as caught,
-        board.connect(service.getsockname()[1], timeout=10),
+        board.connect(service.getsockname()[1], timeout=30),
     ):
         pass
     assert "AllowTcpForwarding" in (caught.value.hint or "")
@@ -231,4 +231,4 @@ def test_nobody_listens() -> None:
     with SshConfig(host="127.0.0.1", port=port).open() as board:
         assert not board.is_alive()
         with pytest.raises(LinkRefused, match="nothing listens there"):
-            board.run(":", timeout=5)
+            board.run(":", timeout=30)

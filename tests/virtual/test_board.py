@@ -82,7 +82,7 @@ def test_a_reboot_drops_the_link_kills_all_and_changes_the_boot_id(tmp_path: Pat
                 return False
             return True
 
-        assert wait_until(answers, timeout=10, interval=0.02)
+        assert wait_until(answers, timeout=30, interval=0.02)
         assert len(said[0]) == 32
         assert said[0] != board.boot_id
 

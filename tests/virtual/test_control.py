@@ -24,7 +24,7 @@ def board(tmp_path: Path) -> Iterator[Served]:
 def raw(board: Served, line: bytes, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     monkeypatch.chdir(board.directory)
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(5)
+        sock.settimeout(30)
         sock.connect(".labctl-control")
         sock.sendall(line)
         reply = sock.makefile("rb").readline()
@@ -42,12 +42,12 @@ def test_a_fault_is_added_strikes_and_is_counted(board: Served) -> None:
     control = Control(board.directory)
     assert control.add(f.Drop(on="shell", matching="second")) == 1
     with HdcTcpConfig(address=board.address).open() as link:
-        assert link.run("echo first", timeout=5).output == b"first\n"
+        assert link.run("echo first", timeout=30).output == b"first\n"
         assert [(s.name, s.matched, s.fired) for s in control.states()] == [("drop", 0, 0)]
         with pytest.raises(DeviceLost):
-            link.run("echo second", timeout=5)
+            link.run("echo second", timeout=30)
         assert [(s.name, s.matched, s.fired) for s in control.states()] == [("drop", 1, 1)]
-        assert link.run("echo second", timeout=5).output == b"second\n"
+        assert link.run("echo second", timeout=30).output == b"second\n"
     control.clear()
     assert control.states() == []
 
@@ -55,12 +55,12 @@ def test_a_fault_is_added_strikes_and_is_counted(board: Served) -> None:
 def test_a_frozen_board_is_thawed(board: Served) -> None:
     control = Control(board.directory)
     with HdcTcpConfig(address=board.address).open() as link:
-        link.run("true", timeout=5)
+        link.run("true", timeout=30)
         control.add(f.Freeze(on="now"))
         with pytest.raises(CommandTimeout):
             link.run("echo cold", timeout=0.3)
         control.thaw()
-        assert link.run("echo warm", timeout=5).output == b"warm\n"
+        assert link.run("echo warm", timeout=30).output == b"warm\n"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_what_comes_later_never_overtakes() -> None:
 
     passed, took = asyncio.run(order())
     assert passed == [1, 2, 3]
-    assert 0.1 <= took < 1
+    assert 0.1 <= took < 20
 
 
 def test_nothing_passes_while_held_and_all_does_afterwards() -> None:
@@ -57,7 +57,7 @@ def test_everything_passes_once_in_order(packets: list[tuple[int, float]]) -> No
         for number, (size, delay) in enumerate(packets):
             empty.clear()
             delay_queue.put(size, partial(passed.append, number), delay=delay)
-        await asyncio.wait_for(empty.wait(), 5)
+        await asyncio.wait_for(empty.wait(), 30)
         assert delay_queue.waiting_bytes == 0
         return passed
 
