@@ -175,7 +175,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "disguised": agent_builds.arm64_program(DISGUISED),
     }
     folder = tmp_path_factory.mktemp("booted")
-    return boot(folder, programs, SCRIPT, memory_mb=MEMORY_MB, timeout=280)
+    return boot(folder, programs, SCRIPT, memory_mb=MEMORY_MB, timeout=1000)
 
 
 def _answer(results: Path, name: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class LabUnderTest:
     root: Path
     board: BoardProcess
 
-    def run(self, *words: str, timeout: float = 280) -> process.Completed:
+    def run(self, *words: str, timeout: float = 500) -> process.Completed:
         """``labctl WORDS`` in the lab, as a user types it."""
         return process.run(
             [sys.executable, "-m", "labctl", *words], timeout=timeout, cwd=self.root, env=os.environ
@@ -97,7 +97,7 @@ class RunningLabctl:
             seen = seen or condition()
             return seen or self.ended
 
-        if not wait_until(is_so, timeout=120, interval=0.02):
+        if not wait_until(is_so, timeout=300, interval=0.02):
             process.stop(self.process)
         assert seen, said(self.finish())
 
@@ -109,7 +109,7 @@ class RunningLabctl:
     def finish(self) -> process.Completed:
         """Its end, and what it said."""
         try:
-            stdout, stderr = self.process.communicate(timeout=200)
+            stdout, stderr = self.process.communicate(timeout=500)
         except subprocess.TimeoutExpired:
             process.stop(self.process)
             raise

@@ -114,7 +114,7 @@ class SshLab:
         with opened as workspace:
             yield workspace
 
-    def labctl(self, *words: str, timeout: float = 280) -> process.Completed:
+    def labctl(self, *words: str, timeout: float = 500) -> process.Completed:
         """``labctl WORDS`` as a user types it."""
         argv = [sys.executable, "-m", "labctl", *words]
         return process.run(argv, timeout=timeout, cwd=self.root, env=os.environ)

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -133,12 +134,17 @@ def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "home" / ".ssh"
 
 
-def test_a_link_that_was_cut_is_opened_again(host: SshHost) -> None:
+def test_a_link_that_was_cut_is_opened_again(host: SshHost, tmp_path: Path) -> None:
+    def hang_up_in_mid_command() -> None:
+        if wait_until((tmp_path / "begun").exists, timeout=120, interval=0.02):
+            host.hang_up()
+
     with host.board().open() as board:
-        assert board.is_alive()
-        host.hang_up()
+        hanging_up = threading.Thread(target=hang_up_in_mid_command)
+        hanging_up.start()
         with pytest.raises(DeviceLost):
-            board.run("sleep 30", timeout=60)
+            board.run(f"touch {tmp_path}/begun; sleep 300", timeout=300)
+        hanging_up.join()
         assert board.run("echo again", timeout=60).text == "again\n"
 
 
