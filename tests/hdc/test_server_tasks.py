@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -66,7 +66,7 @@ def upper() -> Iterator[int]:
                     client, _ = listener.accept()
                 except OSError:
                     return
-                with client:
+                with client, suppress(OSError):  # who asked may be gone
                     while data := client.recv(65536):
                         client.sendall(data.upper())
 
