@@ -42,12 +42,12 @@ def ranges(numbers: Collection[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
-def digits(value: float) -> str:
-    """Three significant digits, never in exponent form."""
+def digits(value: float, count: int = 3) -> str:
+    """Three significant digits, or another ``count`` of them; never in exponent form."""
     if value <= 0:
-        return f"{value:.2f}"
-    exponent = int(f"{value:.2e}".partition("e")[2])  # of the rounded value: 99.96 is 100
-    return f"{value:.{max(0, 2 - exponent)}f}"
+        return f"{value:.{count - 1}f}"
+    exponent = int(f"{value:.{count - 1}e}".partition("e")[2])  # of the rounded: 99.96 is 100
+    return f"{value:.{max(0, count - 1 - exponent)}f}"
 
 
 def remaining_seconds(elapsed_s: float, done: float, total: float | None) -> float | None:

@@ -6,7 +6,6 @@ from functools import partial
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from labctl.cli.complete import BOARD, RECIPE
 from labctl.cli.lab import connect_board, lab_and_board
@@ -15,7 +14,7 @@ from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.recipe import find_recipe
-from labctl.report.details import print_whole
+from labctl.report.details import print_lines, print_table
 from labctl.runs import Observer, RunRequest, read_recipe
 from labctl.runs.plan import Preview, preview_run
 from labctl.units import duration
@@ -67,22 +66,22 @@ def plan(
     _print(output_console(), wanted.name, chosen.name, seen)
 
 
+_HEADINGS = ("variant", ">trials", ">tokens", ">per token", ">per trial", ">in all", "bound")
+
+
 def _print(console: Console, recipe: str, board: str, seen: Preview) -> None:
     console.print(f"[bold]{escape(recipe)}[/] on {escape(board)}", highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("variant", "trials", "tokens", "per token", "per trial", "in all", "bound"):
-        table.add_column(name, justify="left" if name in ("variant", "bound") else "right")
-    for row in seen.rows():
-        trial = row.predicted
-        table.add_row(
-            escape(row.variant),
+    rows = [
+        (
+            row.variant,
             str(row.trials) + (f" to {row.trials + row.optional}" if row.optional else ""),
             "-" if row.tokens is None else str(row.tokens),
-            duration(trial.token_ns if trial and row.tokens else None),
+            duration(trial.token_ns if (trial := row.predicted) and row.tokens else None),
             duration(None if row.seconds is None else row.seconds * 1e9),
             duration(None if row.seconds is None else row.seconds * row.trials * 1e9),
             trial.bound if trial else "as before" if row.measured else "-",
         )
-    print_whole(console, table)
-    for line in seen.messages():
-        console.print(escape(line), highlight=False, soft_wrap=True)
+        for row in seen.rows()
+    ]
+    print_table(console, _HEADINGS, rows)
+    print_lines(console, map(escape, seen.messages()))

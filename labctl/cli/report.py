@@ -9,7 +9,7 @@ import click
 from labctl.cli.complete import RUN
 from labctl.cli.lab import runs_folder
 from labctl.cli.output import note, output_console
-from labctl.cli.result import result_options, show_result
+from labctl.cli.result import TABLES, result_options, show_result
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError
 from labctl.runs.record.directory import find_run, list_runs
@@ -54,13 +54,13 @@ def report(
     from labctl.report import print_experiment
 
     console = output_console()
-    if form == "experiment" and result_format == "table":
+    if form == "experiment" and result_format in TABLES:
         print_experiment(console, record, trials)
         return
     end = directory.end()
     gates = end.gates if end else ()
     show_result(record, trials, gates, directory.path, result_format=result_format, output=output)
-    if result_format != "table" or output is not None:
+    if result_format not in TABLES or output is not None:
         return
     if end is None:
         console.print("[yellow]the run has not ended, or its controller died[/]")

@@ -17,14 +17,23 @@ if TYPE_CHECKING:
     from labctl.runs.runner import Outcome
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
+#: What is printed with run directory and state below it: as ``--format`` has it, or ``--wide``.
+TABLES = ("table", "wide")
 
 
 def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--format``, ``--json`` and ``-o``; the command gets ``result_format``, ``output``."""
+    """Add ``--format``, ``--wide``, ``--json`` and ``-o``; the command gets ``result_format`` and
+    ``output``.
+    """
 
     @wraps(command)
-    def with_format(*words: Any, as_json: bool, result_format: str, **options: Any) -> Any:
-        return command(*words, result_format="json" if as_json else result_format, **options)
+    def with_format(
+        *words: Any, as_json: bool, wide: bool, result_format: str, **options: Any
+    ) -> Any:
+        chosen = "json" if as_json else result_format
+        if wide and chosen != "table":
+            raise click.UsageError(f"--wide is for tables; {chosen} has everything anyway")
+        return command(*words, result_format="wide" if wide else chosen, **options)
 
     def set_json(ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
         if value == "json":
@@ -39,6 +48,9 @@ def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE",
             help="Write the result to this file instead of standard output.",
+        ),
+        click.option(
+            "--wide", is_flag=True, help="Print all columns, and the tables of the details."
         ),
         json_option("Print run, rows and records as JSON; the same as --format json."),
         click.option(
@@ -61,7 +73,7 @@ def tell(outcome: "Outcome", result_format: str, output: Path | None) -> int:
     run, trials, where = outcome.run, outcome.trials, outcome.directory.path
     with redirect_stdout(unfailing(sys.stdout)):  # its status holds though nobody reads
         show_result(run, trials, outcome.gates, where, result_format=result_format, output=output)
-        if result_format == "table" and output is None:
+        if result_format in TABLES and output is None:
             click.echo(f"run directory: {where}")
     return outcome.exit_status
 
@@ -76,10 +88,10 @@ def show_result(
     output: Path | None,
 ) -> None:
     """Print or write the result of a run. Raises HostError."""
-    if result_format == "table" and output is None:
+    if result_format in TABLES and output is None:
         from labctl.report import print_timing_table
 
-        print_timing_table(output_console(), run, trials, gates)
+        print_timing_table(output_console(), run, trials, gates, wide=result_format == "wide")
         return
     from labctl.report.formats import result_text
 

@@ -112,7 +112,7 @@ class Index:
                 SELECT run.id, recipe, board, execution, run.started, trials_planned,
                     count(trial.number),
                     coalesce(sum(state = 'ok' AND repeat > 0), 0),
-                    coalesce(sum(state = 'failed'), 0)
+                    coalesce(sum(state = 'failed' AND repeat > 0), 0)
                 FROM run LEFT JOIN trial ON trial.run = run.id
                 GROUP BY run.id ORDER BY run.id DESC LIMIT ?
                 """,

@@ -3,8 +3,9 @@
 Details: phases, benchmark tests, energy and more. Reasons: why the numbers are as they are, and
 which to trust."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
@@ -19,6 +20,7 @@ from labctl.results.stopping_rule import ratio_verdict, trend_verdict, verdict
 from labctl.results.summary import (
     EnergySummary,
     MeasureSummary,
+    TestSummary,
     VariantSummary,
     good_trials,
     summarise,
@@ -134,6 +136,8 @@ def _again(trials: Sequence[TrialRecord]) -> Iterator[str]:
 
 
 _WIDEST = 1000
+#: Shorter names say nothing any more; the terminal wraps the rows then.
+_SHORTEST_NAME = 12
 
 
 def print_whole(console: Console, table: Table) -> None:
@@ -150,67 +154,124 @@ def plain(text: str) -> str:
     return escape(printable(text))
 
 
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print lines of markup: wrapped between words on a terminal, whole elsewhere."""
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def print_table(
+    console: Console,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    shorten: bool = True,
+) -> None:
+    """Print rows of text, whole, under headings (``>``: to the right); the first cell is a name.
+
+    On a terminal, names that leave no space for the rest are shortened in the middle. Elsewhere,
+    and without ``shorten``, they are whole.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        right = heading.startswith(">")
+        label = heading.removeprefix(">")
+        table.add_column(label, justify="right" if right else "left", no_wrap=True)
+    names = [printable(row[0]) for row in rows]
+    if shorten and console.is_terminal:
+        others = [headings[1:], *(row[1:] for row in rows)]
+        widths = (max(map(cell_len, column)) for column in zip(*others, strict=True))
+        names = shortened(names, console.width - sum(width + 2 for width in widths))
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(escape(name), *map(plain, row[1:]))
+    print_whole(console, table)
+
+
+def shortened(names: Sequence[str], width: int) -> list[str]:
+    """Cut names that are longer than ``width`` in the middle, so that they stay different.
+
+    Where no such cut does, they are cut at the end and numbered.
+    """
+    width = max(width, _SHORTEST_NAME)
+    distinct = list(dict.fromkeys(names))
+    for head in range(width // 2, -1, -1):
+        tail = width - 1 - head
+        cut = {
+            name: name if len(name) <= width else f"{name[:head]}…{name[len(name) - tail :]}"
+            for name in distinct
+        }
+        if len(set(cut.values())) == len(distinct):
+            return [cut[name] for name in names]
+    marks = {name: f"…#{number}" for number, name in enumerate(distinct, 1)}
+    return [
+        name if len(name) <= width else f"{name[: width - len(marks[name])]}{marks[name]}"
+        for name in names
+    ]
+
+
 _SHOWN: dict[str, Callable[[float], str]] = {"ns": duration, "bytes": size}
 
 
-def print_details(console: Console, rows: Sequence[VariantSummary]) -> None:
-    """Tables of phases, of tokens inside a trial, of benchmarks' tests, of other measures and of
-    energy: what there is.
+def print_details(console: Console, rows: Sequence[VariantSummary], *, wide: bool = False) -> None:
+    """Print tables of benchmarks' tests and other measures, which are results too, where there are.
+
+    ``wide`` adds phases, the spread of tokens inside a trial, and energy.
     """
-    phases = _table(
-        "model",
-        ">load",
-        ">prompt eval",
-        ">eval",
-        ">end to end",
-        ">peak memory",
-        ">storage read/token",
-    )
-    for row in rows:
-        times = (row.load_ns, row.prompt_eval_ns, row.eval_ns, row.end_to_end_ns)
-        sizes = (row.peak_memory_bytes, row.read_bytes_per_token)
-        if any(value is not None for value in (*times, *sizes)):
-            cells = (*map(duration, times), *map(size, sizes))
-            phases.add_row(plain(row.variant), *cells)
-    tests = _table("model", "test", ">repetitions", ">time", ">p10-p90", ">tokens/s")
-    for row in rows:
-        for test in row.tests:
-            spread = f"{duration(test.p10_ns)} - {duration(test.p90_ns)}"
-            rate = digits(test.tokens_per_second)
-            cells = (test.name, str(test.repetitions), duration(test.p50_ns), spread, rate)
-            tests.add_row(plain(row.variant), *cells)
-    measures = _table("model", "measure", ">trials", ">median", ">p10-p90", ">±")
-    for row in rows:
-        for measure in row.measures:
-            measures.add_row(plain(row.variant), *_cells(measure))
-    energies = _table("model", "energy of", ">a trial", ">per token", ">mean power", ">peak")
-    for row in rows:
-        if row.energy is not None and row.energy.trials:
-            energies.add_row(plain(row.variant), *_energy_cells(row.energy))
-    for table in (phases, _inside(rows), tests, measures, energies):
-        if table.row_count:
+    tests = [(row.variant, *_test_cells(test)) for row in rows for test in row.tests]
+    measures = [(row.variant, *_cells(measure)) for row in rows for measure in row.measures]
+    tables: list[tuple[Sequence[str], list[tuple[str, ...]]]] = [(_TESTS, tests)]
+    tables.append((_MEASURES, measures))
+    if wide:
+        energies = [
+            (row.variant, *_energy_cells(row.energy))
+            for row in rows
+            if row.energy is not None and row.energy.trials
+        ]
+        inside = [
+            (row.variant, *_inside_cells(row)) for row in rows if row.token_p50_ns is not None
+        ]
+        phases = [(row.variant, *cells) for row in rows if (cells := _phase_cells(row))]
+        tables = [(_PHASES, phases), (_INSIDE, inside), *tables, (_ENERGY, energies)]
+    for headings, table in tables:
+        if table:
             console.print()
-            print_whole(console, table)
+            print_table(console, headings, table, shorten=not wide)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        right = name.startswith(">")
-        table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
-    return table
+_PHASES = (
+    "model",
+    ">load",
+    ">prompt eval",
+    ">eval",
+    ">end to end",
+    ">peak memory",
+    ">storage read/token",
+)
+#: The spread of single tokens inside a trial, which no interval over trials contains.
+_INSIDE = ("model", "tokens inside", ">p10", ">p50", ">p90")
+_TESTS = ("model", "test", ">repetitions", ">time", ">p10-p90", ">tokens/s")
+_MEASURES = ("model", "measure", ">trials", ">median", ">p10-p90", ">±")
+_ENERGY = ("model", "energy of", ">a trial", ">per token", ">mean power", ">peak")
 
 
-def _inside(rows: Sequence[VariantSummary]) -> Table:
-    """Return the spread of single tokens inside a trial, which no interval over trials contains."""
-    table = _table("model", "tokens inside", ">p10", ">p50", ">p90")
-    for row in rows:
-        if row.token_p50_ns is not None:
-            times = (row.token_p10_ns, row.token_p50_ns, row.token_p90_ns)
-            table.add_row(
-                plain(row.variant), counted(row.trials_ok, "trial"), *map(duration, times)
-            )
-    return table
+def _phase_cells(row: VariantSummary) -> tuple[str, ...]:
+    """Return the cells of the phases; none if nothing of them is known."""
+    times = (row.load_ns, row.prompt_eval_ns, row.eval_ns, row.end_to_end_ns)
+    sizes = (row.peak_memory_bytes, row.read_bytes_per_token)
+    if all(value is None for value in (*times, *sizes)):
+        return ()
+    return (*map(duration, times), *map(size, sizes))
+
+
+def _inside_cells(row: VariantSummary) -> tuple[str, ...]:
+    times = (row.token_p10_ns, row.token_p50_ns, row.token_p90_ns)
+    return (counted(row.trials_ok, "trial"), *map(duration, times))
+
+
+def _test_cells(test: TestSummary) -> tuple[str, ...]:
+    spread = f"{duration(test.p10_ns)} - {duration(test.p90_ns)}"
+    rate = digits(test.tokens_per_second)
+    return (test.name, str(test.repetitions), duration(test.p50_ns), spread, rate)
 
 
 def _energy_cells(energy: EnergySummary) -> tuple[str, ...]:
@@ -234,5 +295,4 @@ def _cells(measure: MeasureSummary) -> tuple[str, ...]:
 
     spread = f"{shown(measure.p10)} - {shown(measure.p90)}" if measure.values > 1 else "-"
     error = "-" if measure.error is None else shown(measure.error)
-    cells = (measure.name, str(measure.values), shown(measure.p50), spread, error)
-    return tuple(plain(cell) for cell in cells)
+    return (measure.name, str(measure.values), shown(measure.p50), spread, error)

@@ -24,10 +24,11 @@ def result_text(
     gates: Sequence[GateRecord],
     directory: Path,
 ) -> str:
-    """Return the result of a run as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``.
+    """Return the result of a run as ``table``, ``wide``, ``md``, ``csv``, ``json`` or ``jsonl``.
 
-    CSV has a line for each variant: times in ns, sizes in bytes, an empty cell where nothing was
-    measured. JSON is that of ``labctl report --json``, JSON Lines are the trials' records.
+    ``wide`` is the table with all columns, as Markdown is. CSV has a line for each variant: times
+    in ns, sizes in bytes, an empty cell where nothing was measured. JSON is that of ``labctl report
+    --json``, JSON Lines are the trials' records.
     """
     match form:
         case "json":
@@ -39,7 +40,8 @@ def result_text(
         case "md":
             return "\n".join(_markdown(run, trials)) + "\n"
     written = io.StringIO()
-    print_timing_table(Console(file=written, width=_WIDTH), run, trials, gates)
+    console = Console(file=written, width=_WIDTH)
+    print_timing_table(console, run, trials, gates, wide=form == "wide")
     return written.getvalue()
 
 
@@ -91,8 +93,8 @@ def _markdown(run: RunRecord, trials: Sequence[TrialRecord]) -> Iterator[str]:
     mark = "" if run.facts.execution == "board" else f", {run.facts.execution.upper()}"
     yield f"**{run.recipe}** on {run.board} ({run.target}{mark})"
     yield ""
-    yield _line([name for name, _ in headings])
-    yield _line([":--" if justify == "left" else "--:" for _, justify in headings])
+    yield _line([name.removeprefix(">") for name in headings])
+    yield _line(["--:" if name.startswith(">") else ":--" for name in headings])
     yield from map(_line, rows)
     yield ""
     yield from (f"- {line}" for line in [*reasons(run, trials), *run.plan_notes])

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, JustifyMethod
-from rich.table import Table
+from rich.console import Console
 
 from labctl.records import (
     Execution,
@@ -13,7 +12,7 @@ from labctl.records import (
     TimingRecord,
     TrialRecord,
 )
-from labctl.report.details import plain, print_details, print_whole, reasons
+from labctl.report.details import plain, print_details, print_lines, print_table, reasons
 from labctl.results.summary import LEVEL, VariantSummary, good_trials, summarise, wanted_precision
 from labctl.units import digits, duration, ranges, size
 
@@ -29,32 +28,37 @@ def print_timing_table(
     run: RunRecord,
     trials: Sequence[TrialRecord],
     gates: Sequence[GateRecord] = (),
+    *,
+    wide: bool = False,
 ) -> None:
-    """Print the table of a run: a row for each variant, then notes that the reader needs."""
+    """Print the table of a run: a row for each variant, then notes that the reader needs.
+
+    It fits in 80 columns; ``wide`` adds columns, and tables of the details.
+    """
     rows = summarise(trials, run.variants, wanted_precision(run))
-    console.print(_headline(run), highlight=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    headings, lines = timing_cells(run, trials)
-    for name, justify in headings:
-        table.add_column(name, justify=justify, no_wrap=name != "checks")
-    for cells in lines:
-        table.add_row(*map(plain, cells))
-    print_whole(console, table)
-    print_details(console, rows)
+    print_lines(console, [_headline(run)])
+    headings, lines = timing_cells(run, trials, wide=wide)
+    print_table(console, headings, lines, shorten=not wide)
+    print_details(console, rows, wide=wide)
     reason_lines = [plain(line) for line in reasons(run, trials)]
-    for line in [*_moves(trials), *_gates(gates), *reason_lines, *_notes(rows, run)]:
-        console.print(line, highlight=False, soft_wrap=True)
+    print_lines(console, [*_moves(trials), *_gates(gates), *reason_lines, *_notes(rows, run)])
+    legend = _LEGEND if wide else f"{_LEGEND} {_SHORT_LEGEND.format(level=_level(run))}"
+    print_lines(console, [f"[dim]{legend}[/]"])
 
 
 def timing_cells(
-    run: RunRecord, trials: Sequence[TrialRecord]
-) -> tuple[list[tuple[str, JustifyMethod]], list[tuple[str, ...]]]:
-    """Return the table of a run as texts: headings with their alignment, a row for each variant."""
+    run: RunRecord, trials: Sequence[TrialRecord], *, wide: bool = True
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the table of a run as texts: headings (``>``: to the right), a row a variant."""
+    rows = summarise(trials, run.variants, wanted_precision(run))
+    columns, cells = (_WIDE, _wide_cells) if wide else (_NARROW, _cells)
+    headings = [name.format(level=_level(run)) for name in columns]
+    return headings, [(row.variant, *cells(row, is_first=row is rows[0])) for row in rows]
+
+
+def _level(run: RunRecord) -> str:
     precision = wanted_precision(run)
-    level = precision.level if precision else LEVEL
-    rows = summarise(trials, run.variants, precision)
-    headings = [(name.format(level=level), justify) for name, justify in _COLUMNS]
-    return headings, [_cells(row, is_first=row is rows[0]) for row in rows]
+    return f"{precision.level if precision else LEVEL:.0%}"
 
 
 def _moves(trials: Sequence[TrialRecord]) -> Iterator[str]:
@@ -72,7 +76,7 @@ def _moves(trials: Sequence[TrialRecord]) -> Iterator[str]:
 
 def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
     """Print each token's time, and the figures of the table, as a log kept by hand has them."""
-    console.print(_headline(run), highlight=False, soft_wrap=True)
+    print_lines(console, [_headline(run)])
     lines: list[str] = []
     good = good_trials(trials)
     for row in summarise(trials, run.variants, wanted_precision(run)):
@@ -113,49 +117,75 @@ def _headline(run: RunRecord) -> str:
     return f"{head}\n[bold red]{plain(mark.format(emulator=run.facts.emulator or 'emulator'))}[/]"
 
 
-_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
-    ("model", "left"),
-    ("quantization", "left"),
-    ("size", "right"),
-    ("trials", "right"),
-    ("tokens", "right"),
-    ("TTFT", "right"),
-    ("per token", "right"),
-    ("{level:.0%} interval", "right"),
-    ("tokens/s", "right"),
-    ("ratio", "right"),
-    ("checks", "left"),
+#: In 80 columns; ``>``: to the right.
+_NARROW = ("model", ">trials", ">TTFT", ">per token ± {level}", ">tokens/s", ">ratio", "checks")
+_WIDE = (
+    "model",
+    "quantization",
+    ">size",
+    ">trials",
+    ">tokens",
+    ">TTFT",
+    ">per token",
+    ">{level} interval",
+    ">tokens/s",
+    ">ratio",
+    "checks",
 )
+_LEGEND = (
+    "TTFT: process start to first token, load included; per token: median over the trials of each"
+    " one's mean; ratio: to the first row, ~ without an interval."
+)
+_SHORT_LEGEND = "±: the wider side of the {level} interval. More: --wide."
 
 
 def _cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
-    model = row.model
-    planned = row.trials_ok + row.trials_failed + row.trials_skipped
+    """Return the cells beside the name, as in 80 columns."""
+    known, token = row.token_interval, duration(row.token_ns)
+    if known and row.token_ns:
+        wider = max(known.high / row.token_ns - 1, 1 - known.low / row.token_ns)
+        token = f"{token} ± {digits(100 * wider, 2)} %"
+    ratio = _ratio_value(row, is_first=is_first)
+    checks = "FAILED" if row.trials_ok and row.checks_failed else _checks(row)
+    return (_trials(row), duration(row.ttft_ns), token, _rate(row), ratio, checks)
+
+
+def _wide_cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
+    """Return the cells beside the name, all of them."""
     known = row.token_interval
     return (
-        row.variant,
-        _weights(model),
-        size(model.size_bytes),
-        f"{row.trials_ok}/{planned}",
+        _weights(row.model),
+        size(row.model.size_bytes),
+        _trials(row),
         "-" if row.generated_tokens is None else str(row.generated_tokens),
         duration(row.ttft_ns),
         duration(row.token_ns),
         f"{duration(known.low)} - {duration(known.high)}" if known else "-",
-        "-" if row.tokens_per_second is None else digits(row.tokens_per_second),
+        _rate(row),
         _ratio(row, is_first=is_first),
         _checks(row),
     )
 
 
-def _ratio(row: VariantSummary, *, is_first: bool) -> str:
+def _trials(row: VariantSummary) -> str:
+    return f"{row.trials_ok}/{row.trials_ok + row.trials_failed + row.trials_skipped}"
+
+
+def _rate(row: VariantSummary) -> str:
+    return "-" if row.tokens_per_second is None else digits(row.tokens_per_second)
+
+
+def _ratio_value(row: VariantSummary, *, is_first: bool) -> str:
     if row.ratio is None:
         return "-"
     if is_first:
         return f"{row.ratio:.2f}"
-    found = row.ratio_interval
-    if found is None:
-        return f"~{digits(row.ratio)}"
-    return f"{digits(row.ratio)} ({digits(found.low)}-{digits(found.high)})"
+    return f"{'' if row.ratio_interval else '~'}{digits(row.ratio)}"
+
+
+def _ratio(row: VariantSummary, *, is_first: bool) -> str:
+    value, found = _ratio_value(row, is_first=is_first), row.ratio_interval
+    return f"{value} ({digits(found.low)}-{digits(found.high)})" if found else value
 
 
 def _weights(model: ModelIdentity) -> str:
@@ -192,8 +222,4 @@ def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
         if row.energy is not None and row.energy.absent:
             what = f"the energy of {row.energy.absent} of its trials is not known"
             notes.append(plain(f"{row.variant}: {what}: {row.energy.reason}"))
-    notes.append(
-        "[dim]TTFT: process start to first token, load included; per token: median over the trials"
-        " of each one's mean; ratio: to the first row, ~ without an interval.[/]"
-    )
     return notes

@@ -197,7 +197,8 @@ def summarise(
 ) -> list[VariantSummary]:
     """One summary a variant that has trials, in this order or else as they appear.
 
-    Warm-ups are left out. ``until``: what ended the repeating, if the results did.
+    Warm-ups do not count; the failure of one is told, as it ends its variant. ``until``: what ended
+    the repeating, if the results did.
     """
     variants: dict[str, list[TrialRecord]] = {variant: [] for variant in order}
     for trial in trials:
@@ -237,7 +238,7 @@ def _summary(
         variant=variant,
         model=group[0].model,
         trials_ok=len(good),
-        trials_failed=sum(t.state is TrialState.FAILED for t in group),
+        trials_failed=sum(t.state is TrialState.FAILED and t.repeat > 0 for t in group),
         trials_skipped=sum(t.state is TrialState.SKIPPED for t in group),
         generated_tokens=sum(t.generated_tokens or 0 for t in timings) or None,
         load_ns=_middle(t.load_ns for t in timings),

@@ -1,4 +1,6 @@
 import json
+import re
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -21,11 +23,15 @@ from labctl.records import (
     TrialState,
 )
 from labctl.report import print_experiment, print_timing_table
+from labctl.report.details import shortened
 from labctl.report.document import run_document
 from labctl.results.summary import summarise
 from labctl.units import digits, duration, size
 
 Q8 = {"variant": "q8_0", "model": model("q8_0", "Q8_0", size_bytes=145_000_000)}
+
+
+wide_table = partial(print_timing_table, wide=True)
 
 
 def drawn(function, *arguments) -> str:  # type: ignore[no-untyped-def]
@@ -65,7 +71,7 @@ def test_the_table_has_one_estimate_of_a_token() -> None:
     """Half of the tokens are fast and half slow: no 18.3 ms beside 25.2 tokens a second."""
     two_kinds = [18.3] * 17 + [62.4] * 16
     trials = [trial(n, timing=timing([ms * 1.01**n for ms in two_kinds])) for n in (1, 2, 3)]
-    text = drawn(print_timing_table, run(), trials)
+    text = drawn(wide_table, run(), trials)
     row = row_of(text, "q2_k")
     assert (row["per token"], row["tokens/s"]) == ("40.5 ms", "24.7")
     assert row["interval"] == "39.5 ms - 41.5 ms"
@@ -79,7 +85,7 @@ def test_the_ratio_is_that_of_whole_rounds_with_its_interval() -> None:
     trials = [trial(2 * n, repeat=n, timing=timing([ms] * 4)) for n, ms in first]
     trials += [trial(2 * n + 1, repeat=n, timing=timing([ms] * 4), **Q8) for n, ms in second]
     asked = run(variants=("q2_k", "q8_0"))
-    text = drawn(print_timing_table, asked, trials)
+    text = drawn(wide_table, asked, trials)
     assert row_of(text, "q2_k")["ratio"] == "1.00"
     assert row_of(text, "q8_0")["ratio"] == "0.872 (0.852-0.892)"
     assert (
@@ -89,15 +95,15 @@ def test_the_ratio_is_that_of_whole_rounds_with_its_interval() -> None:
     assert row.ratio_interval is not None
     assert row.ratio == row.ratio_interval.mean
     # Rounds that have only one of both make no pair.
-    single = drawn(print_timing_table, asked, [*trials[:4], trials[6]])
+    single = drawn(wide_table, asked, [*trials[:4], trials[6]])
     assert row_of(single, "q8_0")["ratio"] == "~1.06"
     assert "times the token time" not in single
 
 
 def test_a_trial_alone_has_no_interval_and_two_have_a_wide_one() -> None:
-    assert row_of(drawn(print_timing_table, run(), [trial(1)]), "q2_k")["interval"] == "-"
+    assert row_of(drawn(wide_table, run(), [trial(1)]), "q2_k")["interval"] == "-"
     two = [trial(n, timing=timing([ms] * 4)) for n, ms in ((1, 100), (2, 104))]
-    assert row_of(drawn(print_timing_table, run(), two), "q2_k")["interval"] == "79.5 ms - 131 ms"
+    assert row_of(drawn(wide_table, run(), two), "q2_k")["interval"] == "79.5 ms - 131 ms"
 
 
 def test_intervals_are_of_the_level_and_the_stop_that_the_recipe_asks_for() -> None:
@@ -105,12 +111,12 @@ def test_intervals_are_of_the_level_and_the_stop_that_the_recipe_asks_for() -> N
     shown = {}
     for level in (0.9, 0.95):
         until = {"confidence_interval": 0.5, "level": level}
-        text = drawn(print_timing_table, run(recipe_resolved={"repeats_until": until}), trials)
+        text = drawn(wide_table, run(recipe_resolved={"repeats_until": until}), trials)
         assert f"{level:.0%} interval" in text
         assert f"({level:.0%} interval" in text
         shown[level] = row_of(text, "q2_k")["interval"]
     assert shown == {0.9: "98.5 ms - 105 ms", 0.95: "97.5 ms - 106 ms"}
-    fixed = drawn(print_timing_table, run(), trials)
+    fixed = drawn(wide_table, run(), trials)
     assert row_of(fixed, "q2_k")["interval"] == "99.5 ms - 104 ms"
 
 
@@ -140,13 +146,13 @@ def test_an_interval_never_leaves_its_own_estimate_outside() -> None:
 def test_energy_is_shown_where_a_meter_told_it() -> None:
     more = energy(joules=60.0, joules_per_token=None, peak_watts=7.0)
     text = drawn(
-        print_timing_table,
+        wide_table,
         run(),
         [trial(1, energy=energy()), trial(2, energy=more), trial(3, **Q8)],
     )
     (line,) = [line for line in text.splitlines() if "2 trials" in line and " J " in line]
     assert " ".join(line.split()) == "q2_k 2 trials 50.0 J 1.25 J 5.00 W 7.00 W"
-    assert "energy" not in drawn(print_timing_table, run(), [trial(1)])
+    assert "energy" not in drawn(wide_table, run(), [trial(1)])
 
 
 def test_energy_that_is_not_known_is_told() -> None:
@@ -154,7 +160,7 @@ def test_energy_that_is_not_known_is_told() -> None:
         joules=None, mean_watts=None, peak_watts=None, joules_per_token=None, coverage=None,
         absent="0 readings in 30 s; [3] are the least",
     )  # fmt: skip
-    text = drawn(print_timing_table, run(), [trial(1, energy=away)])
+    text = drawn(wide_table, run(), [trial(1, energy=away)])
     assert "energy of 1 of its trials is not known: 0 readings in 30 s; [3] are the least" in text
     assert "mean power" not in text
     (row,) = summarise([trial(1, energy=away)])
@@ -180,7 +186,7 @@ def test_the_table_shows_results_checks_and_failures() -> None:
     bad = trial(2, checks=(Check(name="token count", ok=False, detail="3 of 4"),))
     crash = Failure.of(ProgramFailed("llama-cli was killed by SIGILL"))
     failed = trial(3, **Q8, state=TrialState.FAILED, failure=crash, timing=None)
-    text = drawn(print_timing_table, run(), [trial(1), bad, failed])
+    text = drawn(wide_table, run(), [trial(1), bad, failed])
     row = next(line for line in text.splitlines() if line.startswith("q2_k"))
     for cell in ("Q2_K, 5.20 bits/weight", "88.0 MB", "2/2", "2.00 s", "110 ms", "9.09", "1.00"):
         assert cell in row
@@ -207,7 +213,7 @@ def test_ok_is_said_only_of_what_was_checked(
         trial(n, checks=tuple(Check(name=f"c{i}", ok=ok, detail="d") for i, ok in enumerate(oks)))
         for n, oks in enumerate(checks, 1)
     ]
-    text = drawn(print_timing_table, run(), trials)
+    text = drawn(wide_table, run(), trials)
     row = next(line for line in text.splitlines() if line.startswith("q2_k "))
     assert " ".join(row.split()).endswith(f" {shown}")
 
@@ -221,30 +227,30 @@ def test_phases_memory_and_reads_have_a_table_of_their_own() -> None:
         evidence = TelemetrySummary(samples=9, read_bytes_per_token=3_180_000_000)
         return trial(number, job=job, evidence=evidence, timing=timing([100], load_ns=10**9))
 
-    text = drawn(print_timing_table, run(), [measured(1, 100_000_000), measured(2, 200_000_000)])
+    text = drawn(wide_table, run(), [measured(1, 100_000_000), measured(2, 200_000_000)])
     head = next(n for n, line in enumerate(text.splitlines()) if "end to end" in line)
     cells = text.splitlines()[head + 1].split("  ")
     assert [cell.strip() for cell in cells if cell] == [
         "q2_k", "1.00 s", "500 ms", "-", "4.00 s", "200 MB", "3.18 GB",
     ]  # fmt: skip
-    bare = drawn(print_timing_table, run(), [trial(1, timing=TimingRecord())])
+    bare = drawn(wide_table, run(), [trial(1, timing=TimingRecord())])
     assert "end to end" not in bare
 
 
 def test_a_run_that_moved_says_so_first() -> None:
-    table = drawn(print_timing_table, run(), [trial(1), trial(2, board="rk[2]"), trial(3)])
+    table = drawn(wide_table, run(), [trial(1), trial(2, board="rk[2]"), trial(3)])
     assert (
         "measured on 2 boards: rk1 (trials 1,3), rk[2] (trials 2); each round of repeats is"
         " whole on one of them" in table
     )
-    assert "boards:" not in drawn(print_timing_table, run(), [trial(1), trial(2)])
+    assert "boards:" not in drawn(wide_table, run(), [trial(1), trial(2)])
 
 
 def test_ratios_are_to_the_recipes_first_variant_whichever_ran_first() -> None:
     slow = trial(1, **Q8, timing=timing([300, 300, 300]))
     rows = summarise([slow, trial(2, timing=timing([100, 100, 100]))], ("q2_k", "q8_0", "never"))
     assert [(row.variant, row.ratio) for row in rows] == [("q2_k", 1.0), ("q8_0", 3.0)]
-    shown = drawn(print_timing_table, run(variants=("q2_k", "q8_0")), [slow, trial(2)])
+    shown = drawn(wide_table, run(variants=("q2_k", "q8_0")), [slow, trial(2)])
     assert shown.index("q2_k ") < shown.index("q8_0 ")
 
 
@@ -256,14 +262,14 @@ def test_an_emulated_table_says_so_first() -> None:
         boot_id="b",
         emulator="qemu -cpu a76",
     )
-    text = drawn(print_timing_table, run(facts=facts), [trial(1)])
+    text = drawn(wide_table, run(facts=facts), [trial(1)])
     assert text.splitlines()[1].startswith("EMULATED (qemu -cpu a76)")
 
 
 def test_text_from_records_is_not_markup() -> None:
     crash = Failure.of(ProgramFailed("[bold]x[/nope]"))
     text = drawn(
-        print_timing_table,
+        wide_table,
         run(board="[red]rk1"),
         [trial(1, state=TrialState.FAILED, failure=crash, timing=None)],
     )
@@ -290,7 +296,7 @@ def test_the_experiment_form_has_the_tables_figures_of_several_trials() -> None:
     text = drawn(print_experiment, asked, trials)
     assert "median of 3 trials' means 0.110 s a token over 12, ratio 1.00" in text
     assert "median of 3 trials' means 0.330 s a token over 12, ratio 1.89" in text
-    table = drawn(print_timing_table, asked, trials)
+    table = drawn(wide_table, asked, trials)
     assert row_of(table, "q8_0")["per token"] == "330 ms"
     assert row_of(table, "q8_0")["ratio"].startswith("1.89 (")
 
@@ -380,7 +386,7 @@ def bench_timing(**changes: object):  # type: ignore[no-untyped-def]
 
 
 def test_a_benchmark_has_a_row_for_each_test_over_all_trials() -> None:
-    text = drawn(print_timing_table, run(), [trial(n, timing=bench_timing()) for n in (1, 2)])
+    text = drawn(wide_table, run(), [trial(n, timing=bench_timing()) for n in (1, 2)])
     prompt, decode = (line for line in text.splitlines() if "pp16" in line or "tg8@d64" in line)
     for cell in ("q2_k", "pp16", "4", "150 ms", "110 ms - 190 ms", "107"):
         assert cell in prompt.split("  ") or cell in prompt
@@ -394,14 +400,14 @@ def test_other_measures_have_a_table_with_their_units() -> None:
         Measure(name="perplexity", unit="1", values=(9.5,), value=9.5, error=0.25),
         Measure(name="peak", unit="bytes", values=(2e6,), value=2e6),
     )
-    text = drawn(print_timing_table, run(), [trial(1, timing=TimingRecord(measures=measures))])
+    text = drawn(wide_table, run(), [trial(1, timing=TimingRecord(measures=measures))])
     perplexity, peak = (line.split() for line in text.splitlines() if " pe" in line[:16])
     assert perplexity == ["q2_k", "perplexity", "1", "9.5", "-", "0.25"]
     assert peak == ["q2_k", "peak", "1", "2.00", "MB", "-", "-"]
 
 
 def test_records_without_them_show_neither_table() -> None:
-    text = drawn(print_timing_table, run(), [trial(1)])
+    text = drawn(wide_table, run(), [trial(1)])
     assert "repetitions" not in text
     assert "measure" not in text
 
@@ -410,8 +416,126 @@ def test_no_word_of_a_program_reaches_the_terminal_as_more_than_a_word() -> None
     evil = "\x1b]0;owned\x07[bold]x"
     shape = Measure(name=evil, unit="1", values=(1.0,), value=1.0)
     said = Check(name="build", ok=False, detail=f"the program says {evil}")
-    text = drawn(
-        print_timing_table, run(), [trial(timing=TimingRecord(measures=(shape,)), checks=(said,))]
-    )
+    text = drawn(wide_table, run(), [trial(timing=TimingRecord(measures=(shape,)), checks=(said,))])
     assert "\x1b" not in text
     assert text.count("\\x1b]0;owned\\x07[bold]x") == 2
+
+
+def on_terminal(columns: int, *arguments, **options) -> list[str]:  # type: ignore[no-untyped-def]
+    """The lines of a table as a terminal of so many columns shows them."""
+    console = Console(file=StringIO(), width=columns, force_terminal=True, color_system=None)
+    print_timing_table(console, *arguments, **options)
+    assert isinstance(console.file, StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+LONG = ("llama-3.1-8b-instruct-q4_k_m-threads4", "llama-3.1-8b-instruct-q8_0-threads4")
+
+
+def slow_trials(names: tuple[str, ...]) -> list[TrialRecord]:
+    """Three trials each, whose figures are as wide as they come."""
+    lost = Check(name="frequency", ok=False, detail="the clock fell")
+    return [
+        trial(
+            3 * which + n,
+            repeat=n,
+            variant=name,
+            timing=timing([9990.0 + n] * 4, ttft_ns=599_000_000_000),
+            checks=(lost,),
+        )
+        for which, name in enumerate(names)
+        for n in (1, 2, 3)
+    ]
+
+
+def test_in_80_columns_the_table_has_seven_columns_and_no_row_breaks() -> None:
+    lines = on_terminal(80, run(variants=LONG), slow_trials(LONG))
+    assert max(map(len, lines)) <= 80
+    head, first, second = lines[1:4]
+    assert re.split("  +", head) == [
+        "model",
+        "trials",
+        "TTFT",
+        "per token ± 95%",
+        "tokens/s",
+        "ratio",
+        "checks",
+    ]
+    assert re.split("  +", first)[1:] == [
+        "3/3",
+        "599 s",
+        "9.99 s ± 0.025 %",
+        "0.100",
+        "1.00",
+        "FAILED",
+    ]
+    # Shortened names still tell the rows apart.
+    names = [line.split()[0] for line in (first, second)]
+    assert len(set(names)) == 2
+    assert all("…" in name for name in names)
+
+
+def test_the_wide_table_and_a_pipe_have_whole_names() -> None:
+    wide = on_terminal(80, run(variants=LONG), slow_trials(LONG), wide=True)
+    piped = drawn(print_timing_table, run(variants=LONG), slow_trials(LONG))
+    for name in LONG:
+        assert any(line.startswith(f"{name} ") for line in wide)
+        assert any(line.startswith(f"{name} ") for line in piped.splitlines())
+    assert "FAILED: frequency" in "\n".join(wide)
+
+
+def test_details_need_wide_and_results_do_not() -> None:
+    timed = [trial(1, timing=timing([100, 110], load_ns=5), energy=energy())]
+    assert "tokens inside" not in drawn(print_timing_table, run(), timed)
+    text = drawn(wide_table, run(), timed)
+    assert all(word in text for word in ("tokens inside", "prompt eval", "energy of"))
+    assert "--wide" not in text
+    assert "More: --wide" in drawn(print_timing_table, run(), timed)
+    # What a benchmark measures is its result.
+    assert "pp16" in drawn(print_timing_table, run(), [trial(1, timing=bench_timing())])
+
+
+def test_an_interval_with_two_sides_is_shown_by_the_wider_one() -> None:
+    two = [trial(1, timing=timing([100])), trial(2, timing=timing([104]))]
+    shown = drawn(print_timing_table, run(), two)
+    assert "102 ms ± 28 %" in shown  # 79.5 ms to 131 ms
+    assert "79.5 ms - 131 ms" in drawn(wide_table, run(), two)
+    assert "100 ms  " in drawn(print_timing_table, run(), [trial(1, timing=timing([100]))])
+
+
+@pytest.mark.parametrize(
+    ("names", "width", "short"),
+    [
+        (["q8_0", "q2_k"], 12, ["q8_0", "q2_k"]),
+        (["llama-3.1-8b-q8_0", "llama-3.1-8b-q2_k"], 13, ["llama-…b-q8_0", "llama-…b-q2_k"]),
+        (
+            ["a-very-long-name-x-1", "a-very-long-name-y-1"],
+            14,
+            ["a-very-…me-x-1", "a-very-…me-y-1"],
+        ),
+        # What differs is in the middle, where no cut shows it.
+        (
+            ["x" * 20 + "1" + "y" * 20, "x" * 20 + "2" + "y" * 20],
+            12,
+            ["xxxxxxxxx…#1", "xxxxxxxxx…#2"],
+        ),
+    ],
+)
+def test_shortened_names_stay_different(names: list[str], width: int, short: list[str]) -> None:
+    assert shortened(names, width) == short
+
+
+def test_warm_ups_never_count() -> None:
+    crash = Failure.of(ProgramFailed("llama-cli was killed by SIGILL"))
+    warm_up = trial(
+        1, repeat=0, slug="q2_k-w1", state=TrialState.FAILED, failure=crash, timing=None
+    )
+    skipped = [
+        trial(1 + n, repeat=n, state=TrialState.SKIPPED, timing=None, skip_reason="trial 1 failed")
+        for n in range(1, 6)
+    ]
+    text = drawn(print_timing_table, run(), [warm_up, *skipped])
+    assert " 0/5 " in text
+    assert "SIGILL" in text  # why there is nothing
+    good = [trial(1, repeat=0), *(trial(1 + n, repeat=n) for n in range(1, 6))]
+    assert " 5/5 " in drawn(print_timing_table, run(), good)
