@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         interactive_shell,
         reboot,
         remount,
+        set_mode,
         shell,
     )
     from labctl.hdc.server_client.server import HdcServer, Target
@@ -29,7 +30,7 @@ else:
             "host.link": "Forwarding HostLink",
             "host.session": "Session",
             "host.tasks": "InteractiveShell RebootTarget hilog interactive_shell reboot remount"
-            " shell",
+            " set_mode shell",
             "server_client.server": "HdcServer Target",
             "server_client.session": "ServerSession",
         },
@@ -52,5 +53,6 @@ __all__ = [
     "receive_file",
     "remount",
     "send_file",
+    "set_mode",
     "shell",
 ]

@@ -170,6 +170,9 @@ class HdcFeatures(Protocol):
     def remount(self, *, timeout: float) -> str:
         """Make the board's system partitions writable; what it answers."""
 
+    def set_mode(self, mode: str, *, timeout: float) -> str:
+        """Let the board's hdcd listen on ``port 5555`` or ``usb``; what it answers."""
+
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
         """Print the board's log as it arrives, until ``timeout`` seconds are over or the log ends.
 

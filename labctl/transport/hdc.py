@@ -87,6 +87,10 @@ class HdcTransport(LinkedTransport[HostLink]):
         """Make the board's system partitions writable; see :class:`Transport`."""
         return hdc.remount(self.connected(), timeout=timeout)
 
+    def set_mode(self, mode: str, *, timeout: float) -> str:
+        """Change how the board's hdcd listens; see :class:`Transport`."""
+        return hdc.set_mode(self.connected(), mode, timeout=timeout)
+
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
         """Print the board's log; see :class:`Transport`. hdc's own request for it has no exit
         status.

@@ -12,13 +12,13 @@ from labctl.cli.output import json_option, note
 from labctl.cli.progress import ProgressView, Step
 from labctl.errors import printable
 from labctl.files import host_reads
-from labctl.transport import Delivered, receive, send
+from labctl.transport import Copied, Delivered, receive, send
 from labctl.units import size
 
 #: A smaller file is proven by the board's own tool before the agent has been looked at.
 _AGENT_HASHES_BYTES = 8 << 20
 #: Patience for each sign of progress.
-_STALL_SECONDS = 30.0
+STALL_SECONDS = 30.0
 
 _compress = click.option(
     "--compress",
@@ -33,7 +33,7 @@ _json = json_option("Print the copied files, and if they are verified, as JSON."
 _stall = click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
-    default=_STALL_SECONDS,
+    default=STALL_SECONDS,
     show_default=True,
     help="Fail after this many seconds without progress.",
 )
@@ -63,8 +63,8 @@ def send_(
     after all new ones are verified. A link to a file is sent as that file, other links are skipped.
     """
     with (
-        choice.connected(agent_hashes=_is_large(local)) as transport,
-        _shown(f"sending {local}") as step,
+        choice.connected(agent_hashes=is_large(local)) as transport,
+        shown_step(f"sending {local}") as step,
     ):
         done = send(
             transport,
@@ -102,7 +102,7 @@ def recv(
     until all of it is verified. Links in a directory are skipped. Files of /proc and /sys cannot be
     verified: each is read to its end, within --timeout in total.
     """
-    with choice.connected() as transport, _shown(f"receiving {remote}") as step:
+    with choice.connected() as transport, shown_step(f"receiving {remote}") as step:
         done = receive(
             transport,
             remote,
@@ -115,14 +115,15 @@ def recv(
     _tell(done, as_json=as_json)
 
 
-def _is_large(local: Path) -> bool:
+def is_large(local: Path) -> bool:
     """Return whether so much may be sent that its proof takes long on a board."""
     with host_reads(local):
         return local.is_dir() or local.stat().st_size >= _AGENT_HASHES_BYTES
 
 
 @contextmanager
-def _shown(what: str) -> Iterator[Step]:
+def shown_step(what: str) -> Iterator[Step]:
+    """Show a bar until the context ends."""
     with ProgressView() as view:
         step = view.open(what)
         try:
@@ -136,12 +137,17 @@ def _tell(done: Delivered, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(done.document(), indent=2))
         return
+    tell_left_out(copied)
+    files = "1 file" if copied.files == 1 else f"{copied.files} files"
+    proof = f"not proven: {copied.not_proven}" if copied.not_proven else "proven by hash"
+    click.echo(f"{printable(done.path)}: {files}, {size(copied.size_bytes)}, {proof}")
+
+
+def tell_left_out(copied: Copied) -> None:
+    """Name on standard error what a transfer left out."""
     for names, why in (
         (copied.skipped, "neither a file nor a directory"),
         (copied.unreadable, "it cannot be read to an end"),
     ):
         for name in names:
             note(f"left out: {printable(name)} ({why})")
-    files = "1 file" if copied.files == 1 else f"{copied.files} files"
-    proof = f"not proven: {copied.not_proven}" if copied.not_proven else "proven by hash"
-    click.echo(f"{printable(done.path)}: {files}, {size(copied.size_bytes)}, {proof}")

@@ -22,13 +22,64 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "reboot": ("labctl.cli.hdc.power", "reboot_", "Restart a board."),
     "hilog": ("labctl.cli.hdc.power", "hilog", "Print the board's log, until interrupted."),
     "mount": ("labctl.cli.hdc.power", "mount", "Make system partitions writable."),
+    # hdc's own words, and adb's
+    "file": (
+        "labctl.cli.hdc.words",
+        "file",
+        "Send and receive files, with hdc's options and output.",
+    ),
+    "fport": (
+        "labctl.cli.hdc.words",
+        "fport",
+        "Forward a port of this host to the board, until interrupted.",
+    ),
+    "rport": (
+        "labctl.cli.hdc.words",
+        "rport",
+        "Forward a port of the board to this host, until interrupted.",
+    ),
+    "target": (
+        "labctl.cli.hdc.words",
+        "target",
+        "Restart a board, or make its system partitions writable, as hdc does.",
+    ),
+    "tconn": ("labctl.cli.hdc.words", "tconn", "Check that a board answers at HOST:PORT."),
+    "tmode": (
+        "labctl.cli.hdc.words",
+        "tmode",
+        "Let the board's hdcd listen on USB or on a TCP port.",
+    ),
+    "push": ("labctl.cli.hdc.files", "send_", "Send a file or a directory, verified by its hash."),
+    "pull": (
+        "labctl.cli.hdc.files",
+        "recv",
+        "Receive a file or a directory, verified by its hash.",
+    ),
 }
+#: What only the official program does.
+_OFFICIAL = (
+    *("install", "uninstall", "sideload", "bm", "aa", "smode", "jpid", "track-jpid", "bugreport"),
+    *("start", "kill", "checkserver", "keygen", "wait", "any", "discover"),
+)
 
 
 class HdcGroup(LazyGroup):
     """The commands of ``labctl hdc``."""
 
     lazy = COMMANDS
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; name the official program for what only that does."""
+        if args[0] in _OFFICIAL:
+            board = ctx.params.get("board")
+            way = f"-t {board} " if board else ""
+            raise click.UsageError(
+                f"labctl has no {args[0]}; the official program does: hdc {way}{' '.join(args)}",
+                ctx,
+            )
+        return super().resolve_command(ctx, args)
 
 
 @click.group(
@@ -38,11 +89,11 @@ class HdcGroup(LazyGroup):
 @click.option(
     "-t",
     "--board",
-    help="A board of the lab, HOST:PORT of a board's hdcd, or its key with --server; default: the"
-    " lab's default board.",
+    help="A board of the lab, HOST:PORT of a board's hdcd, or its key at an hdc server; default:"
+    " the lab's default board.",
 )
 @click.option("--target", hidden=True, help="Old name of --board.")
-@click.option("--server", help="Connect through the hdc server at HOST:PORT.")
+@click.option("--server", "-s", help="Connect through the hdc server at HOST:PORT.")
 @click.option(
     "--key-file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),

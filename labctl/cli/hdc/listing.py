@@ -33,6 +33,8 @@ _SERVER_STATES = {
     "Offline": "offline",
     "Unauthorized": "unauthorised",
 }
+_HDC_STATES = {ours: hdcs for hdcs, ours in _SERVER_STATES.items()}
+_CONNECTIONS = ("USB", "TCP", "UART")
 
 
 @dataclass(frozen=True)
@@ -40,27 +42,41 @@ class Listed:
     """A board as the list shows it.
 
     ``target`` is what ``-t`` takes, ``way`` how it is reached: over which link, or (of a server's
-    boards) USB, TCP or UART. ``detail`` is its name, or why it is not there.
+    boards) USB, TCP or UART. ``detail`` is its name, or why it is not there. ``key`` is what hdc
+    calls it.
     """
 
     target: str
     state: str
     way: str
     detail: str = ""
+    key: str = ""
+
+    def as_hdc(self, *, verbose: bool) -> str | None:
+        """Return the line of ``hdc list targets``; None where hdc has none."""
+        state = _HDC_STATES.get(self.state, "Unknown")
+        if verbose:
+            way = self.way if self.way in _CONNECTIONS else "TCP" if ":" in self.key else "USB"
+            name = self.target if self.target != self.key else "unknown..."
+            return f"{self.key}\t\t{way}\t{state}\t{self.detail if way == self.way else name}"
+        ends = {"Connected": "", "Unauthorized": "\tUnauthorized"}
+        return self.key + ends[state] if state in ends else None
 
 
 @click.command("list", epilog="Example: labctl hdc --server 127.0.0.1:8710 list")
 @json_option("Print the list as JSON.")
+@click.argument("what", required=False, type=click.Choice(["targets"]), metavar="[targets]")
+@click.option("-v", "verbose", is_flag=True, help="With targets: all boards, in four columns.")
 @click.pass_obj
-def list_boards(choice: Choice, as_json: bool) -> int:
-    """List boards and their state.
+def list_boards(choice: Choice, what: str | None, *, verbose: bool, as_json: bool) -> int:
+    """List boards and their state; `list targets` prints them as hdc does.
 
     Contacts the lab's hdc boards, or the one that -b names. With --server, lists that server's
     boards and their state there; without a lab, those of this host's server, if one runs. Exit
     status 3 if one does not answer, 2 if one is wrong in devices.yaml.
     """
     if choice.board is not None:
-        found = [_asked(choice.board, choice.connected)]
+        found = [_asked(choice.board, choice.connected, choice.key)]
     elif choice.server is not None:
         found = _of_server(choice.server)
     elif (lab := choice.lab()) is not None:
@@ -69,6 +85,11 @@ def list_boards(choice: Choice, as_json: bool) -> int:
         found = _of_this_host()
     if as_json:
         click.echo(json.dumps([asdict(listed) for listed in found], indent=2))
+        return states_status(listed.state for listed in found)
+    if what is not None:
+        lines = [line for one in found if (line := one.as_hdc(verbose=verbose)) is not None]
+        for line in lines or ["[Empty]"]:
+            click.echo("\t".join(map(printable, line.split("\t"))))
         return states_status(listed.state for listed in found)
     width = max((len(listed.target) for listed in found), default=0)
     for listed in found:
@@ -85,7 +106,9 @@ def _of_lab(lab: "LabFile", key_file: Path | None) -> list[Listed]:
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         return list(
             pool.map(
-                lambda board: _asked(board.name, lambda: connect_board(board, options)),
+                lambda board: _asked(
+                    board.name, lambda: connect_board(board, options), board.transport.location
+                ),
                 boards,
             )
         )
@@ -107,12 +130,18 @@ def _of_this_host() -> list[Listed]:
 def _of_server(server: str) -> list[Listed]:
     boards = find_server(server).list_targets(timeout=_TIMEOUT_SECONDS)
     return [
-        Listed(board.key, _SERVER_STATES.get(board.state, "failing"), board.connection, board.name)
+        Listed(
+            board.key,
+            _SERVER_STATES.get(board.state, "failing"),
+            board.connection,
+            board.name,
+            key=board.key,
+        )
         for board in boards
     ]
 
 
-def _asked(target: str, way: Callable[[], AbstractContextManager[Transport]]) -> Listed:
+def _asked(target: str, way: Callable[[], AbstractContextManager[Transport]], key: str) -> Listed:
     """Ask a board itself for its state."""
     label, failure = "", None
     try:
@@ -121,4 +150,5 @@ def _asked(target: str, way: Callable[[], AbstractContextManager[Transport]]) ->
             boot_id(transport, timeout=_TIMEOUT_SECONDS)
     except LabctlError as error:
         failure = error
-    return Listed(target, board_state(failure), label, failure.message if failure else "")
+    state, why = board_state(failure), failure.message if failure else ""
+    return Listed(target, state, label, why, key=key)

@@ -1,6 +1,7 @@
 """``labctl hdc forward``."""
 
 import json
+from collections.abc import Callable
 
 import click
 
@@ -31,17 +32,29 @@ def forward(choice: Choice, local: str, remote: str, reverse: bool, as_json: boo
 
     A line on standard output says that it is ready; earlier connections wait.
     """
-    here, there = _node(local), _node(remote)
-    listen, connect = (there, here) if reverse else (here, there)
+    listen, connect = (remote, local) if reverse else (local, remote)
+    ends = ("the board", "this host") if reverse else ("this host", "the board")
+
+    def ready(listen: str) -> str:
+        if as_json:
+            return _as_json(listen, _node(connect), reverse)
+        return f"{listen} of {ends[0]} goes to {_node(connect)} of {ends[1]}; Ctrl-C ends it"
+
+    carry(choice, listen, connect, reverse=reverse, ready=ready)
+
+
+def carry(
+    choice: Choice, listen: str, connect: str, *, reverse: bool, ready: Callable[[str], str]
+) -> None:
+    """Forward connections until interrupted; print ``ready`` of what listens, once it does."""
+    listen, connect = _node(listen), _node(connect)
     with (
         choice.connected() as transport,
         transport.over_hdc(f"forward {listen}").forward(
             listen, connect, reverse=reverse
         ) as forwarded,
     ):
-        ends = ("the board", "this host") if reverse else ("this host", "the board")
-        ready = f"{forwarded.listen} of {ends[0]} goes to {connect} of {ends[1]}; Ctrl-C ends it"
-        click.echo(_as_json(forwarded.listen, connect, reverse) if as_json else ready)
+        click.echo(ready(forwarded.listen))
         wait_until(
             lambda: is_over(transport, forwarded),
             timeout=NO_LIMIT_SECONDS,

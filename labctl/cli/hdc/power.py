@@ -12,7 +12,7 @@ from labctl.files import host_writes
 from labctl.transport import Reboot, reboot
 
 _REBOOT_SECONDS = 180.0
-_ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 30.0
 
 
 @click.command("reboot", epilog="Example: labctl hdc -t dayu200 reboot --wait")
@@ -32,7 +32,7 @@ def reboot_(choice: Choice, how: str | None, wait: bool, timeout: float) -> None
     with choice.connected() as transport:
         if not wait:
             device = transport.over_hdc(f"be restarted {kind}".rstrip())
-            device.request_reboot(kind, timeout=_ANSWER_SECONDS)
+            device.request_reboot(kind, timeout=ANSWER_SECONDS)
             click.echo(f"{transport.label} restart requested; use --wait to wait for it")
             return
         boot = reboot(transport, kind, timeout=timeout)
@@ -40,7 +40,11 @@ def reboot_(choice: Choice, how: str | None, wait: bool, timeout: float) -> None
 
 
 @click.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": ["--help"],  # -h is hilog's
+    },
     epilog="Example: labctl hdc -t dayu200 hilog --output boot.log -- -T Ace",
 )
 @click.option(
@@ -72,6 +76,6 @@ def mount(choice: Choice) -> None:
     """Make system partitions writable."""
     with choice.connected() as transport:
         message = transport.over_hdc("have system partitions remounted").remount(
-            timeout=_ANSWER_SECONDS
+            timeout=ANSWER_SECONDS
         )
     click.echo(printable(message))

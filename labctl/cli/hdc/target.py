@@ -16,6 +16,7 @@ from labctl.cli.root import Invocation
 from labctl.errors import ConfigError, NotAuthorised
 from labctl.hdc import Consent
 from labctl.transport import HdcServerConfig, HdcTcpConfig, OpenOptions, Transport
+from labctl.transport.hdc import HDC_SERVER
 
 if TYPE_CHECKING:
     from labctl.config.lab import Board, LabFile
@@ -59,13 +60,30 @@ class Choice:
                 self._let_agent_hash(transport)
             yield transport
 
+    @property
+    def key(self) -> str:
+        """Return hdc's name of the board: its address or key. Raises ConfigError."""
+        if self.board is None or self._is_address or self._server is not None:
+            return self.board or ""
+        return self._of_lab[1].transport.location
+
+    @cached_property
+    def _server(self) -> str | None:
+        """The hdc server to go through: the one named, or this host's for a key that it knows."""
+        if self.server is not None or self.board is None or self._is_address:
+            return self.server
+        lab = self.lab()
+        if lab is not None and self.board in lab.lab.boards:
+            return None
+        return HDC_SERVER if _is_known_here(self.board) else None
+
     def _transport(self) -> Transport:
-        if self.server is not None:
+        if self._server is not None:
             if self.board is None:
                 raise ConfigError(
                     "no board is named", hint="name its key: labctl hdc --server … -t KEY …"
                 )
-            return HdcServerConfig(key=self.board, server=self.server).open()
+            return HdcServerConfig(key=self.board, server=self._server).open()
         options = OpenOptions(key_file=self.key_file, consent=self._consent())
         if self.board is not None and self._is_address:
             return HdcTcpConfig(address=self.board).open(options)
@@ -80,7 +98,7 @@ class Choice:
 
     def _let_agent_hash(self, transport: Transport) -> None:
         """Let files be hashed by the agent, where it is known which one belongs there."""
-        if self.server is not None or self._is_address:
+        if self._server is not None or self._is_address:
             return
         from labctl.deploy.plan import agent_hash
 
@@ -103,14 +121,26 @@ class Choice:
         near = did_you_mean(self.board, lab.lab.boards) if lab else ""
         raise ConfigError(
             f"no board {self.board!r}{near}",
-            hint="--board takes a board of the lab, HOST:PORT of a board's hdcd, or a key"
-            " together with --server HOST:PORT",
+            hint="-t takes a board of the lab, HOST:PORT of a board's hdcd, or a key that the hdc"
+            f" server at {HDC_SERVER}, or at --server HOST:PORT, knows",
         )
 
     def _consent(self) -> Consent:
         if not self.wait_authorised:
             return Consent()
         return Consent(_AUTHORISE_SECONDS, lambda what: click.echo(f"waiting: {what}", err=True))
+
+
+def _is_known_here(key: str) -> bool:
+    """Return True if this host's hdc server runs, or can be started, and has a board of that key.
+
+    Raises LinkError when something else listens there.
+    """
+    from labctl.checked import split_endpoint
+    from labctl.transport.hdc_server.shared import attached_boards
+
+    boards = attached_boards(*split_endpoint(HDC_SERVER), timeout=_ANSWER_SECONDS)
+    return any(board.key == key for board in boards)
 
 
 def _wait_for_consent(transport: Transport) -> None:

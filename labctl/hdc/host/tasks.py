@@ -70,9 +70,19 @@ def remount(link: HostLink, *, timeout: float) -> str:
 
     Raises LinkError, BoardError when it cannot.
     """
-    with link.open_task(
-        Command.UNITY_REMOUNT, b"", text="target mount", timeout=timeout
-    ) as channel:
+    return _answer(link, Command.UNITY_REMOUNT, b"", "target mount", timeout)
+
+
+def set_mode(link: HostLink, mode: str, *, timeout: float) -> str:
+    """Change how the board's hdcd listens (``tmode port 5555``, ``tmode usb``); what it says.
+
+    Raises LinkError, BoardError when it cannot.
+    """
+    return _answer(link, Command.UNITY_RUNMODE, mode.encode(), f"tmode {mode}", timeout)
+
+
+def _answer(link: HostLink, command: Command, data: bytes, text: str, timeout: float) -> str:
+    with link.open_task(command, data, text=text, timeout=timeout) as channel:
         words: list[bytes] = []
         for _ in _output(channel, timeout, words):
             pass

@@ -1,0 +1,229 @@
+"""hdc's own words: ``file send``, ``fport``, ``target boot``, ``tconn`` and so on.
+
+Options and output are hdc's, as recorded from its program; exit statuses and errors are labctl's.
+What labctl cannot do as hdc does is refused, not left out: docs/hdc.md has a table for each word.
+"""
+
+import time
+from pathlib import Path
+
+import click
+
+from labctl.cli.hdc.files import STALL_SECONDS, is_large, shown_step, tell_left_out
+from labctl.cli.hdc.ports import carry
+from labctl.cli.hdc.power import ANSWER_SECONDS, mount
+from labctl.cli.hdc.target import Choice
+from labctl.errors import ConfigError, LinkRefused, printable
+from labctl.hdc import HdcServer
+from labctl.transport import Delivered, HdcTcpConfig, OpenOptions, boot_id, find_server
+from labctl.transport import receive as receive_from
+from labctl.transport import send as send_to
+from labctl.transport.hdc import HDC_SERVER
+
+_RAW = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+_NOT_TAKEN = {
+    "-a": "files get the time of their transfer",
+    "-sync": "files are always sent",
+    "-b": "application sandboxes cannot be reached",
+}
+_BOOT_KINDS = {"": "", "-bootloader": "bootloader", "shutdown": "shutdown"}
+
+
+@click.group(epilog="Example: labctl hdc -t dayu200 file send model.gguf /data/local/tmp/")
+def file() -> None:
+    """Send and receive files, with hdc's options and output."""
+
+
+def _transfer(words: tuple[str, ...], usage: str, least: int) -> tuple[set[str], tuple[str, ...]]:
+    """Split the words after ``file send`` into options and paths. Raises UsageError."""
+    options = {word for word in words if word.startswith("-")}
+    paths = tuple(word for word in words if not word.startswith("-"))
+    for option in sorted(options - {"-z", "-m"}):
+        why = _NOT_TAKEN.get(option)
+        raise click.UsageError(
+            f"labctl does not take hdc's {option}: {why}" if why else f"no such option: {option}"
+        )
+    if not least <= len(paths) <= 2:
+        raise click.UsageError(f"hdc's form is: file {usage}")
+    return options, paths
+
+
+@file.command(
+    "send", context_settings=_RAW, epilog="Example: labctl hdc file send -z logs /data/local/tmp/"
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-z] [-m] LOCAL REMOTE")
+@click.pass_obj
+def file_send(choice: Choice, words: tuple[str, ...]) -> None:
+    """Send a file or a directory, as `labctl hdc send` does, and report it as hdc does."""
+    options, (local, remote) = _transfer(words, "send [-z] [-m] LOCAL REMOTE", 2)
+    began = time.monotonic()
+    with (
+        choice.connected(agent_hashes=is_large(Path(local))) as transport,
+        shown_step(f"sending {local}") as step,
+    ):
+        done = send_to(
+            transport,
+            Path(local),
+            remote,
+            timeout=STALL_SECONDS,
+            progress=step.update,
+            compress="-z" in options,
+            keep_mode="-m" in options,
+        )
+    _finish(done, time.monotonic() - began)
+
+
+@file.command(
+    "recv", context_settings=_RAW, epilog="Example: labctl hdc file recv /data/log/hilog logs"
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-z] [-m] REMOTE [LOCAL]")
+@click.pass_obj
+def file_recv(choice: Choice, words: tuple[str, ...]) -> None:
+    """Receive a file or a directory, as `labctl hdc recv` does, and report it as hdc does."""
+    options, (remote, *local) = _transfer(words, "recv [-z] [-m] REMOTE [LOCAL]", 1)
+    began = time.monotonic()
+    with choice.connected() as transport, shown_step(f"receiving {remote}") as step:
+        done = receive_from(
+            transport,
+            remote,
+            Path(*local),
+            timeout=STALL_SECONDS,
+            progress=step.update,
+            compress="-z" in options,
+            keep_mode="-m" in options,
+        )
+    _finish(done, time.monotonic() - began)
+
+
+def _finish(done: Delivered, seconds: float) -> None:
+    """Print the line by which hdc says that a transfer is whole; kB/s are bytes per ms."""
+    tell_left_out(done.copied)
+    copied, ms = done.copied, max(1, round(seconds * 1e3))
+    click.echo(
+        f"FileTransfer finish, Size:{copied.size_bytes}, File count = {copied.files},"
+        f" time:{ms}ms rate:{copied.size_bytes / ms:.2f}kB/s"
+    )
+
+
+@click.command(epilog="Example: labctl hdc -t dayu200 fport tcp:8080 tcp:80")
+@click.argument("words", nargs=-1, required=True, metavar="LOCAL REMOTE | ls | rm LOCAL REMOTE")
+@click.pass_obj
+def fport(choice: Choice, words: tuple[str, ...]) -> None:
+    """Forward a port of this host to the board, until interrupted.
+
+    `ls` and `rm` concern the rules that an hdc server keeps: labctl's own last as long as it runs.
+    """
+    match words:
+        case ("ls",):
+            _list_rules(choice)
+        case ("rm", listen, connect):
+            _remove_rule(choice, listen, connect)
+        case (listen, connect):
+            carry(choice, listen, connect, reverse=False, ready=_carried)
+        case _:
+            raise click.UsageError("hdc's form is: fport LOCAL REMOTE, fport ls or fport rm …")
+
+
+@click.command(epilog="Example: labctl hdc -t dayu200 rport tcp:8080 tcp:80")
+@click.argument("remote")
+@click.argument("local")
+@click.pass_obj
+def rport(choice: Choice, remote: str, local: str) -> None:
+    """Forward a port of the board to this host, until interrupted."""
+    carry(choice, remote, local, reverse=True, ready=_carried)
+
+
+def _carried(_listen: str) -> str:
+    return "Forwardport result:OK"
+
+
+def _server(choice: Choice) -> HdcServer:
+    return find_server(choice.server or HDC_SERVER)
+
+
+def _list_rules(choice: Choice) -> None:
+    try:
+        rules = _server(choice).rules(timeout=ANSWER_SECONDS)
+    except LinkRefused:
+        if choice.server is not None:
+            raise
+        rules = []  # no server of this host keeps any
+    for rule in rules:
+        kind = "Reverse" if rule.is_reverse else "Forward"
+        click.echo(printable(f"{rule.key}    {rule.listen} {rule.connect}    [{kind}]"))
+    if not rules:
+        click.echo("[Empty]")
+
+
+def _remove_rule(choice: Choice, listen: str, connect: str) -> None:
+    server, wanted = _server(choice), (listen, connect)
+
+    def kept() -> bool:
+        rules = server.rules(timeout=ANSWER_SECONDS)
+        return any((rule.listen, rule.connect) == wanted for rule in rules)
+
+    rules = server.rules(timeout=ANSWER_SECONDS)
+    rule = next((rule for rule in rules if (rule.listen, rule.connect) == wanted), None)
+    if rule is None:
+        raise ConfigError(
+            f"{server.label} keeps no rule {listen} {connect}", hint="labctl hdc fport ls"
+        )
+    answer = server.remove_rule(rule, timeout=ANSWER_SECONDS)
+    if kept():
+        raise ConfigError(f"{server.label} did not remove the rule: {answer}")
+    click.echo(f"Remove forward ruler success, ruler:{listen} {connect}")
+
+
+@click.group(epilog="Example: labctl hdc -t dayu200 target boot")
+def target() -> None:
+    """Restart a board, or make its system partitions writable, as hdc does."""
+
+
+@target.command(
+    "boot", context_settings=_RAW, epilog="Example: labctl hdc -t dayu200 target boot -bootloader"
+)
+@click.argument(
+    "how", required=False, default="", type=click.UNPROCESSED, metavar="[-bootloader|shutdown]"
+)
+@click.pass_obj
+def target_boot(choice: Choice, how: str) -> None:
+    """Ask the board to restart; says nothing, as hdc. To wait: labctl hdc reboot --wait."""
+    if how not in _BOOT_KINDS:
+        raise click.UsageError(f"target boot takes -bootloader or shutdown, not {how}")
+    kind = _BOOT_KINDS[how]
+    with choice.connected() as transport:
+        device = transport.over_hdc(f"be restarted {kind}".rstrip())
+        device.request_reboot(kind, timeout=ANSWER_SECONDS)  # type: ignore[arg-type]
+
+
+target.add_command(mount)
+
+
+@click.command(context_settings=_RAW, epilog="Example: labctl hdc tconn 192.168.1.20:5555")
+@click.argument("address", metavar="HOST:PORT")
+@click.argument("remove", required=False, type=click.Choice(["-remove"]), metavar="[-remove]")
+@click.pass_obj
+def tconn(choice: Choice, address: str, remove: str | None) -> None:
+    """Check that a board answers at HOST:PORT. Nothing is stored: name the board with -t.
+
+    -remove does nothing, as nothing is stored.
+    """
+    if choice.server is not None:
+        raise click.UsageError("tconn asks the board itself; leave --server out")
+    options = OpenOptions(timeout=ANSWER_SECONDS, key_file=choice.key_file)
+    way = HdcTcpConfig(address=address)
+    with way.open(options) as transport:
+        if remove is not None:
+            return
+        boot_id(transport, timeout=ANSWER_SECONDS)
+    click.echo("Connect OK")
+
+
+@click.command(epilog="Example: labctl hdc -t dayu200 tmode port 5555")
+@click.argument("mode", nargs=-1, required=True, metavar="usb | port PORT | port close")
+@click.pass_obj
+def tmode(choice: Choice, mode: tuple[str, ...]) -> None:
+    """Let the board's hdcd listen on USB or on a TCP port."""
+    with choice.connected() as transport:
+        device = transport.over_hdc("change how it listens")
+        click.echo(printable(device.set_mode(" ".join(mode), timeout=ANSWER_SECONDS)))
