@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from labctl.models.catalogue import add_model, parse_entry
     from labctl.models.expected import are_here, are_ready, check_files, expect
     from labctl.models.file import ModelFile
-    from labctl.models.lock import LockedModel, ModelsLock, parse_reference, reference
+    from labctl.models.lock import LockedModel, ModelsLock, reference
     from labctl.models.quantizer import FindQuantizer, Quantizer, find_quantizer
+    from labctl.models.references import find_reference, parse_reference
     from labctl.models.state import ModelState, state_of
 else:
     __getattr__ = lazy_names(
@@ -18,8 +19,9 @@ else:
             "catalogue": "add_model parse_entry",
             "expected": "are_here are_ready check_files expect",
             "file": "ModelFile",
-            "lock": "LockedModel ModelsLock parse_reference reference",
+            "lock": "LockedModel ModelsLock reference",
             "quantizer": "FindQuantizer Quantizer find_quantizer",
+            "references": "find_reference parse_reference",
             "state": "ModelState state_of",
         },
     )
@@ -37,6 +39,7 @@ __all__ = [
     "check_files",
     "expect",
     "find_quantizer",
+    "find_reference",
     "parse_entry",
     "parse_reference",
     "reference",

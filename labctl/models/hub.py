@@ -6,13 +6,10 @@ Hugging Face answers a HEAD of ``/REPO/resolve/REVISION/FILE`` with the headers 
 ``HF_HUB_OFFLINE``, ``MODELSCOPE_DOMAIN`` and ``MODELSCOPE_API_TOKEN`` mean what they mean there.
 """
 
-import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urljoin, urlsplit
 
 from labctl.config.models import HubModel
@@ -20,14 +17,10 @@ from labctl.config.names import did_you_mean
 from labctl.errors import ConfigError, HostError
 from labctl.http import Unreachable, request
 from labctl.models.download import fetch_file, refuse
+from labctl.models.hub_files import LOOK_UP_SECONDS, hub_site, modelscope_files, refuse_offline
 from labctl.progress import Progress
 from labctl.retry import retry_infra
 
-if TYPE_CHECKING:
-    import httpx
-
-#: How long a hub is asked again that does not answer.
-_LOOK_UP_SECONDS = 10.0
 _MOST_RENAMES = 5
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -48,15 +41,9 @@ def look_up(key: str, source: HubModel, commit: str | None = None) -> HubFile:
 
     Raises ConfigError (no such file, no access), HostError (offline).
     """
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        raise HostError(
-            f"the model {key!r} is not on this host, and HF_HUB_OFFLINE forbids to ask a hub",
-            hint="unset it, or copy the file here and name it by its path",
-        )
+    refuse_offline(f"the model {key!r}")
     ask = _hugging_face if source.site == "huggingface" else _modelscope
-    return retry_infra(
-        lambda: ask(key, source, commit), on=(Unreachable,), timeout=_LOOK_UP_SECONDS
-    )
+    return retry_infra(lambda: ask(key, source, commit), on=(Unreachable,), timeout=LOOK_UP_SECONDS)
 
 
 def fetch(key: str, source: HubModel, found: HubFile, progress: Progress) -> Path:
@@ -78,9 +65,7 @@ def fetch(key: str, source: HubModel, found: HubFile, progress: Progress) -> Pat
 
 
 def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    token = os.environ.get("HF_TOKEN", "").strip()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    endpoint, headers = hub_site("huggingface")
     address = _file_address(endpoint, source, commit or source.revision or "main")
     answer_headers = _head(key, address, headers)
     digest = answer_headers.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
@@ -115,41 +100,21 @@ def _head(key: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
 
 
 def _modelscope(key: str, source: HubModel, commit: str | None) -> HubFile:
-    endpoint = os.environ.get("MODELSCOPE_DOMAIN", "www.modelscope.cn").rstrip("/")
-    endpoint = endpoint if "://" in endpoint else f"https://{endpoint}"
-    token = os.environ.get("MODELSCOPE_API_TOKEN", "").strip()
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    revision = commit or source.revision or "master"
-    listing = (
-        f"{endpoint}/api/v1/models/{quote(source.repository)}/repo/files"
-        f"?Revision={quote(revision, safe='')}&Recursive=true"
-    )
-    with request("GET", listing, headers=headers) as answer:
-        refuse(answer, key, listing)
-        files = _listed(answer, listing)
-    found = next((entry for entry in files if entry.get("Path") == source.file), None)
+    endpoint, headers = hub_site("modelscope")
+    revision = commit or source.revision
+    files = modelscope_files(source.repository, revision, key)
+    found = next((file for file in files if file.path == source.file), None)
     if found is None:
-        names = [str(e["Path"]) for e in files if str(e.get("Path", "")).endswith(".gguf")]
+        names = [file.path for file in files if file.path.endswith(".gguf")]
         raise ConfigError(
             f"{source.repository} on ModelScope has no file {source.file}, asked for by the model"
             f" {key!r}{did_you_mean(source.file, names)}",
             hint=f"it has {', '.join(names[:8])}" if names else "it has no .gguf file at all",
         )
-    digest, size = found.get("Sha256"), found.get("Size")
-    if not isinstance(digest, str) or not _SHA256.fullmatch(digest) or not isinstance(size, int):
+    if found.sha256 is None or not _SHA256.fullmatch(found.sha256):
         raise HostError(f"ModelScope has no SHA-256 of {source.repository}/{source.file}")
-    address = _file_address(f"{endpoint}/models", source, revision)
-    return HubFile(address, digest, size, None, headers)
-
-
-def _listed(answer: "httpx.Response", address: str) -> list[dict[str, object]]:
-    try:
-        files = json.loads(answer.read())["Data"]["Files"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise HostError(f"{address} does not list files") from error
-    if not isinstance(files, list) or not all(isinstance(entry, dict) for entry in files):
-        raise HostError(f"{address} does not list files")
-    return files
+    address = _file_address(f"{endpoint}/models", source, revision or "master")
+    return HubFile(address, found.sha256, found.size_bytes, None, headers)
 
 
 def _file_address(endpoint: str, source: HubModel, revision: str) -> str:

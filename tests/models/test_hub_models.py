@@ -1,5 +1,6 @@
 """Models of hubs and addresses, from servers on loopback that answer as the real ones do."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,19 @@ import pytest
 from model_hub import COMMIT, Hub, model_hub
 from tiny_gguf import write_tiny_gguf
 
+from labctl.cli.root import run_cli
 from labctl.config.models import ModelSource
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.models import ModelFile, ModelsLock, Quantizer, download, hub, parse_reference
+from labctl.models import (
+    ModelFile,
+    ModelsLock,
+    Quantizer,
+    download,
+    find_reference,
+    hub,
+    hub_files,
+    parse_reference,
+)
 from labctl.models.resolve import resolve
 from labctl.progress import silent
 
@@ -20,7 +31,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(download, "RETRY_SECONDS", 0.2)
-    monkeypatch.setattr(hub, "_LOOK_UP_SECONDS", 0.2)
+    monkeypatch.setattr(hub, "LOOK_UP_SECONDS", 0.2)
+    monkeypatch.setattr(hub_files, "LOOK_UP_SECONDS", 0.2)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "MODELSCOPE_API_TOKEN", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -273,6 +285,105 @@ def test_references() -> None:
     assert parse_reference(f"pypi:p==1.0/d/x.gguf#sha256={digest}") == {
         "pypi": {"package": "p", "version": "1.0", "member": "d/x.gguf", "sha256": digest}
     }
-    for bad in ("hf:a/b", "https://example.org/x.gguf", "pypi:p==1.0"):
+    for bad in ("hf:a", "hf:a/b:", "https://example.org/x.gguf", "pypi:p==1.0"):
         with pytest.raises(ConfigError):
             parse_reference(bad)
+
+
+QUANTIZED = ["m-Q2_K.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj-m-Q4_K_M.gguf"]
+SPLIT = [f"BF16/m-BF16-0000{n}-of-00002.gguf" for n in (1, 2)]
+
+
+@pytest.mark.parametrize("prefix", ["hf", "ms"])
+@pytest.mark.parametrize(
+    ("names", "asked", "chosen"),
+    [
+        (QUANTIZED, "", "m-Q4_K_M.gguf"),
+        (QUANTIZED, ":q2_k", "m-Q2_K.gguf"),
+        (["m-Q2_K.gguf", "m.Q8_0.gguf"], "", "m.Q8_0.gguf"),
+        (["sub/only-F16.gguf"], "", "sub/only-F16.gguf"),
+        (QUANTIZED, ":Q8_0@v1", "m-Q8_0.gguf"),
+    ],
+)
+def test_a_repository_gives_the_file_of_a_quantization(
+    site: Hub, prefix: str, names: list[str], asked: str, chosen: str
+) -> None:
+    """As llama.cpp's -hf: Q4_K_M, then Q8_0; projectors of pictures are no models."""
+    site.names = names
+    hub_entry = find_reference(f"{prefix}:someone/m-GGUF{asked}")["hub"]
+    assert (hub_entry["repository"], hub_entry["file"]) == ("someone/m-GGUF", chosen)
+    assert hub_entry.get("revision") == ("v1" if "@" in asked else None)
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "message", "hint"),
+    [
+        (QUANTIZED, ":Q5_K_M", "no GGUF file of a/b has Q5_K_M in its name", "it has m-Q2_K.gguf"),
+        (QUANTIZED, ":Q4", "no GGUF file of a/b has Q4 in its name", "m-Q8_0.gguf"),
+        (
+            ["m-Q2_K.gguf", "n-Q2_K.gguf"], ":Q2_K", "2 models of a/b have Q2_K in their names",
+            "name the file: m-Q2_K.gguf, n-Q2_K.gguf",
+        ),
+        (["m-F16.gguf", "m-Q2_K.gguf"], "", "2 models of a/b are none in Q4_K_M or Q8_0", "m-F16"),
+        (SPLIT, ":BF16", "is the first of 2 parts", "llama-gguf-split --merge"),
+        (["README.md"], "", "a/b has no model in GGUF", "another repository"),
+    ],
+)  # fmt: skip
+def test_what_no_file_or_several_fit_is_refused_with_the_list(
+    site: Hub, names: list[str], asked: str, message: str, hint: str
+) -> None:
+    site.names = names
+    with pytest.raises(ConfigError) as refused:
+        find_reference(f"hf:a/b{asked}")
+    assert message in refused.value.message
+    assert hint in (refused.value.hint or "")
+
+
+def test_a_repository_that_is_not_there(site: Hub) -> None:
+    site.status = 404
+    with pytest.raises(ConfigError, match="there is no repository a/b"):
+        find_reference("hf:a/b")
+
+
+HF = "https://huggingface.co/a/b-GGUF"
+MS = "https://www.modelscope.cn/models/a/b-GGUF"
+
+
+@pytest.mark.parametrize(
+    ("address", "entry"),
+    [
+        (f"{HF}/blob/main/dir/c-Q8_0.gguf", {"file": "dir/c-Q8_0.gguf"}),
+        (f"{HF}/resolve/v1/c%20d.gguf?download=true", {"file": "c d.gguf", "revision": "v1"}),
+        ("https://hf.co/a/b-GGUF", {}),
+        (f"{HF}/tree/main", {}),
+        (f"{MS}/file/view/master/c-Q8_0.gguf?status=1", {"file": "c-Q8_0.gguf"}),
+        (f"{MS}/resolve/v1/c.gguf", {"file": "c.gguf", "revision": "v1"}),
+        (f"{MS}/files", {}),
+        (f"{MS}/summary", {}),
+    ],
+)
+def test_pages_of_hubs_are_read_as_the_file_that_they_show(
+    address: str, entry: dict[str, str]
+) -> None:
+    site = "modelscope" if "modelscope" in address else "huggingface"
+    known = {"site": site, "repository": "a/b-GGUF"}
+    assert parse_reference(address) == {"hub": {**known, **entry}}
+
+
+def test_a_page_of_a_mirror_is_one_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "https://hf-mirror.com")
+    page = "https://hf-mirror.com/a/b/blob/main/c.gguf"
+    assert parse_reference(page)["hub"]["file"] == "c.gguf"
+
+
+def test_the_models_of_a_repository_are_listed(
+    site: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.names = [*QUANTIZED, *SPLIT]
+    assert run_cli(["models", "list", "hf:a/b"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines] == [SPLIT[0], *QUANTIZED[:3]]
+    assert lines[0].endswith("first of 2 parts")
+    assert run_cli(["models", "list", "hf:a/b", "--json"]) == 0
+    (first, *_) = json.loads(capsys.readouterr().out)
+    assert first == {"path": SPLIT[0], "size_bytes": len(site.content), "sha256": site.sha256}

@@ -18,6 +18,8 @@ class Hub(ThreadingHTTPServer):
     def __init__(self, content: bytes):
         super().__init__(("127.0.0.1", 0), Answers)
         self.content = content
+        #: Names of the files that it lists; all have the content.
+        self.names = ["tiny-F32.gguf"]
         self.cut_after: int | None = None
         self.ranges = True
         self.renamed = False
@@ -70,11 +72,36 @@ class Answers(BaseHTTPRequestHandler):
             self.send_response(self.server.status)
             self.end_headers()
         elif "/repo/files?" in self.path:
-            entry = {"Path": "tiny-F32.gguf", "Sha256": self.server.sha256}
-            entry |= {"Size": len(self.server.content)}  # type: ignore[dict-item]
-            self.answer(json.dumps({"Code": 200, "Data": {"Files": [entry]}}).encode(), 200)
+            known = {"Type": "blob", "Sha256": self.server.sha256}
+            known |= {"Size": len(self.server.content)}  # type: ignore[dict-item]
+            entries = [{"Path": name, **known} for name in self.server.names]
+            entries.append({"Path": "sub", "Type": "tree", "Size": 0})  # type: ignore[dict-item]
+            self.answer(json.dumps({"Code": 200, "Data": {"Files": entries}}).encode(), 200)
+        elif "/api/models/" in self.path and "/tree/" in self.path:
+            self.tree()
         else:
             self.file()
+
+    def tree(self) -> None:
+        """List files as Hugging Face does: two on a page, the next one named by a header."""
+        size = len(self.server.content)
+        lfs = {"oid": self.server.sha256, "size": size, "pointerSize": 134}
+        entries: list[dict[str, object]] = [{"type": "directory", "path": "sub", "size": 0}]
+        entries += [{"type": "file", "path": "README.md", "size": 12, "oid": "1" * 40}]
+        entries += [
+            {"type": "file", "path": name, "size": size, "oid": "2" * 40, "lfs": lfs}
+            for name in self.server.names
+        ]
+        way, _, query = self.path.partition("?")
+        begin = int(query.partition("cursor=")[2] or 0)
+        body = json.dumps(entries[begin : begin + 2]).encode()
+        self.send_response(200)
+        if begin + 2 < len(entries):
+            following = f"{self.server.address}{way}?recursive=true&cursor={begin + 2}"
+            self.send_header("Link", f'<{following}>; rel="next"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def file(self) -> None:
         begin, end, status = 0, len(self.server.content), 200

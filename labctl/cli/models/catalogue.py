@@ -1,6 +1,7 @@
 """``labctl models list`` and ``labctl models unlock``: models.yaml and its lock file."""
 
 import json
+from dataclasses import asdict
 
 import click
 
@@ -13,18 +14,24 @@ from labctl.config.models import load_catalogue
 from labctl.config.names import unknown
 from labctl.errors import ConfigError, printable_line
 from labctl.models.lock import ModelsLock, reference
+from labctl.models.references import list_repository
 from labctl.models.state import ModelState, state_of
 from labctl.units import size
 
 
-@click.command("list", epilog="Example: labctl models list --json")
+@click.command("list", epilog="Example: labctl models list hf:bartowski/X-GGUF")
 @json_option("Print the list as JSON.")
+@click.argument("repository", required=False)
 @click.pass_obj
-def list_models(invocation: Invocation, *, as_json: bool) -> None:
-    """List the lab's models.
+def list_models(invocation: Invocation, *, repository: str | None, as_json: bool) -> None:
+    """List the lab's models, or those of a hub's repository.
 
-    Shows which of them are on this host, and their size.
+    Shows which of the lab's models are on this host, and their size. With REPOSITORY, such as
+    hf:OWNER/NAME, ms:OWNER/NAME or the address of its page, shows the GGUF files in it.
     """
+    if repository is not None:
+        _list_repository(repository, as_json=as_json)
+        return
     lab = lab_of(invocation)
     known = load_catalogue(lab.root).models
     states = [state_of(name, known, lab.root) for name in known]
@@ -39,6 +46,18 @@ def list_models(invocation: Invocation, *, as_json: bool) -> None:
         )
     if not states:
         note("no models yet: labctl models add NAME SOURCE")
+
+
+def _list_repository(text: str, *, as_json: bool) -> None:
+    files = list_repository(text)
+    if as_json:
+        click.echo(json.dumps([asdict(file) for file in files], indent=2))
+        return
+    for file in files:
+        parts = f"  first of {file.parts} parts" if file.parts > 1 else ""
+        click.echo(f"{size(file.size_bytes):>8}  {printable_line(file.path)}{parts}")
+    if not files:
+        note(f"no model in GGUF in {text}")
 
 
 @click.command(epilog="Example: labctl models unlock llama-q4")

