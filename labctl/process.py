@@ -74,9 +74,13 @@ def start(
             start_new_session=True,
             pass_fds=tuple(keep_open),
         )
-    except FileNotFoundError as error:
+    except (FileNotFoundError, PermissionError) as error:
         if cwd is not None and not cwd.is_dir():
             raise HostError(f"cannot start {words[0]}: no directory {cwd}") from error
+        # A folder on PATH that this user may not enter gives "permission denied", too.
+        searched = "/" not in words[0] and error.filename == words[0]
+        if isinstance(error, PermissionError) and not searched:
+            raise HostError(f"cannot start {words[0]}: {error.strerror}") from error
         raise ToolMissing(
             f"program not found on this host: {words[0]}",
             hint="`labctl doctor` lists what is missing and how to get it",

@@ -50,6 +50,17 @@ def test_a_missing_program_and_a_missing_folder_are_told_apart(tmp_path: Path) -
         process.run(["true"], timeout=1, cwd=tmp_path / "gone")
 
 
+def test_a_program_that_nobody_may_run_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no-such-program").touch(mode=0o600)  # as a folder that one may not enter
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(ToolMissing, match="program not found on this host: no-such-program"):
+        process.run(["no-such-program"], timeout=1)
+    with pytest.raises(HostError, match="Permission denied"):
+        process.run([str(tmp_path / "no-such-program")], timeout=1)
+
+
 def test_streaming_gives_lines_as_they_come_and_keeps_a_log(tmp_path: Path) -> None:
     lines: list[str] = []
     log = tmp_path / "log"
