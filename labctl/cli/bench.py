@@ -16,6 +16,7 @@ from labctl.runs.inputs.bench import bench_document, recipe_text
 @click.command(epilog="Example: labctl bench llama-q8_0.gguf --board 192.168.1.20:5555 --build")
 @click.option(
     "--board",
+    "-b",
     shell_complete=BOARD,
     metavar="NAME|HOST:PORT",
     help="A board of the lab, or the address of its hdc daemon; default: the lab's default board.",

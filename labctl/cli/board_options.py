@@ -22,6 +22,7 @@ def several_boards(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--tag", "tags", multiple=True, help="All boards with this tag."),
         click.option(
             "--board",
+            "-b",
             "boards",
             multiple=True,
             shell_complete=BOARD,

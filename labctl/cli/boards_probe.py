@@ -30,12 +30,14 @@ from labctl.units import size
     help="A small GGUF file: measure the compute rate of its quantization too.",
 )
 @json_option("Print the probe as JSON.")
+@click.option("--board", "-b", "named", shell_complete=BOARD, help="The board, as BOARD.")
 @click.argument("board", required=False, shell_complete=BOARD)
 @click.pass_obj
 def probe(
     invocation: Invocation,
     *,
     board: str | None,
+    named: str | None,
     full: bool,
     models: tuple[Path, ...],
     as_json: bool,
@@ -47,7 +49,9 @@ def probe(
     last probe.
     """
     lab = lab_of(invocation)
-    chosen = lab.board(board)
+    if board is not None and named is not None:
+        raise click.UsageError("name the board once")
+    chosen = lab.board(board or named)
     with ProgressView() as view:
         shown = RunView(view)
         found, path = probe_board(

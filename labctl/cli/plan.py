@@ -23,6 +23,7 @@ from labctl.units import duration
 @click.command(epilog="Example: labctl plan recipes/q8_latency.yaml --board rk1")
 @click.option(
     "--board",
+    "-b",
     shell_complete=BOARD,
     help="The board it would run on; default: the lab's default board.",
 )

@@ -18,7 +18,9 @@ from labctl.runs.resume import resume as resume_run
 
 
 @click.command(epilog="Example: labctl resume latest")
-@click.option("--board", shell_complete=BOARD, help="Another, equal board; default: the run's own.")
+@click.option(
+    "--board", "-b", shell_complete=BOARD, help="Another, equal board; default: the run's own."
+)
 @result_options
 @click.argument("run", default="latest", shell_complete=RUN)
 @click.pass_obj

@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "schema": ("labctl.cli.schema", "schema", "Print the JSON Schema of a file format."),
     "docs": ("labctl.cli.docs", "docs", "Print a page of the documentation."),
     "completion": ("labctl.cli.completion", "completion", "Print a shell completion script."),
+    "help": ("labctl.cli.help", "help_", "Show the help of labctl or of a command."),
 }
 
 #: Commands that pass a remote exit status on, and need one of their own for their failures.
@@ -182,11 +183,14 @@ def _let_verbosity_follow(command: click.Command) -> None:
 @click.option(
     "--lab",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
+    envvar="LABCTL_LAB",
+    show_envvar=True,
     help="The lab's folder; default: the nearest parent with a devices.yaml.",
 )
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.option(
     "--version",
+    "-V",
     is_flag=True,
     is_eager=True,
     expose_value=False,

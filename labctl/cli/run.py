@@ -23,7 +23,10 @@ from labctl.runs import (
 
 @click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")
 @click.option(
-    "--board", shell_complete=BOARD, help="The board to run on; default: the lab's default board."
+    "--board",
+    "-b",
+    shell_complete=BOARD,
+    help="The board to run on; default: the lab's default board.",
 )
 @click.option(
     "--spare",

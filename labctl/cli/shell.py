@@ -1,18 +1,42 @@
 """``labctl shell``."""
 
+from typing import Any
+
 import click
 
 from labctl.cli.complete import BOARD
 from labctl.cli.lab import connect_board, lab_of
-from labctl.cli.output import write_output
+from labctl.cli.output import note, write_output
 from labctl.cli.root import Invocation
 from labctl.errors import ExitStatus
 from labctl.transport import remote_words
 
+#: What only a shell understands, in a word that is passed on as it is.
+_OF_A_SHELL = (" ", "|", ";", "&", "<", ">", "$", "`")
+#: The status by which shells say that there is no such program.
+_NOT_FOUND = 127
+_SHELL_HINT = "hint: words reach the program unchanged; for pipes and variables: labctl shell … -- "
+
+
+class _Command(click.Command):
+    """A command that is told whether its words began after ``--``: then no board is among them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words; click removes a ``--`` in front of them."""
+        before = list(args)
+        rest = super().parse_args(ctx, args)
+        words = ctx.params.get("words", ())
+        ctx.params["only_command"] = before[len(before) - len(words) - 1 :][:1] == ["--"]
+        return rest
+
 
 @click.command(
+    cls=_Command,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    epilog="Example: labctl shell dayu200 -- ls -l /data/local/tmp",
+    epilog="Example: labctl shell --board dayu200 -- ls -l /data/local/tmp",
+)
+@click.option(
+    "--board", "-b", shell_complete=BOARD, help="The board; default: the lab's default board."
 )
 @click.option(
     "--timeout",
@@ -21,19 +45,31 @@ from labctl.transport import remote_words
     show_default=True,
     help="Time-out in seconds; stops the command on the board too.",
 )
-@click.argument("board", shell_complete=BOARD)
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    shell_complete=BOARD,
+    metavar="[BOARD] -- COMMAND...",
+)
 @click.pass_obj
-def shell(invocation: Invocation, board: str, command: tuple[str, ...], timeout: float) -> int:
+def shell(invocation: Invocation, *, board: str | None, timeout: float, **given: Any) -> int:
     """Run a command on a board.
 
     Each word reaches the command unchanged; for pipes and variables use sh -c 'TEXT'. Standard
     input is closed; standard output and error arrive as one stream. Exit status: the command's own,
     or 255 if labctl itself failed.
     """
-    words = command[1:] if command[0] == "--" else command
+    words: tuple[str, ...] = given["words"]
+    if board is None and not given["only_command"] and words:
+        board, *rest = words
+        words = tuple(rest[1:] if rest[:1] == ["--"] else rest)
     if not words:
-        raise click.UsageError("there is no command after --")
-    with connect_board(lab_of(invocation).board(board)) as transport:
+        raise click.UsageError("there is no command: labctl shell [--board BOARD] -- COMMAND...")
+    lab = lab_of(invocation)
+    with connect_board(lab.board(board)) as transport:
         invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known
-        return transport.stream(remote_words(*words), timeout=timeout, write=write_output)
+        status = transport.stream(remote_words(*words), timeout=timeout, write=write_output)
+    if status == _NOT_FOUND and any(sign in words[0] for sign in _OF_A_SHELL):
+        note(f"{_SHELL_HINT}{remote_words('sh', '-c', ' '.join(words))}")
+    return status

@@ -89,6 +89,7 @@ class HdcGroup(LazyGroup):
 @click.option(
     "-t",
     "--board",
+    "-b",
     help="A board of the lab, HOST:PORT of a board's hdcd, or its key at an hdc server; default:"
     " the lab's default board.",
 )
