@@ -24,9 +24,11 @@ from labctl.build import (
 from labctl.build import build as build_artifact
 from labctl.cli import progress
 from labctl.cli.complete import TARGET, TOOL
+from labctl.cli.lab import lab_of
 from labctl.cli.output import json_option, note, output_console
 from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
+from labctl.config.names import listed
 from labctl.config.recipe import Recipe
 from labctl.config.yaml.messages import explain as explain_problems
 from labctl.config.yaml.messages import path_text
@@ -44,9 +46,8 @@ AGENT = "agent"
 )
 @click.option(
     "--target",
-    required=True,
     shell_complete=TARGET,
-    help="Machine type to build for: a folder of toolchains/.",
+    help="Machine type to build for, of `labctl targets`; default: that of the lab's boards.",
 )
 @click.option(
     "--product",
@@ -108,7 +109,7 @@ AGENT = "agent"
 def build(
     invocation: Invocation,
     *,
-    target: str,
+    target: str | None,
     product: str,
     tools: tuple[str, ...],
     version: str | None,
@@ -130,7 +131,7 @@ def build(
     compiler: `pip install 'labctl[build]'`.
     """
     request = BuildRequest(
-        target=target,
+        target=target or _target_of_the_lab(invocation),
         product=product,
         tools=tools or None,
         version=version,
@@ -161,6 +162,19 @@ def build(
         _print_summary(artifact, tools if artifact is artifacts[0] else ())
     took = time.monotonic() - began
     note("nothing to do" if shown.idle else f"built in {took:.1f} s")
+
+
+def _target_of_the_lab(invocation: Invocation) -> str:
+    """Return the target of all boards of the lab. Raises ConfigError if they have several."""
+    hint = "name one with --target; `labctl targets` lists them"
+    if invocation.lab is None and find_lab_root(Path.cwd()) is None:
+        raise ConfigError("no target is named, and no devices.yaml has boards of one", hint=hint)
+    lab = lab_of(invocation)
+    found = list(dict.fromkeys(board.target for board in lab.lab.boards.values()))
+    if len(found) == 1:
+        return found[0]
+    what = f"boards of several targets: {listed(found, joiner='and')}" if found else "no boards"
+    raise ConfigError(f"{lab.path} has {what}", hint=hint)
 
 
 def _parameters(given: tuple[str, ...]) -> dict[str, str]:

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "init": ("labctl.cli.init", "init", "Write a first devices.yaml and recipe."),
     "doctor": ("labctl.cli.doctor", "doctor", "List what is missing on this host."),
     "build": ("labctl.cli.build", "build", "Build tools for a target."),
+    "targets": ("labctl.cli.targets", "targets", "List machine types that tools are built for."),
     "models": ("labctl.cli.models", "models", "Manage the lab's models."),
     "artifacts": (
         "labctl.cli.artifacts",
@@ -33,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "deploy": ("labctl.cli.deploy", "deploy", "Send tools and models to boards."),
     "store": ("labctl.cli.store", "store", "List, verify, prune and pin the files of boards."),
+    "recipes": ("labctl.cli.recipes", "recipes", "List, show and copy recipes."),
     "plan": (
         "labctl.cli.plan",
         "plan",

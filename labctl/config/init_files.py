@@ -111,5 +111,9 @@ def recipe_yaml(target: str) -> str:
     """Return a first recipe for a target: the shipped ``q8_q2_latency.yaml``. Raises
     ConfigError.
     """
-    text = read_text(shipped.RECIPES / "q8_q2_latency.yaml")
-    return re.sub(r"(?m)^target: .*$", f"target: {target}", text)
+    return for_target(read_text(shipped.RECIPES / "q8_q2_latency.yaml"), target)
+
+
+def for_target(recipe: str, target: str) -> str:
+    """Return the text of a recipe with another target."""
+    return re.sub(r"(?m)^target: .*$", f"target: {target}", recipe)

@@ -57,6 +57,8 @@ def offered(line: str, shell: str = "bash") -> list[str]:
         ("labctl models show x", ["file,x"]),
         ("labctl boards probe r", ["plain,rk1"]),
         ("labctl shell r", ["plain,rk1"]),
+        ("labctl recipes show q8_lat", ["plain,q8_latency"]),
+        ("labctl recipes copy x --target rk", ["plain,rk3568", "plain,rk3588"]),
         ("labctl bench ll", ["plain,llama-8b"]),
         ("labctl bench x --board r", ["plain,rk1"]),
     ],

@@ -66,6 +66,17 @@ def find_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> Program
     return Program(tool, artifact, item, tuple(_notes(artifact, built[0], tool.name)))
 
 
+def needed_program(recipe: Recipe, lab_root: Path) -> str | None:
+    """Name the tool that a recipe runs; None where it is a file or the board's own.
+
+    Raises ConfigError where no build can give it.
+    """
+    engine = make_engine(recipe.engine)
+    if engine.program is not None and engine.program.product is None:
+        return None
+    return _tool(engine, recipe, (), lab_root).name
+
+
 def missing_builds(recipe: Recipe, lab_root: Path) -> list[BuildRequest]:
     """Return the builds that a recipe needs and that are not there; nothing is built.
 

@@ -1,0 +1,139 @@
+"""``labctl recipes``: recipes that can be run, and their needs."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from labctl import shipped
+from labctl.cli.complete import RECIPE, TARGET
+from labctl.cli.lab import lab_or_own
+from labctl.cli.output import json_option, note, output_console
+from labctl.cli.root import Invocation
+from labctl.config.init_files import for_target
+from labctl.config.recipe import Recipe, find_recipe, known_recipes
+from labctl.config.target import load_target
+from labctl.config.yaml.document import read_text
+from labctl.errors import ConfigError
+from labctl.files import host_reads, write_atomic
+from labctl.report.details import plain, print_whole
+from labctl.runs import read_recipe
+from labctl.runs.inputs.needs import Need, recipe_needs
+
+
+@click.group(epilog="Example: labctl recipes copy q8_latency recipes/mine.yaml")
+def recipes() -> None:
+    """List, show and copy recipes.
+
+    They are those in the lab's folder recipes/, and those that come with labctl.
+    """
+
+
+@recipes.command("list", epilog="Example: labctl recipes list")
+@json_option("Print the list as JSON.")
+@click.pass_obj
+def list_command(invocation: Invocation, *, as_json: bool) -> None:
+    """List recipes and what each still needs.
+
+    "build" and "missing" name what has to be there before a run; a run fetches and makes models by
+    itself.
+    """
+    lab = lab_or_own(invocation)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("recipe", "of", "target", "engine", "needs"):
+        table.add_column(heading)
+    documents = []
+    for name, path in sorted(known_recipes(lab.root).items()):
+        origin = "labctl" if path.is_relative_to(shipped.RECIPES) else "lab"
+        try:
+            recipe = read_recipe(path, lab_root=lab.root)
+        except ConfigError as error:
+            note(f"left out: {error.message}")
+            continue
+        needs = recipe_needs(recipe, lab.root)
+        documents.append(_document(name, path, recipe, needs))
+        cells = (name, origin, recipe.target, _engine(recipe), _short(needs))
+        table.add_row(*map(plain, cells))
+    if as_json:
+        click.echo(json.dumps(documents, indent=2))
+    else:
+        print_whole(output_console(), table)
+
+
+@recipes.command(epilog="Example: labctl recipes show q8_latency")
+@json_option("Print what it needs as JSON.")
+@click.argument("recipe", shell_complete=RECIPE)
+@click.pass_obj
+def show(invocation: Invocation, recipe: str, *, as_json: bool) -> None:
+    """Print a recipe, and before it as comments what it needs.
+
+    RECIPE is a file, or the name of a recipe of the lab or of labctl.
+    """
+    lab = lab_or_own(invocation)
+    path = find_recipe(recipe, lab.root)
+    read = read_recipe(path, lab_root=lab.root)
+    needs = recipe_needs(read, lab.root)
+    if as_json:
+        click.echo(json.dumps(_document(path.stem, path, read, needs), indent=2))
+        return
+    click.echo(f"# {path}")
+    for need in needs:
+        click.echo(f"# needs {need}")
+    click.echo(read_text(path), nl=False)
+
+
+@recipes.command(epilog="Example: labctl recipes copy q8_latency recipes/mine.yaml --target rk3588")
+@click.option("--target", shell_complete=TARGET, help="Machine type for the copy.")
+@click.argument("recipe", shell_complete=RECIPE)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.pass_obj
+def copy(invocation: Invocation, recipe: str, file: Path | None, target: str | None) -> None:
+    """Copy a recipe to change it.
+
+    FILE defaults to recipes/NAME.yaml in the lab, which wins over labctl's recipe of that name.
+    Never overwrites a file.
+    """
+    lab = lab_or_own(invocation)
+    path = find_recipe(recipe, lab.root)
+    if target is not None:
+        load_target(target, lab.root)
+    text = read_text(path) if target is None else for_target(read_text(path), target)
+    place = file or lab.root / "recipes" / path.name
+    with host_reads(place):
+        if place.exists():
+            raise ConfigError(f"{place} exists already", hint="name another file")
+    write_atomic(place, text)
+    click.echo(f"wrote {place}")
+
+
+def _engine(recipe: Recipe) -> str:
+    task = recipe.engine.task
+    return f"{recipe.engine.name}, {task}" if task else recipe.engine.name
+
+
+def _short(needs: list[Need]) -> str:
+    """Name what the user has to see to; what a run does by itself, if that is all."""
+    absent = [need for need in needs if not need.here]
+    asked = [_word(need) for need in absent if not need.automatic]
+    if asked:
+        return "; ".join(asked)
+    return "; ".join(f"fetch {need.name}" for need in absent) if absent else "nothing"
+
+
+def _word(need: Need) -> str:
+    verb = "build" if (need.action or "").startswith("labctl build") else "missing:"
+    return f"{verb} {need.name}"
+
+
+def _document(name: str, path: Path, recipe: Recipe, needs: list[Need]) -> dict[str, object]:
+    return {
+        "name": name,
+        "path": str(path),
+        "description": recipe.description,
+        "target": recipe.target,
+        "engine": recipe.engine.name,
+        "task": recipe.engine.task,
+        "needs": [asdict(need) for need in needs],
+    }

@@ -1,0 +1,47 @@
+"""``labctl targets``: machine types that labctl builds for."""
+
+import json
+
+import click
+from rich.table import Table
+
+from labctl.build import list_artifacts
+from labctl.cli.lab import lab_or_own
+from labctl.cli.output import json_option, output_console
+from labctl.cli.root import Invocation
+from labctl.config.target import load_target, target_names
+from labctl.report.details import plain, print_whole
+
+
+@click.command(epilog="Example: labctl targets")
+@json_option("Print the list as JSON.")
+@click.pass_obj
+def targets(invocation: Invocation, *, as_json: bool) -> None:
+    """List machine types that tools are built for.
+
+    They are the folders of the lab's toolchains/, and those that come with labctl. Shows the
+    features of their instruction sets, and what is built for each.
+    """
+    root = lab_or_own(invocation).root
+    built: dict[str, list[str]] = {}
+    for artifact in list_artifacts():
+        manifest = artifact.manifest
+        built.setdefault(manifest.target, []).append(f"{manifest.product} {manifest.version}")
+    found = [load_target(name, root) for name in target_names(root)]
+    if as_json:
+        rows = [
+            {"name": target.name, "description": target.description}
+            | {"machine": target.machine, "features": target.features}
+            | {"built": sorted(set(built.get(target.name, ())))}
+            for target in found
+        ]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for target in found:
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        products = ", ".join(sorted(set(built.get(target.name, ())))) or "nothing"
+        features = " ".join(target.features) or "-"
+        table.add_row(f"[bold]{plain(target.name)}[/]", plain(target.description))
+        table.add_row("  features", plain(f"{target.machine}: {features}"))
+        table.add_row("  built", plain(products))
+        print_whole(output_console(), table)

@@ -1,0 +1,138 @@
+"""``labctl recipes``, ``labctl targets``, and the target that ``labctl build`` takes by itself."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from artifacts_made import make_artifact
+
+from labctl.cli.root import run_cli
+from labctl.config.recipe import load_recipe
+
+BOARD = """\
+  {name}: {{target: {target}, transport: {{kind: hdc, link: tcp, address: "127.0.0.1:{port}"}}}}
+"""
+RECIPE = """\
+name: mine
+target: rk3568
+engine: {name: llama_cpp, task: perplexity}
+models:
+  a: {file: models/a.gguf}
+  b: {derive: {from: a, quantization: Q2_K}}
+matrix: {model: [a, b]}
+files: {text: texts/t.txt}
+max_time: 5m
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
+    root = tmp_path / "lab"
+    (root / "recipes").mkdir(parents=True)
+    (root / "recipes" / "mine.yaml").write_text(RECIPE)
+    (root / "devices.yaml").write_text(
+        "boards:\n" + BOARD.format(name="b1", target="rk3568", port=1)
+    )
+    monkeypatch.chdir(root)
+    return root
+
+
+def needs(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert run_cli(["recipes", "show", name, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["needs"]
+    return {(need["kind"], need["name"]): need for need in found}
+
+
+def test_what_a_recipe_needs_is_told_until_it_is_there(
+    lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = needs("mine", capsys)
+    build = found["program", "llama.cpp (llama-perplexity, llama-quantize) for rk3568"]
+    assert build["action"].startswith("labctl build --target rk3568 --product llama.cpp --tool")
+    assert found["model", "a"]["action"] == "the file models/a.gguf, missing"
+    assert found["model", "b"]["action"] == "Q2_K is made of the file models/a.gguf, missing"
+    assert found["file", "texts/t.txt"]["action"] == f"put it at {lab}/texts/t.txt"
+    assert not any(need["here"] for need in found.values())
+
+    make_artifact(tmp_path, "llama-perplexity", "llama-quantize")
+    make_artifact(tmp_path, "agent", product="agent", version="current")
+    for path in ("models/a.gguf", "texts/t.txt"):
+        (lab / path).parent.mkdir()
+        (lab / path).write_bytes(b"")
+    found = needs("mine", capsys)
+    assert {name for name, need in found.items() if not need["here"]} == {("model", "b")}
+    assert found["model", "b"]["automatic"]
+
+
+def test_the_list_has_recipes_of_the_lab_and_of_labctl(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab / "recipes" / "broken.yaml").write_text("name: 3\n")
+    assert run_cli(["recipes", "list"]) == 0
+    said = capsys.readouterr()
+    lines = {line.split()[0]: line for line in said.out.splitlines()}
+    assert lines["mine"].split()[1] == "lab"
+    assert "missing: a" in lines["mine"]
+    assert lines["q8_latency"].split()[1:3] == ["labctl", "rk3568"]
+    assert "build llama.cpp (llama-completion" in lines["q8_latency"]
+    assert "left out" in said.err
+    assert "broken.yaml" in said.err
+
+
+def test_a_shown_recipe_can_be_run(
+    lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["recipes", "show", "mine"]) == 0
+    shown = capsys.readouterr().out
+    assert "# needs file texts/t.txt: put it at" in shown
+    (tmp_path / "shown.yaml").write_text(shown)
+    assert load_recipe(tmp_path / "shown.yaml") == load_recipe(lab / "recipes" / "mine.yaml")
+
+
+def test_a_copy_is_for_the_target_that_is_named(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["recipes", "copy", "q8_latency", "--target", "rk3588"]) == 0
+    made = lab / "recipes" / "q8_latency.yaml"
+    assert load_recipe(made).target == "rk3588"
+    assert "# " in made.read_text()
+    assert run_cli(["recipes", "copy", "q8_latency"]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_targets_are_listed_with_what_is_built(
+    lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_artifact(tmp_path, "llama-bench")
+    assert run_cli(["targets", "--json"]) == 0
+    found = {target["name"]: target for target in json.loads(capsys.readouterr().out)}
+    assert found["rk3568"]["built"] == ["llama.cpp new"]
+    assert found["rk3588"]["built"] == []
+    assert "asimddp" in found["rk3588"]["features"]
+    assert run_cli(["targets"]) == 0
+    assert "Rockchip RK3568" in capsys.readouterr().out
+
+
+def test_build_takes_the_only_target_of_the_lab(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["build", "--product", "agent", "--explain"]
+    assert run_cli(words) == 0
+    assert "agent for rk3568" in capsys.readouterr().out
+    with (lab / "devices.yaml").open("a") as devices:
+        devices.write(BOARD.format(name="b2", target="rk3588", port=2))
+    assert run_cli(words) == 2
+    assert "has boards of several targets: rk3568 and rk3588" in capsys.readouterr().err
+
+
+def test_build_without_a_lab_asks_for_a_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(["build"]) == 2
+    said = capsys.readouterr().err
+    assert "no target is named" in said
+    assert "`labctl targets`" in said
