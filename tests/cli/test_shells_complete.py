@@ -79,7 +79,7 @@ class ShellInTerminal:
         return output.read_text()
 
     def completed(self, typed: str) -> str:
-        """Return what the line is after Tab, without a directory's slash: zsh takes it off again."""
+        """Return the line after Tab, without the slash of a directory: zsh takes it off again."""
         self.type(f"{typed}\t{TO_THE_START}echo {TO_THE_END}")
         return self.printed("").strip().removesuffix("/")
 
