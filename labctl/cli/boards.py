@@ -18,11 +18,14 @@ _AT_ONCE = 32
 
 #: name -> (module, attribute, one line of help).
 COMMANDS = {
+    "list": ("labctl.cli.boards", "list_boards", "List the lab's boards and their state."),
+    "add": ("labctl.cli.boards_edit", "add", "Add a board to devices.yaml."),
+    "remove": ("labctl.cli.boards_edit", "remove", "Remove boards from devices.yaml."),
     "probe": (
         "labctl.cli.boards_probe",
         "probe",
         "Measure a board's memory, storage and compute rates.",
-    )
+    ),
 }
 
 
@@ -43,7 +46,22 @@ def boards(context: click.Context, as_json: bool) -> int:
     """
     if context.invoked_subcommand is not None:
         return ExitStatus.OK
-    known = lab_of(context.find_object(Invocation) or Invocation()).lab.boards.values()
+    return _list(context.find_object(Invocation) or Invocation(), as_json=as_json)
+
+
+@click.command("list", epilog="Example: labctl boards list --json")
+@json_option("Print names, states and facts as JSON.")
+@click.pass_obj
+def list_boards(invocation: Invocation, as_json: bool) -> int:
+    """List the lab's boards and their state.
+
+    The same as `labctl boards`.
+    """
+    return _list(invocation, as_json=as_json)
+
+
+def _list(invocation: Invocation, *, as_json: bool) -> int:
+    known = lab_of(invocation).lab.boards.values()
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         states = list(pool.map(lambda board: board_status(board, connect_board), known))
     if as_json:

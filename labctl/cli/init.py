@@ -28,7 +28,7 @@ _FIRST_RECIPE = Path("recipes") / "first.yaml"
 _SERVER_SECONDS = 10.0
 _BOARD_SECONDS = 5.0
 #: A folder of a usual Linux that outlives a restart.
-_SSH_WORKDIR = "/var/tmp/labctl"  # noqa: S108 - the board's
+SSH_WORKDIR = "/var/tmp/labctl"  # noqa: S108 - the board's
 
 
 @click.command(epilog="Example: labctl init --address rk1=192.168.1.20:5555")
@@ -90,14 +90,14 @@ def init(
     for text in logins:
         name, address = _named("--ssh", text, split_hop)
         user, host, port = split_hop(address)
-        way = {"kind": "ssh", "host": host, "port": port, "user": user, "workdir": _SSH_WORKDIR}
+        way = {"kind": "ssh", "host": host, "port": port, "user": user, "workdir": SSH_WORKDIR}
         _add(f"--ssh {text}", name, {k: v for k, v in way.items() if v is not None}, found)
-        _show_host_key(name, SshConfig(host=host, port=port, user=user))
+        show_host_key(name, SshConfig(host=host, port=port, user=user))
     for board in _attached():
         _take(board, found)
     for name, keys in found.items():
         at = str(keys.get("address", ""))
-        if at and is_on_loopback(at) and (workdir := _own_workdir(name, at)):
+        if at and is_on_loopback(at) and (workdir := own_workdir(name, at)):
             keys["workdir"] = workdir
     for name, keys in found.items():
         if virtual and (name == "virtual" or keys.get("address") == VIRTUAL_BOARD_ADDRESS):
@@ -152,7 +152,7 @@ def _add(
     found[name] = keys
 
 
-def _show_host_key(name: str, config: SshConfig) -> None:
+def show_host_key(name: str, config: SshConfig) -> None:
     """Print the key that a board shows, and what to do when nobody has vouched for it yet."""
     try:
         with config.open(OpenOptions(timeout=_BOARD_SECONDS)) as board:
@@ -175,7 +175,7 @@ def _attached() -> list[Target]:
         return []
 
 
-def _own_workdir(name: str, address: str) -> str | None:
+def own_workdir(name: str, address: str) -> str | None:
     """Return the workdir of a virtual board; None for a tunnel to a real one, or without an
     answer.
     """

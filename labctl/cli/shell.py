@@ -1,7 +1,5 @@
 """``labctl shell``."""
 
-from typing import Any
-
 import click
 
 from labctl.cli.complete import BOARD
@@ -53,15 +51,21 @@ class _Command(click.Command):
     metavar="[BOARD] -- COMMAND...",
 )
 @click.pass_obj
-def shell(invocation: Invocation, *, board: str | None, timeout: float, **given: Any) -> int:
+def shell(
+    invocation: Invocation,
+    *,
+    board: str | None,
+    timeout: float,
+    words: tuple[str, ...],
+    only_command: bool,
+) -> int:
     """Run a command on a board.
 
     Each word reaches the command unchanged; for pipes and variables use sh -c 'TEXT'. Standard
     input is closed; standard output and error arrive as one stream. Exit status: the command's own,
     or 255 if labctl itself failed.
     """
-    words: tuple[str, ...] = given["words"]
-    if board is None and not given["only_command"] and words:
+    if board is None and not only_command and words:
         board, *rest = words
         words = tuple(rest[1:] if rest[:1] == ["--"] else rest)
     if not words:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from collections.abc import Mapping
 
 from labctl import shipped
@@ -31,15 +32,15 @@ _VIRTUAL = """\
 """
 
 _FOUND = """\
-  {name}:
-    target: {target}
-    transport: {{{way}}}
+{name}:
+  target: {target}
+  transport: {{{way}}}
 """
 _OWN_WORKDIR = """\
-    workdir: {workdir} # its own: this board is on this host
+  workdir: {workdir} # its own: this board is on this host
 """
 _SSH_WORKDIR = """\
-    workdir: {workdir} # on the board
+  workdir: {workdir} # on the board
 """
 
 _EXAMPLE = """
@@ -81,20 +82,25 @@ def devices_yaml(
     text = _HEAD.format(default=next(iter(boards), "virtual"))
     parts = []
     for name, keys in boards.items():
-        ways = {"kind": "hdc", **keys}
-        workdir = ways.pop("workdir", None)
-        way = ", ".join(f"{k}: {_written(k, v)}" for k, v in ways.items())
-        part = _FOUND.format(name=name, target=target, way=way)
-        if workdir is not None:
-            text_of = _SSH_WORKDIR if ways["kind"] == "ssh" else _OWN_WORKDIR
-            part += text_of.format(workdir=_quoted(workdir))
-        parts.append(part)
+        parts.append(textwrap.indent(board_entry(name, keys, target), "  "))
     if virtual or not boards:
         folder = VIRTUAL_BOARD_FOLDER + WORKDIR
         parts.append(_VIRTUAL.format(target=target, address=VIRTUAL_BOARD_ADDRESS, workdir=folder))
     text += "\n".join(parts)
     text += "" if boards else _EXAMPLE
     return text
+
+
+def board_entry(name: str, keys: Mapping[str, str | int], target: str) -> str:
+    """Write one board, without indentation; its ``keys`` as :func:`devices_yaml` takes them."""
+    ways = {"kind": "hdc", **keys}
+    workdir = ways.pop("workdir", None)
+    way = ", ".join(f"{k}: {_written(k, v)}" for k, v in ways.items())
+    entry = _FOUND.format(name=name, target=target, way=way)
+    if workdir is not None:
+        text_of = _SSH_WORKDIR if ways["kind"] == "ssh" else _OWN_WORKDIR
+        entry += text_of.format(workdir=_quoted(workdir))
+    return entry
 
 
 def _written(key: str, value: str | int) -> str:

@@ -1,0 +1,81 @@
+"""``labctl boards add`` and ``labctl boards remove``."""
+
+import click
+
+from labctl.checked import is_on_loopback, split_endpoint, split_hop
+from labctl.cli.complete import BOARD, TARGET
+from labctl.cli.init import SSH_WORKDIR, own_workdir, show_host_key
+from labctl.cli.lab import lab_of
+from labctl.cli.output import note
+from labctl.cli.root import Invocation
+from labctl.config.lab import LabFile
+from labctl.config.lab_edit import add_board, remove_boards
+from labctl.errors import ConfigError
+from labctl.transport.ssh.transport import SshConfig
+
+
+@click.command(epilog="Example: labctl boards add rk1 192.168.1.20:5555 --target rk3568")
+@click.option(
+    "--target", shell_complete=TARGET, help="Machine type; default: that of the lab's boards."
+)
+@click.option("--server", metavar="HOST:PORT", help="The hdc server that knows the KEY.")
+@click.argument("name")
+@click.argument("place", metavar="HOST:PORT|KEY|ssh:[USER@]HOST[:PORT]")
+@click.pass_obj
+def add(
+    invocation: Invocation, *, name: str, place: str, target: str | None, server: str | None
+) -> None:
+    """Add a board to devices.yaml.
+
+    HOST:PORT is where the board's hdc daemon listens, KEY what `labctl hdc list targets` shows of a
+    board behind an hdc server. Everything else in the file stays as it is.
+    """
+    lab = lab_of(invocation)
+    add_board(lab, name, _keys(name, place, server), target or _only_target(lab))
+    click.echo(f"{name} is in {lab.path}; look at it: labctl boards")
+
+
+@click.command(epilog="Example: labctl boards remove rk1")
+@click.argument("names", nargs=-1, required=True, shell_complete=BOARD, metavar="BOARD...")
+@click.pass_obj
+def remove(invocation: Invocation, names: tuple[str, ...]) -> None:
+    """Remove boards from devices.yaml.
+
+    What is on the boards stays there, and so do the lab's runs.
+    """
+    lab = lab_of(invocation)
+    was_default = remove_boards(lab, tuple(dict.fromkeys(names)))
+    click.echo(f"removed {', '.join(names)} from {lab.path}")
+    if was_default:
+        note("there is no default_board now; name one with --board, or set it in devices.yaml")
+
+
+def _keys(name: str, place: str, server: str | None) -> dict[str, str | int]:
+    """Return what stands in devices.yaml of a place. Raises ConfigError."""
+    if place.startswith("ssh:"):
+        try:
+            user, host, port = split_hop(place.removeprefix("ssh:"))
+        except ValueError as error:
+            raise ConfigError(f"{place}: {error}") from None
+        show_host_key(name, SshConfig(host=host, port=port, user=user))
+        keys = {"kind": "ssh", "host": host, "port": port, "user": user, "workdir": SSH_WORKDIR}
+        return {key: value for key, value in keys.items() if value is not None}
+    if server is not None or ":" not in place:
+        return {"link": "server", "key": place, **({"server": server} if server else {})}
+    try:
+        split_endpoint(place)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}") from None
+    found: dict[str, str | int] = {"link": "tcp", "address": place}
+    if is_on_loopback(place) and (workdir := own_workdir(name, place)):
+        found["workdir"] = workdir
+    return found
+
+
+def _only_target(lab: LabFile) -> str:
+    targets = {board.target for board in lab.lab.boards.values()}
+    if len(targets) == 1:
+        return targets.pop()
+    raise ConfigError(
+        "which machine type is the board?", hint="name it: --target rk3568 (or another target)"
+    )
