@@ -7,26 +7,36 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from labctl.cli.complete import BOARD, RECIPE
-from labctl.cli.lab import connect_board, lab_and_board
+from labctl.cli.complete import BOARD, RECIPE, TARGET
+from labctl.cli.lab import connect_board, lab_and_board, lab_or_own
 from labctl.cli.output import json_option, output_console
+from labctl.cli.parameters import SIZE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.recipe import find_recipe
 from labctl.report.details import print_lines, print_table
 from labctl.runs import Observer, RunRequest, read_recipe
-from labctl.runs.plan import Preview, preview_run
+from labctl.runs.plan import Preview, preview_expected, preview_run
 from labctl.units import duration
 
 
-@click.command(epilog="Example: labctl plan recipes/q8_latency.yaml --board rk1")
+@click.command(
+    epilog="Examples: labctl plan recipes/q8_latency.yaml --board rk1;"
+    " labctl plan q8_latency --target rk3568 --memory 4GB"
+)
 @click.option(
     "--board",
     "-b",
     shell_complete=BOARD,
     help="The board it would run on; default: the lab's default board.",
 )
+@click.option(
+    "--target",
+    shell_complete=TARGET,
+    help="Plan for a board of this machine type that you do not have; needs no lab.",
+)
+@click.option("--memory", type=SIZE, help="Memory of that board, e.g. 4GB.")
 @click.option(
     "--set",
     "set_values",
@@ -43,6 +53,8 @@ def plan(
     recipe: str,
     *,
     board: str | None,
+    target: str | None,
+    memory: int | None,
     set_values: tuple[str, ...],
     ask: bool,
     as_json: bool,
@@ -53,7 +65,17 @@ def plan(
     only if it was never seen, or with --ask. Times are predicted from its last probe, else from its
     target's expected rates. They are lower bounds, and close to the truth if the model does not fit
     in memory. Without a prediction, the time of the last trial of the same kind is shown.
+
+    With --target the board is one that nobody has yet: cores and rates are those that its target
+    expects, and all of --memory counts as free. Such a plan is marked EXPECTED, not measured.
     """
+    if (memory is None) != (target is None):
+        raise click.UsageError("--target and --memory belong together: a board that nobody has yet")
+    if target is not None and memory is not None:
+        if board is not None or ask:
+            raise click.UsageError("--target is for a board that you do not have")
+        _plan_expected(invocation, recipe, (*set_values, f"target={target}"), memory, as_json)
+        return
     lab, chosen = lab_and_board(invocation, board)
     wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
     with ProgressView() as view:
@@ -61,10 +83,30 @@ def plan(
         request = RunRequest(wanted, chosen, lab)
         seen = preview_run(request, partial(connect_board, chosen), Observer(shown.show), ask=ask)
         shown.end_step()
+    _show(wanted.name, chosen.name, seen, as_json)
+
+
+def _plan_expected(
+    invocation: Invocation,
+    recipe: str,
+    set_values: tuple[str, ...],
+    memory: int,
+    as_json: bool,
+) -> None:
+    root = lab_or_own(invocation).root
+    wanted = read_recipe(find_recipe(recipe, root), set_values, lab_root=root)
+    with ProgressView() as view:
+        shown = RunView(view)
+        seen = preview_expected(wanted, root, memory, Observer(shown.show))
+        shown.end_step()
+    _show(wanted.name, f"an expected {wanted.target}", seen, as_json)
+
+
+def _show(recipe: str, board: str, seen: Preview, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(seen.document(), indent=2))
         return
-    _print(output_console(), wanted.name, chosen.name, seen)
+    _print(output_console(), recipe, board, seen)
 
 
 _HEADINGS = ("variant", ">trials", ">tokens", ">per token", ">per trial", ">in all", "bound")

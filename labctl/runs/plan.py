@@ -2,21 +2,27 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import JsonValue
 
+from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
-from labctl.performance.prediction import board_rates
-from labctl.records import Execution, TrialPrediction
+from labctl.errors import ConfigError
+from labctl.performance.prediction import board_rates, rates_of
+from labctl.records import BoardFacts, CpuFacts, Execution, TrialPrediction
 from labctl.runs.board.held_board import check_machine, hold_board
-from labctl.runs.inputs.prepare import Prepared, prepare
+from labctl.runs.inputs.prepare import Prepared, prepare, recipe_files
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Forecast, make_forecast, plan_trials
 from labctl.runs.planning.trials import Plan, PlannedTrial
 from labctl.runs.record.history import Measured, SeenBoard, Wanted, last_measured, last_seen
 from labctl.runs.run import RunRequest
 from labctl.transport import Transport
-from labctl.units import duration
+from labctl.units import duration, size
+
+#: Stands for what only a real board could tell.
+_EXPECTED = "expected"
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class Preview:
     notes: tuple[str, ...]
     source: str = "the board as it is now"
     measured: Mapping[str, Measured] = field(default_factory=dict)
+    #: True: nobody has the board, all of it is what its target is expected to be.
+    expected: bool = False
 
     def rows(self) -> list[PreviewRow]:
         """Return a row for each variant, in the order of the recipe."""
@@ -107,6 +115,7 @@ class Preview:
             },
             "measured_seconds": {slug: last.seconds for slug, last in self.measured.items()},
             "board": self.source,
+            "expected": self.expected,
             "predicted_seconds": self.plan.predicted_seconds,
             "max_seconds": self.max_seconds,
             "notes": list(self.notes),
@@ -147,6 +156,43 @@ def preview_run(
     measured = last_measured(root, board.name, wanted) if wanted else {}
     notes = (*prepared.notes, *forecast.notes, *plan.notes)
     return Preview(plan, forecast, request.max_seconds, notes, known.source, measured)
+
+
+def preview_expected(
+    recipe: Recipe, lab_root: Path, memory_bytes: int, observer: Observer
+) -> Preview:
+    """Plan for a board that nobody has yet, as the recipe's target expects it.
+
+    Needs no program; models are fetched only where nothing is known of them otherwise. All of
+    ``memory_bytes`` counts as free. Raises ConfigError when nothing is expected of the target, and
+    as :func:`preview_run`.
+    """
+    target = load_target(recipe.target, lab_root)
+    expected = target.expectations
+    if expected is None:
+        raise ConfigError(
+            f"nothing is expected of target {target.name}: its target.yaml has no `expectations`",
+            hint="add them to toolchains/TARGET/target.yaml in the lab, or name a board",
+        )
+    files = recipe_files(recipe, lab_root, must_be_built=False)
+    prepared = files.expected(observer.step)
+    if not prepared.tells_memory:
+        prepared = files.with_models(observer.step)
+    facts = BoardFacts(
+        execution=Execution.BOARD,
+        machine=target.machine,
+        kernel=_EXPECTED,
+        boot_id=_EXPECTED,
+        cpus=(CpuFacts(count=expected.cores, features=target.features),),
+        memory_total_bytes=memory_bytes,
+        memory_available_bytes=memory_bytes,
+    )
+    forecast = make_forecast(prepared, facts, rates_of((), expected))
+    plan = plan_trials(recipe, forecast, recipe.max_time)
+    notes = (*prepared.notes, *forecast.notes, *plan.notes, *forecast.warnings)
+    having = f"{expected.cores} cores and {size(memory_bytes)} of free memory"
+    source = f"a {target.name} with {having}: EXPECTED, not measured"
+    return Preview(plan, forecast, recipe.max_time, notes, source, expected=True)
 
 
 def wanted_of(prepared: Prepared, trial: PlannedTrial, execution: Execution) -> Wanted:

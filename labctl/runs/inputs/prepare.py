@@ -33,7 +33,7 @@ from labctl.models import (
 from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.results.gates import metric_problems
-from labctl.runs.inputs.programs import find_program
+from labctl.runs.inputs.programs import find_or_name_program, find_program
 
 
 def parameter_problems(
@@ -226,8 +226,17 @@ def find_files(recipe: Recipe, board: Board, lab_root: Path) -> RecipeFiles:
             f"{board.target}",
             hint=f"choose another board, or --set target={board.target}",
         )
+    return recipe_files(recipe, lab_root)
+
+
+def recipe_files(recipe: Recipe, lab_root: Path, *, must_be_built: bool = True) -> RecipeFiles:
+    """Find what a recipe needs of this host, whatever the board.
+
+    Raises what :func:`find_files` raises; a program that is not built is a note if it need not be.
+    """
     engine = make_engine(recipe.engine)
-    program = find_program(engine, recipe, lab_root)
+    find = find_program if must_be_built else find_or_name_program
+    program = find(engine, recipe, lab_root)
     prompt = recipe.prompt_text(lab_root)
     files = {name: describe(lab_root / path) for name, path in recipe.files.items()}
     wanted = recipe.measured_models()

@@ -66,6 +66,17 @@ def find_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> Program
     return Program(tool, artifact, item, tuple(_notes(artifact, built[0], tool.name)))
 
 
+def find_or_name_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> Program:
+    """As :func:`find_program`; a program that is not built has neither artifact nor file."""
+    try:
+        return find_program(engine, recipe, lab_root)
+    except (ConfigError, IntegrityError):
+        if engine.program is not None and engine.program.product is None:
+            raise
+    tool = _tool(engine, recipe, (), lab_root)
+    return Program(tool, notes=(f"{tool.name} is not built for target {recipe.target} yet",))
+
+
 def needed_program(recipe: Recipe, lab_root: Path) -> str | None:
     """Name the tool that a recipe runs; None where it is a file or the board's own.
 
