@@ -5,7 +5,7 @@ from pathlib import Path
 
 import agent_builds
 import pytest
-from labs import LabUnderTest, lab_with_board
+from labs import LabUnderTest, give_talker, lab_with_board
 
 from labctl.build import BuildRequest, build
 from labctl.config.target import load_target
@@ -41,6 +41,13 @@ def native_lab(tmp_path: Path, private_state: Path) -> Iterator[LabUnderTest]:
         devices = lab.root / "devices.yaml"
         devices.write_text(devices.read_text().replace("rk3568", agent_builds.HOST))
         yield lab
+
+
+@pytest.fixture
+def talking(native_lab: LabUnderTest) -> LabUnderTest:
+    """A lab whose board has a program that shows its tokens; the recipe is called ``talking``."""
+    give_talker(native_lab)
+    return native_lab
 
 
 @pytest.fixture(scope="session")

@@ -13,45 +13,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import agent_builds
 import pytest
-from labs import LabUnderTest, blamed, said
+from labs import TALKING, LabUnderTest, blamed, said
 
 from labctl.virtual import Control
 from labctl.virtual import faults as f
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-#: A token every quarter of a second: some looks fall into a trial.
-TALKER = """\
-#!/bin/sh
-n=0
-while [ $n -lt $1 ]; do n=$((n + 1)); echo token; sleep 0.25; done
-"""
-RECIPE = f"""\
-name: talking
-target: {agent_builds.HOST}
-engine:
-  name: command
-  program: {{file: tools/talker}}
-  arguments: ["{{tokens}}"]
-  tokens: {{stream: stdout, each: line, count: tokens}}
-models: {{none: {{file: models/any.bin}}}}
-parameters: {{tokens: 48}}
-max_time: 5m
-"""
 COLUMNS = 100
-
-
-@pytest.fixture
-def talking(native_lab: LabUnderTest) -> LabUnderTest:
-    """A lab whose board has a program that shows its tokens."""
-    (native_lab.root / "tools").mkdir()
-    talker = native_lab.root / "tools" / "talker"
-    talker.write_text(TALKER)
-    talker.chmod(0o755)
-    (native_lab.root / "models" / "any.bin").write_bytes(b"\0" * 1000)
-    return native_lab
 
 
 @contextmanager
@@ -80,7 +50,7 @@ def terminal() -> Iterator[tuple[int, list[bytes]]]:
 
 def test_a_person_sees_phase_tokens_rate_heat_and_what_is_left(talking: LabUnderTest) -> None:
     Control(talking.board.directory).add(f.Throttle(on="now", celsius=71.5))
-    words = [sys.executable, "-m", "labctl", "run", talking.recipe(RECIPE)]
+    words = [sys.executable, "-m", "labctl", "run", talking.recipe(TALKING)]
     environment = {**os.environ, "TERM": "xterm-256color"}
     with terminal() as (theirs, seen):
         done = subprocess.run(
@@ -107,7 +77,7 @@ def test_a_person_sees_phase_tokens_rate_heat_and_what_is_left(talking: LabUnder
 
 
 def test_without_a_terminal_there_are_only_lines(talking: LabUnderTest) -> None:
-    done = talking.run("run", talking.recipe(RECIPE), "--set", "tokens=4")
+    done = talking.run("run", talking.recipe(TALKING), "--set", "tokens=4")
     assert done.exit_status == 0, said(done)
     assert "\x1b" not in said(done)
     assert "\r" not in said(done)
@@ -119,7 +89,7 @@ def test_a_program_runs_on_the_cpus_and_with_the_priority_that_the_recipe_asks_f
     talking: LabUnderTest,
 ) -> None:
     last = max(os.sched_getaffinity(0))
-    placed = RECIPE + f"scheduling: {{cpus: {last}, nice: 3}}\n"
+    placed = TALKING + f"scheduling: {{cpus: {last}, nice: 3}}\n"
     done = talking.run("run", talking.recipe(placed), "--set", "tokens=2")
     assert done.exit_status == 0, said(done)
     (folder,) = talking.finished_trials()
@@ -129,7 +99,7 @@ def test_a_program_runs_on_the_cpus_and_with_the_priority_that_the_recipe_asks_f
 
 
 def test_what_nobody_asked_for_is_recorded_too(talking: LabUnderTest) -> None:
-    done = talking.run("run", talking.recipe(RECIPE), "--set", "tokens=2")
+    done = talking.run("run", talking.recipe(TALKING), "--set", "tokens=2")
     assert done.exit_status == 0, said(done)
     (folder,) = talking.finished_trials()
     conditions = json.loads((folder / "record.json").read_text())["comparability"]
@@ -141,7 +111,7 @@ def test_what_nobody_asked_for_is_recorded_too(talking: LabUnderTest) -> None:
 def test_cpus_that_the_board_lacks_are_told_with_their_line_before_anything_is_sent(
     talking: LabUnderTest,
 ) -> None:
-    placed = RECIPE + "scheduling:\n  cpus: 0,1000-1001\n"
+    placed = TALKING + "scheduling:\n  cpus: 0,1000-1001\n"
     line = placed.splitlines().index("  cpus: 0,1000-1001") + 1
     path = talking.recipe(placed)
     for command in ("run", "plan"):

@@ -19,7 +19,9 @@ from labctl.virtual import faults as f
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
 #: Long enough to be struck in the middle of a trial: some seconds each on an emulated board.
-TRIALS = ("--set", "repeats=4", "--set", "tokens=120", "--set", "context=200")
+EMULATED = ("--set", "repeats=4", "--set", "tokens=120", "--set", "context=200")
+#: As long, of a program that costs nothing.
+TRIALS = ("--set", "repeats=4", "--set", "tokens=12")
 
 
 def trials_of(lab: LabUnderTest) -> list[dict[str, Any]]:
@@ -63,7 +65,7 @@ def kill(running: RunningLabctl) -> None:
 
 
 def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnderTest) -> None:
-    running = lab.start("run", lab.recipe(), *TRIALS)
+    running = lab.start("run", lab.recipe(), *EMULATED)
     running.waiting_for(lambda: lab.is_under_way(2))
     kill(running)
     assert len(lab.finished_trials()) == 1
@@ -84,60 +86,60 @@ def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnde
     blamed(again, 2, "config", "is finished; nothing to resume")
 
 
-def test_ctrl_c_stops_the_board_and_says_how_to_go_on(lab: LabUnderTest) -> None:
-    running = lab.start("run", lab.recipe(), *TRIALS)
-    running.waiting_for(lambda: lab.is_under_way(2))
+def test_ctrl_c_stops_the_board_and_says_how_to_go_on(talking: LabUnderTest) -> None:
+    running = talking.start("run", "talking", *TRIALS)
+    running.waiting_for(lambda: talking.is_under_way(2))
     running.process.send_signal(signal.SIGINT)
     interrupted = running.finish()
     assert interrupted.exit_status == 130
-    run = next(lab.root.glob("runs/2*")).name
+    run = next(talking.root.glob("runs/2*")).name
     assert f"to continue: labctl resume {run}" in said(interrupted)
-    assert lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs").text == ""
-    done = lab.run("resume", run)
+    assert talking.run("shell", "vb", "--", "ls", f"{talking.board.workdir}/jobs").text == ""
+    done = talking.run("resume", run)
     assert done.exit_status == 0, said(done)
-    one_line_a_trial(lab)
+    one_line_a_trial(talking)
 
 
-def test_a_board_that_restarts_in_mid_trial_costs_that_trial_once(lab: LabUnderTest) -> None:
-    running = lab.start("run", lab.recipe(), *TRIALS)
-    running.waiting_for(lambda: lab.is_under_way(2))
-    Control(lab.board.directory).add(f.Reboot(on="now"))
+def test_a_board_that_restarts_in_mid_trial_costs_that_trial_once(talking: LabUnderTest) -> None:
+    running = talking.start("run", "talking", *TRIALS)
+    running.waiting_for(lambda: talking.is_under_way(2))
+    Control(talking.board.directory).add(f.Reboot(on="now"))
     done = running.finish()
     assert done.exit_status == 0, said(done)
-    one_line_a_trial(lab)
-    second = trials_of(lab)[1]
+    one_line_a_trial(talking)
+    second = trials_of(talking)[1]
     assert (second["state"], second["attempt"]) == ("ok", 2)
     (cut,) = second["earlier_failures"]
     assert (cut["kind"], cut["blame"]) == ("BoardRebooted", "infra")
     # The board was locked and taken anew, as it is now.
-    before, after = trials_of(lab)[0]["job"], second["job"]
+    before, after = trials_of(talking)[0]["job"], second["job"]
     assert after["boot_id"] != before["boot_id"]
     assert after["epoch"] > before["epoch"]
 
 
 def test_a_board_that_restarts_under_a_resumed_run_costs_that_trial_once(
-    lab: LabUnderTest,
+    talking: LabUnderTest,
 ) -> None:
     """What takes the board anew after the first trial knows the boot that it is in by then."""
     few = (*TRIALS, "--set", "repeats=2")
-    running = lab.start("run", lab.recipe(), *few)
-    running.waiting_for(lambda: lab.is_under_way(1))
+    running = talking.start("run", "talking", *few)
+    running.waiting_for(lambda: talking.is_under_way(1))
     running.process.send_signal(signal.SIGINT)
     assert running.finish().exit_status == 130
-    resumed = lab.start("resume")
-    resumed.waiting_for(lambda: lab.is_under_way(1))
-    Control(lab.board.directory).add(f.Reboot(on="now"))
+    resumed = talking.start("resume")
+    resumed.waiting_for(lambda: talking.is_under_way(1))
+    Control(talking.board.directory).add(f.Reboot(on="now"))
     done = resumed.finish()
     assert done.exit_status == 0, said(done)
-    one_line_a_trial(lab, 2)
-    first, second = trials_of(lab)
+    one_line_a_trial(talking, 2)
+    first, second = trials_of(talking)
     assert [cut["kind"] for cut in first["earlier_failures"]] == ["BoardRebooted"]
     assert second["earlier_failures"] == []  # nothing befell it
     assert second["job"]["boot_id"] == first["job"]["boot_id"]
 
 
 def test_another_program_is_another_run(lab: LabUnderTest) -> None:
-    running = lab.start("run", lab.recipe(), *TRIALS).after_a_trial()
+    running = lab.start("run", lab.recipe(), *EMULATED).after_a_trial()
     kill(running)
     model = lab.root / "models" / "tiny.gguf"
     model.write_bytes(model.read_bytes() + b"\0")
@@ -152,7 +154,7 @@ def killed_at_random(lab: LabUnderTest, kills: int, seed: int) -> None:
 
     Raises AssertionError.
     """
-    undisturbed = lab.run("run", lab.recipe(), *TRIALS)
+    undisturbed = lab.run("run", "talking", *TRIALS)
     assert undisturbed.exit_status == 0, said(undisturbed)
     wanted = essence(lab)
     seconds = undisturbed.duration_ns / 1e9
@@ -167,7 +169,7 @@ def killed_at_random(lab: LabUnderTest, kills: int, seed: int) -> None:
 
 def killed_until_it_ends(lab: LabUnderTest, kills: int, moment: Callable[[], float]) -> int:
     """One run, gone on with after each kill; how many kills were not needed for it."""
-    words: tuple[str, ...] = ("run", lab.recipe(), *TRIALS)
+    words: tuple[str, ...] = ("run", "talking", *TRIALS)
     while kills:
         before = len(lab.finished_trials())
         running = lab.start(*words)
@@ -190,9 +192,9 @@ def killed_until_it_ends(lab: LabUnderTest, kills: int, moment: Callable[[], flo
 
 @pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.soak)])
 def test_a_run_whose_controllers_are_killed_is_as_an_undisturbed_one(
-    lab: LabUnderTest, kills: int
+    talking: LabUnderTest, kills: int
 ) -> None:
-    killed_at_random(lab, kills, seed=kills)
+    killed_at_random(talking, kills, seed=kills)
 
 
 def reached(lab: LabUnderTest, number: int) -> bool:
@@ -207,23 +209,23 @@ def has_struck(board: Control, times: int) -> bool:
     ("drops", "repeats"), [(3, 4), pytest.param(30, 15, marks=pytest.mark.soak)]
 )
 def test_a_link_that_is_dropped_again_and_again_costs_nothing(
-    lab: LabUnderTest, drops: int, repeats: int
+    talking: LabUnderTest, drops: int, repeats: int
 ) -> None:
     """All through a run, at the begin or in the midst of whatever comes over the link."""
-    words = ("run", lab.recipe(), *TRIALS, "--set", f"repeats={repeats}")
-    undisturbed = lab.run(*words)
+    words = ("run", "talking", *TRIALS, "--set", f"repeats={repeats}")
+    undisturbed = talking.run(*words)
     assert undisturbed.exit_status == 0, said(undisturbed)
-    wanted = essence(lab)
-    shutil.rmtree(lab.root / "runs")
-    running = lab.start(*words)
-    board, chance = Control(lab.board.directory), random.Random(drops)
+    wanted = essence(talking)
+    shutil.rmtree(talking.root / "runs")
+    running = talking.start(*words)
+    board, chance = Control(talking.board.directory), random.Random(drops)
     for drop in range(drops):
-        running.waiting_for(partial(reached, lab, 1 + drop * repeats // drops))
+        running.waiting_for(partial(reached, talking, 1 + drop * repeats // drops))
         board.add(f.Drop(nth=chance.randint(1, 6), after_bytes=chance.choice((0, 100))))
         running.waiting_for(partial(has_struck, board, drop + 1))
     done = running.finish()
     assert done.exit_status == 0, said(done)
     assert "trying again" in said(done)
-    one_line_a_trial(lab, repeats)
-    assert essence(lab) == wanted
-    assert {trial["attempt"] for trial in trials_of(lab)} == {1}
+    one_line_a_trial(talking, repeats)
+    assert essence(talking) == wanted
+    assert {trial["attempt"] for trial in trials_of(talking)} == {1}

@@ -5,8 +5,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import agent_builds
 import pytest
-from labs import LabUnderTest, blamed, lab_with_board, said
+from labs import TALKING, LabUnderTest, blamed, give_talker, lab_with_board, said
 from sshd_host import SshHost, ssh_host
 
 from labctl.transport import HdcTcpConfig
@@ -14,12 +15,13 @@ from labctl.transport import HdcTcpConfig
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
 #: Long enough to be struck in the middle of a trial.
-TRIALS = ("--set", "repeats=3", "--set", "tokens=120", "--set", "context=200")
+TRIALS = ("--set", "repeats=3", "--set", "tokens=12")
 
 
 @pytest.fixture
 def lab(tmp_path: Path, private_state: Path, rk3568: None) -> Iterator[LabUnderTest]:
     with lab_with_board(tmp_path, "--target", "rk3568") as lab:
+        give_talker(lab, TALKING.replace(agent_builds.HOST, "rk3568"))
         yield lab
 
 
@@ -69,7 +71,7 @@ def test_boards_shell_and_deploy(lab: LabUnderTest, host: SshHost) -> None:
 
 
 def test_a_run_goes_on_after_kill_9_of_its_controller(lab: LabUnderTest, host: SshHost) -> None:
-    running = lab.start("run", lab.recipe(), *TRIALS)
+    running = lab.start("run", "talking", *TRIALS)
     running.waiting_for(lambda: lab.is_under_way(2))
     running.process.send_signal(signal.SIGKILL)
     running.finish()
@@ -83,7 +85,7 @@ def test_a_run_goes_on_after_kill_9_of_its_controller(lab: LabUnderTest, host: S
 
 
 def test_a_run_survives_a_cut_link(lab: LabUnderTest, host: SshHost) -> None:
-    running = lab.start("run", lab.recipe(), *TRIALS)
+    running = lab.start("run", "talking", *TRIALS)
     running.waiting_for(lambda: lab.is_under_way(1))
     host.hang_up()
     running.waiting_for(lambda: lab.is_under_way(2))
@@ -98,7 +100,7 @@ def test_a_run_survives_a_cut_link(lab: LabUnderTest, host: SshHost) -> None:
 def test_a_run_that_loses_its_board_for_good_is_resumed(lab: LabUnderTest, host: SshHost) -> None:
     keys = host.folder / "authorized_keys"
     allowed = keys.read_text()
-    running = lab.start("run", lab.recipe(), *TRIALS)
+    running = lab.start("run", "talking", *TRIALS)
     running.waiting_for(lambda: lab.is_under_way(2))
     keys.write_text("")
     host.hang_up()

@@ -5,41 +5,17 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import agent_builds
 import pytest
-from labs import LabUnderTest, blamed, said
+from labs import TALKING, LabUnderTest, blamed, said
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-RECIPE = f"""\
-name: talking
-target: {agent_builds.HOST}
-engine:
-  name: command
-  program: {{file: tools/talker}}
-  arguments: ["{{tokens}}"]
-  tokens: {{stream: stdout, each: line, count: tokens}}
-models: {{none: {{file: models/any.bin}}}}
-parameters: {{tokens: 48}}
-repeats: 2
-max_time: 5m
-"""
-TALKER = """\
-#!/bin/sh
-n=0
-while [ $n -lt $1 ]; do n=$((n + 1)); echo token; sleep 0.25; done
-"""
-
 
 @pytest.fixture
-def talking(native_lab: LabUnderTest) -> LabUnderTest:
-    (native_lab.root / "tools").mkdir()
-    talker = native_lab.root / "tools" / "talker"
-    talker.write_text(TALKER)
-    talker.chmod(0o755)
-    (native_lab.root / "models" / "any.bin").write_bytes(b"\0" * 1000)
-    native_lab.recipe(RECIPE, "talking")
-    return native_lab
+def talking(talking: LabUnderTest) -> LabUnderTest:
+    """Its recipe has two trials."""
+    talking.recipe(TALKING + "repeats: 2\n", "talking")
+    return talking
 
 
 def run_of(lab: LabUnderTest) -> Path:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import agent_builds
 from tiny_gguf import write_tiny_gguf
 from virtual_process import BoardProcess, virtual_board_process
 
@@ -26,6 +27,25 @@ models:
 prompt: once upon
 parameters: {tokens: 24, context: 128, threads: 2}
 max_time: 10m
+"""
+#: A program that shows a token every quarter of a second, and its recipe: trials that last some
+#: seconds, also on a busy host, and cost nothing.
+TALKER = """\
+#!/bin/sh
+n=0
+while [ $n -lt $1 ]; do n=$((n + 1)); echo token $n; sleep 0.25; done
+"""
+TALKING = f"""\
+name: talking
+target: {agent_builds.HOST}
+engine:
+  name: command
+  program: {{file: tools/talker}}
+  arguments: ["{{tokens}}"]
+  tokens: {{stream: stdout, each: line, count: tokens}}
+models: {{none: {{file: models/any.bin}}}}
+parameters: {{tokens: 48}}
+max_time: 5m
 """
 
 
@@ -131,6 +151,16 @@ def blamed(done: process.Completed, status: int, blame: str, *because: str) -> N
 def said(done: process.Completed) -> str:
     """What a command printed on standard error."""
     return done.stderr.decode()
+
+
+def give_talker(lab: LabUnderTest, recipe: str = TALKING) -> None:
+    """Give a lab the talker and its recipe, ``talking``."""
+    (lab.root / "tools").mkdir()
+    talker = lab.root / "tools" / "talker"
+    talker.write_text(TALKER)
+    talker.chmod(0o755)
+    (lab.root / "models" / "any.bin").write_bytes(b"\0" * 1000)
+    lab.recipe(recipe, "talking")
 
 
 def write_devices(root: Path, address: str, workdir: str, *, target: str = "rk3568") -> None:
