@@ -18,6 +18,23 @@ class Progress(Protocol):
         """``step`` is a short text for people; ``total`` is ``None`` while it is unknown."""
 
 
+class Throughput:
+    """Mean rate of a step since it was first looked at; what was done before was not fast."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None
+
+    def per_second(self, now_s: float, done: float) -> float | None:
+        """Return the rate so far; None while nothing was done. To be asked with each change."""
+        since, then = self._first = self._first or (now_s, done)
+        return (done - then) / (now_s - since) if now_s > since and done > then else None
+
+    def remaining_s(self, now_s: float, done: float, total: float | None) -> float | None:
+        """Return the remaining time in s at that rate; None if unknown."""
+        rate = self.per_second(now_s, done)
+        return None if rate is None or not total else max(0.0, (total - done) / rate)
+
+
 def silent(step: str, done: int, total: int | None) -> None:
     """Show nothing."""
 

@@ -50,8 +50,8 @@ def digits(value: float, count: int = 3) -> str:
     return f"{value:.{max(0, count - 1 - exponent)}f}"
 
 
-def remaining_seconds(elapsed_s: float, done: float, total: float | None) -> float | None:
-    """Return the remaining time in s at the mean rate so far; None if unknown."""
-    if not total or done <= 0:
-        return None
-    return max(0.0, elapsed_s * (total - done) / done)
+def rate(per_second: float | None, unit: str) -> str:
+    """``12.3 MB/s`` for bytes, ``3.21 tokens/s``; empty for None."""
+    if per_second is None:
+        return ""
+    return f"{size(per_second)}/s" if unit == "bytes" else f"{digits(per_second)} {unit}/s"

@@ -223,6 +223,10 @@ def _source(source: Path | None, git: str | None, ref: str | None) -> Path | Git
         ) from error
 
 
+#: What the pieces of a step are, where they are all alike.
+_UNITS = {Step.COMPILE: "files", Step.SEND: "bytes"}
+
+
 class BuildView:
     """Shows builds as they go."""
 
@@ -251,7 +255,8 @@ class BuildView:
             title = f"{event.step}: {event.message}"
             self._step, self._name = self._view.open(title, event.total), event.step
         elif self._step is not None:
-            self._step.update(event.done, event.total, event.message.rpartition("/")[2])
+            note = event.message.rpartition("/")[2]
+            self._step.update(event.done, event.total, note, unit=_UNITS.get(event.step, ""))
 
     def _finish(self) -> None:
         if self._step is not None:

@@ -2,10 +2,12 @@
 
 import threading
 import time
+from datetime import datetime
 
 from labctl.cli.progress import ProgressView, Step, Steps
 from labctl.deploy import Object
 from labctl.errors import BoardBusy, InfraError, printable_line
+from labctl.progress import Throughput
 from labctl.runs import BoardTask, DeployPreview, FleetView
 from labctl.units import counted, duration, size
 
@@ -59,8 +61,9 @@ class BoardsView(FleetView):
         self._boards = boards
         self._lock = threading.Lock()
         self._steps: dict[str, Step] = {}
-        self._done: dict[str, dict[str, int]] = {}
-        self._began: dict[str, tuple[float, int]] = {}
+        #: Bytes of each object, by SHA-256: those that are there, and those that were at first.
+        self._done: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
+        self._speeds: dict[str, Throughput] = {}
         self._lost: set[str] = set()
 
     def note(self, text: str) -> None:
@@ -92,14 +95,21 @@ class BoardsView(FleetView):
             if name not in self._steps:
                 total = preview.plan.bytes if preview else None
                 self._steps[name] = self._view.open(f"send to {name}", total)
-            done = self._done.setdefault(name, {})
+            done, first = self._done.setdefault(name, ({}, {}))
+            # What was there already, from an earlier attempt, was not fast: it was not sent.
+            first.setdefault(item.sha256, done_bytes)
             done[item.sha256] = done_bytes
             whole, now = sum(done.values()), time.monotonic()
-            # What was there already, from an earlier attempt, was not fast: it was not sent.
-            since, then = self._began.setdefault(name, (now, whole))
-            rate = (whole - then) / (now - since) if now > since else 0.0
-            speed = f", {size(rate)}/s" if rate > 0 else ""
-            self._steps[name].update(whole, note=f"{item.name}{speed}")
+            speed = self._speeds.setdefault(name, Throughput())
+            per_second = speed.per_second(now, whole - sum(first.values()))
+            total = preview.plan.bytes if preview else whole
+            self._steps[name].update(
+                whole,
+                note=item.name,
+                unit="bytes",
+                per_second=per_second,
+                remaining_s=(total - whole) / per_second if per_second else None,
+            )
 
     def lost(self, task: BoardTask, error: InfraError) -> None:
         """One line each time, however often it is tried again."""
@@ -108,6 +118,11 @@ class BoardsView(FleetView):
             if name not in self._lost:
                 self._lost.add(name)
                 self._view.say(f"{name}: {error.message}; trying again")
+                if name in self._steps:
+                    since = f"{datetime.now():%H:%M:%S}"
+                    self._steps[name].stall(
+                        f"no link to {name} since {since}, trying again; what came stays there"
+                    )
 
     def ended(self, task: BoardTask) -> None:
         """Take the bar away; with several boards, an error is told at once."""

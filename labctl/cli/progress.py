@@ -1,13 +1,12 @@
 """Progress on standard error: live bars on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Self
 
 from rich.console import Console, RenderableType
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -15,13 +14,14 @@ from rich.progress import (
     SpinnerColumn,
     Task,
     TaskProgressColumn,
-    TextColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from labctl.cli.output import is_quiet
 from labctl.errors import printable, printable_line
-from labctl.units import remaining_seconds
+from labctl.progress import Throughput
+from labctl.units import rate
 
 #: How often a step without a terminal says how far it is.
 PLAIN_INTERVAL_SECONDS = 30.0
@@ -29,6 +29,7 @@ PLAIN_INTERVAL_SECONDS = 30.0
 _REDRAWS_PER_SECOND = 2
 #: A bar says that it is full at the end, and not when an estimate of the end was too early.
 _NEARLY = 0.99
+_BAR_WIDTH = 12
 
 
 class Step:
@@ -42,8 +43,16 @@ class Step:
         self._total = total
         self._said = time.monotonic()
         self._began = self._said - age_s
+        self._throughput = Throughput()
         self._task = view.bars.add_task(
-            escape(description), total=total, note="", below="", began=self._began, ends=None
+            description,
+            total=total,
+            note="",
+            below="",
+            rate="",
+            began=self._began,
+            ends=None,
+            stalled=False,
         )
 
     def update(
@@ -51,26 +60,38 @@ class Step:
         done: float,
         total: float | None = None,
         note: str = "",
+        *,
+        unit: str = "",
+        per_second: float | None = None,
         remaining_s: float | None = None,
     ) -> None:
-        """Show ``done`` of ``total``, in any unit; ``note`` is a short remark.
+        """Show ``done`` of ``total``; ``note`` is a short remark.
 
-        ``remaining_s``: what is left, where the caller knows better than the rate so far.
+        With a ``unit`` (``bytes``, ``files``) its rate is shown. ``per_second`` and ``remaining_s``
+        where the caller knows better than what was seen so far.
         """
         self._total = total if total is not None else self._total
         now, note = time.monotonic(), printable_line(note)
-        if remaining_s is None:
-            remaining_s = remaining_seconds(now - self._began, done, self._total)
-        ends = None if remaining_s is None else now + remaining_s
+        seen, left = self._throughput.per_second(now, done), remaining_s
+        if left is None:
+            left = self._throughput.remaining_s(now, done, self._total)
+        speed = rate(seen if per_second is None else per_second, unit) if unit else ""
         self._view.bars.update(
-            self._task, completed=done, total=self._total, note=escape(note), ends=ends
+            self._task,
+            completed=done,
+            total=self._total,
+            note=note,
+            rate=speed,
+            below="",
+            ends=None if left is None else now + left,
+            stalled=False,
         )
         over = self._total is not None and done >= self._total  # its end is told by its result
         if not over and self._is_due():
-            share = (
-                f"{100 * done / self._total:.0f} %" if self._total else f"{now - self._began:.0f} s"
-            )
-            self._view.say(f"{self._description}: {share}{_left(remaining_s)} {note}".rstrip())
+            elapsed = f"{now - self._began:.0f} s elapsed"
+            share = f"{100 * done / self._total:.0f} %" if self._total else elapsed
+            parts = [part for part in (share, speed, _left(left), note) if part]
+            self._view.say(f"{self._description}: {', '.join(parts)}")
 
     def clock(self, elapsed_s: float, remaining_s: float | None, text: str) -> None:
         """Show a step that is measured in time (``remaining_s`` None: unknown).
@@ -81,10 +102,17 @@ class Step:
         done = elapsed_s if total is None else min(elapsed_s, _NEARLY * total)
         ends = None if remaining_s is None else time.monotonic() + remaining_s
         text = printable_line(text)
-        self._view.bars.update(self._task, completed=done, total=total, below=text, ends=ends)
+        self._view.bars.update(
+            self._task, completed=done, total=total, below=text, ends=ends, stalled=False
+        )
         if self._is_due():
-            line = f"{self._description}: {elapsed_s:.0f} s, {text}{_left(remaining_s)}"
-            self._view.say(line)
+            parts = [f"{elapsed_s:.0f} s elapsed", text, _left(remaining_s)]
+            self._view.say(f"{self._description}: {', '.join(part for part in parts if part)}")
+
+    def stall(self, why: str) -> None:
+        """Show that nothing is known any more of how far it is, until the next update."""
+        below = printable_line(why)
+        self._view.bars.update(self._task, rate="", note="", ends=None, below=below, stalled=True)
 
     def _is_due(self) -> bool:
         """Return True if a line is due, for output that is not a terminal."""
@@ -98,7 +126,8 @@ class Step:
         """Take the bar away and leave one line. ``took_s``: for a step that is shown late."""
         self._view.bars.remove_task(self._task)
         took = time.monotonic() - self._began if took_s is None else took_s
-        self._view.say(f"{self._description}: {result or 'done'} ({took:.1f} s)")
+        how = f"{result} (took {took:.1f} s)" if result else f"done in {took:.1f} s"
+        self._view.say(f"{self._description}: {how}")
 
     def abandon(self) -> None:
         """Take the bar away; the error speaks."""
@@ -117,25 +146,44 @@ class _Bars(Progress):
 
 
 def _left(remaining_s: float | None) -> str:
-    return "" if remaining_s is None else f", about {remaining_s:.0f} s left"
+    return "" if remaining_s is None else f"about {remaining_s:.0f} s left"
 
 
 class _Clock(ProgressColumn):
-    """The time that a step took, or that is left of it: from or to a field of its task."""
+    """The rate of a step, and the time that is left of it, else that it took; with their words."""
 
-    def __init__(self, field: str, style: str):
+    def get_table_column(self) -> Column:
+        """Keep its width: a time without its word is none."""
+        return Column(no_wrap=True)
+
+    def render(self, task: Task) -> Text:
+        """``12.3 MB/s 0:01:30 left`` or ``0:00:04 elapsed``."""
+        now, ends, began = time.monotonic(), task.fields["ends"], task.fields["began"]
+        seconds, word = (now - began, "elapsed") if ends is None else (ends - now, "left")
+        style = "progress.elapsed" if ends is None else "progress.remaining"
+        text = Text(task.fields["rate"] and f"{task.fields['rate']} ")
+        return text.append(f"{timedelta(seconds=max(0, round(seconds)))} {word}", style=style)
+
+
+class _Share(TaskProgressColumn):
+    """The share that is done; a question mark for a step of which nothing is known just now."""
+
+    def render(self, task: Task) -> Text:
+        """``45%``."""
+        return Text("   ?") if task.fields["stalled"] else super().render(task)
+
+
+class _Words(ProgressColumn):
+    """A text of a task that gives way where the terminal is narrow."""
+
+    def __init__(self, words: Callable[[Task], str], style: str = ""):
         super().__init__()
-        self._field = field
+        self._words = words
         self._style = style
 
     def render(self, task: Task) -> Text:
-        """``0:01:30``; nothing where it is not known."""
-        at: float | None = task.fields[self._field]
-        if at is None:
-            return Text("")
-        seconds = time.monotonic() - at
-        shown = timedelta(seconds=max(0, round(seconds if self._field == "began" else -seconds)))
-        return Text(str(shown), style=self._style)
+        """Return the text, cut at its end by an ellipsis where there is too little space."""
+        return Text(self._words(task), style=self._style, no_wrap=True, overflow="ellipsis")
 
 
 class ProgressView:
@@ -145,14 +193,14 @@ class ProgressView:
         self._quiet = is_quiet()
         self._console = Console(stderr=True)
         self.live = self._console.is_terminal and not self._quiet
+        fixed = Column(no_wrap=True)  # bar, share, rate and time are seen whole in 80 columns
         self.bars = _Bars(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=16),
-            TaskProgressColumn(),
-            _Clock("began", "progress.elapsed"),
-            _Clock("ends", "progress.remaining"),
-            TextColumn("[dim]{task.fields[note]}"),
+            SpinnerColumn(table_column=fixed),
+            _Words(lambda task: task.description),
+            BarColumn(bar_width=_BAR_WIDTH, table_column=fixed),
+            _Share(),
+            _Clock(),
+            _Words(lambda task: task.fields["note"], "dim"),
             console=self._console,
             refresh_per_second=_REDRAWS_PER_SECOND,
             transient=True,
@@ -212,13 +260,20 @@ class Steps:
         total: float | None,
         *,
         age_s: float = 0.0,
+        unit: str = "",
+        per_second: float | None = None,
         remaining_s: float | None = None,
     ) -> None:
         """Show a bar until another step begins; this one began ``age_s`` ago."""
         if self._now is None or self._now[0] != step:
             self.end()
             self._now = (step, self._view.open(step, total, age_s))
-        self._now[1].update(done, total, remaining_s=remaining_s)
+        self._now[1].update(done, total, unit=unit, per_second=per_second, remaining_s=remaining_s)
+
+    def stall(self, why: str) -> None:
+        """Show that nothing is known of the step under way, if any."""
+        if self._now:
+            self._now[1].stall(why)
 
     def end(self, took_s: float | None = None) -> None:
         """Finish the current step, if any."""

@@ -33,8 +33,11 @@ class RunView:
         self._step: tuple[str, Event] | None = None
         self._overall: Step | None = None
         self._trial: tuple[Step, Trial] | None = None
-        self._link_lost = False
+        #: The first of the losses of the link that is not back yet.
+        self._loss: Loss | None = None
         self._skipped: set[str] = set()
+        #: How far the trial was when its board was asked last.
+        self._seen = ""
         #: What the run does now, in a line; empty between trials.
         self.now = ""
 
@@ -45,7 +48,7 @@ class RunView:
                 self.end_step(event)
                 self._view.say(event.text)
             case Fetch() | Deploy():
-                self._link_lost = False
+                self._link_is_back(event)
                 self._show_step(event.step, event)
             case Progress(number=None):
                 self._show_step(event.phase, event)
@@ -56,9 +59,7 @@ class RunView:
             case Trial():
                 self._end(event)
             case Loss():
-                if not self._link_lost:  # one line, however often it is tried again
-                    self._view.say(f"{event.text}; trying again")
-                self._link_lost = True
+                self._lose_link(event)
             case Contact() | End():
                 self.close()
 
@@ -68,8 +69,31 @@ class RunView:
             self._step, self.now = (name, event), name
         age = _age_s(self._step[1])
         self._steps.step(
-            name, event.done or 0, event.total, age_s=age, remaining_s=event.remaining_s
+            name,
+            event.done or 0,
+            event.total,
+            age_s=age,
+            unit="bytes" if isinstance(event, Deploy) else "",
+            per_second=None if isinstance(event, Progress) else event.per_second,
+            remaining_s=event.remaining_s,
         )
+
+    def _lose_link(self, event: Loss) -> None:
+        """One line, however often it is tried again; what was known of a step is old from here."""
+        if self._loss is None:
+            self._loss = event
+            self._view.say(f"{event.text}; trying again")
+            since = f"no link to the board since {event.utc.astimezone():%H:%M:%S}, trying again"
+            last = f"; last seen: {self._seen}" if self._trial and self._seen else ""
+            self._steps.stall(since)
+            if self._trial:
+                self._trial[0].stall(since + last)
+                self.now = f"{_title(self._trial[1])}: {since}{last}"
+
+    def _link_is_back(self, event: Event) -> None:
+        if self._loss is not None:
+            self._view.say(f"the link is back after {_seconds(self._loss, event):.0f} s")
+            self._loss = None
 
     def end_step(self, now: Event | None = None) -> None:
         """End the step under way, if any, at the time of an event."""
@@ -91,16 +115,20 @@ class RunView:
             self._trial[0].abandon()
         if self._overall is None:
             self._overall = self._view.open("all trials", event.trials, age_s=_age_s(event))
+        age, left = _age_s(event), event.run_remaining_s
+        left = None if left is None else max(0.0, left - age)
+        self._overall.update(event.number - 1, remaining_s=left)
         step = self._view.open(_title(event), event.expected_s, age_s=_age_s(event))
-        self._trial, self.now = (step, event), _title(event)
+        self._trial, self.now, self._seen = (step, event), _title(event), ""
 
     def _progress(self, event: Progress) -> None:
-        self._link_lost = False
+        self._link_is_back(event)
         if self._trial and event.elapsed_s is not None:
             age, left = _age_s(event), event.remaining_s
             left = None if left is None else max(0.0, left - age)
-            self._trial[0].clock(event.elapsed_s + age, left, progress_text(event))
-            self.now = f"{_title(self._trial[1])}: {progress_text(event)}"
+            self._seen = progress_text(event)
+            self._trial[0].clock(event.elapsed_s + age, left, self._seen)
+            self.now = f"{_title(self._trial[1])}: {self._seen}"
 
     def _end(self, event: Trial) -> None:
         """One line of result; of trials that are not run, one line for each variant."""
@@ -114,8 +142,7 @@ class RunView:
             self._view.say(f"{_title(event)}: {_result(event)}")
         if event.failure and event.failure.blame is Blame.JOB and event.failure.hint:
             self._view.say(f"  hint: {event.failure.hint}")
-        if self._overall and event.state != "retrying":
-            self._overall.update(event.number)
+        self._loss = None
 
 
 def progress_text(progress: Progress) -> str:
@@ -144,7 +171,7 @@ def _result(event: Trial) -> str:
         # What is no job's failure ends the run, and is shown as its end.
         why = f": {event.failure.message}" if event.failure.blame is Blame.JOB else ""
         return f"failed ({event.failure.blame}){why}"
-    return f"{duration(event.token_ns)} a token" if event.token_ns else "ok"
+    return f"{duration(event.token_ns)} per token" if event.token_ns else "ok"
 
 
 def _seconds(began: Event, ended: Event) -> float:

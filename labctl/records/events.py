@@ -66,6 +66,7 @@ class _Moving(Event):
     done: float = 0
     total: float | None = None
     remaining_s: float | None = Field(None, description="at the mean rate so far; None: unknown")
+    per_second: float | None = Field(None, description="that rate; None: unknown")
 
 
 class Fetch(_Moving):
@@ -91,6 +92,9 @@ class Trial(Event):
     state: Literal["started", "retrying", "ok", "failed", "skipped"]
     expected_s: float | None = Field(
         None, description="started: time that the last such trial took"
+    )
+    run_remaining_s: float | None = Field(
+        None, description="started: expected time of this trial and those after it"
     )
     token_ns: float | None = Field(None, description="ok: time of a token")
     reason: Text | None = Field(None, description="retrying or skipped: the reason")

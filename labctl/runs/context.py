@@ -31,7 +31,7 @@ from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Forecast
 from labctl.runs.planning.time_limits import RunClock
-from labctl.runs.planning.trials import Plan
+from labctl.runs.planning.trials import Plan, PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
 from labctl.transport import remote_words
@@ -63,6 +63,8 @@ class RunContext:
     conditions: BoardConditions = field(init=False)
     #: By variant that failed: the number of the trial.
     failed: dict[str, int] = field(default_factory=dict)
+    #: The trial under way, and those after it.
+    ahead: Sequence[PlannedTrial] = ()
     #: What the last finished trial lost the board by: no other one begins.
     lost: InfraError | None = None
 

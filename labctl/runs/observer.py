@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeAlias
 from labctl.board import JobProgress, JobState, Started
 from labctl.engines import Engine, EngineParameters, Seen
 from labctl.errors import InfraError
+from labctl.progress import Throughput
 from labctl.records import TrialRecord, TrialState
 from labctl.records.events import AnyEvent, Deploy, Fetch, Loss, Note, Progress, Trial
 from labctl.results.summary import token_time
 from labctl.runs.planning.trials import PlannedTrial
-from labctl.units import remaining_seconds
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Observer:
 
     def __init__(self, *readers: Reader):
         self._readers = list(readers)
-        #: The step under way, and when it began.
-        self._step: tuple[str, float] = ("", 0.0)
+        #: The step under way, and its rate.
+        self._step: tuple[str, Throughput] = ("", Throughput())
         self._trial: Trial | None = None
 
     def tell(self, event: AnyEvent) -> None:
@@ -111,28 +111,34 @@ class Observer:
 
     def step(self, step: str, done: float, total: float | None) -> None:
         """Report a step on this host (download, hash, quantize); it ends when another begins."""
-        self.tell(
-            Fetch(step=step, done=done, total=total, remaining_s=self._left(step, done, total))
-        )
+        self.tell(Fetch(step=step, done=done, total=total, **self._rate(step, done, total)))
 
     def sent(self, step: str, done: float, total: float | None) -> None:
         """Report how much of a file is on the board."""
-        self.tell(
-            Deploy(step=step, done=done, total=total, remaining_s=self._left(step, done, total))
-        )
+        self.tell(Deploy(step=step, done=done, total=total, **self._rate(step, done, total)))
 
-    def _left(self, step: str, done: float, total: float | None) -> float | None:
-        now = time.monotonic()
+    def _rate(self, step: str, done: float, total: float | None) -> dict[str, float | None]:
         if self._step[0] != step:
-            self._step = (step, now)
-        return remaining_seconds(now - self._step[1], done, total)
+            self._step = (step, Throughput())
+        now, known = time.monotonic(), self._step[1]
+        per_second = known.per_second(now, done)
+        return {"remaining_s": known.remaining_s(now, done, total), "per_second": per_second}
 
     def measuring(self, phase: str) -> None:
         """Report a step of a probe; it ends when another begins."""
         self.tell(Progress(phase=phase))
 
-    def trial_started(self, trial: PlannedTrial, total: int, expected_s: float | None) -> None:
-        """Report a trial, one of ``total``; the last one like it took ``expected_s``."""
+    def trial_started(
+        self,
+        trial: PlannedTrial,
+        total: int,
+        expected_s: float | None,
+        run_remaining_s: float | None = None,
+    ) -> None:
+        """Report a trial, one of ``total``; the last one like it took ``expected_s``.
+
+        ``run_remaining_s`` is expected of it and those after it.
+        """
         self._trial = Trial(
             number=trial.number,
             trials=total,
@@ -140,6 +146,7 @@ class Observer:
             variant=trial.variant.slug,
             state="started",
             expected_s=expected_s,
+            run_remaining_s=run_remaining_s,
         )
         self.tell(self._trial)
 

@@ -68,7 +68,9 @@ def run_trials(
     _remember(context, done)
     try:
         with context.conditions.held(context.held.check_lease, still_ours=still_ours):
-            for trial in remaining(context.journal, trials, records):
+            ahead = remaining(context.journal, trials, records)
+            for index, trial in enumerate(ahead):
+                context.ahead = ahead[index:]
                 if _is_needless(context, trial, records.values()):
                     continue
                 records[trial.number] = _one(context, trial, len(trials))
@@ -194,7 +196,8 @@ def _attempt(
 ) -> tuple[TrialRecord, Exception | None]:
     clock, observer = context.clock, context.observer
     began = clock.spent
-    observer.trial_started(trial, total, clock.took(trial))
+    coming = (t for t in context.ahead if not t.optional and t.variant.slug not in context.failed)
+    observer.trial_started(trial, total, clock.took(trial), clock.remaining(coming))
     if not attempt.open:
         context.journal.started(trial.number, attempt, context.facts.boot_id)
     record, error = run_trial(context, trial, attempt)

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from labctl.cli import progress
+from labctl.build import BuildProgress, Step
+from labctl.cli import build, progress
 from labctl.cli.deploy_view import BoardsView
 from labctl.cli.progress import ProgressView
 from labctl.cli.run_view import RunView
@@ -100,7 +101,7 @@ def test_a_terminal_shows_where_a_trial_is_in_one_redrawn_block(
     shown = shown_on.close()
     assert STANDING in shown
     assert "trial 2/12 smollm2-q8_0-threads4-r2" in shown
-    assert "0:04:05" in shown  # what is left
+    assert "0:04:05 left" in shown
     # It is redrawn in its place, and gone in the end: every line down is one up again.
     assert shown.count("\n") == shown.count("\x1b[1A") > 0
     assert shown.endswith("\x1b[2K")
@@ -123,8 +124,8 @@ def test_without_a_terminal_a_line_comes_now_and_then(
     lines = capsys.readouterr().err.splitlines()
     description = "trial 2/12 smollm2-q8_0-threads4-r2"
     assert lines == [
-        f"{description}: 30 s, {STANDING}, about 245 s left",
-        f"{description}: 60 s, {STANDING}, about 245 s left",
+        f"{description}: 30 s elapsed, {STANDING}, about 245 s left",
+        f"{description}: 60 s elapsed, {STANDING}, about 245 s left",
     ]
 
 
@@ -144,8 +145,8 @@ def test_a_run_that_is_read_late_tells_the_times_of_its_events(
         run.show(later(TRIAL, 11))
         run.show(later(TRIAL.model_copy(update={"state": "ok", "token_ns": 9e6}), 31.5))
     assert capsys.readouterr().err.splitlines() == [
-        "fetch q8: done (10.0 s)",
-        "trial 2/12 smollm2-q8_0-threads4-r2: 9.00 ms a token (20.5 s)",
+        "fetch q8: done in 10.0 s",
+        "trial 2/12 smollm2-q8_0-threads4-r2: 9.00 ms per token (took 20.5 s)",
     ]
 
 
@@ -200,3 +201,98 @@ def test_what_failed_on_this_host_is_not_called_done(capsys: pytest.CaptureFixtu
         shown.ended(BoardTask(board, None, error=error))  # type: ignore[arg-type]
         shown.end_step()
     assert "done" not in capsys.readouterr().err
+
+
+def last_drawn(shown: str, count: int) -> list[str]:
+    """The last lines that were drawn."""
+    plain = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", shown)
+    return [line.rstrip() for line in re.split(r"[\r\n]+", plain) if line.strip()][-count:]
+
+
+LONG_NAME = "Llama-3.1-8B-Instruct-abliterated.Q4_K_M.gguf"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_deploy_keeps_bar_share_rate_and_time_left(
+    terminal: Any, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("labctl.cli.progress.time.monotonic", lambda: clock[0])
+    shown_on = terminal(columns)
+    with ProgressView() as view:
+        step = view.open("send to dayu200-in-the-rack", 4_920_000_000)
+        step.update(920_000_000, note=LONG_NAME, unit="bytes")  # from an earlier attempt
+        clock[0] += 10
+        step.update(1_120_000_000, note=LONG_NAME, unit="bytes")
+        view.bars.refresh()
+    (line,) = last_drawn(shown_on.close(), 1)
+    assert len(line) <= columns
+    assert line[2:13] == "send to day"
+    assert "━━╸" in line
+    assert " 23% 20.0 MB/s 0:03:10 left" in line
+
+
+def test_a_build_keeps_bar_share_rate_and_time_left_in_80_columns(
+    terminal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("labctl.cli.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(build, "build_artifact", lambda _request, on_progress: on_progress)
+    shown_on = terminal(80)
+    with ProgressView() as view:
+        shown = build.BuildView(view)
+        message = "llama.cpp (new) for rk3568: llama-completion, llama-bench, llama-quantize"
+        shown._show(BuildProgress(Step.COMPILE, message))
+        for done in (1, 31):
+            object_file = f"Building CXX object src/CMakeFiles/llama-arch-{done}.cpp.o"
+            shown._show(BuildProgress(Step.COMPILE, object_file, done, 271))
+            clock[0] += 10
+        view.bars.refresh()
+    (line,) = last_drawn(shown_on.close(), 1)
+    assert len(line) <= 80
+    assert " 11% 3.00 files/s 0:01:10 left" in line
+
+
+def test_all_trials_have_a_time_left_as_soon_as_one_has_ended(terminal: Any) -> None:
+    shown_on = terminal(80)
+    known = {"number": 5, "trials": 6, "run_remaining_s": 130.4, "utc": datetime.now(UTC)}
+    started = TRIAL.model_copy(update=known)
+    with ProgressView() as view:
+        RunView(view).show(started)
+        view.bars.refresh()
+    overall, trial = last_drawn(shown_on.close(), 2)
+    assert overall[2:].startswith("all trials")
+    assert re.search(" 67% 0:02:(10|09) left", overall)
+    assert trial.endswith("elapsed")  # nothing is known of this one
+
+
+def test_a_lost_link_shows_since_when_and_no_old_progress(
+    terminal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labctl.cli.progress.time.monotonic", lambda: 1000.0)
+    at = datetime(2026, 11, 22, 14, 3, 22).astimezone()
+    loss = LOSS.model_copy(update={"utc": at})
+    shown_on = terminal(80)
+    with ProgressView() as view:
+        run = RunView(view)
+        run.show(TRIAL.model_copy(update={"utc": datetime.now(UTC)}))
+        run.show(half(5))
+        run.show(loss)
+        view.bars.refresh()
+        assert "no link to the board since 14:03:22" in run.now
+    trial, below = last_drawn(shown_on.close(), 2)
+    assert below.startswith("  no link to the board since 14:03:22, trying again; last seen: gener")
+    assert re.search(r" \? 0:00:0\d elapsed$", trial)
+    assert "left" not in trial
+
+
+def test_a_link_that_is_back_is_told_with_its_time(capsys: pytest.CaptureFixture[str]) -> None:
+    back = half(40).model_copy(update={"mono_ns": LOSS.mono_ns + 35_000_000_000})
+    with ProgressView() as view:
+        run = RunView(view)
+        for event in (TRIAL, LOSS, LOSS, back, back):
+            run.show(event)
+    assert capsys.readouterr().err.splitlines() == [
+        "the link broke; trying again",
+        "the link is back after 35 s",
+    ]

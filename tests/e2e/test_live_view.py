@@ -70,9 +70,9 @@ def test_a_person_sees_phase_tokens_rate_heat_and_what_is_left(talking: LabUnder
     # It is a rate of tokens, and no more than they were made at.
     assert 0 < float(standings[-1][1]) < 4.1
     assert 1 < int(standings[0][0]) < 48
-    assert re.search(r"trial 1/1 \S+ .*0:00:\d\d 0:0\d:\d\d", shown)
+    assert re.search(r"trial 1/1 \S+ .*0:0\d:\d\d left", shown)
     # The block is redrawn where it is, and one line of result stays.
-    assert re.search(r"trial 1/1 \S+: [\d.]+ ms a token \([\d.]+ s\)", shown)
+    assert re.search(r"trial 1/1 \S+: [\d.]+ ms per token \(took [\d.]+ s\)", shown)
     assert "\x1b[1A" in raw
 
 
@@ -82,7 +82,7 @@ def test_without_a_terminal_there_are_only_lines(talking: LabUnderTest) -> None:
     assert "\x1b" not in said(done)
     assert "\r" not in said(done)
     (line,) = [line for line in said(done).splitlines() if line.startswith("trial 1/1")]
-    assert re.fullmatch(r"trial 1/1 \S+: [\d.]+ ms a token \([\d.]+ s\)", line)
+    assert re.fullmatch(r"trial 1/1 \S+: [\d.]+ ms per token \(took [\d.]+ s\)", line)
 
 
 def test_a_program_runs_on_the_cpus_and_with_the_priority_that_the_recipe_asks_for(

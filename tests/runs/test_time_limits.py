@@ -153,3 +153,15 @@ def test_what_an_earlier_controller_took_over_took_of_the_runs_time() -> None:
     # 30 s, of which it waited 10: both are over.
     clock.remember(trial(waited_ns=10 * 10**9))
     assert clock.spent == pytest.approx(3630, abs=5)
+
+
+def test_what_is_left_of_a_run_is_known_as_soon_as_one_trial_has_ended() -> None:
+    variants = [Variant(name, name, {}) for name in ("a", "b")]
+    trials = [PlannedTrial(n, v, 1, 8, False) for n, v in enumerate([*variants, *variants], 1)]
+    clock = RunClock(10_000, {}, lambda _trial: None)
+    assert clock.remaining(trials) is None
+    clock.note(trial(1, variant="a", job=None), 60.0)
+    assert clock.remaining(trials[1:]) == pytest.approx(180)  # b as long as a
+    clock.note(trial(2, variant="b", job=None), 100.0)
+    assert clock.remaining(trials[2:]) == pytest.approx(160)
+    assert RunClock(5, {}, lambda _trial: None).remaining([]) == 0.0

@@ -136,7 +136,7 @@ def test_a_watcher_that_comes_late_tells_what_was_before(
     told = capsys.readouterr().err
     assert "fetch q2: done" in told
     assert "a note" in told
-    assert "trial 1/2 q2-r1: 9.00 ms a token" in told
+    assert "trial 1/2 q2-r1: 9.00 ms per token" in told
     assert f"labctl report {RUN}" in told
 
 

@@ -9,9 +9,10 @@ import click
 
 from labctl.cli.hdc.target import Choice
 from labctl.cli.output import json_option, note
-from labctl.cli.progress import ProgressView, Step
+from labctl.cli.progress import ProgressView
 from labctl.errors import printable
 from labctl.files import host_reads
+from labctl.progress import BytesDone
 from labctl.transport import Copied, Delivered, receive, send
 from labctl.units import size
 
@@ -64,14 +65,14 @@ def send_(
     """
     with (
         choice.connected(agent_hashes=is_large(local)) as transport,
-        shown_step(f"sending {local}") as step,
+        shown_step(f"sending {local}", bytes_in(local)) as progress,
     ):
         done = send(
             transport,
             local,
             remote,
             timeout=timeout,
-            progress=step.update,
+            progress=progress,
             compress=compress,
             keep_mode=mode,
         )
@@ -102,13 +103,13 @@ def recv(
     until all of it is verified. Links in a directory are skipped. Files of /proc and /sys cannot be
     verified: each is read to its end, within --timeout in total.
     """
-    with choice.connected() as transport, shown_step(f"receiving {remote}") as step:
+    with choice.connected() as transport, shown_step(f"receiving {remote}") as progress:
         done = receive(
             transport,
             remote,
             local,
             timeout=timeout,
-            progress=step.update,
+            progress=progress,
             compress=compress,
             keep_mode=mode,
         )
@@ -121,13 +122,20 @@ def is_large(local: Path) -> bool:
         return local.is_dir() or local.stat().st_size >= _AGENT_HASHES_BYTES
 
 
+def bytes_in(local: Path) -> int:
+    """Return the size of a file, or of all files in a directory; 0 for what is neither."""
+    with host_reads(local):
+        files = [local] if local.is_file() else local.rglob("*")
+        return sum(path.stat().st_size for path in files if path.is_file())
+
+
 @contextmanager
-def shown_step(what: str) -> Iterator[Step]:
-    """Show a bar until the context ends."""
+def shown_step(what: str, total: int | None = None) -> Iterator[BytesDone]:
+    """Show a bar until the context ends; yield what moves it. ``total``: in bytes, if known."""
     with ProgressView() as view:
-        step = view.open(what)
+        step = view.open(what, total)
         try:
-            yield step
+            yield lambda done: step.update(done, note="" if total else size(done), unit="bytes")
         finally:
             step.abandon()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from labctl.cli.hdc.files import STALL_SECONDS, is_large, shown_step, tell_left_out
+from labctl.cli.hdc.files import STALL_SECONDS, bytes_in, is_large, shown_step, tell_left_out
 from labctl.cli.hdc.ports import carry
 from labctl.cli.hdc.power import ANSWER_SECONDS, mount
 from labctl.cli.hdc.target import Choice
@@ -59,14 +59,14 @@ def file_send(choice: Choice, words: tuple[str, ...]) -> None:
     began = time.monotonic()
     with (
         choice.connected(agent_hashes=is_large(Path(local))) as transport,
-        shown_step(f"sending {local}") as step,
+        shown_step(f"sending {local}", bytes_in(Path(local))) as progress,
     ):
         done = send_to(
             transport,
             Path(local),
             remote,
             timeout=STALL_SECONDS,
-            progress=step.update,
+            progress=progress,
             compress="-z" in options,
             keep_mode="-m" in options,
         )
@@ -82,13 +82,13 @@ def file_recv(choice: Choice, words: tuple[str, ...]) -> None:
     """Receive a file or a directory, as `labctl hdc recv` does, and report it as hdc does."""
     options, (remote, *local) = _transfer(words, "recv [-z] [-m] REMOTE [LOCAL]", 1)
     began = time.monotonic()
-    with choice.connected() as transport, shown_step(f"receiving {remote}") as step:
+    with choice.connected() as transport, shown_step(f"receiving {remote}") as progress:
         done = receive_from(
             transport,
             remote,
             Path(*local),
             timeout=STALL_SECONDS,
-            progress=step.update,
+            progress=progress,
             compress="-z" in options,
             keep_mode="-m" in options,
         )

@@ -5,7 +5,7 @@ slow. Too long a limit costs little, since no trial outlasts the run's ``max_tim
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from labctl.config.recipe import Recipe
@@ -149,6 +149,16 @@ class RunClock:
             return took
         prediction = self.predicted(trial)
         return prediction.trial_ns / 1e9 if prediction else None
+
+    def remaining(self, trials: Iterable[PlannedTrial]) -> float | None:
+        """Return the expected time of trials in s; None if that is unknown.
+
+        A variant that nothing tells of is expected to take what the others' last trials took.
+        """
+        usual = sum(self._took.values()) / len(self._took) if self._took else None
+        found = [usual if (e := self.expected(trial)) is None else e for trial in trials]
+        known = [seconds for seconds in found if seconds is not None]
+        return min(sum(known), max(self.left, 0.0)) if len(known) == len(found) else None
 
     def longest_wait(self, trial: PlannedTrial) -> float:
         """Return how long a trial may wait for the board in s, without using its own time."""
