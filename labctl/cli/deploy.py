@@ -1,7 +1,6 @@
 """``labctl deploy``."""
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -174,14 +173,8 @@ def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> bool:
     what = f"{size(total)} to send"
     if warnings:
         what = f"{counted(len(warnings), 'variant')} may not fit in memory, {what}"
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            f"{what}: cannot ask for confirmation here",
-            hint="use --yes",
-            details="\n".join(warnings) or None,
-        )
     view.bars.stop()
-    confirm("\n".join([*warnings, f"{what}; continue?"]))
+    confirm(what, warnings)
     view.bars.start()
     return True
 

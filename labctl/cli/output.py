@@ -10,7 +10,7 @@ import io
 import os
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from labctl.errors import ExitStatus, printable
+from labctl.errors import ConfigError, ExitStatus, printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -90,9 +90,18 @@ def print_command(text: str) -> None:
     click.echo(f"+ {told}", err=True)
 
 
-def confirm(question: str) -> None:
-    """Ask on the terminal. Exits with status 1 if the answer is no."""
-    if not click.confirm(question, err=True):
+def confirm(what: str, warnings: Sequence[str] = ()) -> None:
+    """Ask on the terminal whether to continue. Exits with status 1 if the answer is no.
+
+    Raises ConfigError where nobody can be asked.
+    """
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ConfigError(
+            f"{what}: cannot ask for confirmation here",
+            hint="use --yes",
+            details="\n".join(warnings) or None,
+        )
+    if not click.confirm("\n".join([*warnings, f"{what}; continue?"]), err=True):
         click.echo("cancelled", err=True)
         raise click.exceptions.Exit(ExitStatus.JOB)
 

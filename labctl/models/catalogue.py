@@ -1,12 +1,14 @@
 """The lab's ``models.yaml``, written by commands and by hand: existing text is kept."""
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import yaml
 
 from labctl.config.models import CATALOGUE_FILE, Catalogue, ModelSource, load_catalogue
-from labctl.config.names import NAME_RULE, is_name
+from labctl.config.names import NAME_RULE, is_name, unknown
 from labctl.config.yaml.document import parse, read_text
+from labctl.config.yaml.edit import add_entry, remove_entry
 from labctl.errors import ConfigError
 from labctl.files import locked, state_dir, write_atomic
 
@@ -15,6 +17,7 @@ _HEAD = """\
 # Keys: docs/models.md. Which bytes each stands for is kept in models.lock.yaml.
 models:
 """
+_SECTION = "models"
 _LOCK_SECONDS = 60.0
 
 
@@ -27,35 +30,55 @@ def parse_entry(name: str, entry: dict[str, object]) -> ModelSource:
 
 
 def add_model(lab_root: Path, name: str, entry: dict[str, object]) -> None:
-    """Add a model at the end of the lab's models.yaml; comments and order stay.
+    """Add a model below those of the lab's models.yaml; comments and order stay.
 
     Raises ConfigError (bad name, name taken, no such source), HostError.
     """
     source = parse_entry(name, entry)
     path = lab_root / CATALOGUE_FILE
     with locked(state_dir() / "locks" / "models-file", timeout=_LOCK_SECONDS):
-        if name in load_catalogue(lab_root).models:
+        known = load_catalogue(lab_root).models
+        if name in known:
             raise ConfigError(
                 f"{path} has a model {name!r} already", hint="choose another name, or edit the file"
             )
         before = read_text(path) if path.is_file() else _HEAD
         block = yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True, width=200)
-        lines = "".join(f"  {line}\n" for line in block.splitlines())
-        text = before + ("" if before.endswith("\n") else "\n") + lines
-        try:
-            added = parse(text, Catalogue, str(path)).models.get(name)
-        except ConfigError as error:
-            raise _no_place(path, name, entry, error.message) from error
-        if added != source:
-            raise _no_place(path, name, entry)
-        write_atomic(path, text)
+        _write(path, add_entry(before, _SECTION, block), {**known, name: source})
 
 
-def _no_place(
-    path: Path, name: str, entry: dict[str, object], why: str | None = None
-) -> ConfigError:
-    return ConfigError(
-        f"{path} does not end with its models, so {name!r} cannot be added at its end",
-        hint=f"add it by hand: {name}: {entry}",
-        details=why,
-    )
+def remove_models(lab_root: Path, names: Collection[str]) -> None:
+    """Remove models from the lab's models.yaml; comments and order of all others stay.
+
+    Raises ConfigError (no such model, another is made from one, a file that cannot be changed so),
+    HostError.
+    """
+    path = lab_root / CATALOGUE_FILE
+    with locked(state_dir() / "locks" / "models-file", timeout=_LOCK_SECONDS):
+        known = load_catalogue(lab_root).models
+        for name in names:
+            if name not in known:
+                raise ConfigError(unknown("model", name, known, where=f" in {path.name}"))
+        made = [
+            (other, source.derive.source)
+            for other, source in known.items()
+            if source.derive is not None and source.derive.source in names and other not in names
+        ]
+        for other, base in made:
+            raise ConfigError(
+                f"the model {other!r} is made from {base!r}",
+                hint=f"remove both: labctl models remove {base} {other}",
+            )
+        text = read_text(path)
+        for name in names:
+            text = remove_entry(text, _SECTION, name)
+        _write(path, text, {key: known[key] for key in known if key not in names})
+
+
+def _write(path: Path, text: str, wanted: Mapping[str, ModelSource]) -> None:
+    """Write models.yaml anew. Raises ConfigError if the text has other models than wanted."""
+    if parse(text, Catalogue, f"{path} (changed)").models != wanted:
+        raise ConfigError(
+            f"{path} is written in a way that cannot be changed here", hint="change it by hand"
+        )
+    write_atomic(path, text, mode=path.stat().st_mode & 0o777 if path.is_file() else 0o644)

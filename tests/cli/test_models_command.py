@@ -130,3 +130,44 @@ def test_unknown_names_get_the_nearest(lab: Path, models: Models) -> None:
         refused = models(*words)
         assert refused.exit_code == 2
         assert "did you mean 'tiny'?" in refused.stderr
+
+
+def test_a_model_is_removed_and_its_file_stays(lab: Path, models: Models) -> None:
+    file = lab / "models" / "tiny-F32.gguf"
+    for name in ("tiny", "same"):
+        assert models("add", name, str(file)).exit_code == 0
+    catalogue = lab / "models.yaml"
+    catalogue.write_text(catalogue.read_text() + "# the end\n")
+    done = models("remove", "tiny")
+    assert done.exit_code == 0, done.stderr
+    assert f"its file stays: {file}" in done.stdout
+    assert file.is_file()
+    assert "tiny:" not in catalogue.read_text()
+    assert catalogue.read_text().endswith("# the end\n")
+    assert models("verify", "same").exit_code == 0  # the lock still knows what both stood for
+    assert "good" in models("verify", "same").stderr
+    assert models("remove", "same").exit_code == 0
+    assert "tiny-F32" not in (lab / "models.lock.yaml").read_text()
+    assert models("list").exit_code == 0
+    assert models("add", "again", str(file)).exit_code == 0
+
+
+def test_a_model_that_is_used_is_not_removed_by_mistake(lab: Path, models: Models) -> None:
+    assert models("add", "tiny", str(lab / "models" / "tiny-F32.gguf")).exit_code == 0
+    before = (lab / "models.yaml").read_text()
+    (lab / "recipes").mkdir()
+    (lab / "recipes" / "mine.yaml").write_text(
+        "name: mine\ntarget: host-x86_64\nengine: {name: llama_cpp}\n"
+        "models: {m: {lab: tiny}}\nprompt: x\nparameters: {tokens: 2}\nmax_time: 1m\n"
+    )
+    refused = models("remove", "tiny")
+    assert refused.exit_code == 2
+    assert "used by recipes/mine.yaml" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert (lab / "models.yaml").read_text() == before
+    with (lab / "models.yaml").open("a") as file:
+        file.write("  q: {derive: {from: tiny, quantization: Q8_0}}\n")
+    refused = models("remove", "tiny", "--yes")
+    assert (refused.exit_code, "'q' is made from 'tiny'" in refused.stderr) == (2, True)
+    assert models("remove", "tiny", "q", "--yes").exit_code == 0
+    assert models("remove", "tiny").exit_code == 2

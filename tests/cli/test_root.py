@@ -207,16 +207,36 @@ def test_every_command_has_complete_help_with_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize(("answer", "status", "said"), [("n\n", 1, "cancelled"), ("y\n", 0, "")])
-def test_no_is_an_answer(answer: str, status: int, said: str) -> None:
+def test_no_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    status: int,
+    said: str,
+) -> None:
     import click
-    from click.testing import CliRunner
 
     from labctl.cli.output import confirm
 
     @click.command()
     def send() -> None:
-        confirm("2 GB to send; continue?")
+        confirm("2 GB to send", ["it is much"])
 
-    done = CliRunner().invoke(send, input=answer)
-    assert done.exit_code == status
-    assert done.stderr.endswith(f"{said}\n" if said else ": y\n"), done.stderr
+    monkeypatch.setattr(type(cli), "get_command", lambda *_: send)
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs) as keyboard, os.fdopen(ours, "wb", buffering=0) as keys:
+        monkeypatch.setattr(sys, "stdin", keyboard)
+        keys.write(answer.encode())
+        assert run_cli(["report"]) == status
+    printed = capsys.readouterr().err
+    assert "it is much\n2 GB to send; continue?" in printed
+    assert ("cancelled" in printed) == (said == "cancelled")
+
+
+def test_where_nobody_can_be_asked_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    from labctl.cli.output import confirm
+
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        with pytest.raises(ConfigError, match="cannot ask"):
+            confirm("2 GB to send")

@@ -34,7 +34,7 @@ ENTRY = "rk3:\n  target: rk3568\n"
 def test_an_entry_is_added_where_the_others_end() -> None:
     changed = add_entry(TEXT, "boards", ENTRY)
     added = "  rk3:\n    target: rk3568\n"
-    assert changed == TEXT.replace("  # nothing below\n", f"{added}  # nothing below\n")
+    assert changed == TEXT.replace("  # nothing below\n", f"  # nothing below\n{added}")
     document = yaml.safe_load(TEXT)
     document["boards"]["rk3"] = {"target": "rk3568"}
     assert yaml.safe_load(changed) == document

@@ -1,21 +1,25 @@
-"""``labctl models list`` and ``labctl models unlock``: models.yaml and its lock file."""
+"""``labctl models list``, ``remove`` and ``unlock``: models.yaml and its lock file."""
 
 import json
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict
 
 import click
 
 from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of
-from labctl.cli.output import json_option, note
+from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
-from labctl.config.models import load_catalogue
+from labctl.config.models import CATALOGUE_FILE, load_catalogue
 from labctl.config.names import unknown
 from labctl.errors import ConfigError, printable_line
+from labctl.models.catalogue import remove_models
 from labctl.models.lock import ModelsLock, reference
 from labctl.models.references import list_repository
 from labctl.models.state import ModelState, state_of
+from labctl.runs import read_recipe
 from labctl.units import size
 
 
@@ -80,6 +84,43 @@ def unlock(invocation: Invocation, names: tuple[str, ...]) -> None:
                 f"{lock.path} has no entry for {name!r}", hint="copy the name from that file"
             )
         click.echo(f"removed {entry} from {lock.path.name}")
+
+
+@click.command(epilog="Example: labctl models remove llama-q4")
+@click.argument("names", nargs=-1, required=True, shell_complete=MODEL, metavar="MODEL...")
+@click.option("--yes", is_flag=True, help="Do not ask about models that recipes use.")
+@click.pass_obj
+def remove(invocation: Invocation, names: tuple[str, ...], *, yes: bool) -> None:
+    """Remove models from the lab's models.yaml.
+
+    Forgets their SHA-256 too. Deletes no model file: prints where each stays.
+    """
+    lab = lab_of(invocation)
+    known = load_catalogue(lab.root).models
+    states = {name: state_of(known_name(lab, name), known, lab.root) for name in names}
+    if not yes and (users := _users(lab, names)):
+        confirm(f"{' and '.join(states)}: used by {', '.join(users)}")
+    remove_models(lab.root, states.keys())
+    left = {state_of(name, known, lab.root).reference for name in known if name not in states}
+    ModelsLock(lab.root).drop(
+        state.reference
+        for state in states.values()
+        if state.reference is not None and state.reference not in left
+    )
+    for name, state in states.items():
+        stays = "" if state.path is None else f"; its file stays: {printable_line(str(state.path))}"
+        click.echo(f"removed {name} from {lab.root / CATALOGUE_FILE}{stays}")
+
+
+def _users(lab: LabFile, names: Collection[str]) -> list[str]:
+    """Return the lab's recipes that measure or need one of the models."""
+    users = []
+    for path in sorted((lab.root / "recipes").glob("*.yaml")):
+        with suppress(ConfigError):  # a recipe that cannot be read runs nothing
+            recipe = read_recipe(path, lab_root=lab.root)
+            if any(source.lab in names for source in recipe.models.values()):
+                users.append(str(path.relative_to(lab.root)))
+    return users
 
 
 def known_name(lab: LabFile, name: str) -> str:

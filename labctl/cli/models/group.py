@@ -8,6 +8,11 @@ from labctl.cli.root import LazyGroup
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "add": ("labctl.cli.models.add", "add", "Add a model to the lab's models.yaml and fetch it."),
     "quantize": ("labctl.cli.models.add", "quantize", "Quantize a model of the lab and add it."),
+    "remove": (
+        "labctl.cli.models.catalogue",
+        "remove",
+        "Remove models from the lab's models.yaml.",
+    ),
     "list": ("labctl.cli.models.catalogue", "list_models", "List the lab's models."),
     "show": ("labctl.cli.models.show", "show", "Show the contents of a GGUF file."),
     "fetch": ("labctl.cli.models.fetch", "fetch", "Download or make models on this host."),

@@ -15,6 +15,8 @@ from labctl.errors import ConfigError
 def add_entry(text: str, section: str, entry: str) -> str:
     """Add ``entry`` (lines without indentation) at the end of the mapping ``section``.
 
+    Comments that end the section, indented as its entries are, stay above.
+
     Raises ConfigError when the section is written in braces.
     """
     lines = _lines(text)
@@ -26,6 +28,8 @@ def add_entry(text: str, section: str, entry: str) -> str:
         _refuse_flow(value, section)
         column = value.value[0][0].start_mark.column
         at = _last_line(value) + 1
+        while at < len(lines) and lines[at].startswith(f"{' ' * column}#"):
+            at += 1
     else:  # `boards:` or `boards: {}`
         column, at = key.start_mark.column + 2, key.start_mark.line + 1
         lines[at - 1] = re.sub(r": *(\{ *\}|null|~)", ":", lines[at - 1], count=1)
