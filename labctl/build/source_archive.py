@@ -1,14 +1,16 @@
 """Source archives at an address, pinned by their hash; and how any archive is unpacked."""
 
 import gzip
+import importlib
 import lzma
 import shutil
-import tarfile
+import sys
 import time
 import zipfile
 import zlib
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
@@ -25,7 +27,6 @@ FETCH_SECONDS = 1800.0
 SILENCE_SECONDS = 60.0
 LOCK_SECONDS = FETCH_SECONDS + 300
 _BROKEN = (
-    tarfile.TarError,
     zipfile.BadZipFile,
     EOFError,
     zlib.error,
@@ -128,6 +129,7 @@ def unpack(archive: Path, folder: Path, name: str | None = None) -> Path:
     broken or refused, ConfigError for another kind of file.
     """
     name = name or archive.name
+    tarfile = _tarfile()
     folder.mkdir()
     try:
         if zipfile.is_zipfile(archive):
@@ -139,10 +141,16 @@ def unpack(archive: Path, folder: Path, name: str | None = None) -> Path:
             raise IntegrityError(f"{name} cannot be unpacked: it is damaged")
         else:
             raise ConfigError(f"{name} is neither a tar nor a zip archive")
-    except _BROKEN as error:
+    except (*_BROKEN, tarfile.TarError) as error:
         raise IntegrityError(f"{name} cannot be unpacked: {error}") from error
     tops = list(folder.iterdir())
     return tops[0] if len(tops) == 1 and tops[0].is_dir() else folder
+
+
+def _tarfile() -> Any:
+    if sys.version_info < (3, 11, 4):  # as Debian 12 has it, without filters
+        return importlib.import_module("backports.tarfile")
+    return importlib.import_module("tarfile")
 
 
 def _unzip(archive: Path, folder: Path, name: str) -> None:
