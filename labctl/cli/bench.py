@@ -5,12 +5,12 @@ from pathlib import Path
 import click
 
 from labctl.cli.complete import BOARD, MODEL_FILE, TARGET
-from labctl.cli.lab import lab_and_board
+from labctl.cli.lab import lab_and_board, lab_or_own
 from labctl.cli.result import result_options
 from labctl.cli.root import Invocation
 from labctl.cli.run import run_and_tell
 from labctl.runs import RunRequest, read_recipe
-from labctl.runs.inputs.bench import bench_document, recipe_text
+from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
 
 
 @click.command(epilog="Example: labctl bench llama-q8_0.gguf --board 192.168.1.20:5555 --build")
@@ -58,8 +58,9 @@ def bench(
     by its address; the run directory is then kept in the user's state folder. Exit status as with
     `labctl run`.
     """
+    entries = model_entries(models, lab_or_own(invocation).root)  # before any contact
     lab, chosen = lab_and_board(invocation, board, target)
-    document = bench_document(models, chosen.target, lab.root)
+    document = bench_document(entries, chosen.target)
     recipe = read_recipe(document, set_values, lab_root=lab.root)
     if print_recipe:
         click.echo(recipe_text(document), nl=False)

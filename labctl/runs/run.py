@@ -1,14 +1,16 @@
 """``labctl run``: a recipe and a board become a run directory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
+from labctl.deploy.plan import agent_artifact
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
+from labctl.runs.inputs.programs import other_compiler
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import make_forecast, plan_trials
 from labctl.runs.planning.time_limits import RunClock, planned_limits
@@ -62,7 +64,13 @@ def run_recipe(
         forecast = make_forecast(prepared, held.facts, held.rates)
         plan = plan_trials(recipe, forecast, max_seconds)
         limits = planned_limits(recipe, plan.trials, forecast, max_seconds)
-        notes = [*prepared.notes, *forecast.notes, *plan.notes, *forecast.warnings]
+        notes = [
+            *prepared.notes,
+            *_agent_notes(held),
+            *forecast.notes,
+            *plan.notes,
+            *forecast.warnings,
+        ]
         for note in (note for note in notes if note not in opened.warned):
             observer.note(f"note: {note}")
         lease = held.take_lease()
@@ -86,3 +94,9 @@ def run_recipe(
             meter=meter,
         )
         return run_trials(context, plan.trials)
+
+
+def _agent_notes(held: HeldBoard) -> Iterator[str]:
+    agent = agent_artifact(held.facts.machine, held.target, held.lab.root)
+    if by := other_compiler(agent):
+        yield f"the agent was built {by}"

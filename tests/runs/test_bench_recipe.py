@@ -1,16 +1,17 @@
 """The recipe that ``labctl bench`` stands for, and the board that is named by its address."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from labctl import shipped
-from labctl.config.recipe import load_recipe
+from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.runs.board.addressed import recognise
-from labctl.runs.inputs.bench import bench_document, recipe_text
+from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
 from labctl.runs.inputs.prepare import read_recipe
 
 HEX = "ab" * 32
@@ -26,8 +27,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def recipe_of(given: Sequence[str], root: Path, *settings: str, target: str = "rk3568") -> Recipe:
+    return read_recipe(bench_document(model_entries(given, root), target), settings, lab_root=root)
+
+
 def test_all_but_the_models_is_as_q8_latency_has_it(root: Path) -> None:
-    made = read_recipe(bench_document(["Small Model.Q8_0.gguf"], "rk3588", root), lab_root=root)
+    made = recipe_of(["Small Model.Q8_0.gguf"], root, target="rk3588")
     base = load_recipe(shipped.RECIPES / "q8_latency.yaml")
     changed = {"name", "description", "target", "models", "model"}
     assert made.model_dump(exclude=changed) == base.model_dump(exclude=changed)
@@ -37,7 +42,7 @@ def test_all_but_the_models_is_as_q8_latency_has_it(root: Path) -> None:
 def test_models_of_all_kinds_become_variants(root: Path) -> None:
     given = ("Small Model.Q8_0.gguf", "other/Small Model.Q8_0.gguf", "llama-8b")
     given += ("hf:o/r/Tiny-Q4_0.gguf@main", f"https://host/x.gguf#sha256={HEX}")
-    recipe = read_recipe(bench_document(given, "rk3568", root), ("tokens=4",), lab_root=root)
+    recipe = recipe_of(given, root, "tokens=4")
     assert recipe.measured_models() == [
         "small-model-q8_0", "small-model-q8_0-2", "llama-8b", "tiny-q4_0", "x",
     ]  # fmt: skip
@@ -47,7 +52,7 @@ def test_models_of_all_kinds_become_variants(root: Path) -> None:
 
 
 def test_the_printed_recipe_is_the_same_recipe(root: Path) -> None:
-    document = bench_document(["llama-8b", "hf:o/r/T.gguf"], "rk3568", root)
+    document = bench_document(model_entries(["llama-8b", "hf:o/r/T.gguf"], root), "rk3568")
     made = read_recipe(document, ("temperature=0.5",), lab_root=root)
     again = read_recipe(Document.parse(recipe_text(document), "printed"), lab_root=root)
     assert again == made
@@ -55,7 +60,7 @@ def test_the_printed_recipe_is_the_same_recipe(root: Path) -> None:
 
 def test_a_file_outside_the_lab_has_its_whole_path(root: Path) -> None:
     lab = root / "other"
-    recipe = read_recipe(bench_document(["Small Model.Q8_0.gguf"], "rk3568", lab), lab_root=lab)
+    recipe = recipe_of(["Small Model.Q8_0.gguf"], lab, target="rk3568")
     assert recipe.models["small-model-q8_0"].file == str(root / "Small Model.Q8_0.gguf")
 
 
@@ -68,7 +73,7 @@ def test_a_file_outside_the_lab_has_its_whole_path(root: Path) -> None:
 )
 def test_what_is_no_model(root: Path, given: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        bench_document(given, "rk3568", root)
+        model_entries(given, root)
     assert message in refused.value.message
 
 

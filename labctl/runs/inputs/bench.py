@@ -21,26 +21,35 @@ _NAME = "bench"
 _REMOTE = re.compile(r"(hf|ms|pypi|https?):")
 
 
-def bench_document(models: Sequence[str], target: str, lab_root: Path) -> Document:
-    """Make the recipe that measures models: prompt, parameters and repeats are q8_latency's.
+#: Entries of a recipe's ``models``, by key.
+Entries = dict[str, dict[str, Any]]
 
-    Several models become variants of one run, in the order given.
+
+def model_entries(models: Sequence[str], lab_root: Path) -> Entries:
+    """Return the recipe's entries for models as a person types them, in their order.
 
     Args:
         models: paths of GGUF files, references (``hf:…``) or names of the lab's models.
-        target: machine type of the board.
         lab_root: folder that relative paths of the recipe begin at.
 
     Raises ConfigError for what is neither a file nor a model of the lab, and for a repository of a
     hub what :func:`labctl.models.find_reference` raises.
     """
-    entries: dict[str, dict[str, Any]] = {}
+    entries: Entries = {}
     for text in models:
         entry = _entry(text, lab_root)
         if entry in entries.values():
             raise ConfigError(f"the model {text} is given twice")
         named = entry["hub"]["file"] if "hub" in entry else text
         entries[_key(named, entries)] = entry
+    return entries
+
+
+def bench_document(entries: Entries, target: str) -> Document:
+    """Make the recipe that measures models: prompt, parameters and repeats are q8_latency's.
+
+    Several models become variants of one run.
+    """
     document = Document.read(shipped.RECIPES / BASE)
     changes: dict[str, Value] = {
         "name": _NAME,
@@ -81,7 +90,7 @@ def _entry(text: str, lab_root: Path) -> dict[str, Any]:
     )
 
 
-def _key(text: str, taken: dict[str, dict[str, Any]]) -> str:
+def _key(text: str, taken: Entries) -> str:
     """Make a model's name in the recipe, and in the result, from its file's name."""
     name = re.split(r"[#@]", text)[0].rstrip("/").rpartition("/")[2].lower()
     key = plain = plain_name(name.removesuffix(".gguf")) or "model"

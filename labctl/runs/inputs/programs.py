@@ -16,7 +16,7 @@ from labctl.build import (
     find_spec,
     installed_zig,
 )
-from labctl.build.manifest import BuilderKind, CompilerKind
+from labctl.build.manifest import CompilerKind
 from labctl.config.names import listed
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
@@ -147,15 +147,22 @@ def _notes(chosen: Artifact, newest: Artifact, tool: str) -> list[str]:
             f" {chosen.built:%Y-%m-%d %H:%M}, {manifest.toolchain.compiler}"
             f" {manifest.toolchain.version or ''} is used"
         )
-    toolchain, now = manifest.toolchain, installed_zig()
-    local_zig = toolchain.compiler is CompilerKind.ZIG and toolchain.on.builder is BuilderKind.LOCAL
-    if local_zig and now is not None and now != toolchain.version:
+    if by := other_compiler(chosen):
         command = build_command(manifest.target, manifest.product, manifest.version, [tool])
-        notes.append(
-            f"{tool} was built with zig {toolchain.version}, and this host has zig {now} now; to"
-            f" build it again: {command}"
-        )
+        notes.append(f"{tool} was built {by}; to build it with that: {command}")
     return notes
+
+
+def other_compiler(artifact: Artifact) -> str | None:
+    """Say that an artifact is not of the compiler that this host builds with; None if it is.
+
+    An SDK brings its own compiler; a host without zig has nothing to compare with.
+    """
+    toolchain, now = artifact.manifest.toolchain, installed_zig()
+    own = toolchain.compiler is CompilerKind.ZIG and toolchain.version == now
+    if own or now is None or toolchain.compiler is CompilerKind.SDK:
+        return None
+    return f"with {toolchain.compiler} {toolchain.version}, and this host has zig {now}"
 
 
 def _quantizes(recipe: Recipe, lab_root: Path) -> bool:
