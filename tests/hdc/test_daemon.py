@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
 from labctl.hdc.daemon import Board
-from labctl.hdc.daemon import connection as connection_module
+from labctl.hdc.daemon.board import Limits
 from labctl.hdc.daemon.connection import Connection
 from labctl.hdc.messages import (
     SMALL_CHUNK_BYTES,
@@ -285,11 +285,8 @@ def test_what_a_virtual_board_cannot_do_fails_and_says_so(host: RawPeer, command
     assert (echo, text[0], close) == (Command.ECHO, 0, CLOSE)
 
 
-def test_heartbeats_go_only_to_hosts_that_want_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_module, "HEARTBEAT_SECONDS", 0.05)
-    with daemon(tmp_path) as address:
+def test_heartbeats_go_only_to_hosts_that_want_them(tmp_path: Path) -> None:
+    with daemon(tmp_path, limits=Limits(heartbeat_seconds=0.05)) as address:
         with raw_host(address) as peer:
             buf = encode_tlv({"supportfeatures": "Ver: 3.2.0c,heartbeat"})
             peer.send(0, Command.HANDSHAKE, SessionHandShake(buf=buf).encode())

@@ -13,8 +13,7 @@ from raw_hdc import raw_host
 
 from labctl.errors import HostError
 from labctl.hdc.daemon import Daemon, allow_boards
-from labctl.hdc.daemon import connection as connection_module
-from labctl.hdc.daemon import daemon as daemon_module
+from labctl.hdc.daemon.board import Limits
 from labctl.hdc.daemon.hooks import Interference, Line, Storage, Wire
 from labctl.hdc.messages import SessionHandShake, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
@@ -216,9 +215,8 @@ def test_a_host_that_comes_as_the_daemon_stops_is_turned_away(tmp_path: Path, ro
     assert descriptors() == before
 
 
-def test_hosts_without_end_are_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_module, "_MAX_HOSTS", 3)
-    with daemon(tmp_path) as address, ExitStack() as stack:
+def test_hosts_without_end_are_turned_away(tmp_path: Path) -> None:
+    with daemon(tmp_path, limits=Limits(hosts=3)) as address, ExitStack() as stack:
         hosts = [stack.enter_context(raw_host(address)) for _ in range(5)]
         for host in hosts[:3]:
             host.shake_hands()
@@ -233,12 +231,9 @@ def test_hosts_without_end_are_turned_away(tmp_path: Path, monkeypatch: pytest.M
         assert wait_until(has_room, timeout=30, interval=0.02)
 
 
-def test_a_host_that_says_nothing_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_module, "_SILENCE_SECONDS", 0.5)
+def test_a_host_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
     with (
-        daemon(tmp_path) as address,
+        daemon(tmp_path, limits=Limits(silence_seconds=2)) as address,
         raw_host(address) as silent,
         raw_host(address) as half,
         raw_host(address) as peer,

@@ -10,7 +10,7 @@ from raw_files import CLOSE, ask, chunk, offer, summary, take
 from raw_hdc import RawPeer, raw_host
 
 from labctl.hdc.compression import compress_chunk
-from labctl.hdc.daemon import receiving
+from labctl.hdc.daemon.board import Limits
 from labctl.hdc.messages import FileMode, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command
 
@@ -210,16 +210,15 @@ def test_chunks_that_cannot_be_drop_the_host_and_nobody_else(tmp_path: Path, dat
         assert other.until_close(4)[0] == (Command.ECHO_RAW, b"alive\n")
 
 
-def test_modes_of_directories_without_end_are_not_collected(
-    host: RawPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(receiving, "_MAX_DIRECTORIES", 10)
-    host.send(3, Command.WAKEUP_SLAVETASK)
-    host.send(3, Command.FILE_MODE, FileMode(0o100644).encode())
-    for number in range(11):
-        assert host.receive() == (3, Command.FILE_MODE, b"")
-        host.send(3, Command.DIR_MODE, FileMode(full_name=f"top/{number}").encode())
-    assert host.ended()
+def test_modes_of_directories_without_end_are_not_collected(tmp_path: Path) -> None:
+    with daemon(tmp_path, limits=Limits(directories=10)) as address, raw_host(address) as host:
+        host.shake_hands()
+        host.send(3, Command.WAKEUP_SLAVETASK)
+        host.send(3, Command.FILE_MODE, FileMode(0o100644).encode())
+        for number in range(11):
+            assert host.receive() == (3, Command.FILE_MODE, b"")
+            host.send(3, Command.DIR_MODE, FileMode(full_name=f"top/{number}").encode())
+        assert host.ended()
 
 
 def test_an_old_daemon_with_a_full_disk_still_takes_the_next_file(tmp_path: Path) -> None:

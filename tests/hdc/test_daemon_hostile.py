@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from raw_hdc import RawPeer, raw_host
 
-from labctl.hdc.daemon import connection
+from labctl.hdc.daemon.board import Limits
 from labctl.hdc.messages import SessionHandShake, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command, encode_packet
 from labctl.retry import wait_until
@@ -23,8 +23,10 @@ HELLO = encode_packet(0, Command.HANDSHAKE, SessionHandShake().encode())
 
 
 @pytest.fixture
-def address(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[str]:
-    with daemon(tmp_path) as served:
+def address(
+    request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> Iterator[str]:
+    with daemon(tmp_path, limits=getattr(request, "param", Limits())) as served:
         yield served
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
@@ -138,10 +140,8 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_host_that_asks_and_takes_nothing_is_not_listened_to(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "_FLOOD_BYTES", 3 << 20)
+@pytest.mark.parametrize("address", [Limits(flood_bytes=3 << 20)], indirect=True)
+def test_a_host_that_asks_and_takes_nothing_is_not_listened_to(address: str) -> None:
     before = resident_bytes()
     text = b"\1\0\0\0\0\x10\0\0" + b"x" * 4096  # the answer repeats it
     ask = encode_packet(9, Command.UNITY_EXECUTE_EX, text)

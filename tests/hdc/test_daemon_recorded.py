@@ -14,8 +14,8 @@ from daemons import daemon
 from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
 from labctl.hdc.daemon import Authorisation, Version
-from labctl.hdc.daemon import connection as connection_module
 from labctl.hdc.daemon import handshake as greeting_module
+from labctl.hdc.daemon.board import Limits
 from labctl.hdc.messages import AuthType, FileMode, SessionHandShake, TransferConfig
 from labctl.hdc.wire import Command
 
@@ -189,16 +189,18 @@ def _comparable(command: int, data: bytes) -> object:
 def play(name: str, connection: int, directory: Path, version: Version, **options: object) -> None:
     packets = [p for p in recorded(name) if p.connection == connection]
     with (
-        daemon(directory, version=version, **options) as address,
+        daemon(directory, version=version, limits=NO_HEARTBEATS, **options) as address,
         raw_host(address) as peer,
         ExitStack() as stack,
     ):
         Player(packets, directory, peer, stack).play()
 
 
+NO_HEARTBEATS = Limits(heartbeat_seconds=1000)
+
+
 @pytest.fixture(autouse=True)
-def _no_heartbeats(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(connection_module, "HEARTBEAT_SECONDS", 1000.0)
+def _usual_umask() -> Iterator[None]:
     umask = os.umask(0o022)
     yield
     os.umask(umask)

@@ -21,7 +21,8 @@ from labctl.errors import (
     LabctlError,
 )
 from labctl.hdc import Session
-from labctl.hdc.host import forwarded, mux
+from labctl.hdc.host import mux
+from labctl.hdc.host.channel import LIMITS, Limits
 from labctl.hdc.host.nodes import Listener, check_node, dial_node
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until
@@ -45,8 +46,8 @@ def no_descriptor_is_left():
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def connect(port: int) -> Session:
-    return Session.connect("127.0.0.1", port, timeout=30)
+def connect(port: int, limits: Limits = LIMITS) -> Session:
+    return Session.connect("127.0.0.1", port, timeout=30, limits=limits)
 
 
 def take_rule(peer: RawPeer, node: bytes = b"tcp:7") -> int:
@@ -302,11 +303,8 @@ def test_a_board_that_takes_no_rule(
             pass
 
 
-def test_a_user_who_reads_nothing_is_cut_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(forwarded, "QUEUE_BYTES", 200_000)
-    monkeypatch.setattr(forwarded, "STALL_SECONDS", 0.3)
+def test_a_user_who_reads_nothing_is_cut_and_the_others_go_on() -> None:
+    limits = Limits(connection_bytes=200_000, connection_stall_seconds=0.3)
 
     def board(peer: RawPeer) -> None:
         channel = take_rule(peer)
@@ -325,7 +323,7 @@ def test_a_user_who_reads_nothing_is_cut_and_the_others_go_on(
 
     with (
         scripted_board(board) as port,
-        connect(port) as session,
+        connect(port, limits) as session,
         session.forward("tcp:0", "tcp:7", timeout=30) as rule,
         socket.create_connection(("127.0.0.1", rule.port)) as lazy,
     ):
@@ -377,9 +375,8 @@ def test_a_host_without_another_descriptor_cuts_a_user_who_has_to_be_waited_for(
         assert was_reset(lazy)
 
 
-def test_a_slow_user_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarded, "QUEUE_BYTES", 200_000)
-    monkeypatch.setattr(forwarded, "STALL_SECONDS", 3.0)
+def test_a_slow_user_gets_all_of_it() -> None:
+    limits = Limits(connection_bytes=200_000, connection_stall_seconds=3.0)
     pieces, size = 200, 60_000
 
     def board(peer: RawPeer) -> None:
@@ -395,7 +392,7 @@ def test_a_slow_user_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with (
         scripted_board(board) as port,
-        connect(port) as session,
+        connect(port, limits) as session,
         session.forward("tcp:0", "tcp:7", timeout=30) as rule,
         socket.socket() as slow,
     ):
@@ -412,11 +409,11 @@ def test_a_slow_user_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert got == pieces * size
 
 
-def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mux, "MAX_CONNECTIONS", 1)
+def test_connections_are_limited() -> None:
+    limits = Limits(connections=1)
     with (
         scripted_board(shouting) as port,
-        connect(port) as session,
+        connect(port, limits) as session,
         session.forward("tcp:0", "tcp:7", timeout=30) as rule,
         socket.create_connection(("127.0.0.1", rule.port)) as first,
     ):

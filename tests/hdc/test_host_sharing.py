@@ -10,15 +10,16 @@ from raw_hdc import RawPeer, scripted_board
 
 from labctl.errors import HostError
 from labctl.hdc import Session, interactive_shell, receive_file, send_file, shell
-from labctl.hdc.host import channel as channel_module
-from labctl.hdc.host import session as session_module
+from labctl.hdc.host.channel import LIMITS, Limits
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until
 
+IMPATIENT = Limits(queue_bytes=1 << 20, stall_seconds=0.5, heartbeat_seconds=0.1)
 
-def connect(address: str | int) -> Session:
+
+def connect(address: str | int, limits: Limits = LIMITS) -> Session:
     host, _, port = str(address).rpartition(":")
-    return Session.connect(host or "127.0.0.1", int(port), timeout=30)
+    return Session.connect(host or "127.0.0.1", int(port), timeout=30, limits=limits)
 
 
 @pytest.fixture(autouse=True)
@@ -28,17 +29,8 @@ def no_thread_is_left():
     assert {t for t in threading.enumerate() if t not in before and t.is_alive()} == set()
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_module, "QUEUE_BYTES", 1 << 20)
-    monkeypatch.setattr(session_module, "STALL_SECONDS", 0.5)
-    monkeypatch.setattr(session_module, "HEARTBEAT_SECONDS", 0.1)
-
-
-def test_output_that_nobody_takes_does_not_stop_the_others_for_long(
-    tmp_path: Path, impatient: None
-) -> None:
-    with daemon(tmp_path) as address, connect(address) as session:
+def test_output_that_nobody_takes_does_not_stop_the_others_for_long(tmp_path: Path) -> None:
+    with daemon(tmp_path) as address, connect(address, IMPATIENT) as session:
         lazy = shell(session, "head -c 30000000 /dev/zero", timeout=30)
         taken = len(next(lazy))
         time.sleep(0.3)  # nobody reads; all that can be buffered fills up
@@ -54,7 +46,7 @@ def test_output_that_nobody_takes_does_not_stop_the_others_for_long(
         assert b"".join(shell(session, "echo again", timeout=30)) == b"again\n"
 
 
-def test_output_that_waits_alone_waits_and_the_board_hears_from_us(impatient: None) -> None:
+def test_output_that_waits_alone_waits_and_the_board_hears_from_us() -> None:
     beats: list[bytes] = []
 
     def board(peer: RawPeer) -> None:
@@ -75,10 +67,10 @@ def test_output_that_waits_alone_waits_and_the_board_hears_from_us(impatient: No
         while True:  # to its end: what is not read when the board leaves resets the link
             peer.receive()
 
-    with scripted_board(board) as port, connect(port) as session:
+    with scripted_board(board) as port, connect(port, IMPATIENT) as session:
         output = shell(session, "x", timeout=30)
         taken = len(next(output))
-        time.sleep(1.2)  # nobody reads: longer than STALL_SECONDS
+        time.sleep(1.2)  # nobody reads: longer than the stall
         assert wait_until(lambda: len(beats) >= 2, timeout=30, interval=0.01)
         assert taken + sum(map(len, output)) == 200 * 60_000
 

@@ -25,9 +25,7 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.hdc import Session, receive_file, send_file, shell
-from labctl.hdc.host import channel as channel_module
-from labctl.hdc.host import session as session_module
-from labctl.hdc.host.channel import Channel
+from labctl.hdc.host.channel import Channel, Limits
 from labctl.hdc.messages import (
     FILE_FEATURES,
     LARGE_CHUNK_BYTES,
@@ -43,8 +41,8 @@ from labctl.retry import wait_until
 CLOSE = Command.CHANNEL_CLOSE
 
 
-def connect(port: int, timeout: float = 30) -> Session:
-    return Session.connect("127.0.0.1", port, timeout=timeout)
+def connect(port: int, timeout: float = 30, **limits: float) -> Session:
+    return Session.connect("127.0.0.1", port, timeout=timeout, limits=Limits(**limits))  # type: ignore[arg-type]
 
 
 def run(port: int, command: str = "x", timeout: float = 30) -> bytes:
@@ -652,8 +650,7 @@ def test_channels_do_not_disturb_each_other() -> None:
     assert results == {"one": b"oneone", "two": b"twotwo"}
 
 
-def test_a_consumer_that_sleeps_does_not_make_us_hoard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_module, "QUEUE_BYTES", 1 << 20)
+def test_a_consumer_that_sleeps_does_not_make_us_hoard() -> None:
     total = 60 << 20
     sent = 0
 
@@ -667,7 +664,7 @@ def test_a_consumer_that_sleeps_does_not_make_us_hoard(monkeypatch: pytest.Monke
         peer.send(channel, CLOSE, b"\x01")
         peer.receive()
 
-    with scripted_board(board) as port, connect(port) as session:
+    with scripted_board(board) as port, connect(port, queue_bytes=1 << 20) as session:
         pieces = shell(session, "x", timeout=30)
         got = len(next(pieces))
         time.sleep(0.5)  # the consumer sleeps
@@ -676,8 +673,7 @@ def test_a_consumer_that_sleeps_does_not_make_us_hoard(monkeypatch: pytest.Monke
     assert got == total
 
 
-def test_packets_without_data_are_not_hoarded_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_module, "QUEUE_BYTES", 100_000)
+def test_packets_without_data_are_not_hoarded_either() -> None:
     total, sent = 2_000_000, 0
 
     def board(peer: RawPeer) -> None:
@@ -688,7 +684,7 @@ def test_packets_without_data_are_not_hoarded_either(monkeypatch: pytest.MonkeyP
             peer.socket.sendall(encode_packet(channel, Command.ECHO_RAW) * 1000)
             sent += 1000
 
-    with scripted_board(board) as port, connect(port) as session:
+    with scripted_board(board) as port, connect(port, queue_bytes=100_000) as session:
         with session.channel(timeout=30) as channel:
             channel.send(Command.UNITY_EXECUTE, b"x")
             time.sleep(1)  # nobody takes the packets
@@ -696,8 +692,7 @@ def test_packets_without_data_are_not_hoarded_either(monkeypatch: pytest.MonkeyP
         assert sent < total
 
 
-def test_heartbeats_are_sent_to_boards_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "HEARTBEAT_SECONDS", 0.05)
+def test_heartbeats_are_sent_to_boards_that_want_them() -> None:
     beats: list[tuple[int, int, bytes]] = []
     enough = threading.Event()
 
@@ -709,7 +704,7 @@ def test_heartbeats_are_sent_to_boards_that_want_them(monkeypatch: pytest.Monkey
         enough.set()
         peer.receive()
 
-    with scripted_board(board) as port, connect(port):
+    with scripted_board(board) as port, connect(port, heartbeat_seconds=0.05):
         assert enough.wait(30)
     expected = [(0, Command.HEARTBEAT, bytes([8, count, 0x12, 0])) for count in range(3)]
     assert beats == expected
@@ -744,18 +739,15 @@ def test_closing_wakes_everyone_who_waits() -> None:
     assert "was closed" in caught[0].message
 
 
-def test_closing_does_not_wait_for_ever_for_a_lock_that_nobody_releases(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_closing_does_not_wait_for_ever_for_a_lock_that_nobody_releases() -> None:
     """Ctrl-C may strike a thread between the moment that it has a lock and the next."""
-    monkeypatch.setattr(session_module, "_CLOSE_SECONDS", 0.05)
 
     def board(peer: RawPeer) -> None:
         peer.accept_hands()
         assert peer.ended()
 
     with scripted_board(board) as port:
-        session = connect(port)
+        session = connect(port, close_seconds=0.05)
         session._sending.acquire()
         session.close()
         session._sending.release()

@@ -11,6 +11,21 @@ from labctl.hdc.daemon.version_profile import PROFILES, Version, VersionProfile
 
 
 @dataclass(frozen=True)
+class Limits:
+    """How much a daemon takes from its hosts, and how long (s) it waits for them."""
+
+    heartbeat_seconds: float = 5.0
+    #: A host speaks first. One that has not said a whole packet by then is dropped.
+    silence_seconds: float = 30.0
+    #: With so many waiting bytes of answers, nothing more is read from a host that takes none.
+    flood_bytes: int = 32 << 20
+    #: Hosts that are connected at a time, in words or without; more are cut.
+    hosts: int = 512
+    #: Directories of one transfer: more than anybody sends, for their modes are kept in memory.
+    directories: int = 100_000
+
+
+@dataclass(frozen=True)
 class Board:
     """The board that a daemon serves.
 
@@ -29,6 +44,7 @@ class Board:
     on_reboot: Callable[[str], None] | None = None
     #: What stands between the board and its hosts: nothing.
     interference: Interference = field(default_factory=Interference)
+    limits: Limits = Limits()
 
     @property
     def parameters(self) -> Parameters:

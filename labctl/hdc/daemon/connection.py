@@ -19,15 +19,10 @@ from labctl.hdc.daemon.terminal import TerminalTask
 from labctl.hdc.messages import Buffer, EchoLevel, Heartbeat, SessionHandShake
 from labctl.hdc.wire import Command, PacketDecoder
 
-HEARTBEAT_SECONDS = 5.0
-#: A host speaks first. One that has not said a whole packet by then is dropped.
-_SILENCE_SECONDS = 30.0
 #: Taken from one host at a time, if no packet is larger: other boards wait meanwhile.
 _READ_BYTES = 64 << 10
 #: Bytes that may wait for the host before whoever writes has to wait.
 _WRITE_BUFFER_BYTES = 1 << 20
-#: With so many, answers to a host that takes none, nothing more is read from it either.
-_FLOOD_BYTES = 32 << 20
 #: Channels that were woken for a transfer or a forward which has not begun.
 _MAX_WOKEN = 1024
 #: How often a connection that is not read is asked whether its host has gone.
@@ -95,7 +90,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._may_write.set()
         self._wire = self._board.interference.wire(self)
         loop = asyncio.get_running_loop()
-        self._silence = loop.call_later(_SILENCE_SECONDS, transport.abort)
+        self._silence = loop.call_later(self._board.limits.silence_seconds, transport.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         """Buffer for the next bytes."""
@@ -196,7 +191,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         if self._transport.is_closing():
             return
         self._transport.write(raw)
-        if self._transport.get_write_buffer_size() > _FLOOD_BYTES:
+        if self._transport.get_write_buffer_size() > self._board.limits.flood_bytes:
             self.hold_back(self._may_write, held=True)
 
     def hold(self, *, held: bool) -> None:
@@ -238,7 +233,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
     async def _beat(self) -> None:
         count = 0
         while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await asyncio.sleep(self._board.limits.heartbeat_seconds)
             self.send(0, Command.HEARTBEAT, Heartbeat(count).encode())
             count += 1
 

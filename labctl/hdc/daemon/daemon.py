@@ -13,8 +13,6 @@ from labctl.errors import HostError
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.connection import Connection
 
-#: Hosts that are connected to a board at a time, in words or without; more are cut.
-_MAX_HOSTS = 512
 #: Of the event loop, between a host's being accepted and the end of one that is turned away.
 _ROUNDS_TO_MEET = 4
 
@@ -88,7 +86,7 @@ class Daemon:
 
     def _admit(self, connection: Connection) -> bool:
         """Decide if a host may connect: not one too many, and not one accepted during a cut."""
-        if not self._is_listening or len(self._connections) >= _MAX_HOSTS:
+        if not self._is_listening or len(self._connections) >= self.board.limits.hosts:
             return False
         self._connections.add(connection)
         return True

@@ -24,8 +24,6 @@ from labctl.hdc.messages import (
 )
 from labctl.hdc.wire import Command
 
-#: More directories than anybody sends; their modes are kept in memory.
-_MAX_DIRECTORIES = 100_000
 #: How 3.1.0e says that it cannot take a block; the host counts down from there.
 _REJECTED = b"\x07"
 #: hdcd changes the owner behind the mode, by which set-id bits are lost.
@@ -71,7 +69,7 @@ class FileReceiver(Dialogue):
                 self._send(Command.FILE_MODE)
             case Command.DIR_MODE:
                 self._directory_modes.append(FileMode.decode(data))
-                if len(self._directory_modes) > _MAX_DIRECTORIES:
+                if len(self._directory_modes) > self._board.limits.directories:
                     raise ProtocolError("the host names directories without end")
                 self._send(Command.FILE_MODE)
             case Command.FILE_CHECK if self._file is None:

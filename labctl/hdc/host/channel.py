@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError, LinkRefused
@@ -17,12 +18,34 @@ from labctl.hdc.host.link import expect
 from labctl.hdc.messages import ID_BYTES, Buffer, naming
 from labctl.hdc.wire import Command
 
-#: A channel whose user does not keep up stops the whole link above this many waiting bytes.
-QUEUE_BYTES = 8 << 20
 #: What a waiting packet costs beside its data: a peer may send empty ones without end.
 _PACKET_BYTES = 200
 #: Longest wait for room to say that a channel is over.
 _CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may wait in a session, and for how long (s)."""
+
+    heartbeat_seconds: float = 5.0
+    #: A channel whose user does not keep up stops the whole link above this many waiting bytes.
+    queue_bytes: int = 8 << 20
+    #: How long a channel with a full queue may hold back all others while they wait.
+    stall_seconds: float = 10.0
+    #: How long a session that is closed waits for its own threads.
+    close_seconds: float = 5.0
+    #: Connections of one forwarding rule at once; further ones are refused.
+    connections: int = 512
+    #: What may wait for the user of one forwarded connection.
+    connection_bytes: int = 4 << 20
+    #: How long such a user may take nothing from a full queue. Its kernel announces room only once
+    #: a sixteenth of its receive buffer (6 MB at most by default) is free: some 80 kB/s is never a
+    #: stall.
+    connection_stall_seconds: float = 5.0
+
+
+LIMITS = Limits()
 
 
 class Carrier(Protocol):
@@ -48,8 +71,16 @@ class Channel:
     is the counter in the CHANNEL_CLOSE that we end it with.
     """
 
-    def __init__(self, session: Carrier, number: int, timeout: float, parting: int = 1):
+    def __init__(
+        self,
+        session: Carrier,
+        number: int,
+        timeout: float,
+        parting: int = 1,
+        limits: Limits = LIMITS,
+    ):
         self.number = number
+        self.limits = limits
         self.timeout = timeout
         self._session = session
         self._parting = parting
@@ -114,7 +145,11 @@ class Channel:
         """Take a packet from the reading thread; False when there is no room for ``timeout`` s."""
         with self._changed:
             if not self._changed.wait_for(
-                lambda: self._waiting_bytes < QUEUE_BYTES or self._closed or self._session.failure,
+                lambda: (
+                    self._waiting_bytes < self.limits.queue_bytes
+                    or self._closed
+                    or self._session.failure
+                ),
                 timeout=timeout,
             ):
                 return False

@@ -15,11 +15,6 @@ from labctl.errors import LinkError
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.wire import Command
 
-#: What may wait for one connection's user.
-QUEUE_BYTES = 4 << 20
-#: How long the user of a full queue may take nothing. Its kernel announces room only once a
-#: sixteenth of its receive buffer (6 MB at most by default) is free: some 80 kB/s is never a stall.
-STALL_SECONDS = 5.0
 #: The kernel tells of room in thirds of its buffer: a slow user must seem slow, not dead.
 _SEND_BUFFER_BYTES = 128 << 10
 #: Data bytes of one packet, as the reference sends them.
@@ -85,10 +80,13 @@ class Connection:
 
     def deliver(self, data: bytes) -> None:
         """Take bytes from the board; waits while too many wait for the user of this connection."""
+        limits = self._channel.limits
         with self._changed:
             has_room = self._changed.wait_for(
-                lambda: self._waiting_bytes < QUEUE_BYTES or self._state is not _State.OPEN,
-                timeout=STALL_SECONDS,
+                lambda: (
+                    self._waiting_bytes < limits.connection_bytes or self._state is not _State.OPEN
+                ),
+                timeout=limits.connection_stall_seconds,
             )
             if has_room and self._state is _State.OPEN:
                 self._queue.append(data)

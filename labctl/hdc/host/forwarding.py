@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from labctl.errors import ConfigError, DeviceLost
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.host.link import Forwarding, expect
-from labctl.hdc.host.mux import MAX_CONNECTIONS, Mux
+from labctl.hdc.host.mux import Mux
 from labctl.hdc.host.nodes import Listener, check_local_node, check_node, dial_node, port_of
 from labctl.hdc.messages import ID_BYTES, naming
 from labctl.hdc.wire import Command
@@ -18,7 +18,6 @@ from labctl.hdc.wire import Command
 PARTING = 0
 #: A connection that comes early is opened, and may be gone again.
 _OF_EARLY_CONNECTIONS = (Command.FORWARD_ACTIVE_SLAVE, Command.FORWARD_FREE_CONTEXT)
-_MAX_HELD = 2 * MAX_CONNECTIONS
 
 
 @contextmanager
@@ -59,7 +58,7 @@ def reverse(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
         return dial_node(connect, timeout=timeout)
 
     with open_channel() as channel, closing(Mux(channel, dial=dial)) as mux:
-        held = _Held(listen)
+        held = _Held(listen, 2 * channel.limits.connections)
         channel.send(Command.FORWARD_INIT, f"{listen} {connect}".encode(errors="surrogateescape"))
         expect(channel, Command.WAKEUP_SLAVETASK, also=held.take)
         rule = expect(channel, Command.FORWARD_CHECK, also=held.take)[:ID_BYTES]
@@ -82,15 +81,16 @@ def ended_early(who: str, listen: str) -> DeviceLost:
 class _Held:
     """Connections that came before the rule stands."""
 
-    def __init__(self, listen: str):
+    def __init__(self, listen: str, most: int):
         self.packets: list[tuple[int, bytes]] = []
         self._listen = listen
+        self._most = most
 
     def take(self, command: int, data: bytes) -> bool:
         """Keep a packet of a connection; see :func:`expect`. Raises DeviceLost."""
         if command == Command.CHANNEL_CLOSE:
             raise ended_early("the board", self._listen)
-        if command not in _OF_EARLY_CONNECTIONS or len(self.packets) >= _MAX_HELD:
+        if command not in _OF_EARLY_CONNECTIONS or len(self.packets) >= self._most:
             return False
         self.packets.append((command, data))
         return True

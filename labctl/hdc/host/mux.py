@@ -20,8 +20,6 @@ from labctl.hdc.host.forwarded import Connection
 from labctl.hdc.messages import ID_BYTES, naming
 from labctl.hdc.wire import Command
 
-#: Connections of one rule at once; further ones are refused.
-MAX_CONNECTIONS = 512
 _DIAL_SECONDS = 10.0
 
 _log = logging.getLogger("labctl.hdc")
@@ -135,7 +133,7 @@ class Mux:
         with self._state:
             if (
                 self._over
-                or len(self._connections) >= MAX_CONNECTIONS
+                or len(self._connections) >= self._channel.limits.connections
                 or connection.context in self._connections
             ):
                 return False

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from labctl.errors import CommandTimeout, DeviceLost, HostError, LinkError
-from labctl.hdc.host.channel import Channel
+from labctl.hdc.host.channel import LIMITS, Channel, Limits
 from labctl.hdc.host.handshake import BoardHandshake, Consent, FindKey, Handshake
 from labctl.hdc.host.link import Forwarding, expect, quoted
 from labctl.hdc.messages import Buffer, Heartbeat
@@ -27,12 +27,7 @@ if TYPE_CHECKING:
     from labctl.hdc.host.channel import PortChannel
     from labctl.hdc.keys import HostKey
 
-HEARTBEAT_SECONDS = 5.0
-#: How long a channel with a full queue may hold back all others while they wait.
-STALL_SECONDS = 10.0
 _STALL_LOOK_SECONDS = 0.5
-_CLOSE_SECONDS = 5.0
-
 
 _NO_WAITING = Consent()
 
@@ -58,11 +53,17 @@ class Session:
     """
 
     def __init__(
-        self, sock: socket.socket, decoder: PacketDecoder, handshake: BoardHandshake, label: str
+        self,
+        sock: socket.socket,
+        decoder: PacketDecoder,
+        handshake: BoardHandshake,
+        label: str,
+        limits: Limits = LIMITS,
     ):
         self.label = label
         self.handshake = handshake
         self.failure: LinkError | None = None
+        self._limits = limits
         self._socket = sock
         self._decoder = decoder
         self._sending = threading.Lock()
@@ -70,7 +71,7 @@ class Session:
         self._channels: dict[int, Channel] = {}
         self._blocked_writers = 0
         self._beats = 0
-        self._next_beat = time.monotonic() + HEARTBEAT_SECONDS
+        self._next_beat = time.monotonic() + limits.heartbeat_seconds
         self._reader = threading.Thread(target=self._read, name=f"hdc {label}", daemon=True)
         self._reader.start()
 
@@ -83,6 +84,7 @@ class Session:
         timeout: float,
         find_key: FindKey = _key_of_this_user,
         consent: Consent = _NO_WAITING,
+        limits: Limits = LIMITS,
     ) -> Self:
         """Connect to a board's hdcd and shake hands, within ``timeout`` seconds in all.
 
@@ -111,7 +113,7 @@ class Session:
         except BaseException:
             sock.close()
             raise
-        return cls(sock, decoder, handshake, label)
+        return cls(sock, decoder, handshake, label, limits)
 
     def channel(self, *, timeout: float, parting: int = 1) -> Channel:
         """Open a channel with a random number; see :class:`Channel`.
@@ -122,7 +124,7 @@ class Session:
             number = 0
             while number == 0 or number in self._channels:
                 number = int.from_bytes(os.urandom(4))
-            channel = Channel(self, number, timeout, parting)
+            channel = Channel(self, number, timeout, parting, self._limits)
             self._channels[number] = channel
         self.check()
         return channel
@@ -228,8 +230,8 @@ class Session:
         self._fail(DeviceLost(f"the link to {self.label} was closed"))
         # Both come at once, unless Ctrl-C struck a thread while it took a lock: it was never
         # released then, and nobody may wait for that for ever.
-        self._reader.join(_CLOSE_SECONDS)
-        if self._sending.acquire(timeout=_CLOSE_SECONDS):
+        self._reader.join(self._limits.close_seconds)
+        if self._sending.acquire(timeout=self._limits.close_seconds):
             try:  # nobody polls a descriptor that may soon be another file's
                 self._socket.close()
             finally:
@@ -315,14 +317,14 @@ class Session:
         The protocol can hold back all channels only, so one that nobody reads is given up when
         others wait.
         """
-        began = time.monotonic()
+        began, stall = time.monotonic(), self._limits.stall_seconds
         while not channel.deliver(command, data, timeout=_STALL_LOOK_SECONDS):
             self._beat_if_due()
-            if time.monotonic() - began > STALL_SECONDS and self._others_wait(channel):
+            if time.monotonic() - began > stall and self._others_wait(channel):
                 self.forget(channel)
                 channel.abandon(
                     HostError(
-                        f"output of {self.label} was not read for {STALL_SECONDS:g} s,"
+                        f"output of {self.label} was not read for {stall:g} s,"
                         " while others waited for the link",
                         hint="read the output as it arrives, or use a separate link",
                     )
@@ -341,7 +343,7 @@ class Session:
             return None
         now = time.monotonic()
         if now >= self._next_beat:
-            self._next_beat = now + HEARTBEAT_SECONDS
+            self._next_beat = now + self._limits.heartbeat_seconds
             self._try_send(0, Command.HEARTBEAT, Heartbeat(self._beats).encode())
             self._beats += 1
         return self._next_beat - now
