@@ -38,6 +38,15 @@ def runs(ctx: click.Context) -> Iterable[str]:
     return ["latest", *sorted((path.parent.name for path in found), reverse=True)]
 
 
+def unfinished(ctx: click.Context) -> Iterable[str]:
+    """Name the lab's runs that can be resumed, the newest first."""
+    from labctl.runs.record.directory import unfinished_runs
+
+    root = _root(ctx)
+    found = [] if root is None else unfinished_runs(root / "runs")
+    return ["latest", *(directory.path.name for directory in reversed(found))]
+
+
 def targets(ctx: click.Context) -> Iterable[str]:
     """Name the targets that programs can be built for."""
     from labctl.config.target import target_names
@@ -96,6 +105,7 @@ def complete(names: _Names, suffix: str | None = None) -> Completer:
 RECIPE = complete(recipes, ".yaml")
 BOARD = complete(boards)
 RUN = complete(runs)
+UNFINISHED = complete(unfinished)
 TARGET = complete(targets)
 TOOL = complete(tools)
 ARTIFACT = complete(artifacts)

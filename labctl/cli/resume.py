@@ -5,14 +5,14 @@ from pathlib import Path
 
 import click
 
-from labctl.cli.complete import BOARD, RUN
+from labctl.cli.complete import BOARD, UNFINISHED
 from labctl.cli.lab import connect_board, lab_and_board, runs_folder
 from labctl.cli.progress import ProgressView
 from labctl.cli.result import result_options, tell
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.runs import Observer, ResumeRequest
-from labctl.runs.record.directory import find_run
+from labctl.runs.record.directory import find_run, find_unfinished
 from labctl.runs.resume import last_board
 from labctl.runs.resume import resume as resume_run
 
@@ -22,21 +22,28 @@ from labctl.runs.resume import resume as resume_run
     "--board", "-b", shell_complete=BOARD, help="Another, equal board; default: the run's own."
 )
 @result_options
-@click.argument("run", default="latest", shell_complete=RUN)
+@click.argument("run", required=False, shell_complete=UNFINISHED)
 @click.pass_obj
 def resume(
-    invocation: Invocation, run: str, board: str | None, result_format: str, output: Path | None
+    invocation: Invocation,
+    *,
+    run: str | None,
+    board: str | None,
+    result_format: str,
+    output: Path | None,
 ) -> int:
     """Resume an unfinished run.
 
-    RUN is a run's id, the start or end of one, or `latest`. Works after Ctrl-C, a kill, a lost link
+    RUN is a run's id, the start or end of one, or `latest`; default: the only unfinished run. If
+    there are several, they are listed. Works after Ctrl-C, a kill, a lost link
     or a restart of the board: finished trials stay, a job that still runs on the board or ended
     there is taken over, and the other trials follow. Refused if programs, models, prompt, files or
     board have changed. With --board the run moves to another board of the same kind, system and
     speed (by the probes of both); an incomplete round of repeats is measured again there, so that
     variants are compared on one board. Exit status as with `labctl run`.
     """
-    directory = find_run(runs_folder(invocation, run), run)
+    runs = runs_folder(invocation, run or "latest")
+    directory = find_run(runs, run) if run else find_unfinished(runs)
     lab, on = lab_and_board(invocation, board or last_board(directory))
     with ProgressView() as view:
         outcome = resume_run(

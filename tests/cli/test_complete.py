@@ -22,9 +22,11 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "my_own.yaml").write_text("not read\n")
     (tmp_path / "my_other.yaml").write_text("not read\n")
-    for name in ("20261121T101010-aaaa", "20261122T101010-bbbb"):
+    for name in ("20261121T101010Z-q2-aaaaaa", "20261122T101010Z-q2-bbbbbb"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "run.json").write_text("{}")
+    end = '{"schema_version": 2, "state": "finished", "finished": "2026-11-21T10:20:00+00:00"}'
+    (tmp_path / "runs" / "20261121T101010Z-q2-aaaaaa" / "end.json").write_text(end)
     return tmp_path
 
 
@@ -49,8 +51,12 @@ def offered(line: str, shell: str = "bash") -> list[str]:
         ("labctl run recip", ["file,recip"]),  # the shell completes recipes/
         ("labctl run my", ["plain,my_own", "plain,my_other.yaml"]),
         ("labctl plan my_own --board r", ["plain,rk1"]),
-        ("labctl report 2026", ["plain,20261122T101010-bbbb", "plain,20261121T101010-aaaa"]),
+        (
+            "labctl report 2026",
+            ["plain,20261122T101010Z-q2-bbbbbb", "plain,20261121T101010Z-q2-aaaaaa"],
+        ),
         ("labctl resume la", ["plain,latest"]),
+        ("labctl resume 2026", ["plain,20261122T101010Z-q2-bbbbbb"]),  # the other one is finished
         ("labctl build --target rk", ["plain,rk3568", "plain,rk3588"]),
         ("labctl build --target rk3568 --tool llama-per", ["plain,llama-perplexity"]),
         ("labctl models verify ll", ["plain,llama-8b"]),

@@ -1,12 +1,20 @@
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from records_made import BEGAN, plan, planned_run, run, trial
 
 from labctl.errors import Blame, ConfigError, DeviceLost, HostTimeout
 from labctl.records import Failure, RunEnd, TrialState
-from labctl.runs.record.directory import RunDirectory, find_run, index_of, list_runs, rebuild_index
+from labctl.runs.record.directory import (
+    RunDirectory,
+    find_run,
+    find_unfinished,
+    index_of,
+    list_runs,
+    rebuild_index,
+)
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 
@@ -141,3 +149,38 @@ def test_a_run_has_one_controller_whatever_board_it_is_on(tmp_path: Path) -> Non
         pass
     with directory.held():
         pass
+
+
+def ended(runs: Path, run_id: str, state: Literal["finished", "interrupted"]) -> None:
+    RunDirectory(runs / run_id).finish(RunEnd(state=state, finished=BEGAN))
+
+
+def test_without_a_name_the_only_unfinished_run_is_resumed(runs: Path) -> None:
+    ended(runs, SECOND, "finished")
+    assert find_unfinished(runs).path.name == FIRST
+
+
+def test_several_unfinished_runs_are_listed_newest_first(runs: Path) -> None:
+    ended(runs, FIRST, "interrupted")
+    with pytest.raises(ConfigError, match="2 runs are unfinished; name the one") as caught:
+        find_unfinished(runs)
+    assert (caught.value.details or "").splitlines() == [
+        f"{SECOND}  q2 on rk1, 2 of 3 trials, killed",
+        f"{FIRST}  q2 on rk1, 2 of 3 trials, interrupted",
+    ]
+    assert f"labctl resume {SECOND}" in str(caught.value.hint)
+
+
+def test_what_is_finished_or_in_progress_is_not_resumed(runs: Path) -> None:
+    ended(runs, FIRST, "finished")
+    with RunDirectory(runs / SECOND).held(), pytest.raises(ConfigError) as caught:
+        find_unfinished(runs)
+    assert "no unfinished run" in str(caught.value)
+    assert f"{SECOND} is in progress" in str(caught.value.hint)
+
+
+def test_a_damaged_unfinished_run_is_listed_too(runs: Path) -> None:
+    (runs / FIRST / "run.json").write_text("{")
+    with pytest.raises(ConfigError) as caught:
+        find_unfinished(runs)
+    assert f"{FIRST}  " in str(caught.value.details)

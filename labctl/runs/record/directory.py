@@ -146,6 +146,24 @@ class RunDirectory:
         path = self.path / "end.json"
         return _read(path, RunEnd) if path.exists() else None
 
+    @property
+    def is_unfinished(self) -> bool:
+        """True if it did not come to its end, or nobody can read whether it did."""
+        try:
+            end = self.end()
+        except ConfigError:
+            return True
+        return end is None or end.state != "finished"
+
+    def summary(self) -> str:
+        """Return a line for people: id, recipe, board, trials, how it ended."""
+        try:
+            run, end = self.run(), self.end()
+        except ConfigError as error:
+            return f"{self.path.name}  {error.message}"
+        trials = f"{len(self.records())} of {run.trials_planned} trials"
+        return f"{run.id}  {run.recipe} on {run.board}, {trials}, {end.state if end else 'killed'}"
+
     def refuse_if_finished(self) -> None:
         """Raise ConfigError for a run that came to its end."""
         end, run = self.end(), self.path.name
@@ -234,6 +252,27 @@ def find_run(runs: Path, name: str) -> RunDirectory:
             hint=f"`labctl watch {run}` shows which; `labctl run` makes a new one",
         )
     raise _no_run(run_directories(runs), runs, name)
+
+
+def unfinished_runs(runs: Path) -> list[RunDirectory]:
+    """All planned runs that did not come to their end, oldest first; not those in progress."""
+    return [found for found in run_directories(runs) if found.is_unfinished and not found.is_held()]
+
+
+def find_unfinished(runs: Path) -> RunDirectory:
+    """Return the only unfinished run. Raises ConfigError, with their list if there are several."""
+    found = unfinished_runs(runs)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(
+            f"{len(found)} runs are unfinished; name the one to resume",
+            hint=f"for example `labctl resume {found[-1].path.name}`",
+            details="\n".join(directory.summary() for directory in reversed(found)),
+        )
+    held = [directory.path.name for directory in run_directories(runs) if directory.is_held()]
+    hint = f"{held[-1]} is in progress: `labctl watch` shows it" if held else "see `labctl report`"
+    raise ConfigError(f"no unfinished run in {runs}", hint=hint)
 
 
 def find_directory(runs: Path, name: str) -> RunDirectory:
