@@ -1,7 +1,7 @@
 """A large file over a link that keeps breaking: what counts as getting on."""
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,13 +37,13 @@ def bring(
     tmp_path: Path,
     *answers: Answer,
     retry_timeout: float = 0.1,
-    on_loss: Callable[[InfraError], None] = lambda _error: None,
+    **more: Any,
 ) -> bool:
     file = tmp_path / "file"
     file.write_bytes(bytes(CHUNK * 5))
     board = ScriptedTransport(*(answers or (LISTENS,)), dial=lambda _port: Unused())
     destination = Destination("/data/partial", "/data/target", executable=False)
-    options = DeliveryOptions(retry_timeout=retry_timeout, on_loss=on_loss)
+    options = DeliveryOptions(retry_timeout=retry_timeout, **more)
     with ChunkedFile(file, "0" * 64, CHUNK * 5, CHUNK) as source:
         return deliver(board, "agent", source, destination, options)
 
@@ -93,14 +93,10 @@ def test_what_another_brings_is_waited_for_also_when_the_link_breaks(tmp_path: P
     ]
 
 
-def test_another_that_stands_still_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery, "IDLE_SECONDS", 0)
-    monkeypatch.setattr(delivery, "_LOOK_SECONDS", 0.2)
+def test_another_that_stands_still_is_not_waited_for_without_end(tmp_path: Path) -> None:
     # One answer for all: the words of who is busy are also what its journal is said to hold.
     with pytest.raises(BoardError, match="makes no progress"):
-        bring(tmp_path, BUSY)
+        bring(tmp_path, BUSY, idle_timeout=0, watch_seconds=0.2)
 
 
 class Clock:
@@ -133,14 +129,14 @@ def test_who_reads_again_what_is_there_is_waited_for(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(delivery, "time", clock)
-    monkeypatch.setattr(delivery, "_STORAGE_BYTES_PER_SECOND", 0.01)
 
     def an_hour(*_: object, **__: object) -> bool:
         clock.now += 3600
         return False
 
     monkeypatch.setattr(delivery, "wait_until", an_hour)
-    assert not bring(tmp_path, BUSY, "75", BUSY, "75", (77, "{}"), retry_timeout=60)
+    answers: list[Answer] = [BUSY, "75", BUSY, "75", (77, "{}")]
+    assert not bring(tmp_path, *answers, retry_timeout=60, storage_bytes_per_second=0.01)
 
 
 @pytest.mark.parametrize(

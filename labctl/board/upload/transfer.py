@@ -36,13 +36,7 @@ PARTIAL = ".part-"
 
 #: What the end of an ``agent receive`` means, see ``failure.h`` of the agent.
 _NO_SPACE, _BUSY, _PUBLISHED = 74, 76, 77
-#: The agent gives up a silent peer after this; then another attempt can take its place.
-IDLE_SECONDS = 30
 _START_SECONDS = 60.0
-#: How long another transfer is watched before it is tried whether it still goes on.
-_LOOK_SECONDS = 5.0
-#: A slow card still reads this much, and syncs it where it was written behind a large cache.
-_STORAGE_BYTES_PER_SECOND = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -74,6 +68,13 @@ class DeliveryOptions:
     progress: BytesDone = _ignore
     on_loss: Callable[[InfraError], None] = _ignore
     pace: Callable[[int], None] = _ignore
+    #: The agent gives up a silent peer after these seconds; then another attempt can take its
+    #: place.
+    idle_timeout: int = 30
+    #: How long (s) another transfer is watched before it is tried whether it still goes on.
+    watch_seconds: float = 5.0
+    #: A slow card still reads this much, and syncs it where it was written behind a large cache.
+    storage_bytes_per_second: float = 5_000_000
 
 
 def deliver(
@@ -160,7 +161,8 @@ class _Delivery:
             *(self.agent, "receive", "--file", self.destination.partial),
             *("--target", self.destination.target),
             *("--size", str(self.source.size_bytes), "--chunk", str(self.source.chunk_bytes)),
-            *("--executable", str(int(self.destination.executable)), "--idle", str(IDLE_SECONDS)),
+            *("--executable", str(int(self.destination.executable))),
+            *("--idle", str(self.options.idle_timeout)),
         )
         result = self.transport.run(remote_words(*words), timeout=_START_SECONDS)
         if result.exit_status == _PUBLISHED:
@@ -200,7 +202,8 @@ class _Delivery:
         there is no progress for longer than a peer may be silent while it reads its partial file
         again.
         """
-        retry_timeout = self.options.retry_timeout + IDLE_SECONDS + self._storage_seconds
+        options = self.options
+        retry_timeout = options.retry_timeout + options.idle_timeout + self._storage_seconds
         status = self._partial_status()
         if status != self.seen:
             self.seen, self.seen_at = status, time.monotonic()
@@ -210,12 +213,12 @@ class _Delivery:
                 f" board and makes no progress",
                 hint="another controller may be stuck; stop it, or wait until it gives up",
             )
-        wait_until(lambda: not self._partial_status(), timeout=_LOOK_SECONDS, interval=1.0)
+        wait_until(lambda: not self._partial_status(), timeout=options.watch_seconds, interval=1.0)
 
     @property
     def _storage_seconds(self) -> float:
         """Time in s that a slow card takes to read the whole file, or to sync it."""
-        return self.source.size_bytes / _STORAGE_BYTES_PER_SECOND
+        return self.source.size_bytes / self.options.storage_bytes_per_second
 
     def _partial_status(self) -> str:
         """Describe how much the other's journal names; empty once the file is complete."""
