@@ -95,8 +95,13 @@ def complete(names: _Names, suffix: str | None = None) -> Completer:
             return [CompletionItem(name) for name in known]
         if not known:  # the shell's own completion of files knows best
             return [CompletionItem(incomplete, type="file")]
-        beside = [str(path) for path in sorted(Path().glob(f"*{suffix}"))]
-        files = [name for name in beside if name.startswith(incomplete)]
+        files = [
+            f"{path}/" if path.is_dir() else str(path)
+            for path in sorted(Path().iterdir())
+            if path.name.startswith(incomplete)
+            and (incomplete or not path.name.startswith("."))
+            and (path.is_dir() or path.suffix == suffix)
+        ]
         return [CompletionItem(name) for name in dict.fromkeys([*known, *files])]
 
     return completer

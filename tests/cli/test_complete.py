@@ -22,6 +22,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "my_own.yaml").write_text("not read\n")
     (tmp_path / "my_other.yaml").write_text("not read\n")
+    (tmp_path / "my_recipes").mkdir()
     for name in ("20261121T101010Z-q2-aaaaaa", "20261122T101010Z-q2-bbbbbb"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "run.json").write_text("{}")
@@ -49,7 +50,7 @@ def offered(line: str, shell: str = "bash") -> list[str]:
     [
         ("labctl run q8_lat", ["plain,q8_latency"]),
         ("labctl run recip", ["file,recip"]),  # the shell completes recipes/
-        ("labctl run my", ["plain,my_own", "plain,my_other.yaml"]),
+        ("labctl run my", ["plain,my_own", "plain,my_other.yaml", "plain,my_recipes/"]),
         ("labctl plan my_own --board r", ["plain,rk1"]),
         (
             "labctl report 2026",

@@ -4,7 +4,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,10 @@ import yaml
 from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
+from labctl.config.lab import find_lab
+from labctl.files import locked
+from labctl.runs.board.held_board import _state_of
+from labctl.transport.registry import TRANSPORTS
 
 MISTAKES: list[dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("mistakes.yaml").read_text()
@@ -21,11 +25,11 @@ MISTAKES: list[dict[str, Any]] = yaml.safe_load(
 RECIPE = """\
 name: tiny
 target: rk3568
-engine: {name: llama_cpp}
+engine: {name: command, program: {board: /bin/echo}, arguments: ["{tokens}"], tokens: {each: line}}
 models:
   tiny: {file: models/tiny.gguf}
-prompt: once upon
-parameters: {tokens: 24, context: 128, threads: 2}
+description: says how many
+parameters: {tokens: 24}
 repeats: 2
 max_time: 10m
 """
@@ -69,6 +73,13 @@ def places() -> Iterator[dict[str, str]]:
         with socket.create_server(("127.0.0.1", 0)) as server:
             closed = f"127.0.0.1:{server.getsockname()[1]}"
         yield {"web": web, "silent": silent, "closed": closed}
+
+
+def in_use(lab: Path, places: dict[str, str]) -> AbstractContextManager[object]:
+    """Hold the board as another labctl of this host does."""
+    board = find_lab(lab, TRANSPORTS).board("rk1")
+    lock = _state_of(f"hdc tcp {places['closed']}", board).with_suffix(".lock")
+    return locked(lock, timeout=0)
 
 
 def prepare(case: dict[str, Any], lab: Path) -> None:
@@ -115,13 +126,15 @@ def test_a_mistake_is_named_with_its_place_and_cure(
     if case.get("lab", True):
         (lab / "devices.yaml").write_text(DEVICES.format(**places))
     monkeypatch.chdir(lab)
+    monkeypatch.setenv("LABCTL_CACHE", str(tmp_path / "cache"))  # nothing is built
     monkeypatch.setenv("HF_ENDPOINT", f"http://{places['closed']}")
     monkeypatch.setattr("labctl.models.hub.LOOK_UP_SECONDS", 0.1)
     for name, value in case.get("environment", {}).items():
         monkeypatch.setenv(name, value)
     prepare(case, lab)
     capfd.readouterr()
-    status = run_cli([word.format(**places) for word in case["command"]])
+    with in_use(lab, places) if case.get("in_use") else nullcontext():
+        status = run_cli([word.format(**places) for word in case["command"]])
     printed = capfd.readouterr()
     said = " ".join((printed.out + printed.err).split())
     for text in case["says"]:
