@@ -9,7 +9,7 @@ from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import plain_value
 from labctl.errors import ConfigError
 from labctl.virtual import FAULTS, Control, Fault
-from labctl.virtual.faults import OneFault
+from labctl.virtual.fault_script import OneFault
 
 _FOLDER = click.argument(
     "directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False)

@@ -1,14 +1,37 @@
-"""Classes of a board's state: what makes two records unlike, without a measured number in it."""
+"""Comparability of records: which may be compared, by a key without measured numbers.
 
-from collections.abc import Sequence
+The key of a trial has the parameters that its engine asked for, the build, prompt and files, the
+recipe's conditions, the CPUs and the priority that the job got, and the classes of the board's
+state: each is added where it becomes known, in ``labctl.runs.trial``.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from labctl.records import BoardState, ClockState, TelemetrySummary
+from labctl.records import BoardState, ClockState, Execution, TelemetrySummary, TrialRecord
 
 #: Shares of the model's file in memory before the start. A loader reads all of what is missing:
 #: below the one it is as if all were read, above the other as if nothing were.
 _COLD, _WARM = 0.05, 0.95
+
+
+def is_like(
+    trial: TrialRecord,
+    *,
+    model_sha256: str,
+    execution: Execution,
+    comparability: Mapping[str, JsonValue],
+) -> bool:
+    """Return True if a trial is of the same model bytes, execution and key.
+
+    Only the given parts of the key count: before a trial not all of them are known.
+    """
+    return (
+        trial.model.sha256 == model_sha256
+        and trial.execution is execution
+        and all(trial.comparability.get(key) == value for key, value in comparability.items())
+    )
 
 
 def classes(state: BoardState | None, evidence: TelemetrySummary | None) -> dict[str, JsonValue]:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from labctl.runs.board.deploy_preview import DeployPreview
     from labctl.runs.board.held_board import HeldBoard, hold_board, pruner_of
-    from labctl.runs.board.opening import DeployPreview
     from labctl.runs.deploy import BoardTask, Fleet, FleetView, at_once, when_free
     from labctl.runs.failover import run_with_failover
     from labctl.runs.inputs.deploy_inputs import Wanted
@@ -21,9 +21,9 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "board.opening": "DeployPreview",
-            "deploy": "Fleet FleetView BoardTask at_once when_free",
+            "board.deploy_preview": "DeployPreview",
             "board.held_board": "HeldBoard hold_board pruner_of",
+            "deploy": "BoardTask Fleet FleetView at_once when_free",
             "failover": "run_with_failover",
             "inputs.deploy_inputs": "Wanted",
             "inputs.prepare": "find_files read_recipe",

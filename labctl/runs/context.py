@@ -25,8 +25,8 @@ from labctl.errors import BoardError, BoardRebooted, InfraError
 from labctl.records import ArtifactIdentity, BoardFacts, PlanRecord, RunRecord, TrialLimit
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.conditions import BoardConditions
+from labctl.runs.board.deploy_preview import program_path
 from labctl.runs.board.held_board import HeldBoard
-from labctl.runs.board.opening import program_path
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Forecast

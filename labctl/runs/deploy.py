@@ -15,8 +15,8 @@ from labctl.config.lab import Board, LabFile
 from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, refuse
 from labctl.errors import BoardBusy, HostError, InfraError, LabctlError
 from labctl.retry import wait_until
+from labctl.runs.board.deploy_preview import DeployPreview, preview_deploy, send
 from labctl.runs.board.held_board import HeldBoard, hold_board
-from labctl.runs.board.opening import DeployPreview, preview_deploy, send
 from labctl.runs.inputs.deploy_inputs import Wanted
 from labctl.transport import Transport
 

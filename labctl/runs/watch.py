@@ -7,8 +7,8 @@ from pathlib import Path
 from labctl.errors import ConfigError, ExitStatus
 from labctl.records.events import AnyEvent, Contact, End
 from labctl.runs.record.directory import RunDirectory, all_directories, find_directory
+from labctl.runs.record.event_log import EVENTS
 from labctl.runs.record.event_reader import EventReader, follow
-from labctl.runs.recording import EVENTS
 from labctl.runs.runner import Outcome
 
 

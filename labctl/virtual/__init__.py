@@ -7,16 +7,16 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.virtual.board import Served, VirtualBoard, serve, serving
     from labctl.virtual.control import Control
-    from labctl.virtual.faults import FAULTS, Fault, FaultScript, load_script
-    from labctl.virtual.injection import Faults
+    from labctl.virtual.fault_injector import FaultInjector
+    from labctl.virtual.fault_script import FAULTS, Fault, FaultScript, load_script
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "board": "Served VirtualBoard serve serving",
             "control": "Control",
-            "faults": "FAULTS Fault FaultScript load_script",
-            "injection": "Faults",
+            "fault_script": "FAULTS Fault FaultScript load_script",
+            "fault_injector": "FaultInjector",
         },
     )
 
@@ -24,8 +24,8 @@ __all__ = [
     "FAULTS",
     "Control",
     "Fault",
+    "FaultInjector",
     "FaultScript",
-    "Faults",
     "Served",
     "VirtualBoard",
     "load_script",

@@ -15,8 +15,8 @@ from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import host_writes, locked
 from labctl.hdc.daemon import Authorisation, Board, Daemon, Version, allow_boards
 from labctl.virtual.control import ControlSocket
-from labctl.virtual.faults import FaultScript
-from labctl.virtual.injection import Faults
+from labctl.virtual.fault_injector import FaultInjector
+from labctl.virtual.fault_script import FaultScript
 from labctl.virtual.sandbox import WORKDIR, Sandbox, boot, kill_boot, kill_process, most_wasteful
 
 _LOCK_FILE = ".labctl-lock"
@@ -56,7 +56,7 @@ class Served:
     workdir: Path
     boot_id: str
     note: str | None
-    faults: Faults
+    faults: FaultInjector
     """Faults that are injected from the start; more can be added."""
 
     def document(self) -> dict[str, object]:
@@ -85,7 +85,7 @@ class _Running:
         self._guard = ExitStack()
         self._sandbox: Sandbox
         self._daemon: Daemon
-        self._faults = Faults(plan.faults)
+        self._faults = FaultInjector(plan.faults)
         self._control = ControlSocket(self._directory, self._faults, plan.authorisation)
         self._work: set[asyncio.Task[None]] = set()
         self._restarting: asyncio.Task[None] | None = None

@@ -26,9 +26,9 @@ from pydantic import ValidationError
 from labctl.errors import ConfigError, HostError
 from labctl.files import host_writes
 from labctl.hdc.daemon import Authorisation
-from labctl.virtual.faults import ANY_FAULT, Fault
-from labctl.virtual.injected import FaultState
-from labctl.virtual.injection import Faults
+from labctl.virtual.fault_injector import FaultInjector
+from labctl.virtual.fault_script import ANY_FAULT, Fault
+from labctl.virtual.injected_fault import FaultState
 
 _NAME = ".labctl-control"
 _MOST_BYTES = 1 << 16
@@ -38,7 +38,7 @@ _ANSWER_SECONDS = 10.0
 class ControlSocket:
     """The board's end."""
 
-    def __init__(self, directory: Path, faults: Faults, authorisation: Authorisation | None):
+    def __init__(self, directory: Path, faults: FaultInjector, authorisation: Authorisation | None):
         self._directory = directory
         self._faults = faults
         self._authorisation = authorisation

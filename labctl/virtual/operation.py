@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from labctl.hdc.messages import TransferConfig
 from labctl.hdc.wire import Command
-from labctl.virtual.faults import Fault, Kind
-from labctl.virtual.injected import Injected
+from labctl.virtual.fault_script import Fault, Kind
+from labctl.virtual.injected_fault import Injected
 
 F = TypeVar("F", bound=Fault)
 

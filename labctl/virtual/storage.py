@@ -5,7 +5,7 @@ import os
 
 from labctl.hdc.daemon.hooks import Storage
 from labctl.hdc.messages import Buffer
-from labctl.virtual.faults import Corrupt, Lie, NoSpace, PermissionDenied, ReadOnly, Truncate
+from labctl.virtual.fault_script import Corrupt, Lie, NoSpace, PermissionDenied, ReadOnly, Truncate
 from labctl.virtual.operation import Operation
 
 

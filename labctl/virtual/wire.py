@@ -10,7 +10,7 @@ from labctl.hdc.daemon.hooks import Line, Storage, Wire
 from labctl.hdc.messages import Buffer
 from labctl.hdc.wire import Command, encode_packet
 from labctl.virtual.delay_queue import DelayQueue
-from labctl.virtual.faults import (
+from labctl.virtual.fault_script import (
     Delay,
     Drop,
     Duplicate,
@@ -22,7 +22,7 @@ from labctl.virtual.faults import (
     Timed,
     Truncate,
 )
-from labctl.virtual.injected import Injected
+from labctl.virtual.injected_fault import Injected
 from labctl.virtual.operation import FaultMatch, Operation, begun_by
 from labctl.virtual.storage import FaultyStorage
 

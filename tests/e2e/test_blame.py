@@ -26,7 +26,7 @@ from small_disk import fill, small_disk
 from virtual_process import virtual_board_process
 
 from labctl.virtual import Control
-from labctl.virtual import faults as f
+from labctl.virtual import fault_script as f
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

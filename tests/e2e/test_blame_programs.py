@@ -15,7 +15,7 @@ from labctl import process
 from labctl.build import BuildRequest, build
 from labctl.files import cache_dir
 from labctl.virtual import Control
-from labctl.virtual import faults as f
+from labctl.virtual import fault_script as f
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

@@ -34,7 +34,7 @@ from labctl.files import cache_dir
 from labctl.retry import wait_until
 from labctl.transport import HdcTcpConfig, Transport, remote_words
 from labctl.virtual import Served, VirtualBoard, serving
-from labctl.virtual.faults import Drop, Duplicate, Freeze, Reboot
+from labctl.virtual.fault_script import Drop, Duplicate, Freeze, Reboot
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
 

@@ -48,7 +48,7 @@ from labctl.transport import (
 )
 from labctl.transport.base import Forwarded
 from labctl.virtual import Fault, FaultScript, Served, VirtualBoard, serving
-from labctl.virtual import faults as f
+from labctl.virtual import fault_script as f
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
 

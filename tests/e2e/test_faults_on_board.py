@@ -16,7 +16,7 @@ from labctl.hdc.host.handshake import Consent
 from labctl.retry import wait_until
 from labctl.transport import HdcTcpConfig, OpenOptions, Transport
 from labctl.virtual import Control, FaultScript, Served, VirtualBoard, serving
-from labctl.virtual import faults as f
+from labctl.virtual import fault_script as f
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
 

@@ -12,7 +12,7 @@ from virtual_process import BoardProcess, virtual_board_process
 from labctl.board import BoardLease
 from labctl.transport import LocalConfig
 from labctl.virtual import Control
-from labctl.virtual import faults as f
+from labctl.virtual import fault_script as f
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 

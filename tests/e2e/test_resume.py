@@ -14,7 +14,7 @@ import pytest
 from labs import LabUnderTest, RunningLabctl, blamed, said
 
 from labctl.virtual import Control
-from labctl.virtual import faults as f
+from labctl.virtual import fault_script as f
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

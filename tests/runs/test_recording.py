@@ -10,7 +10,8 @@ from labctl.errors import ConfigError
 from labctl.records import RunEnd
 from labctl.records.events import End
 from labctl.runs.observer import Observer
-from labctl.runs.recording import EVENTS, Recording
+from labctl.runs.record.event_log import EVENTS
+from labctl.runs.recording import Recording
 
 
 def test_who_comes_after_the_end_of_a_run_writes_nothing_into_it(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from labctl.records import Execution, Failure, RunEnd, TrialState
 from labctl.records.events import AnyEvent, Contact, End, Fetch, Note, Progress, Trial
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory, find_run, list_runs
+from labctl.runs.record.event_log import EVENTS, EventLog
 from labctl.runs.record.event_reader import EventReader
-from labctl.runs.recording import EVENTS, EventLog, Recording
+from labctl.runs.recording import Recording
 from labctl.runs.watch import Watch, find_watched
 
 RUN = "20261120T223000Z-q2-abcdef"

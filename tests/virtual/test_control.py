@@ -11,7 +11,7 @@ import pytest
 from labctl.errors import CommandTimeout, ConfigError, DeviceLost, HostError
 from labctl.transport import HdcTcpConfig
 from labctl.virtual import Control, Served, VirtualBoard, serving
-from labctl.virtual import faults as f
+from labctl.virtual import fault_script as f
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from labctl.config.recipe import Recipe
 from labctl.engines import COMPUTE_BENCHMARK, Inputs, RawOutput
 from labctl.errors import ConfigError, OutputNotUnderstood
 from labctl.records import ComputeRate
+from labctl.runs.board.deploy_preview import program_path
 from labctl.runs.board.held_board import HeldBoard
-from labctl.runs.board.opening import program_path
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
 
 _TIMEOUT_SECONDS = 1200.0

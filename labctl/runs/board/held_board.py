@@ -4,7 +4,6 @@ Controllers of other hosts are not driven out while they live; those of this hos
 the tokens of their leases.
 """
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -13,28 +12,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labctl.board import (
-    ALIVE_SECONDS,
     BoardAgent,
     BoardLease,
     BoardStore,
     Lease,
-    LeaseStatus,
     Pruner,
     StoredObject,
     Survey,
     probe,
     survey,
 )
-from labctl.board.running_jobs import running_jobs
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import Target, load_target
 from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
 from labctl.deploy.plan import AGENT_PRODUCT, agent_artifact, is_machine, plan
 from labctl.deploy.send import deploy
-from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, HostTimeout, InfraError, LinkError
-from labctl.files import append_line, locked, state_dir, write_atomic
+from labctl.errors import BoardNoSpace, ConfigError, InfraError, LinkError
+from labctl.files import append_line, write_atomic
 from labctl.performance.prediction import Rates, board_rates
 from labctl.records import BoardFacts, Execution
+from labctl.runs.board.in_use import board_state, is_own, lock_board, own_leases, refuse_conflict
 from labctl.transport import BoardHash, Transport
 
 PROBE_SECONDS = 20.0
@@ -106,8 +103,8 @@ class HeldBoard:
         One board can have two addresses: localhost and 127.0.0.1, Ethernet and Wi-Fi. Raises
         BoardBusy.
         """
-        lock = _state_of(boot_id, self.board).with_suffix(".lock")
-        self.ending.enter_context(_exclusive(self.board, lock))
+        lock = board_state(boot_id, self.board).with_suffix(".lock")
+        self.ending.enter_context(lock_board(self.board, lock))
 
     def refuse_if_taken(
         self, *, ours: Callable[[Lease], bool] | None = None, orphans: bool = False
@@ -252,9 +249,9 @@ def hold_board(board: Board, transport: Transport, lab: LabFile) -> Iterator[Hel
     fit), and what probing raises.
     """
     target = load_target(board.target, lab.root)
-    state = _state_of(transport.label, board)
+    state = board_state(transport.label, board)
     with ExitStack() as ending:
-        ending.enter_context(_exclusive(board, state.with_suffix(".lock")))
+        ending.enter_context(lock_board(board, state.with_suffix(".lock")))
         facts = probe(transport, workdir=board.workdir, timeout=PROBE_SECONDS)
         held = HeldBoard(board, lab, target, facts, transport, state, ending)
         held.lock_boot(facts.boot_id)
@@ -283,27 +280,6 @@ def pruner_of(held: HeldBoard) -> tuple[Pruner, str]:
     return Pruner(transport, workdir, agent, held.leases, is_own), path.rpartition("/")[2]
 
 
-def _state_of(way: str, board: Board) -> Path:
-    """Return this host's folder for a workdir, by its address or by the boot that it is on."""
-    key = hashlib.sha256(f"{way}\n{board.workdir}".encode()).hexdigest()[:16]
-    return state_dir() / "boards" / key
-
-
-@contextmanager
-def _exclusive(board: Board, lock: Path) -> Iterator[None]:
-    held = False
-    try:
-        with locked(lock, timeout=0, holder="another labctl"):
-            held = True
-            yield
-    except HostTimeout as error:
-        if held:
-            raise
-        raise BoardBusy(
-            f"board {board.name} is in use: {error.message}", hint=error.hint
-        ) from error
-
-
 def check_machine(target: Target, facts: BoardFacts) -> None:
     """Refuse a target of another machine, before anything is moved. Raises ConfigError."""
     if facts.execution is not Execution.EMULATED and not is_machine(target, facts.machine):
@@ -325,44 +301,3 @@ def _check_features(target: Target, facts: BoardFacts) -> None:
                 f"{', '.join(lacking)}",
                 hint="build for a target that fits, and name it in devices.yaml",
             )
-
-
-def refuse_conflict(
-    board: Board,
-    transport: Transport,
-    before: LeaseStatus,
-    agent: Callable[[], BoardAgent | None],
-    *,
-    orphans: bool = False,
-) -> None:
-    """Raise BoardBusy rather than drive out a controller that is alive, or whose job runs.
-
-    ``orphans``: also a job whose controller was of this host, and died.
-    """
-    lease, own = before.lease, is_own(before.lease)
-    if own and not orphans:
-        return  # whoever had it is dead: its lock is ours
-    if before.alive and not own:
-        why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
-    elif (asked := agent()) and running_jobs(transport, board.workdir, asked).jobs:
-        why = "a job runs there"
-    else:
-        return
-    raise BoardBusy(
-        f"board {board.name} is in use by {lease.lab} on {lease.host} since {lease.utc}: {why}",
-        hint="wait for its end; a controller that died holds a board for"
-        f" {ALIVE_SECONDS / 60:.0f} minutes, and as long as its job runs",
-    )
-
-
-def own_leases() -> Path:
-    """Return the file with the tokens of all leases that this host took, of whatever board."""
-    return state_dir() / "leases"
-
-
-def is_own(lease: Lease) -> bool:
-    """Tell whether this host took a lease."""
-    try:
-        return bool(lease.token) and lease.token in own_leases().read_text().split()
-    except FileNotFoundError:
-        return False

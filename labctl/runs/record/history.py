@@ -10,7 +10,8 @@ from pydantic import JsonValue
 
 from labctl.board.probes import latest_probe
 from labctl.errors import ConfigError
-from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord, TrialState
+from labctl.records import BoardFacts, Execution, RunRecord, TrialState
+from labctl.results.comparability import is_like
 from labctl.runs.planning.time_limits import trial_seconds
 from labctl.runs.record.directory import RunDirectory, run_directories
 
@@ -75,19 +76,9 @@ def last_measured(lab_root: Path, board: str, wanted: Mapping[str, Wanted]) -> d
             if trial.state is not TrialState.OK or trial.board != board:
                 continue
             for key, one in missing.items():
-                if key not in found and _is_like(trial, one):
+                if key not in found and is_like(trial, **vars(one)):
                     found[key] = Measured(trial_seconds(trial), run.id)
     return found
-
-
-def _is_like(trial: TrialRecord, wanted: Wanted) -> bool:
-    return (
-        trial.model.sha256 == wanted.model_sha256
-        and trial.execution is wanted.execution
-        and all(
-            trial.comparability.get(key) == value for key, value in wanted.comparability.items()
-        )
-    )
 
 
 def _runs_on(lab_root: Path, board: str) -> Iterator[tuple[RunDirectory, RunRecord]]:

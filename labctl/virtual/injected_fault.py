@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from labctl.virtual.faults import Fault, Kind
+from labctl.virtual.fault_script import Fault, Kind
 
 
 @dataclass(frozen=True)

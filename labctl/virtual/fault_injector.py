@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from labctl.errors import ConfigError
 from labctl.hdc.daemon.hooks import Interference, Line
-from labctl.virtual.faults import (
+from labctl.virtual.fault_script import (
     ClockJump,
     Drop,
     Fault,
@@ -21,7 +21,7 @@ from labctl.virtual.faults import (
     Throttle,
     Timed,
 )
-from labctl.virtual.injected import FaultState, Injected
+from labctl.virtual.injected_fault import FaultState, Injected
 from labctl.virtual.wire import FaultyWire
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Victim(Protocol):
         """Move the wall clock."""
 
 
-class Faults(Interference):
+class FaultInjector(Interference):
     """Faults of one board. The public methods may be called from any thread."""
 
     def __init__(self, script: FaultScript | None = None, *, seed: int | None = None):

@@ -1,0 +1,133 @@
+"""Preview of a deploy: what it would send to a board, before the first byte is sent."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from labctl.config.lab import Board
+from labctl.deploy import (
+    DeployOptions,
+    DeployPlan,
+    Object,
+    OnProgress,
+    Stopwatch,
+    known_rate,
+    problems,
+)
+from labctl.deploy.plan import plan
+from labctl.deploy.send import deploy
+from labctl.errors import LabctlError
+from labctl.runs.board.held_board import HeldBoard
+from labctl.runs.inputs.prepare import Prepared
+from labctl.runs.observer import Observer
+from labctl.runs.planning.forecast import make_forecast
+from labctl.runs.planning.memory_fit import Fit
+
+
+@dataclass(frozen=True)
+class DeployPreview:
+    """Planned deploy to a board.
+
+    ``problems`` are all reasons why it cannot; ``bytes_per_second`` is the speed of an earlier
+    delivery to this board, None where there was none.
+    """
+
+    board: Board
+    plan: DeployPlan
+    fits: tuple[Fit, ...]
+    problems: tuple[LabctlError, ...]
+    bytes_per_second: float | None
+
+    @property
+    def warnings(self) -> list[str]:
+        """Say what will be slow, or fail, for want of memory."""
+        return [text for fit in self.fits if (text := fit.warning())]
+
+    @property
+    def seconds(self) -> float | None:
+        """Time in s of the transfer at the rate of earlier ones; None if that is unknown."""
+        if self.bytes_per_second is None:
+            return 0.0 if not self.plan.missing else None
+        return self.plan.bytes / self.bytes_per_second
+
+
+def preview_deploy(held: HeldBoard, prepared: Sequence[Prepared]) -> DeployPreview:
+    """Look at a board and say what recipes need of it. Raises LinkError, BoardError."""
+    wanted, found = missing_on(held, prepared)
+    fits = [
+        fit
+        for one in prepared
+        if one.tells_memory
+        for fit in make_forecast(one, held.facts, held.rates).fits
+    ]
+    return DeployPreview(held.board, wanted, tuple(fits), tuple(found), known_rate(held.rate_file))
+
+
+def missing_on(
+    held: HeldBoard, prepared: Iterable[Prepared]
+) -> tuple[DeployPlan, list[LabctlError]]:
+    """Ask a board what it has of what recipes need; all reasons why the rest cannot be sent.
+
+    Raises LinkError, BoardError.
+    """
+    objects: dict[str, Object] = {}
+    for item in (item for one in prepared for item in objects_of(one)):
+        # What one recipe executes may be a mere file to another.
+        if item.sha256 not in objects or item.executable:
+            objects[item.sha256] = item
+    wanted = plan(held.store, objects.values())
+    limit = held.board.limits.storage
+    return wanted, problems(wanted, held.survey(), held.facts, limit_bytes=limit)
+
+
+def send(
+    held: HeldBoard, wanted: DeployPlan, options: DeployOptions, watch: Stopwatch | None = None
+) -> dict[str, str]:
+    """Carry out a plan under the board's lease; the paths by SHA-256.
+
+    ``watch`` counts what is sent. Raises what :func:`labctl.deploy.send.deploy` raises, LeaseLost.
+    """
+    sign = held.signs_of_life()
+
+    def pace(count: int) -> None:
+        sign(count)
+        options.pace(count)
+        if watch:
+            watch(count)
+
+    return deploy(held.store, wanted, replace(options, pace=pace))
+
+
+def objects_of(prepared: Prepared) -> list[Object]:
+    """List what a recipe needs on a board, the agent apart."""
+    models = [
+        Object(
+            file.identity.sha256,
+            file.identity.size_bytes,
+            file.path,
+            f"{file.path.name} (estimated)" if file.estimated else file.path.name,
+        )
+        for file in prepared.models.values()
+    ]
+    own = [] if prepared.program is None else [prepared.program]
+    others = [
+        item for item in (*models, *prepared.files.values()) if item.sha256 not in _hashes(own)
+    ]
+    return [*own, *others]
+
+
+def program_path(prepared: Prepared, paths: Mapping[str, str]) -> str:
+    """Path of the program on a board; ``paths`` are those of the sent files, by SHA-256."""
+    return prepared.tool.name if prepared.program is None else paths[prepared.program.sha256]
+
+
+def _hashes(items: Sequence[Object]) -> set[str]:
+    return {item.sha256 for item in items}
+
+
+def sending(observer: Observer) -> OnProgress:
+    """Make what shows an observer how far an object is."""
+
+    def sent(item: Object, done: int) -> None:
+        observer.sent(f"send {item.name}", done, item.size_bytes)
+
+    return sent

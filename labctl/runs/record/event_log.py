@@ -1,0 +1,133 @@
+"""``events.jsonl`` of a run directory, as its controller writes it."""
+
+import errno
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Self
+
+from pydantic_core import PydanticSerializationError
+
+from labctl.records.events import AnyEvent, Deploy, Fetch, Progress
+
+EVENTS = "events.jsonl"
+
+
+#: All that a run's events may take on this host.
+MAX_BYTES = 16_000_000
+
+
+#: What progress may take of that: the rest is for what is never left out.
+_PROGRESS_SHARE = 0.75
+
+
+#: Progress of one trial or step is written at most this often.
+INTERVAL_SECONDS = 1.0
+
+
+class EventLog:
+    """Appends events; for use as a context manager. A full disk ends events, not the run.
+
+    Progress comes at most once in ``interval_s``, and is thinned as its part of the file fills: so
+    that what room is left lasts for as long again as the run took so far. It never fills it. Other
+    events are always written.
+    ``on_failure`` gets the reason why no more events are written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        on_failure: Callable[[str], None],
+        *,
+        max_bytes: int = MAX_BYTES,
+        interval_s: float = INTERVAL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._path = path
+        self._on_failure = on_failure
+        #: Bytes that are left to progress.
+        self._room = max_bytes * _PROGRESS_SHARE
+        self._max_bytes = max_bytes
+        self._interval_s = interval_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._file: BinaryIO | None = None
+        self._size = 0
+        self._began = clock()
+        #: When progress was written last.
+        self._last = -math.inf
+        #: Steps of which the start (False) or the end (True) was written.
+        self._told: set[tuple[str, bool]] = set()
+
+    def __enter__(self) -> Self:
+        try:
+            self._file = self._path.open("a+b", buffering=0)
+            self._size = self._file.seek(0, os.SEEK_END)
+            self._room -= self._size
+            if self._size:
+                self._file.seek(-1, os.SEEK_END)
+                if self._file.read(1) != b"\n":  # torn by a power cut or a full disk
+                    self._append(b"\n")
+        except OSError as error:
+            self._give_up(error)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def write(self, event: AnyEvent) -> None:
+        """Write an event, if it is due. Raises nothing: what is no JSON is left out, and told."""
+        try:
+            line = event.model_dump_json(exclude_none=True).encode() + b"\n"
+        except PydanticSerializationError as error:
+            self._on_failure(f"note: a {event.event} event is left out of {self._path}: {error}")
+            return
+        failed: OSError | None = None
+        with self._lock:
+            if self._file is None or not self._is_due(event, len(line)):
+                return
+            try:
+                self._append(line)
+            except OSError as error:
+                failed = error
+        if failed is not None:
+            self._give_up(failed)
+
+    def _is_due(self, event: AnyEvent, length: int) -> bool:
+        if not isinstance(event, Fetch | Deploy | Progress):
+            return True
+        now = self._clock()
+        edge = None if isinstance(event, Progress) else (event.step, event.done == event.total)
+        if edge is None or edge in self._told:
+            if self._room <= length or self._size + length > self._max_bytes:
+                return False
+            interval = max(self._interval_s, (now - self._began) * length / self._room)
+            if now - self._last < interval:
+                return False
+            self._last = now
+        else:
+            self._told.add(edge)
+        self._room -= length
+        return True
+
+    def _append(self, line: bytes) -> None:
+        assert self._file is not None
+        if self._file.write(line) != len(line):  # the disk is full; an error comes with the next
+            with suppress(OSError):
+                os.ftruncate(self._file.fileno(), self._size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._size += len(line)
+
+    def _give_up(self, error: OSError) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):
+                file.close()
+        why = error.strerror or str(error)
+        self._on_failure(f"note: no more events are written to {self._path}: {why}")
