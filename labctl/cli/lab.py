@@ -4,7 +4,7 @@ from pathlib import Path
 
 from labctl.cli.output import note
 from labctl.cli.root import Invocation
-from labctl.config.lab import Board, Lab, LabFile, find_lab, find_lab_root
+from labctl.config.lab import FILE_NAME, Board, Lab, LabFile, find_lab, find_lab_root
 from labctl.errors import ConfigError
 from labctl.files import host_reads, state_dir
 from labctl.transport import OpenOptions, Transport
@@ -21,25 +21,29 @@ def lab_and_board(
 ) -> tuple[LabFile, Board]:
     """Return a board by its name or its HOST:PORT, with its lab; an address needs no devices.yaml.
 
-    Without one, runs are kept in the user's state folder. Raises ConfigError, and for an address
+    A board that was once named by its address keeps the name that its runs have. Without a
+    devices.yaml, runs are kept in the user's state folder. Raises ConfigError, and for an address
     what :func:`labctl.runs.board.addressed.addressed_board` raises.
     """
-    if named is None or ":" not in named:
-        try:
-            lab = lab_of(invocation)
-        except ConfigError as error:
-            if find_lab_root(_start(invocation)) is None:
-                error.hint = f"name the board by its address, --board HOST:PORT; or {error.hint}"
-            raise
-        return lab, lab.board(named)
+    lab = lab_or_own(invocation)
     from labctl.checked import split_endpoint
-    from labctl.runs.board.addressed import addressed_board
+    from labctl.runs.board.addressed import addressed_board, known_address
 
+    if named is not None and named not in lab.lab.boards:
+        named = known_address(lab.root, named) or named
+    if named is None or ":" not in named:
+        if not lab.path.is_file():
+            raise ConfigError(
+                f"no {FILE_NAME} in {Path.cwd()} or a folder above it",
+                hint="name the board by its address, --board HOST:PORT; or write a first one:"
+                " `labctl init`; or name the lab's folder: `labctl --lab DIR …`",
+            )
+        return lab, lab.board(named)
     try:
         split_endpoint(named)
     except ValueError as error:
         raise ConfigError(f"--board {named}: {error}") from None
-    lab, board, known_from = addressed_board(named, lab_or_own(invocation), target)
+    lab, board, known_from = addressed_board(named, lab, target)
     note(known_from)
     return lab, board
 

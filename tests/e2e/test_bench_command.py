@@ -78,6 +78,19 @@ def test_files_are_measured_at_an_address_without_a_lab(lab: LabUnderTest) -> No
     assert "EMULATED" in shown
 
 
+def test_a_bench_that_was_ended_is_resumed_at_its_address(lab: LabUnderTest) -> None:
+    (lab.root / "devices.yaml").unlink()
+    words = ("bench", "models/tiny.gguf", "--board", lab.board.address, *SHORT)
+    running = lab.start(*words, "--set", "repeats=3")
+    trials = lab.root / "state" / "lab" / "runs"
+    running.waiting_for(lambda: any(trials.glob("*/trials/001-*/record.json")))
+    running.process.terminate()
+    assert running.finish().exit_status == 130
+    done = lab.run("resume", "--json")
+    assert done.exit_status == 0, said(done)
+    assert len(json.loads(done.text)["trials"]) == 3
+
+
 def test_what_is_not_built_is_told(lab: LabUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABCTL_CACHE", str(lab.root / "empty"))
     blamed(

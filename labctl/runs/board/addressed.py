@@ -6,9 +6,10 @@ from labctl.board import probe
 from labctl.board.facts import virtual_workdir
 from labctl.checked import is_on_loopback
 from labctl.config.lab import WORKDIR, Board, Lab, LabFile
-from labctl.config.names import listed, plain_name
+from labctl.config.names import is_name, listed, plain_name
 from labctl.config.target import DEFAULT_TARGET, Target, load_target, target_names
 from labctl.errors import ConfigError
+from labctl.files import write_atomic
 from labctl.records import BoardFacts, Execution
 from labctl.transport import HdcTcpConfig, OpenOptions
 
@@ -33,12 +34,31 @@ def addressed_board(
         facts = probe(transport, workdir=WORKDIR, timeout=_ANSWER_SECONDS)
         own = is_on_loopback(address) and virtual_workdir(transport, timeout=_ANSWER_SECONDS)
     found = load_target(target, lab.root) if target else recognise(facts, lab.root)
+    how = "as --target says" if target else "recognised by its CPU"
+    if facts.execution is not Execution.BOARD and not target:
+        how = f"{facts.execution}"
     made = Board(target=found.name, transport=way, workdir=own or WORKDIR)
     name = plain_name(f"board-{address}")
     boards = {**lab.lab.boards, name: made}
     whole = lab.lab.model_dump(exclude={"boards"}, exclude_unset=True)
     with_it = LabFile(lab.root, Lab(**whole, boards=boards))
-    return with_it, with_it.board(name), f"{address} is {facts.machine}, target {found.name}"
+    write_atomic(_address_file(lab.root, name), f"{address}\n")
+    return with_it, with_it.board(name), f"{address}: target {found.name}, {how}"
+
+
+def known_address(lab_root: Path, name: str) -> str | None:
+    """Return the address of a board that was named by it before; None if there was none."""
+    if not is_name(name):
+        return None
+    try:
+        return _address_file(lab_root, name).read_text().strip()
+    except OSError:
+        return None
+
+
+def _address_file(lab_root: Path, name: str) -> Path:
+    """Where a board's address is kept, for `labctl resume` of its runs."""
+    return lab_root / "boards" / name / "address"
 
 
 def recognise(facts: BoardFacts, lab_root: Path | None) -> Target:
