@@ -17,9 +17,7 @@ from labctl.config.names import unknown
 from labctl.errors import ConfigError, printable_line
 from labctl.models.catalogue import remove_models
 from labctl.models.lock import ModelsLock, reference
-from labctl.models.references import list_repository
 from labctl.models.state import ModelState, state_of
-from labctl.runs import read_recipe
 from labctl.units import size
 
 
@@ -53,6 +51,8 @@ def list_models(invocation: Invocation, *, repository: str | None, as_json: bool
 
 
 def _list_repository(text: str, *, as_json: bool) -> None:
+    from labctl.models.references import list_repository
+
     files = list_repository(text)
     if as_json:
         click.echo(json.dumps([asdict(file) for file in files], indent=2))
@@ -114,6 +114,8 @@ def remove(invocation: Invocation, names: tuple[str, ...], *, yes: bool) -> None
 
 def _users(lab: LabFile, names: Collection[str]) -> list[str]:
     """Return the lab's recipes that measure or need one of the models."""
+    from labctl.runs import read_recipe
+
     users = []
     for path in sorted((lab.root / "recipes").glob("*.yaml")):
         with suppress(ConfigError):  # a recipe that cannot be read runs nothing
