@@ -26,7 +26,7 @@ _CLOSE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Limits:
-    """How much may wait in a session, and for how long (s)."""
+    """Limits of what may wait in a session, and of the time (s) that it may."""
 
     heartbeat_seconds: float = 5.0
     #: A channel whose user does not keep up stops the whole link above this many waiting bytes.

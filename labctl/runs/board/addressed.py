@@ -57,7 +57,7 @@ def known_address(lab_root: Path, name: str) -> str | None:
 
 
 def _address_file(lab_root: Path, name: str) -> Path:
-    """Where a board's address is kept, for `labctl resume` of its runs."""
+    """File that keeps a board's address, for `labctl resume` of its runs."""
     return lab_root / "boards" / name / "address"
 
 
