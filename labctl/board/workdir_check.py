@@ -19,6 +19,10 @@ for file in "$workdir/store/{PARTIAL}"*; do
   case $file in *.journal) continue;; esac
   [ ! -f "$file" ] || stat -c '%b %B %n' "$file"
 done
+section arrived
+for file in "$workdir/store/{PARTIAL}"*.journal; do
+  [ -f "$file" ] && read -r _ _ size chunk <"$file" && echo "$size $chunk $(wc -l <"$file") $file"
+done
 section limits
 cat /proc/self/limits 2>/dev/null
 section written
@@ -40,7 +44,8 @@ class Survey:
 
     ``why_not_written`` and ``why_not_executed`` are the board's words, None where it could;
     ``used_bytes`` is what labctl has there, ``reserved_bytes`` what of it belongs to files that are
-    not whole, by their SHA-256. ``largest_file_bytes`` is the shell's limit, None without one.
+    not whole, by their SHA-256, and ``arrived_bytes`` what of those has come and is proven, by the
+    journals of the agent. ``largest_file_bytes`` is the shell's limit, None without one.
     """
 
     directory: str
@@ -48,6 +53,7 @@ class Survey:
     why_not_executed: str | None = None
     used_bytes: int = 0
     reserved_bytes: Mapping[str, int] = field(default_factory=dict)
+    arrived_bytes: Mapping[str, int] = field(default_factory=dict)
     largest_file_bytes: int | None = None
 
 
@@ -74,6 +80,13 @@ def survey(transport: Transport, workdir: str) -> Survey:
             for match in re.finditer(
                 rf"(?m)^(\d+) (\d+) .*/{re.escape(PARTIAL)}([0-9a-f]{{64}})$",
                 answers.get("partial", ""),
+            )
+        },
+        arrived_bytes={
+            match[4]: min(int(match[1]), int(match[2]) * (int(match[3]) - 1))  # a line is the head
+            for match in re.finditer(
+                rf"(?m)^(\d+) (\d+) +(\d+) .*/{re.escape(PARTIAL)}([0-9a-f]{{64}})\.journal$",
+                answers.get("arrived", ""),
             )
         },
         largest_file_bytes=int(limit[1]) if limit else None,

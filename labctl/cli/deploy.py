@@ -95,7 +95,16 @@ def deploy(
             else BoardTask(board, Wanted(board.target, {}), error=found)
             for board in chosen
         ]
-        fleet = Fleet(tasks, lab, connect_board, shown, pace, wait=not no_wait)
+        limit = None if limit_rate is None else limit_rate / len(chosen)
+        fleet = Fleet(
+            tasks,
+            lab,
+            connect_board,
+            shown,
+            pace,
+            wait=not no_wait,
+            limit_bytes_per_second=limit,
+        )
         _serve(fleet, view, shown, tell=tell, only_plan=only_plan, yes=yes)
     if as_json:
         click.echo(json.dumps([task.document() for task in tasks], indent=2))
@@ -166,7 +175,7 @@ def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> bool:
     Raises ConfigError: nobody to ask.
     """
     previews = [task.preview for task in fleet.alive if task.preview and task.preview.plan.missing]
-    total = sum(preview.plan.bytes for preview in previews)
+    total = sum(preview.plan.bytes_to_send for preview in previews)
     warnings = [warning for preview in previews for warning in preview.warnings]
     if yes or not (warnings or total > ASK_BYTES):
         return yes

@@ -17,7 +17,8 @@ def preview_text(preview: DeployPreview) -> str:
     name, plan = preview.board.name, preview.plan
     if plan.missing:
         files = counted(len(plan.missing), "file")
-        lines = [f"{name} needs {files} ({size(plan.bytes)}){_time(preview)}:"]
+        there = f", {size(plan.arrived_bytes)} of it are there" if plan.arrived_bytes else ""
+        lines = [f"{name} needs {files} ({size(plan.bytes)}{there}){_time(preview)}:"]
         lines += [
             f"  {printable_line(item.name)}  {size(item.size_bytes)}" for item in plan.missing
         ]
@@ -31,8 +32,10 @@ def preview_text(preview: DeployPreview) -> str:
 
 def _time(preview: DeployPreview) -> str:
     if preview.seconds is None or preview.bytes_per_second is None:
-        return "; transfer time unknown: no earlier transfer"
-    return f"; about {duration(preview.seconds * 1e9)} at {size(preview.bytes_per_second)}/s"
+        return "; transfer time unknown: no speed was measured yet"
+    limited = ", the limit" if preview.is_limited else ""
+    speed = f"{size(preview.bytes_per_second)}/s{limited}"
+    return f"; about {duration(preview.seconds * 1e9)} at {speed}"
 
 
 def result_text(task: BoardTask) -> str:

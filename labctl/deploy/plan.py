@@ -45,15 +45,24 @@ class Object:
 
 @dataclass(frozen=True)
 class DeployPlan:
-    """All objects wanted, and those of them that have to be sent."""
+    """All objects wanted, and those of them that have to be sent.
+
+    ``arrived_bytes``: what of the missing ones is on the board from an earlier attempt.
+    """
 
     objects: tuple[Object, ...]
     missing: tuple[Object, ...]
+    arrived_bytes: int = 0
 
     @property
     def bytes(self) -> int:
-        """Bytes that will cross the link."""
+        """Bytes of the missing objects."""
         return sum(item.size_bytes for item in self.missing)
+
+    @property
+    def bytes_to_send(self) -> int:
+        """Bytes that will cross the link."""
+        return max(0, self.bytes - self.arrived_bytes)
 
 
 def describe(local: Path, *, name: str | None = None, executable: bool = False) -> Object:

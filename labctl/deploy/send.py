@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from labctl.board import BoardStore, ChunkedFile, DeliveryOptions
 from labctl.deploy.plan import DeployPlan, Object
@@ -148,11 +149,16 @@ class Stopwatch:
     """Bytes that crossed a link, and the time that they took. Told before bytes are sent."""
 
     sent_bytes: int = 0
-    _began: float = field(default_factory=time.monotonic)
+    _began: float = field(init=False)
+    _last: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self._last = time.monotonic()
 
     def __call__(self, count: int) -> None:
         """So many bytes are about to be sent."""
         self.sent_bytes += count
+        self._last = time.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -164,7 +170,20 @@ class Stopwatch:
         """The rate; None where too few bytes were sent to tell."""
         return self.sent_bytes / self.seconds if self.sent_bytes >= LEAST_BYTES else None
 
-    def note(self, path: Path) -> None:
-        """Remember the rate, if there is one, for :func:`known_rate`. Raises HostError."""
-        if (rate := self.bytes_per_second) is not None:
-            write_atomic(path, json.dumps({"bytes_per_second": round(rate)}) + "\n")
+    @contextmanager
+    def noted(self, path: Path) -> Iterator[Self]:
+        """Remember the rate of what is sent meanwhile, if there is one, for :func:`known_rate`.
+
+        Also that of a delivery that is cut: until then the link was as fast. Raises HostError.
+        """
+        try:
+            yield self
+        except BaseException:
+            self._note(path, self._last - self._began)
+            raise
+        self._note(path, self.seconds)
+
+    def _note(self, path: Path, seconds: float) -> None:
+        if self.sent_bytes >= LEAST_BYTES and seconds > 0:
+            rate = round(self.sent_bytes / seconds)
+            write_atomic(path, json.dumps({"bytes_per_second": rate}) + "\n")

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -91,6 +91,7 @@ class BoardTask:
                 "missing": [item.document() for item in preview.plan.missing],
                 "sent": [item.document() for item in self.sent],
                 "missing_bytes": preview.plan.bytes,
+                "arrived_bytes": preview.plan.arrived_bytes,
                 "expected_seconds": preview.seconds,
                 "link_bytes_per_second": preview.bytes_per_second,
                 "memory": [fit.document() for fit in preview.fits],
@@ -133,6 +134,8 @@ class Fleet:
     view: FleetView
     pace: Callable[[int], None] | None = None
     wait: bool = True
+    #: What ``pace`` lets each board have at least, for estimates.
+    limit_bytes_per_second: float | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
     #: Those whose users were named.
     _announced: set[str] = field(default_factory=set)
@@ -201,7 +204,8 @@ class Fleet:
             hold_board(task.board, transport, self.lab) as held,
         ):
             held.refuse_if_taken(orphans=True)
-            task.preview = preview_deploy(held, task.wanted.look(self.view.step))
+            prepared = task.wanted.look(self.view.step)
+            task.preview = preview_deploy(held, prepared, self.limit_bytes_per_second)
             yield held
 
     def _look(self, task: BoardTask) -> None:
@@ -239,10 +243,10 @@ class Fleet:
         plan = task.preview.plan
         if plan.missing:
             held.hold_to_send()
-        send(held, plan, options, watch)
+        # A speed that was wanted says nothing about the link.
+        with watch.noted(held.rate_file) if self.pace is None else nullcontext():
+            send(held, plan, options, watch)
         task.sent = plan.missing
-        if self.pace is None:  # a speed that was wanted says nothing about the link
-            watch.note(held.rate_file)
         self.view.ended(task)
 
     def _go_on(self) -> None:

@@ -18,10 +18,12 @@ def test_what_is_begun_has_its_room(transport: Transport, workdir: str) -> None:
     store = Path(workdir) / "store"
     store.mkdir(parents=True)
     (store / f".part-{'a' * 64}").write_bytes(bytes(1 << 20))
-    (store / f".part-{'a' * 64}.journal").write_text("labctl-partial")
+    half = f"labctl-partial 1 {1 << 20} {1 << 18}\n0 {'b' * 64}\n2 {'c' * 64}\n"
+    (store / f".part-{'a' * 64}.journal").write_text(half)
     (store / ".part-odd").write_text("x")
     found = survey(transport, workdir)
     assert found.reserved_bytes == {"a" * 64: 1 << 20}
+    assert found.arrived_bytes == {"a" * 64: 2 << 18}
     assert found.used_bytes >= 1 << 20
 
 

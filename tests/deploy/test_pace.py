@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from labctl.deploy import Object, Pace, Sources, Stopwatch, known_rate
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, DeviceLost
 
 
 def test_a_rate_is_kept_also_by_several_together() -> None:
@@ -37,16 +37,32 @@ def test_a_rate_that_boards_would_not_wait_for_is_refused() -> None:
 def test_the_speed_of_a_link_is_remembered(tmp_path: Path) -> None:
     path = tmp_path / "rate"
     assert known_rate(path) is None
-    few = Stopwatch()
-    few(1000)
-    few.note(path)
+    with Stopwatch().noted(path) as few:
+        few(1000)
     assert known_rate(path) is None
-    many = Stopwatch()
-    many(100 << 20)
-    many.note(path)
+    with Stopwatch().noted(path) as many:
+        many(100 << 20)
     assert (known_rate(path) or 0) > 1_000_000
     path.write_text("{}")
     assert known_rate(path) is None
+
+
+def test_a_delivery_that_is_cut_tells_the_speed_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("labctl.deploy.send.time.monotonic", lambda: clock[0])
+    path = tmp_path / "rate"
+
+    def delivery(watch: Stopwatch) -> None:
+        clock[0] += 10
+        watch(200_000_000)
+        clock[0] += 120  # the link is tried again, in vain
+        raise DeviceLost("gone")
+
+    with pytest.raises(DeviceLost), Stopwatch().noted(path) as watch:
+        delivery(watch)
+    assert known_rate(path) == pytest.approx(20_000_000)
 
 
 def test_a_file_is_opened_once_for_all_who_read_it(tmp_path: Path) -> None:

@@ -27,15 +27,29 @@ from labctl.runs.planning.memory_fit import Fit
 class DeployPreview:
     """Planned deploy to a board.
 
-    ``problems`` are all reasons why it cannot; ``bytes_per_second`` is the speed of an earlier
-    delivery to this board, None where there was none.
+    ``problems`` are all reasons why it cannot; ``known_bytes_per_second`` is the speed of an
+    earlier delivery to this board, None where there was none; ``limit_bytes_per_second`` what it
+    may be.
     """
 
     board: Board
     plan: DeployPlan
     fits: tuple[Fit, ...]
     problems: tuple[LabctlError, ...]
-    bytes_per_second: float | None
+    known_bytes_per_second: float | None
+    limit_bytes_per_second: float | None = None
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Expected speed: that of earlier deliveries or the limit, whichever is less."""
+        rates = (self.known_bytes_per_second, self.limit_bytes_per_second)
+        return min((rate for rate in rates if rate is not None), default=None)
+
+    @property
+    def is_limited(self) -> bool:
+        """True if the expected speed is the limit."""
+        limit = self.limit_bytes_per_second
+        return limit is not None and self.bytes_per_second == limit
 
     @property
     def warnings(self) -> list[str]:
@@ -44,13 +58,15 @@ class DeployPreview:
 
     @property
     def seconds(self) -> float | None:
-        """Time in s of the transfer at the rate of earlier ones; None if that is unknown."""
+        """Time in s of the transfer at the expected speed; None if that is unknown."""
         if self.bytes_per_second is None:
             return 0.0 if not self.plan.missing else None
-        return self.plan.bytes / self.bytes_per_second
+        return self.plan.bytes_to_send / self.bytes_per_second
 
 
-def preview_deploy(held: HeldBoard, prepared: Sequence[Prepared]) -> DeployPreview:
+def preview_deploy(
+    held: HeldBoard, prepared: Sequence[Prepared], limit_bytes_per_second: float | None = None
+) -> DeployPreview:
     """Look at a board and say what recipes need of it. Raises LinkError, BoardError."""
     wanted, found = missing_on(held, prepared)
     fits = [
@@ -59,7 +75,10 @@ def preview_deploy(held: HeldBoard, prepared: Sequence[Prepared]) -> DeployPrevi
         if one.tells_memory
         for fit in make_forecast(one, held.facts, held.rates).fits
     ]
-    return DeployPreview(held.board, wanted, tuple(fits), tuple(found), known_rate(held.rate_file))
+    known = known_rate(held.rate_file)
+    return DeployPreview(
+        held.board, wanted, tuple(fits), tuple(found), known, limit_bytes_per_second
+    )
 
 
 def missing_on(
@@ -74,9 +93,11 @@ def missing_on(
         # What one recipe executes may be a mere file to another.
         if item.sha256 not in objects or item.executable:
             objects[item.sha256] = item
-    wanted = plan(held.store, objects.values())
+    wanted, survey = plan(held.store, objects.values()), held.survey()
+    arrived = sum(survey.arrived_bytes.get(item.sha256, 0) for item in wanted.missing)
     limit = held.board.limits.storage
-    return wanted, problems(wanted, held.survey(), held.facts, limit_bytes=limit)
+    found = problems(wanted, survey, held.facts, limit_bytes=limit)
+    return replace(wanted, arrived_bytes=arrived), found
 
 
 def send(

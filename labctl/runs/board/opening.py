@@ -43,9 +43,8 @@ class Opened:
         Raises what :func:`labctl.deploy.send.deploy` raises, LeaseLost.
         """
         options = DeployOptions(progress=sending(self.observer), on_loss=self.observer.link_lost)
-        paths = send(self.held, self.missing, options, watch := Stopwatch())
-        watch.note(self.held.rate_file)
-        return paths
+        with Stopwatch().noted(self.held.rate_file) as watch:
+            return send(self.held, self.missing, options, watch)
 
 
 @contextmanager
