@@ -12,7 +12,7 @@ from labctl.hdc.daemon.version_profile import PROFILES, Version, VersionProfile
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a daemon: sizes that it takes from its hosts, and times (s) that it waits for them."""
+    """Sizes that a daemon takes from its hosts at most, and times (s) that it waits for them."""
 
     heartbeat_seconds: float = 5.0
     #: A host speaks first. One that has not said a whole packet by then is dropped.
