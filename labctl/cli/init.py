@@ -117,7 +117,8 @@ def init(
         click.echo(f"go there:  cd {shlex.quote(str(folder))}")
     if virtual:
         click.echo("start the virtual board in another terminal:  labctl virtual-board")
-    click.echo(f"then:  labctl boards; labctl build --target {target}; labctl run {_FIRST_RECIPE}")
+    next_commands = ("boards", f"build --target {target}", f"run {_FIRST_RECIPE}")
+    click.echo("\n  labctl ".join(["then:", *next_commands]))
 
 
 def _check_virtual_folder(folder: Path, *, wanted: bool) -> None:

@@ -1,0 +1,120 @@
+"""The first half hour of somebody new: the wheel, no root, an empty folder, 80 columns."""
+
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+from newcomer import COLUMNS, Newcomer, Shown, newcomer
+
+from labctl.build import BuildRequest, build
+from labctl.errors import ExitStatus
+from labctl.retry import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+TOOLS = ("llama-completion", "llama-quantize")
+BUILD = ["build", "--target", "rk3568", *(word for tool in TOOLS for word in ("--tool", tool))]
+#: The smaller of both models, few tokens; threads of llama.cpp spin, which takes minutes here where
+#: another program has the second CPU.
+SMALL = [
+    *("--set", "model=q2_k", "--set", "tokens=8"),
+    *("--set", "parameters.threads=1"),
+]
+
+
+@pytest.fixture
+def somebody(rk3568: None) -> Iterator[Newcomer]:
+    """Somebody to whom a cache is lent that has what the first recipe needs."""
+    build(BuildRequest(target="rk3568", tools=TOOLS))
+    with newcomer(lend_cache=True) as somebody:
+        yield somebody
+
+
+def result(shown: Shown) -> list[str]:
+    """The heading of the result table and its first row."""
+    lines = shown.lines
+    (heading,) = [n for n, line in enumerate(lines) if line.startswith("model  ")]
+    return lines[heading : heading + 2]
+
+
+def good(shown: Shown, status: int = ExitStatus.OK) -> Shown:
+    """Assert an exit status, and that nothing was shown that only labctl's authors can read."""
+    assert shown.status == status, shown.raw[-4000:]
+    for leaked in ("Traceback", "bug:", "/_shipped/", "syntax error"):
+        assert leaked not in shown.text, shown.text
+    return shown
+
+
+def with_free_port(somebody: Newcomer) -> None:
+    devices = somebody.lab / "devices.yaml"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    devices.write_text(devices.read_text().replace("127.0.0.1:5555", address))
+
+
+def test_a_newcomers_walk(somebody: Newcomer) -> None:
+    lines = good(somebody.run("init", "--virtual")).lines
+    assert "wrote devices.yaml (virtual)" in lines
+    assert [line for line in lines if line.startswith("  labctl ")] == [
+        "  labctl boards",
+        "  labctl build --target rk3568",
+        "  labctl run recipes/first.yaml",
+    ]
+    assert max(map(len, lines)) <= COLUMNS
+    with_free_port(somebody)
+
+    offline = good(somebody.run("boards"), ExitStatus.INFRA)
+    assert "labctl virtual-board" in offline.text  # what to do about it
+
+    with somebody.serving("virtual-board") as log:
+        assert wait_until(lambda: "answers at" in log.read_text(), timeout=300, interval=0.1), (
+            log.read_text()
+        )
+        assert re.search(r"^virtual +connected ", good(somebody.run("boards")).text)
+        assert "nothing to do" in good(somebody.run(*BUILD)).text
+
+        plan = good(somebody.run("plan", "recipes/first.yaml", *SMALL))
+        assert re.search(r"q2_k +1 +8 ", plan.text)
+        assert "emulated" in plan.text
+
+        run = good(somebody.run("run", "recipes/first.yaml", *SMALL))
+        assert "EMULATED" in run.text
+        heading, row = result(run)
+        assert heading.split()[:3] == ["model", "trials", "TTFT"]
+        assert row.split()[:2] == ["q2_k", "1/1"]
+        assert row.endswith("ok")
+        for line in run.lines:  # bars and tables; sentences may go on in the next line
+            if line[:1] in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" or re.search(r"\S {2,}\S.* {2,}\S", line):
+                assert len(line) <= COLUMNS, line
+        assert re.search(r"send llama-completion: done in [\d.]+ m?s", run.text)
+        (directory,) = (somebody.lab / "runs").glob("2*")
+        assert f"run directory: {directory}" in run.text
+
+        again = good(somebody.run("report"))
+        assert result(again) == [heading, row]
+        assert "finished" in good(somebody.run("watch")).text
+        assert "no unfinished run" in good(somebody.run("resume"), ExitStatus.CONFIG).text
+
+        mistake = good(somebody.run("run", "recipes/frist.yaml"), ExitStatus.CONFIG)
+        assert "frist.yaml" in mistake.text
+        assert "first" in mistake.text
+
+    # The wheel has the pages; the manual is complete without a checkout.
+    assert "first-recipe" in good(somebody.run("docs")).text
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_the_walk_with_nothing_lent() -> None:
+    with newcomer(lend_cache=False) as somebody:
+        good(somebody.run("init", "--virtual"))
+        with_free_port(somebody)
+        with somebody.serving("virtual-board") as log:
+            assert wait_until(lambda: "answers at" in log.read_text(), timeout=900, interval=1), (
+                log.read_text()
+            )
+            good(somebody.run(*BUILD, timeout=5400))
+            run = good(somebody.run("run", "recipes/first.yaml", *SMALL, timeout=1800))
+            assert result(run)[1].endswith("ok")
