@@ -6,6 +6,7 @@ board's boot id, and the mark by which its processes are found when the board lo
 
 import functools
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -94,6 +95,11 @@ def boot(directory: Path, *, emulator: Sequence[str] = (), preload: Path | None 
     if emulator:
         environment[EMULATOR] = " ".join(emulator)
         if preload is not None:
+            if re.search(r"[\s:]", str(preload)):
+                raise ConfigError(
+                    f"the folder of {preload} cannot hold a blank or a colon: LD_PRELOAD cannot",
+                    hint="set LABCTL_CACHE to another folder",
+                )
             environment["LD_PRELOAD"] = str(preload)
     return Sandbox(boot_id, shell, environment, note, fakes, directory / _BIN)
 

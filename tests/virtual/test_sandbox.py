@@ -203,6 +203,13 @@ def test_the_emulator_is_exported_in_words(tmp_path: Path) -> None:
     assert "LABCTL_SANDBOX_EMULATOR" not in boot(tmp_path).environment
 
 
+def test_a_shim_that_cannot_be_preloaded_is_refused(tmp_path: Path) -> None:
+    """ld.so divides at blanks and colons, and each command would complain."""
+    shim = tmp_path / "my cache" / "shim.so"
+    with pytest.raises(ConfigError, match="cannot hold a blank"):
+        boot(tmp_path, emulator=["/usr/bin/qemu-aarch64-static"], preload=shim)
+
+
 @pytest.mark.parametrize("words", [["qemu-aarch64-static"], ["/opt/my qemu"], ["/bin/qemu", ""]])
 def test_an_emulator_that_cannot_be_exported_is_refused(tmp_path: Path, words: list[str]) -> None:
     with pytest.raises(ConfigError, match="emulator"):

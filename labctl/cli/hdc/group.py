@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from labctl.cli.complete import BOARD
 from labctl.cli.hdc.target import Choice
 from labctl.cli.output import note
 from labctl.cli.root import Invocation, LazyGroup
@@ -90,6 +91,7 @@ class HdcGroup(LazyGroup):
     "-t",
     "--board",
     "-b",
+    shell_complete=BOARD,
     help="A board of the lab, HOST:PORT of a board's hdcd, or its key at an hdc server; default:"
     " the lab's default board.",
 )

@@ -13,7 +13,7 @@ from labctl.cli.hdc.files import STALL_SECONDS, bytes_in, is_large, shown_step, 
 from labctl.cli.hdc.ports import carry
 from labctl.cli.hdc.power import ANSWER_SECONDS, mount
 from labctl.cli.hdc.target import Choice
-from labctl.errors import ConfigError, LinkRefused, printable
+from labctl.errors import ConfigError, LinkRefused, ProtocolError, printable
 from labctl.hdc import HdcServer
 from labctl.transport import Delivered, HdcTcpConfig, OpenOptions, boot_id, find_server
 from labctl.transport import receive as receive_from
@@ -170,7 +170,7 @@ def _remove_rule(choice: Choice, listen: str, connect: str) -> None:
         )
     answer = server.remove_rule(rule, timeout=ANSWER_SECONDS)
     if kept():
-        raise ConfigError(f"{server.label} did not remove the rule: {answer}")
+        raise ProtocolError(f"{server.label} keeps the rule that it was to remove: {answer}")
     click.echo(f"Remove forward ruler success, ruler:{listen} {connect}")
 
 
