@@ -15,8 +15,7 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.files import locked
-from labctl.runs.board.held_board import _state_of
+from labctl.runs.board.in_use import board_state, lock_board
 from labctl.transport.registry import TRANSPORTS
 
 MISTAKES: list[dict[str, Any]] = yaml.safe_load(
@@ -78,8 +77,8 @@ def places() -> Iterator[dict[str, str]]:
 def in_use(lab: Path, places: dict[str, str]) -> AbstractContextManager[object]:
     """Hold the board as another labctl of this host does."""
     board = find_lab(lab, TRANSPORTS).board("rk1")
-    lock = _state_of(f"hdc tcp {places['closed']}", board).with_suffix(".lock")
-    return locked(lock, timeout=0)
+    lock = board_state(f"hdc tcp {places['closed']}", board).with_suffix(".lock")
+    return lock_board(board, lock)
 
 
 def prepare(case: dict[str, Any], lab: Path) -> None:
