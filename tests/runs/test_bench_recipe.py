@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from model_hub import model_hub
 
 from labctl import shipped
+from labctl.config.lab import LabFile, lab_model
 from labctl.config.recipe import Recipe, load_recipe
-from labctl.config.yaml.document import Document
+from labctl.config.yaml.document import Document, parse
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution
-from labctl.runs.board.addressed import recognise
+from labctl.runs.board.addressed import addressed_board, recognise
 from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
 from labctl.runs.inputs.prepare import read_recipe
+from labctl.transport.registry import TRANSPORTS
 
 HEX = "ab" * 32
 
@@ -100,3 +103,28 @@ def test_a_board_that_nobody_knows_is_asked_for_its_target() -> None:
         recognise(facts("0xd42"), None)
     assert "(aarch64, CPU 4 x 0xd42)" in refused.value.message
     assert "--target" in (refused.value.hint or "")
+
+
+def test_an_address_of_the_lab_is_its_board(root: Path) -> None:
+    """Without any contact: nothing listens there."""
+    text = (
+        'boards: {b: {target: rk3588, transport: {kind: hdc, link: tcp, address: "127.0.0.1:1"}}}'
+    )
+    lab = LabFile(root, parse(text, lab_model(TRANSPORTS), "devices.yaml"))
+    found, board, how = addressed_board("127.0.0.1:1", lab)
+    assert (found, board.name, board.target) == (lab, "b", "rk3588")
+    assert "is board b of" in how
+
+
+def test_a_repository_of_a_hub_is_the_file_that_it_gives(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with model_hub(b"GGUF") as hub:
+        hub.names = ["m-Q4_K_M.gguf", "m-Q8_0.gguf"]
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
+        recipe = recipe_of(["hf:o/m", "hf:o/m:q8_0"], root)
+    assert recipe.measured_models() == ["m-q4_k_m", "m-q8_0"]
+    source = recipe.models["m-q8_0"].hub
+    assert source is not None
+    assert (source.repository, source.file) == ("o/m", "m-Q8_0.gguf")
