@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         find_artifact,
         find_artifacts,
         list_artifacts,
+        other_compiler,
     )
     from labctl.build.builder import build
     from labctl.build.dry_run import Explanation, explain_build
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from labctl.build.progress import BuildProgress, OnProgress, Step
     from labctl.build.spec import BuildSpec, find_spec
     from labctl.build.spec_source import GitSource
-    from labctl.build.zig import installed_zig
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "artifact": "Artifact build_command find_artifact find_artifacts list_artifacts",
+            "artifact": "Artifact build_command find_artifact find_artifacts list_artifacts"
+            " other_compiler",
             "builder": "build",
             "dry_run": "Explanation explain_build",
             "manifest": "BuilderKind CompilerKind Manifest SmokeRun ToolRecord",
@@ -32,7 +33,6 @@ else:
             "progress": "BuildProgress OnProgress Step",
             "spec": "BuildSpec find_spec",
             "spec_source": "GitSource",
-            "zig": "installed_zig",
         },
     )
 
@@ -56,6 +56,6 @@ __all__ = [
     "find_artifact",
     "find_artifacts",
     "find_spec",
-    "installed_zig",
     "list_artifacts",
+    "other_compiler",
 ]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from labctl.build.manifest import SCHEMA_VERSION, Manifest
+from labctl.build.manifest import SCHEMA_VERSION, CompilerKind, Manifest
 from labctl.config.names import listed, unknown
 from labctl.errors import ConfigError, IntegrityError
 from labctl.files import cache_dir, host_writes, sha256_file, write_atomic
@@ -161,6 +161,24 @@ def find_artifacts(
         if label in spec.versions
         else f"the build spec has {listed(spec.versions, joiner='and')}",
     )
+
+
+def other_compiler(artifact: Artifact) -> str | None:
+    """Say that an artifact is not of the compiler that this host builds with; None if it is.
+
+    An SDK brings its own compiler; a host without zig has nothing to compare with.
+    """
+    from importlib.metadata import PackageNotFoundError, version
+
+    toolchain = artifact.manifest.toolchain
+    try:
+        now = version("ziglang")
+    except PackageNotFoundError:
+        return None
+    own = toolchain.compiler is CompilerKind.ZIG and toolchain.version == now
+    if own or toolchain.compiler is CompilerKind.SDK:
+        return None
+    return f"with {toolchain.compiler} {toolchain.version}, and this host has zig {now}"
 
 
 def build_command(

@@ -85,14 +85,6 @@ def locate() -> Programs:
     )
 
 
-def installed_zig() -> str | None:
-    """Return the version of zig in this Python environment; None without one."""
-    try:
-        return _version("ziglang")
-    except ToolMissing:
-        return None
-
-
 def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)

@@ -6,7 +6,7 @@ import click
 
 from labctl.cli.complete import BOARD, MODEL_FILE, TARGET
 from labctl.cli.lab import lab_and_board, lab_or_own
-from labctl.cli.result import result_options
+from labctl.cli.output import result_options
 from labctl.cli.root import Invocation
 from labctl.cli.run import run_and_tell
 from labctl.runs import RunRequest, read_recipe

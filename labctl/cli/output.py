@@ -1,4 +1,5 @@
-"""Standard output for results, standard error for the rest, and readers that leave early.
+"""Standard output for results, standard error for the rest, and readers that leave early;
+the result of a run in all its formats.
 
 One rule for all commands: when nobody reads standard output any more (``| head -1``), the command
 ends without a word, with the exit status that it has by then. Writing there raises BrokenPipeError,
@@ -11,8 +12,9 @@ import os
 import select
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -24,7 +26,14 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.console import Console
 
+    from labctl.records import GateRecord, RunRecord, TrialRecord
+    from labctl.runs.runner import Outcome
+
 F = TypeVar("F", bound=Callable[..., Any])
+#: Formats of the result of a run.
+FORMATS = ("table", "md", "csv", "json", "jsonl")
+#: What is printed with run directory and state below it: as ``--format`` has it, or ``--wide``.
+TABLES = ("table", "wide")
 
 
 @dataclass
@@ -145,3 +154,86 @@ def unfailing(stream: TextIO | None) -> TextIO | None:
     return io.TextIOWrapper(
         io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=True
     )
+
+
+def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--format``, ``--wide``, ``--json`` and ``-o``; the command gets ``result_format`` and
+    ``output``.
+    """
+
+    @wraps(command)
+    def with_format(
+        *words: Any, as_json: bool, wide: bool, result_format: str, **options: Any
+    ) -> Any:
+        chosen = "json" if as_json else result_format
+        if wide and chosen != "table":
+            raise click.UsageError(f"--wide is for tables; {chosen} has everything anyway")
+        return command(*words, result_format="wide" if wide else chosen, **options)
+
+    def set_json(ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+        if value == "json":
+            ctx.find_root().ensure_object(Invocation).as_json = True
+        return value
+
+    decorated: Callable[..., Any] = with_format
+    for option in (
+        click.option(
+            "-o",
+            "--output",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="Write the result to this file instead of standard output.",
+        ),
+        click.option(
+            "--wide", is_flag=True, help="Print all columns, and the tables of the details."
+        ),
+        json_option("Print run, rows and records as JSON; the same as --format json."),
+        click.option(
+            "--format",
+            "result_format",
+            type=click.Choice(FORMATS),
+            default="table",
+            show_default=True,
+            is_eager=True,
+            callback=set_json,
+            help="Format of the result; csv has a line for each variant, jsonl for each trial.",
+        ),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+def tell(outcome: "Outcome", result_format: str, output: Path | None) -> int:
+    """Print or write the result of a run; its exit status."""
+    run, trials, where = outcome.run, outcome.trials, outcome.directory.path
+    with redirect_stdout(unfailing(sys.stdout)):  # its status holds though nobody reads
+        show_result(run, trials, outcome.gates, where, result_format=result_format, output=output)
+        if result_format in TABLES and output is None:
+            click.echo(f"run directory: {where}")
+    return outcome.exit_status
+
+
+def show_result(
+    run: "RunRecord",
+    trials: Sequence["TrialRecord"],
+    gates: Sequence["GateRecord"],
+    directory: Path,
+    *,
+    result_format: str,
+    output: Path | None,
+) -> None:
+    """Print or write the result of a run. Raises HostError."""
+    if result_format in TABLES and output is None:
+        from labctl.report import print_timing_table
+
+        print_timing_table(output_console(), run, trials, gates, wide=result_format == "wide")
+        return
+    from labctl.report.formats import result_text
+
+    text = result_text(result_format, run, trials, gates, directory)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        from labctl.files import write_atomic
+
+        write_atomic(output, text)

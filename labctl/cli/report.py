@@ -8,8 +8,7 @@ import click
 
 from labctl.cli.complete import RUN
 from labctl.cli.lab import runs_folder
-from labctl.cli.output import note, output_console
-from labctl.cli.result import TABLES, result_options, show_result
+from labctl.cli.output import TABLES, note, output_console, result_options, show_result
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError
 from labctl.runs.record.directory import find_run, list_runs

@@ -7,8 +7,8 @@ import click
 
 from labctl.cli.complete import BOARD, UNFINISHED
 from labctl.cli.lab import connect_board, lab_and_board, runs_folder
+from labctl.cli.output import result_options, tell
 from labctl.cli.progress import ProgressView
-from labctl.cli.result import result_options, tell
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.runs import Observer, ResumeRequest

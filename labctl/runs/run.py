@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from labctl.build import other_compiler
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.deploy.plan import agent_artifact
@@ -10,7 +11,6 @@ from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
-from labctl.runs.inputs.programs import other_compiler
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import make_forecast, plan_trials
 from labctl.runs.planning.time_limits import RunClock, planned_limits

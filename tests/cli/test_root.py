@@ -138,7 +138,7 @@ def test_a_run_keeps_its_exit_status_when_nobody_reads_its_table() -> None:
         import sys
         from pathlib import Path
         from records_made import run, trial
-        from labctl.cli.result import tell
+        from labctl.cli.output import tell
         from labctl.records import TrialState
         from labctl.runs import Outcome
         from labctl.runs.record.directory import RunDirectory

@@ -1,17 +1,17 @@
 """Which build of a program a recipe gets, and what is built for it where none fits."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from artifacts_made import make_artifact
 
-from labctl.build import installed_zig
 from labctl.config.recipe import Recipe
 from labctl.engines import make_engine
 from labctl.errors import ConfigError
 from labctl.runs.inputs.programs import Program, find_program, missing_builds
 
-ZIG = installed_zig() or "0.17.0"
+ZIG = version("ziglang")
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,8 @@ from labctl.build import (
     find_artifact,
     find_artifacts,
     find_spec,
-    installed_zig,
+    other_compiler,
 )
-from labctl.build.manifest import CompilerKind
 from labctl.config.names import listed
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
@@ -151,18 +150,6 @@ def _notes(chosen: Artifact, newest: Artifact, tool: str) -> list[str]:
         command = build_command(manifest.target, manifest.product, manifest.version, [tool])
         notes.append(f"{tool} was built {by}; to build it with that: {command}")
     return notes
-
-
-def other_compiler(artifact: Artifact) -> str | None:
-    """Say that an artifact is not of the compiler that this host builds with; None if it is.
-
-    An SDK brings its own compiler; a host without zig has nothing to compare with.
-    """
-    toolchain, now = artifact.manifest.toolchain, installed_zig()
-    own = toolchain.compiler is CompilerKind.ZIG and toolchain.version == now
-    if own or now is None or toolchain.compiler is CompilerKind.SDK:
-        return None
-    return f"with {toolchain.compiler} {toolchain.version}, and this host has zig {now}"
 
 
 def _quantizes(recipe: Recipe, lab_root: Path) -> bool:
