@@ -29,7 +29,7 @@ def agent(request: pytest.FixtureRequest) -> Words:
 
 
 def _bench(agent: Words, *words: object, status: int = 0) -> dict[str, Any]:
-    done = process.run([*agent, *map(str, words)], timeout=90)
+    done = process.run([*agent, *map(str, words)], timeout=280)
     assert done.exit_status == status, done.tail()
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

@@ -45,12 +45,12 @@ touch "$HOME/second"
 tick 20
 echo "made $made" >&2
 """
-#: From 100 to 150 ms a token in the middle.
+#: From 200 to 300 ms a token in the middle: what a busy host adds to each is little of it.
 STEP = """\
 #!/bin/sh
 tick() { n=0; while [ $n -lt 12 ]; do sleep $1; echo token; n=$((n + 1)); done; }
-tick 0.1
-tick 0.15
+tick 0.2
+tick 0.3
 echo "made 24" >&2
 """
 

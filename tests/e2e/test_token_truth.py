@@ -23,7 +23,7 @@ from labctl.records import Check, TimingRecord
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-ROUNDS = 3
+ROUNDS = 5
 Read = tuple[TimingRecord, tuple[Check, ...]]
 
 #: Makes tokens at a steady pace, and notes when. What it writes is in the functions below.
