@@ -118,7 +118,7 @@ def test_what_happens_to_a_board_in_mid_run_is_told(
     assert detail in second[check]
     (row,) = document["rows"]
     assert check in row["checks_failed"]
-    shown = lab.run("report").text
+    shown = lab.run("report", "--wide").text
     assert "FAILED: " + ", ".join(row["checks_failed"]) in shown
     assert f"none: {check} failed in 1 of 2 trials; trial 2: {second[check]}" in shown
 
