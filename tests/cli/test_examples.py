@@ -19,8 +19,8 @@ def examples(command: click.Command) -> list[str]:
     return [line.strip() for line in found[1].split("; ")] if found else []
 
 
-def parse(words: list[str]) -> tuple[str, ...]:
-    """Parse a command line as labctl does, and run nothing. Return the words of its command."""
+def parse(words: list[str]) -> tuple[tuple[str, ...], click.Command]:
+    """Parse a command line as labctl does, and run nothing. Return its command, and its words."""
     context = cli.make_context("labctl", words)
     command: click.Command = cli
     named: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ def parse(words: list[str]) -> tuple[str, ...]:
         assert found is not None
         named += (name,)
         command, context = found, found.make_context(name, rest, parent=context)
-    return named
+    return named, command
 
 
 @pytest.mark.parametrize(("words", "command"), all_commands(), ids=lambda x: str(x)[:40])
@@ -47,7 +47,9 @@ def test_the_example_of_each_help_parses(
         shell = re.search(r"\$\((.*)\)", line)
         program, *rest = shlex.split((shell[1] if shell else line).partition(" > ")[0])
         assert program == "labctl"
-        assert parse(rest)[: len(words)] == words, line
+        named, meant = parse(rest)
+        # A command with two names, as `send` and `push`, has one example.
+        assert named[: len(words)] == words or meant.callback is command.callback, line
 
 
 def test_an_example_that_is_wrong_is_noticed() -> None:
