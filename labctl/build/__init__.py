@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from labctl.build.builder import build
     from labctl.build.dry_run import Explanation, explain_build
     from labctl.build.manifest import BuilderKind, CompilerKind, Manifest, SmokeRun, ToolRecord
-    from labctl.build.plan import BuildRequest
+    from labctl.build.plan import BuildRequest, Plan
     from labctl.build.progress import BuildProgress, OnProgress, Step
     from labctl.build.spec import BuildSpec, find_spec
     from labctl.build.spec_source import GitSource
@@ -29,7 +29,7 @@ else:
             "builder": "build",
             "dry_run": "Explanation explain_build",
             "manifest": "BuilderKind CompilerKind Manifest SmokeRun ToolRecord",
-            "plan": "BuildRequest",
+            "plan": "BuildRequest Plan",
             "progress": "BuildProgress OnProgress Step",
             "spec": "BuildSpec find_spec",
             "spec_source": "GitSource",
@@ -47,6 +47,7 @@ __all__ = [
     "GitSource",
     "Manifest",
     "OnProgress",
+    "Plan",
     "SmokeRun",
     "Step",
     "ToolRecord",

@@ -1,6 +1,6 @@
 """``build``: from a request to an artifact that is proven, and shared by all who ask for it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -19,9 +19,15 @@ from labctl.files import cache_dir, locked
 LOCK_SECONDS = 5 * 3600.0
 
 
-def build(request: BuildRequest, *, on_progress: OnProgress = ignore) -> Artifact:
+def build(
+    request: BuildRequest,
+    *,
+    on_progress: OnProgress = ignore,
+    on_missing: Callable[[Plan], None] | None = None,
+) -> Artifact:
     """Build what is asked for, or find that it is built already.
 
+    ``on_missing`` is called before anything is compiled; what it raises is raised.
     Raises ConfigError for names that are not known and for products that cannot be, CompileError
     when the source does not compile, ToolMissing, HostError (no network, disk full), HostTimeout,
     IntegrityError (a source that is not the pinned one), ProgramFailed (a tool does not start).
@@ -29,6 +35,8 @@ def build(request: BuildRequest, *, on_progress: OnProgress = ignore) -> Artifac
     plan = make_plan(request, on_progress)
     artifact = read_artifact(plan.artifact)
     if artifact is None or plan.from_kit or not is_proven(plan, artifact, plan.tools):
+        if on_missing:
+            on_missing(plan)
         with ExitStack() as stack:
             lock = _lock(plan, stack, on_progress)
             artifact = _build_missing(plan, lock, on_progress)

@@ -3,6 +3,7 @@
 import json
 import shlex
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from labctl.build import (
     CompilerKind,
     Explanation,
     GitSource,
+    Plan,
     Step,
     explain_build,
 )
@@ -237,10 +239,12 @@ class BuildView:
         #: Whether nothing had to be done so far.
         self.idle = True
 
-    def build(self, request: BuildRequest) -> Artifact:
-        """Build and show it. Raises what :func:`labctl.build.build` raises."""
+    def build(
+        self, request: BuildRequest, on_missing: Callable[[Plan], None] | None = None
+    ) -> Artifact:
+        """Build and show it. Arguments and errors as of :func:`labctl.build.build`."""
         try:
-            artifact = build_artifact(request, on_progress=self._show)
+            artifact = build_artifact(request, on_progress=self._show, on_missing=on_missing)
         except BaseException:
             if self._step is not None:
                 self._step.abandon()

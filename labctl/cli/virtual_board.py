@@ -8,7 +8,7 @@ from typing import get_args
 
 import click
 
-from labctl.build import BuildRequest
+from labctl.build import BuildRequest, Plan, build_command
 from labctl.checked import split_endpoint
 from labctl.cli.build import BuildView
 from labctl.cli.complete import TARGET
@@ -99,6 +99,11 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
 )
 @click.option("--seed", type=int, help="Random seed for --faults; default: the file's own.")
 @click.option("--memory", type=SIZE, help="Memory size that the board reports, e.g. 2GB.")
+@click.option(
+    "--no-build",
+    is_flag=True,
+    help="Compile nothing: fail if the board's own agent is not built for this host.",
+)
 @json_option("Print the served boards as one line of JSON.")
 @click.pass_context
 def virtual_board(
@@ -116,12 +121,14 @@ def virtual_board(
     script: Path | None,
     seed: int | None,
     memory: int | None,
+    no_build: bool,
     as_json: bool,
 ) -> None:
     """Serve virtual boards until interrupted.
 
     A virtual board is an hdc daemon on loopback, a folder and a shell. It runs every command that
     it receives as the user who started it: use it for trials and tests only.
+    The first start compiles its agent for this host, in seconds, and says so.
     """
     if ctx.invoked_subcommand:
         return
@@ -138,7 +145,7 @@ def virtual_board(
     if target is None and emulator is None and own is not None:
         target = own.target
     words = _emulator_words(target, emulator, lab)
-    notes, shim = _own_parts(needs_shim=bool(words))
+    notes, shim = _own_parts(needs_shim=bool(words), no_build=no_build)
     root = (directory or (lab or Path.cwd()) / "virtual-board").resolve()
     plans = [
         VirtualBoard(
@@ -211,7 +218,7 @@ def _authorisation(auth: str | None, known_keys: tuple[Path, ...]) -> Authorisat
         ) from error
 
 
-def _own_parts(*, needs_shim: bool) -> tuple[list[str], Path | None]:
+def _own_parts(*, needs_shim: bool, no_build: bool) -> tuple[list[str], Path | None]:
     """Build what a virtual board itself is made of, in this host's own instruction set.
 
     The agent runs natively there; the shim puts the emulator before programs that are typed in the
@@ -221,11 +228,22 @@ def _own_parts(*, needs_shim: bool) -> tuple[list[str], Path | None]:
     notes: list[str] = []
     shim: Path | None = None
     with ProgressView() as view:
+
+        def compile_it(plan: Plan) -> None:
+            what, product = plan.order.what, plan.spec.product
+            if no_build:
+                raise ConfigError(
+                    f"not built: {what}, which a virtual board needs",
+                    hint=f"leave --no-build out, or `{build_command(host, product)}`",
+                )
+            view.say(f"compiling {what}, once: a virtual board needs it")
+
         shown = BuildView(view)
         try:
-            shown.build(BuildRequest(target=host, product="agent"))
+            shown.build(BuildRequest(target=host, product="agent"), compile_it)
             if needs_shim:
-                shim = shown.build(BuildRequest(target=host, product=SHIM_PRODUCT)).tool(SHIM)
+                request = BuildRequest(target=host, product=SHIM_PRODUCT)
+                shim = shown.build(request, compile_it).tool(SHIM)
         except ToolMissing as error:
             notes.append(
                 f"{error.message}: no agent for {host}, and ARM64 programs run as jobs only"
