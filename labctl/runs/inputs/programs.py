@@ -55,10 +55,12 @@ def find_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> Program
     product = _product(engine)
     built = find_artifacts(recipe.target, product, recipe.engine.version, lab_root=lab_root)
     available = {name for artifact in built for name in artifact.manifest.tools}
-    tool = _tool(engine, recipe, available, lab_root)
-    artifact = next((a for a in built if tool.name in a.manifest.tools), None)
-    if artifact is None:
-        raise _not_built(built[0], recipe, tool.name, available)
+    try:
+        tool = engine.tool(available, offered=_offered(engine, recipe, lab_root))
+        artifact = next(a for a in built if tool.name in a.manifest.tools)
+    except (ConfigError, StopIteration):  # with the whole command, which no engine knows
+        wanted = _tool(engine, recipe, available, lab_root)
+        raise _not_built(built[0], recipe, wanted.name, available) from None
     record = artifact.manifest.tools[tool.name]
     path = artifact.tool(tool.name)
     item = Object(record.sha256, record.size_bytes, path, tool.name, executable=True)
@@ -120,10 +122,15 @@ def _product(engine: Engine[Any]) -> str:
 
 def _tool(engine: Engine[Any], recipe: Recipe, available: Collection[str], lab_root: Path) -> Tool:
     """Return the tool that the engine wants of this version, built or not."""
+    everything = {*available, *_offered(engine, recipe, lab_root)}
+    return engine.tool(everything, offered=everything)
+
+
+def _offered(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> tuple[str, ...]:
+    """Return all tools that the recipe's version can have; none are known of a user's own."""
     spec, _ = find_spec(recipe.target, _product(engine), lab_root)
     version = spec.versions.get(recipe.engine.version or spec.default_version)
-    everything = {*available, *(() if version is None else spec.tools_of(version))}
-    return engine.tool(everything, offered=everything)
+    return () if version is None else spec.tools_of(version)
 
 
 def _not_built(
