@@ -38,7 +38,13 @@ def lab_and_board(
                 hint="name the board by its address, --board HOST:PORT; or write a first one:"
                 " `labctl init`; or name the lab's folder: `labctl --lab DIR …`",
             )
-        return lab, lab.board(named)
+        board = lab.board(named)
+        if target not in (None, board.target):
+            raise ConfigError(
+                f"--target {target}: board {board.name} is a {board.target}",
+                hint="--target is for a board that is named by its address",
+            )
+        return lab, board
     try:
         split_endpoint(named)
     except ValueError as error:

@@ -92,15 +92,16 @@ def show(invocation: Invocation, recipe: str, *, as_json: bool) -> None:
 def copy(invocation: Invocation, recipe: str, file: Path | None, target: str | None) -> None:
     """Copy a recipe to change it.
 
-    FILE defaults to recipes/NAME.yaml in the lab, which wins over labctl's recipe of that name.
-    Never overwrites a file.
+    FILE defaults to recipes/NAME.yaml in the lab, which wins over labctl's recipe of that name, or
+    here without a lab. Never overwrites a file.
     """
     lab = lab_or_own(invocation)
     path = find_recipe(recipe, lab.root)
     if target is not None:
         load_target(target, lab.root)
     text = read_text(path) if target is None else for_target(read_text(path), target)
-    place = file or lab.root / "recipes" / path.name
+    folder = lab.root if lab.path.is_file() else Path()
+    place = file or folder / "recipes" / path.name
     with host_reads(place):
         if place.exists():
             raise ConfigError(f"{place} exists already", hint="name another file")

@@ -114,6 +114,8 @@ def test_an_address_of_the_lab_is_its_board(root: Path) -> None:
     found, board, how = addressed_board("127.0.0.1:1", lab)
     assert (found, board.name, board.target) == (lab, "b", "rk3588")
     assert "is board b of" in how
+    with pytest.raises(ConfigError, match=r"is board b of .* a rk3588"):
+        addressed_board("127.0.0.1:1", lab, "rk3568")
 
 
 def test_a_repository_of_a_hub_is_the_file_that_it_gives(

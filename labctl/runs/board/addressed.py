@@ -29,6 +29,11 @@ def addressed_board(
     way = HdcTcpConfig(address=address)
     for board in lab.lab.boards.values():
         if way.clash(board.transport, board.name) is not None:
+            if target not in (None, board.target):
+                raise ConfigError(
+                    f"--target {target}: {address} is board {board.name} of {lab.path}, a"
+                    f" {board.target}"
+                )
             return lab, board, f"{address} is board {board.name} of {lab.path}"
     with way.open(OpenOptions(timeout=_CONNECT_SECONDS)) as transport:
         facts = probe(transport, workdir=WORKDIR, timeout=_ANSWER_SECONDS)
