@@ -47,6 +47,14 @@ def unfinished(ctx: click.Context) -> Iterable[str]:
     return ["latest", *(directory.path.name for directory in reversed(found))]
 
 
+def tags(ctx: click.Context) -> Iterable[str]:
+    """Name the tags of the lab's runs."""
+    from labctl.runs.record.repository import RunRepository
+
+    root = _root(ctx)
+    return () if root is None else RunRepository(root / "runs").tags()
+
+
 def targets(ctx: click.Context) -> Iterable[str]:
     """Name the targets that programs can be built for."""
     from labctl.config.target import target_names
@@ -111,6 +119,7 @@ RECIPE = complete(recipes, ".yaml")
 BOARD = complete(boards)
 RUN = complete(runs)
 UNFINISHED = complete(unfinished)
+TAG = complete(tags)
 TARGET = complete(targets)
 TOOL = complete(tools)
 ARTIFACT = complete(artifacts)

@@ -1,17 +1,18 @@
 """``labctl report``."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from labctl.cli.complete import RUN
 from labctl.cli.lab import runs_folder
-from labctl.cli.output import TABLES, note, output_console, result_options, show_result
+from labctl.cli.output import TABLES, output_console, result_options, show_result
 from labctl.cli.root import Invocation
+from labctl.cli.run_list import print_runs
+from labctl.cli.runs import LIMIT
 from labctl.errors import ConfigError
-from labctl.runs.record.directory import find_run, list_runs
+from labctl.index import Filter
+from labctl.runs.record.directory import find_run
 
 
 @click.command(epilog="Example: labctl report latest --form experiment")
@@ -23,7 +24,7 @@ from labctl.runs.record.directory import find_run, list_runs
     show_default=True,
     help="table: a row for each variant; experiment: every token's time, with mean and ratio.",
 )
-@click.option("--list", "list_all", is_flag=True, help="List the lab's runs, newest first.")
+@click.option("--list", "list_all", is_flag=True, help="The same as `labctl runs`.")
 @result_options
 @click.pass_obj
 def report(
@@ -42,7 +43,13 @@ def report(
     """
     runs = runs_folder(invocation, run)
     if list_all:
-        _print_list(runs, result_format == "json")
+        print_runs(
+            runs,
+            Filter(),
+            limit=LIMIT,
+            wide=result_format == "wide",
+            as_json=result_format == "json",
+        )
         return
     directory = find_run(runs, run)
     record, trials = directory.run(), directory.trials()
@@ -67,16 +74,3 @@ def report(
         console.print(f"[red]ended early[/] ({end.failure.blame}): {escape(end.failure.message)}")
     elif end.state == "interrupted":
         console.print("[yellow]interrupted[/]")
-
-
-def _print_list(runs: Path, as_json: bool) -> None:
-    found = list_runs(runs, on_damage=lambda error: note(f"left out: {error.message}"))
-    if as_json:
-        click.echo(json.dumps([asdict(row) for row in found], indent=2))
-        return
-    for row in found:
-        mark = "" if row.execution == "board" else f"  {row.execution.upper()}"
-        failed = f", {row.trials_failed} failed" if row.trials_failed else ""
-        click.echo(f"{row.id}  {row.board}  {row.trials_ok} trials ok{failed}{mark}")
-    if not found:
-        note(f"no runs in {runs}")

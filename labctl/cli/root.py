@@ -45,6 +45,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "resume": ("labctl.cli.resume", "resume", "Resume an unfinished run."),
     "watch": ("labctl.cli.watch", "watch", "Show a run that another process drives."),
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
+    "runs": ("labctl.cli.runs", "runs", "List the lab's runs, newest first."),
+    "index": ("labctl.cli.index", "index", "Manage the index of the lab's runs."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),
     "hdc": ("labctl.cli.hdc", "hdc", "Use a board over hdc, without hdc's own program."),

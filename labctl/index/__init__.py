@@ -1,5 +1,32 @@
 """The index of runs: a cache of what the run directories say, made again at any time."""
 
-from labctl.index.index import Index, IndexedRun
+from typing import TYPE_CHECKING
 
-__all__ = ["Index", "IndexedRun"]
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.index.filters import Filter
+    from labctl.index.index import Index, IndexedRun, IndexedTrial, OtherIndex
+    from labctl.index.rows import SCHEMA_VERSION, Entry, ModelRow, RunRow, TrialRow
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "filters": "Filter",
+            "index": "Index IndexedRun IndexedTrial OtherIndex",
+            "rows": "SCHEMA_VERSION Entry ModelRow RunRow TrialRow",
+        },
+    )
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Entry",
+    "Filter",
+    "Index",
+    "IndexedRun",
+    "IndexedTrial",
+    "ModelRow",
+    "OtherIndex",
+    "RunRow",
+    "TrialRow",
+]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         StorageRate,
     )
     from labctl.records.run import (
+        Annotations,
         ArtifactIdentity,
         GateRecord,
         JournalEntry,
@@ -59,7 +60,7 @@ else:
             "migrations": "NewerRecord read_record written_version",
             "model": "ModelIdentity TensorMix",
             "probe": "BoardProbe ComputeRate CpuClock MemoryRate Slowdown StorageRate",
-            "run": "ArtifactIdentity GateRecord RunEnd RunRecord JournalEntry"
+            "run": "Annotations ArtifactIdentity GateRecord RunEnd RunRecord JournalEntry"
             " PlannedRecord PlanRecord",
             "telemetry": "StreamSoFar TelemetrySample BoardState ClockState CoolingState"
             " ResidentFile",
@@ -71,6 +72,7 @@ else:
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Annotations",
     "ArtifactIdentity",
     "BenchTest",
     "BoardFacts",

@@ -34,6 +34,7 @@ STEPS: Mapping[str, tuple[Step, ...]] = {
     "JournalEntry": (_unchanged,),
     "TrialRecord": (_trial_2,),
     "RunEnd": (_unchanged,),
+    "Annotations": (_unchanged,),
     "BoardProbe": (_unchanged,),
     "Event": (_unchanged,),
 }

@@ -72,6 +72,13 @@ class RunEnd(FileRecord):
     finished: AwareDatetime
 
 
+class Annotations(FileRecord):
+    """``annotations.json``: what people wrote about a run, at any time after it began."""
+
+    tags: tuple[str, ...] = Field((), description="in the order in which they were given")
+    note: str | None = None
+
+
 class PlannedRecord(Record):
     """One trial of the plan."""
 

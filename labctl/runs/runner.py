@@ -24,8 +24,9 @@ from labctl.results.stopping_rule import is_enough
 from labctl.results.summary import summarise
 from labctl.runs.context import RunContext
 from labctl.runs.planning.trials import PlannedTrial
-from labctl.runs.record.directory import RunDirectory, note_in_index
+from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal, stays_open
+from labctl.runs.record.repository import note_in_index
 from labctl.runs.trial.trial import run_trial, skipped_trial
 
 #: What cuts a trial and may be over: it restarted, its agent was killed, bytes came wrong.
@@ -80,8 +81,6 @@ def run_trials(
     except Exception as error:  # a bug too: the run says how it ended
         _break_off(context, "failed", Failure.of(error))
         raise
-    finally:
-        note_in_index(context.directory, context.run, context.observer.note)
     run, gates = context.run, context.prepared.recipe.gates
     parameters = {trial.variant.slug: trial.parameters for trial in trials}
     found = tuple(records[t.number] for t in trials if t.number in records)
@@ -244,3 +243,4 @@ def _finish(
             finished=datetime.now(UTC),
         )
     )
+    note_in_index(context.directory, context.observer.note)

@@ -1,20 +1,12 @@
-import re
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from records_made import BEGAN, plan, planned_run, run, trial
 
-from labctl.errors import Blame, ConfigError, DeviceLost, HostTimeout
-from labctl.records import Failure, RunEnd, TrialState
-from labctl.runs.record.directory import (
-    RunDirectory,
-    find_run,
-    find_unfinished,
-    index_of,
-    list_runs,
-    rebuild_index,
-)
+from labctl.errors import ConfigError, HostTimeout
+from labctl.records import RunEnd
+from labctl.runs.record.directory import RunDirectory, find_run, find_unfinished
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 
@@ -59,65 +51,6 @@ def test_a_damaged_record_is_named(runs: Path) -> None:
     path.write_text('{"id": 3}')
     with pytest.raises(ConfigError, match=r"run\.json is not a record"):
         find_run(runs, FIRST).run()
-
-
-def test_the_list_comes_back_when_the_index_is_gone_or_behind(runs: Path) -> None:
-    assert [row.id for row in list_runs(runs)] == [SECOND, FIRST]
-    third = planned_run(runs, run("20261122T000000Z-q2-fedcba"), plan())
-    lost = Failure.of(DeviceLost("gone"))
-    assert lost.blame is Blame.INFRA
-    third.add(trial(1, state=TrialState.FAILED, failure=lost, timing=None))
-    newest = list_runs(runs)[0]
-    assert (newest.id, newest.trials_ok, newest.trials_failed) == (third.path.name, 0, 1)
-    (runs / "index.sqlite").unlink()
-    assert len(list_runs(runs)) == 3
-
-
-def test_a_damaged_index_is_made_again(runs: Path) -> None:
-    list_runs(runs)
-    (runs / "index.sqlite").write_bytes(b"no database" * 1000)
-    assert len(list_runs(runs)) == 2
-
-
-def test_the_index_replaces_a_run_that_it_knows(runs: Path) -> None:
-    index = index_of(runs)
-    index.add(run(FIRST), [trial(1)])
-    index.add(run(FIRST), [trial(1), trial(2)])
-    assert [(row.id, row.trials_ok) for row in index.runs(limit=9)] == [(FIRST, 2)]
-
-
-def test_the_list_knows_what_a_killed_run_finished_since_it_was_listed(runs: Path) -> None:
-    assert [row.trials_ok for row in list_runs(runs)] == [2, 2]
-    find_run(runs, SECOND).add(trial(3))
-    assert [row.trials_ok for row in list_runs(runs)] == [3, 2]
-
-
-def test_nobody_sees_half_a_list_while_it_is_made_again(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    list_runs(runs)
-    seen: list[int] = []
-    trials = RunDirectory.trials
-
-    def looked_at(directory: RunDirectory) -> object:
-        seen.append(len(index_of(runs).runs(limit=9)))
-        return trials(directory)
-
-    monkeypatch.setattr(RunDirectory, "trials", looked_at)
-    rebuild_index(runs)
-    assert seen == [2, 2]
-
-
-def test_a_record_of_a_later_format_is_not_guessed_at(runs: Path) -> None:
-    path = runs / FIRST / "run.json"
-    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 3'))
-    newer = r"run\.json was written by a newer labctl, schema_version 3; this one reads up to 2"
-    with pytest.raises(ConfigError, match=newer):
-        find_run(runs, FIRST).run()
-    left_out: list[ConfigError] = []
-    listed = list_runs(runs, on_damage=left_out.append)
-    assert FIRST not in [row.id for row in listed]
-    assert re.search(newer, left_out[0].message)
 
 
 def test_a_run_that_goes_on_has_all_its_lines_and_no_end(runs: Path) -> None:

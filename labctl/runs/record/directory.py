@@ -3,8 +3,9 @@
 ``runs/<UTC time>-<recipe>-<short id>/`` holds ``run.json``, ``trials/<n>-<slug>/`` with the raw
 files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a line each);
 ``plan.json`` and ``journal.jsonl`` are what :mod:`labctl.runs.resume` goes on from, and
-``events.jsonl`` is what :mod:`labctl.runs.watch` shows. The directory begins when the board has
-answered and can take the run; it is a run once it has a ``run.json``.
+``events.jsonl`` is what :mod:`labctl.runs.watch` shows; ``annotations.json`` has the tags and the
+note that people gave it. The directory begins when the board has answered and can take the run; it
+is a run once it has a ``run.json``.
 """
 
 import re
@@ -20,7 +21,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from labctl.config.yaml.messages import path_text
-from labctl.errors import BoardBusy, BoardNoSpace, BoardPermission, ConfigError, HostError
+from labctl.errors import BoardBusy, BoardNoSpace, BoardPermission, ConfigError
 from labctl.files import (
     append_line,
     host_reads,
@@ -30,8 +31,8 @@ from labctl.files import (
     sync_directory,
     write_atomic,
 )
-from labctl.index import Index, IndexedRun
 from labctl.records import (
+    Annotations,
     FileRecord,
     PlanRecord,
     RunEnd,
@@ -43,10 +44,9 @@ from labctl.records import (
 
 T = TypeVar("T")
 RecordT = TypeVar("RecordT", bound=FileRecord)
-#: Told of a run whose files cannot be read.
-OnDamage = Callable[[ConfigError], None]
 
 RECORD = "record.json"
+ANNOTATIONS = "annotations.json"
 LOCK = "lock"
 #: Whoever looks whether a run is held has its lock for a moment.
 _LOOK_SECONDS = 0.5
@@ -164,6 +164,11 @@ class RunDirectory:
         trials = f"{len(self.records())} of {run.trials_planned} trials"
         return f"{run.id}  {run.recipe} on {run.board}, {trials}, {end.state if end else 'killed'}"
 
+    def annotations(self) -> Annotations:
+        """Return its tags and its note; empty where nobody gave any. Raises ConfigError."""
+        path = self.path / ANNOTATIONS
+        return _read(path, Annotations) if path.exists() else Annotations()
+
     def refuse_if_finished(self) -> None:
         """Raise ConfigError for a run that came to its end."""
         end, run = self.end(), self.path.name
@@ -222,11 +227,16 @@ def _problems(error: ValueError) -> str:
     return "\n".join(lines[:_MOST_PROBLEMS] + (["..."] if len(lines) > _MOST_PROBLEMS else []))
 
 
+def is_run_id(name: str) -> bool:
+    """Tell whether a directory of this name is a run's."""
+    return _ID.fullmatch(name) is not None
+
+
 def all_directories(runs: Path) -> list[RunDirectory]:
     """All runs of a lab, oldest first, also those that have no plan yet or never got one."""
     if not runs.is_dir():
         return []
-    return [RunDirectory(path) for path in sorted(runs.iterdir()) if _ID.fullmatch(path.name)]
+    return [RunDirectory(path) for path in sorted(runs.iterdir()) if is_run_id(path.name)]
 
 
 def run_directories(runs: Path) -> list[RunDirectory]:
@@ -304,57 +314,5 @@ def _no_run(known: Sequence[RunDirectory], runs: Path, name: str) -> ConfigError
         return ConfigError(f"no runs in {runs}", hint="make one: `labctl run recipes/NAME.yaml`")
     return ConfigError(
         f"no run {name!r} in {runs}",
-        hint=f"the newest is {known[-1].path.name}; `labctl report --list` shows them",
+        hint=f"the newest is {known[-1].path.name}; `labctl runs` shows them",
     )
-
-
-def list_runs(
-    runs: Path, *, limit: int = 50, on_damage: OnDamage | None = None
-) -> list[IndexedRun]:
-    """Return the runs, newest first. The index is rebuilt if it does not know all runs on disk.
-
-    A run that cannot be read is left out, and reported to ``on_damage``.
-    """
-    newest = run_directories(runs)[::-1][:limit]
-    if not newest:
-        return []
-    # A run under way, or one whose controller was killed, has more trials than when it was indexed.
-    on_disk = [(directory.path.name, len(directory.records())) for directory in newest]
-    try:
-        listed = index_of(runs).runs(limit=limit)
-    except HostError:  # damaged, or of another version; what is wrong with the disk shows below
-        listed = []
-    if [(row.id, row.trials_recorded) for row in listed] != on_disk:
-        listed = rebuild_index(runs, on_damage).runs(limit=limit)
-    return listed
-
-
-def index_of(runs: Path) -> Index:
-    """Return the lab's index."""
-    return Index(runs / "index.sqlite")
-
-
-def note_in_index(directory: RunDirectory, run: RunRecord, note: Callable[[str], None]) -> None:
-    """Add a run to the index; it can be rebuilt, so a failure here is only noted."""
-    try:
-        index_of(directory.path.parent).add(run, directory.trials())
-    except (HostError, ConfigError) as error:
-        note(f"note: {error.message}")
-
-
-def rebuild_index(runs: Path, on_damage: OnDamage | None = None) -> Index:
-    """Make the index again from the run directories; see :func:`list_runs` for those damaged."""
-    known: list[tuple[RunRecord, list[TrialRecord]]] = []
-    for directory in run_directories(runs):
-        try:
-            known.append((directory.run(), directory.trials()))
-        except ConfigError as error:
-            if on_damage:
-                on_damage(error)
-    index = index_of(runs)
-    try:
-        index.replace(known)
-    except HostError:
-        index.forget()
-        index.replace(known)
-    return index

@@ -1,0 +1,134 @@
+"""The list of runs as text: plain columns, quick to make."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from labctl.cli.output import note
+from labctl.errors import printable_line
+from labctl.index import Filter, IndexedRun
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.repository import RunRepository
+from labctl.units import duration
+
+#: Of a list that is no terminal's.
+_WIDTH = 80
+_GAP = "  "
+#: Columns that are cut where a line is too long, in this order, and what they keep.
+_CUT = (("tags", 6), ("recipe", 10), ("board", 6), ("recipe", 4), ("tags", 4))
+
+Column = tuple[str, Callable[[IndexedRun], str]]
+
+
+def print_runs(
+    runs: Path, wanted: Filter, *, limit: int | None, wide: bool = False, as_json: bool = False
+) -> None:
+    """Print the runs that meet a filter, newest first; name damaged ones on standard error."""
+    repository = RunRepository(runs, note)
+    found = repository.query(wanted, limit=limit)
+    states = {one.run.id: _state(runs, one) for one in found}
+    if as_json:
+        documents = [{**one.document(), "state": states[one.run.id]} for one in found]
+        click.echo(json.dumps(documents, indent=2))
+    elif found:
+        for line in _lines(found, _columns(states, wide=wide), None if wide else _width()):
+            click.echo(line)
+    else:
+        note(f"no runs in {runs}" if wanted.is_empty else f"no such runs in {runs}")
+    _name_damaged(found, repository, wanted)
+
+
+def _name_damaged(found: Sequence[IndexedRun], repository: RunRepository, wanted: Filter) -> None:
+    """Name damaged runs: those in the list with the reason, and those no filter can look into."""
+    for one in found:
+        if one.run.damage:
+            note(f"damaged: {one.run.id}: {printable_line(one.run.damage)}")
+    if wanted.is_empty or "damaged" in wanted.states:
+        return
+    if hidden := repository.query(Filter(states=("damaged",))):
+        names = ", ".join(one.run.id for one in hidden)
+        note(f"not searched, damaged: {names} (reasons: `labctl runs --state damaged`)")
+
+
+def _state(runs: Path, one: IndexedRun) -> str:
+    """Return the state; that a controller drives the run is known by its lock alone."""
+    if one.run.state == "unfinished" and RunDirectory(runs / one.run.id).is_held():
+        return "running"
+    return one.run.state
+
+
+def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
+    def state(one: IndexedRun) -> str:
+        return one.run.verdict or states[one.run.id]
+
+    def mark(one: IndexedRun) -> str:
+        execution = one.run.execution
+        return "" if execution in (None, "board") else str(execution).upper()
+
+    shown: list[Column] = [
+        ("run", lambda one: one.run.id if wide else one.run.id[-6:]),
+        ("date", lambda one: one.run.started[: 16 if wide else 10].replace("T", " ")),
+        ("recipe", lambda one: one.run.recipe),
+        ("board", lambda one: one.run.board or "-"),
+        ("state", state),
+        ("ok", lambda one: f"{one.run.trials_ok}/{one.run.trials_planned}"),
+        ("token", lambda one: between(one.run.token_low_ns, one.run.token_high_ns)),
+    ]
+    if wide:
+        shown += [
+            ("TTFT", lambda one: between(one.run.ttft_low_ns, one.run.ttft_high_ns)),
+            ("failed", lambda one: str(one.run.trials_failed)),
+            ("models", lambda one: " ".join(m.quantization or m.key for m in one.models)),
+            ("build", lambda one: " ".join(filter(None, (one.run.product, one.run.version)))),
+            ("commit", lambda one: (one.run.build_commit or "-")[:9]),
+        ]
+    shown += [("", mark), ("tags", lambda one: " ".join(one.tags))]
+    if wide:
+        shown.append(("note", lambda one: one.run.note or ""))
+    return shown
+
+
+def between(low: int | None, high: int | None) -> str:
+    """Return ``18.2-49.7 s``; one figure where both are the same."""
+    first, last = duration(low), duration(high)
+    if first == last:
+        return first
+    number, _, unit = first.partition(" ")
+    return f"{number if last.endswith(f' {unit}') else first}-{last}"
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((_WIDTH, 24)).columns if sys.stdout.isatty() else _WIDTH
+
+
+def _lines(found: Sequence[IndexedRun], columns: Sequence[Column], width: int | None) -> list[str]:
+    """Return a heading and a line a run, cut to ``width`` characters; empty columns are left out.
+
+    A damaged run says no figures.
+    """
+    cells = {name or "mark": [printable_line(cell(one)) for one in found] for name, cell in columns}
+    cells = {name: column for name, column in cells.items() if any(column)}
+    sizes = {
+        name: max(map(len, [name if name != "mark" else "", *column]))
+        for name, column in cells.items()
+    }
+    over = 0 if width is None else sum(sizes.values()) + len(_GAP) * (len(sizes) - 1) - width
+    for name, least in _CUT:
+        if over > 0 and name in sizes:
+            cut = min(over, max(0, sizes[name] - least))
+            sizes[name] -= cut
+            over -= cut
+    headings = [name if name != "mark" else "" for name in cells]
+    rows = [headings, *map(list, zip(*cells.values(), strict=True))]
+    return [
+        _GAP.join(_fit(cell, size) for cell, size in zip(row, sizes.values(), strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _fit(cell: str, size: int) -> str:
+    return cell.ljust(size) if len(cell) <= size else f"{cell[: size - 1]}…"

@@ -1,0 +1,193 @@
+"""Rows of a run, made from its records."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+
+from labctl.errors import Blame
+from labctl.index.filters import moment
+from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow
+from labctl.records import (
+    Annotations,
+    ArtifactIdentity,
+    RunEnd,
+    RunRecord,
+    TrialRecord,
+    TrialState,
+)
+from labctl.results.summary import good_trials, token_time
+from labctl.stats import median
+
+#: The first part of a run id: ``<UTC time>-<recipe>-<short id>``.
+_TIME = "%Y%m%dT%H%M%SZ"
+
+
+def entry_of(
+    run_id: str,
+    run: RunRecord,
+    trials: Sequence[TrialRecord],
+    end: RunEnd | None,
+    *,
+    annotations: Annotations,
+    stamp: str,
+) -> Entry:
+    """Return the rows of a run. ``run_id`` is the name of its directory, which finds it again."""
+    measured = [trial for trial in trials if trial.repeat > 0]
+    states = [trial.state for trial in measured]
+    tokens = _estimates(trials, token_time)
+    first = _estimates(trials, lambda trial: trial.timing.ttft_ns if trial.timing else None)
+    build = _build(run.artifacts)
+    engine = _mapping(run.recipe_resolved.get("engine"))
+    gates = [gate.passed for gate in end.gates] if end else []
+    row = RunRow(
+        id=run_id,
+        stamp=stamp,
+        state=end.state if end else "unfinished",
+        recipe=run.recipe,
+        started=moment(run.started),
+        finished=moment(end.finished) if end else None,
+        board=run.board,
+        target=run.target,
+        execution=run.facts.execution,
+        verdict=_verdict(end, trials),
+        failure=end.failure.kind if end and end.failure else None,
+        gates_passed=gates.count(True),
+        gates_missed=gates.count(False),
+        trials_planned=run.trials_planned,
+        trials_recorded=len(trials),
+        trials_ok=states.count(TrialState.OK),
+        trials_failed=states.count(TrialState.FAILED),
+        trials_skipped=states.count(TrialState.SKIPPED),
+        token_low_ns=min(tokens, default=None),
+        token_high_ns=max(tokens, default=None),
+        ttft_low_ns=min(first, default=None),
+        ttft_high_ns=max(first, default=None),
+        engine=_text(engine.get("name")),
+        task=_text(engine.get("task", engine.get("tool"))),  # its name in older recipes
+        product=build.product if build else None,
+        version=build.version if build else None,
+        build_key=build.key if build else None,
+        build_commit=build.commit if build else None,
+        compiler=build.toolchain if build else None,
+        labctl_version=run.labctl_version,
+        lab_revision=run.lab_revision,
+        host=run.host,
+        note=annotations.note,
+    )
+    models = tuple(
+        ModelRow(run_id, model.key, model.file, model.sha256, model.name, model.quantization)
+        for model in run.models
+    )
+    rows = tuple(_trial_row(run_id, trial) for trial in trials)
+    return Entry(row, models, tuple(dict.fromkeys(annotations.tags)), rows)
+
+
+def damaged_entry(run_id: str, damage: str, annotations: Annotations, stamp: str) -> Entry:
+    """Return the row of a run whose files cannot be read: all that its id says, and why."""
+    time, _, rest = run_id.partition("-")
+    started = datetime.strptime(time, _TIME).replace(tzinfo=UTC)
+    row = RunRow(
+        id=run_id,
+        stamp=stamp,
+        state="damaged",
+        recipe=rest.rpartition("-")[0],
+        started=moment(started),
+        note=annotations.note,
+        damage=damage,
+    )
+    return Entry(row, tags=tuple(dict.fromkeys(annotations.tags)))
+
+
+def _verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
+    """Judge a run as the exit status of ``labctl run`` does."""
+    if end is None or end.state == "interrupted":
+        return None
+    if end.state == "failed":
+        blame = end.failure.blame if end.failure else Blame.INFRA
+        return "failed" if blame is Blame.JOB else str(blame)
+    failed = any(trial.state is TrialState.FAILED for trial in trials)
+    missed = any(gate.passed is False for gate in end.gates)
+    good = {trial.variant for trial in good_trials(trials)}
+    without = any(trial.variant not in good for trial in trials)
+    return "failed" if failed or missed or without else "passed"
+
+
+def _estimates(
+    trials: Iterable[TrialRecord], figure: Callable[[TrialRecord], int | None]
+) -> list[int]:
+    """Return each variant's median over its good trials."""
+    found: dict[str, list[int]] = {}
+    for trial in good_trials(trials):
+        if (value := figure(trial)) is not None:
+            found.setdefault(trial.variant, []).append(value)
+    return [round(median(values)) for values in found.values()]
+
+
+def _build(artifacts: Iterable[ArtifactIdentity]) -> ArtifactIdentity | None:
+    """Return the program under test; the agent is none."""
+    return next((one for one in artifacts if one.product != "agent"), None)
+
+
+def _trial_row(run_id: str, trial: TrialRecord) -> TrialRow:
+    timing, failure, energy, job = trial.timing, trial.failure, trial.energy, trial.job
+    evidence, model = trial.evidence, trial.model
+    return TrialRow(
+        run=run_id,
+        number=trial.number,
+        slug=trial.slug,
+        variant=trial.variant,
+        repeat=trial.repeat,
+        state=trial.state,
+        started=moment(trial.started),
+        finished=moment(trial.finished),
+        board=trial.board,
+        target=trial.target,
+        execution=trial.execution,
+        attempt=trial.attempt,
+        blame=failure.blame if failure else None,
+        failure=failure.kind if failure else None,
+        skip_reason=trial.skip_reason,
+        checks_failed=" ".join(check.name for check in trial.checks if check.ok is False),
+        model=model.key,
+        model_file=model.file,
+        model_name=model.name,
+        model_sha256=model.sha256,
+        model_bytes=model.size_bytes,
+        quantization=model.quantization,
+        bits_per_weight=model.bits_per_weight,
+        generated_tokens=timing.generated_tokens if timing else None,
+        prompt_tokens=timing.prompt_tokens if timing else None,
+        ttft_ns=timing.ttft_ns if timing else None,
+        p50_ns=timing.p50_ns if timing else None,
+        p90_ns=timing.p90_ns if timing else None,
+        p99_ns=timing.p99_ns if timing else None,
+        mean_ns=timing.mean_ns if timing else None,
+        load_ns=timing.load_ns if timing else None,
+        prompt_eval_ns=timing.prompt_eval_ns if timing else None,
+        tokens_per_second=timing.tokens_per_second if timing else None,
+        prompt_tokens_per_second=_prompt_rate(trial),
+        wall_ns=job.wall_ns if job else None,
+        peak_memory_bytes=job.max_rss_bytes if job else None,
+        start_temperature_mc=evidence.start_temperature_mc if evidence else None,
+        highest_temperature_mc=evidence.highest_temperature_mc if evidence else None,
+        joules=energy.joules if energy else None,
+        joules_per_token=energy.joules_per_token if energy else None,
+        bound=trial.bound.kind if trial.bound else None,
+        parameters=trial.parameters,
+        conditions={one.name: one.had for one in trial.conditions},
+        comparability=trial.comparability,
+    )
+
+
+def _prompt_rate(trial: TrialRecord) -> float | None:
+    timing = trial.timing
+    if timing is None or not timing.prompt_tokens or not timing.prompt_eval_ns:
+        return None
+    return timing.prompt_tokens * 1e9 / timing.prompt_eval_ns
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,173 @@
+"""Rows of the index. Their fields are its columns: this is the one place that names them.
+
+Durations are ns, sizes bytes, moments ISO 8601 in UTC, so that text sorts as time does. ``None`` is
+what was not measured or not reported.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, get_type_hints
+
+#: Version of the tables. Another one is no error: they are made again from the run directories.
+SCHEMA_VERSION = 3
+
+Json: TypeAlias = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run, or what is left of a damaged one: its id and what is wrong with it."""
+
+    id: str
+    #: Changes whenever the run directory does.
+    stamp: str
+    #: finished, failed, interrupted, unfinished or damaged
+    state: str
+    recipe: str
+    started: str
+    finished: str | None = None
+    board: str | None = None
+    target: str | None = None
+    execution: str | None = None
+    #: passed, failed (a trial or a gate), infra or config; None: the run has not come to its end
+    verdict: str | None = None
+    failure: str | None = None
+    gates_passed: int = 0
+    gates_missed: int = 0
+    trials_planned: int = 0
+    trials_recorded: int = 0
+    trials_ok: int = 0
+    trials_failed: int = 0
+    trials_skipped: int = 0
+    #: Of the variants' estimates, as a report shows them: the least and the greatest.
+    token_low_ns: int | None = None
+    token_high_ns: int | None = None
+    ttft_low_ns: int | None = None
+    ttft_high_ns: int | None = None
+    engine: str | None = None
+    task: str | None = None
+    product: str | None = None
+    version: str | None = None
+    build_key: str | None = None
+    build_commit: str | None = None
+    compiler: str | None = None
+    labctl_version: str | None = None
+    lab_revision: str | None = None
+    host: str | None = None
+    note: str | None = None
+    damage: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """A model of a run."""
+
+    run: str
+    key: str
+    file: str
+    sha256: str
+    name: str | None
+    quantization: str | None
+
+
+@dataclass(frozen=True)
+class TagRow:
+    """A tag of a run."""
+
+    run: str
+    tag: str
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial. Its tokens are in the run directory alone."""
+
+    run: str
+    number: int
+    slug: str
+    variant: str
+    #: 0 = a warm-up
+    repeat: int
+    state: str
+    started: str
+    finished: str
+    board: str
+    target: str
+    execution: str
+    attempt: int
+    blame: str | None
+    failure: str | None
+    skip_reason: str | None
+    #: Names of failed checks, separated by blanks.
+    checks_failed: str
+    model: str
+    model_file: str
+    model_name: str | None
+    model_sha256: str
+    model_bytes: int
+    quantization: str | None
+    bits_per_weight: float | None
+    generated_tokens: int | None
+    prompt_tokens: int | None
+    ttft_ns: int | None
+    p50_ns: int | None
+    p90_ns: int | None
+    p99_ns: int | None
+    mean_ns: int | None
+    load_ns: int | None
+    prompt_eval_ns: int | None
+    tokens_per_second: float | None
+    prompt_tokens_per_second: float | None
+    wall_ns: int | None
+    peak_memory_bytes: int | None
+    start_temperature_mc: int | None
+    highest_temperature_mc: int | None
+    joules: float | None
+    joules_per_token: float | None
+    bound: str | None
+    parameters: Json
+    conditions: Json
+    comparability: Json
+
+
+Row: TypeAlias = RunRow | ModelRow | TagRow | TrialRow
+#: table -> its row, and the columns that name one row
+TABLES: dict[str, tuple[type[Any], tuple[str, ...]]] = {
+    "run": (RunRow, ("id",)),
+    "model": (ModelRow, ("run", "key")),
+    "tag": (TagRow, ("run", "tag")),
+    "trial": (TrialRow, ("run", "number")),
+}
+#: What filters look for beside those, as (table, columns).
+LOOKED_FOR = (
+    ("model", ("quantization", "run")),
+    ("tag", ("tag", "run")),
+    ("trial", ("board", "run")),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """All that the index holds of one run."""
+
+    run: RunRow
+    models: tuple[ModelRow, ...] = ()
+    tags: tuple[str, ...] = ()
+    trials: tuple[TrialRow, ...] = ()
+
+
+def columns(row: type[Any]) -> dict[str, tuple[type, bool]]:
+    """Return name -> (``str``, ``int``, ``float`` or ``dict``; may it be absent) of a row's class.
+
+    ``dict`` is kept as JSON text.
+    """
+    hints = get_type_hints(row)
+    found: dict[str, tuple[type, bool]] = {}
+    for field in fields(row):
+        hint = hints[field.name]
+        if hint == Json:
+            found[field.name] = (dict, False)
+            continue
+        kinds = getattr(hint, "__args__", (hint,))
+        found[field.name] = (kinds[0], type(None) in kinds)
+    return found

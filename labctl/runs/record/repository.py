@@ -1,0 +1,154 @@
+"""The repository of a lab's runs: run directories, and the index that is made from them.
+
+The directories are the truth. Before every answer their stamps are compared with those in the
+index, and what has changed is read again: a run that goes on, one that was tagged, removed, copied
+in from elsewhere, or measured while the index could not be written.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from labctl.errors import ConfigError, HostError
+from labctl.files import host_reads
+from labctl.index import (
+    SCHEMA_VERSION,
+    Entry,
+    Filter,
+    Index,
+    IndexedRun,
+    IndexedTrial,
+    OtherIndex,
+)
+from labctl.records import Annotations
+from labctl.runs.record.directory import RunDirectory, is_run_id
+from labctl.units import counted
+
+#: Runs that are added in one transaction: others write in between, and a kill loses little.
+_BATCH = 50
+#: Reading more changed runs than these is a wait that needs a word.
+_MANY = 200
+
+T = TypeVar("T")
+Note = Callable[[str], None]
+
+
+def _silent(_text: str) -> None:
+    """Say nothing."""
+
+
+class RunRepository:
+    """All runs of a lab. ``note`` gets a line about an index that had to be made again."""
+
+    def __init__(self, runs: Path, note: Note = _silent):
+        self._runs = runs
+        self._index = Index(runs / "index.sqlite")
+        self._note = note
+
+    def add(self, directory: RunDirectory) -> None:
+        """Read one run into the index. Raises HostError when the index cannot be written."""
+        stamp = _stamp(str(directory.path))
+        if stamp is not None:
+            self._index.add([_entry(directory, stamp)])
+
+    def get(self, run_id: str) -> IndexedRun | None:
+        """Return a run by its id; None if there is none."""
+        return next(iter(self.query(Filter(ids=(run_id,)))), None)
+
+    def query(self, wanted: Filter | None = None, *, limit: int | None = None) -> list[IndexedRun]:
+        """Return the runs that meet a filter, newest first.
+
+        A damaged run has the state ``damaged``, and of its facts only what its id tells. Raises
+        HostError.
+        """
+        return self._ask(lambda: self._index.runs(wanted, limit=limit))
+
+    def trials(self, wanted: Filter | None = None) -> list[IndexedTrial]:
+        """Return the trials of the runs that meet a filter, oldest first. Raises HostError."""
+        return self._ask(lambda: self._index.trials(wanted))
+
+    def tags(self) -> list[str]:
+        """Return all tags in use."""
+        return self._ask(self._index.tags)
+
+    def rebuild(self) -> list[IndexedRun]:
+        """Make the index again from the run directories alone; return what it holds now."""
+        self._index.clear()
+        return self.query()
+
+    def _ask(self, question: Callable[[], list[T]]) -> list[T]:
+        try:
+            return question() if self._is_current() else []
+        except OtherIndex:
+            self._index.clear()
+            self._note("the index of runs was damaged: made again from the run directories")
+            return question() if self._is_current() else []
+
+    def _is_current(self) -> bool:
+        """Bring the index up to date. Return False if there is no run, and maybe no index."""
+        version = self._index.version()
+        known = self._index.stamps() if version == SCHEMA_VERSION else {}
+        there = _stamps(self._runs)
+        changed = sorted(name for name, stamp in there.items() if known.get(name) != stamp)
+        number = counted(len(changed), "run")
+        if version not in (None, SCHEMA_VERSION):
+            self._note(f"the index is of another version of labctl: made again from {number}")
+        elif len(changed) > _MANY:
+            self._note(f"reading {number} into the index")
+        for first in range(0, len(changed), _BATCH):
+            batch = changed[first : first + _BATCH]
+            self._index.add(_entry(RunDirectory(self._runs / n), there[n]) for n in batch)
+        if gone := sorted(known.keys() - there.keys()):
+            self._index.remove(gone)
+        return bool(there)
+
+
+def note_in_index(directory: RunDirectory, note: Note) -> None:
+    """Add a run to the index of its lab; the next list does what fails here."""
+    try:
+        RunRepository(directory.path.parent).add(directory)
+    except HostError as error:
+        note(f"note: {error.message}")
+
+
+def _entry(directory: RunDirectory, stamp: str) -> Entry:
+    from labctl.index.entry import damaged_entry, entry_of  # a list that is up to date needs none
+
+    name = directory.path.name
+    annotations = Annotations()
+    try:
+        annotations = directory.annotations()
+        run, trials, end = directory.run(), directory.trials(), directory.end()
+    except ConfigError as error:
+        return damaged_entry(name, error.message, annotations, stamp)
+    return entry_of(name, run, trials, end, annotations=annotations, stamp=stamp)
+
+
+def _stamps(runs: Path) -> dict[str, str]:
+    """Return the stamp of every run by its id."""
+    with host_reads(runs):
+        if not runs.is_dir():
+            return {}
+        stamps = {name: _stamp(f"{runs}/{name}") for name in os.listdir(runs) if is_run_id(name)}
+    return {name: stamp for name, stamp in stamps.items() if stamp is not None}
+
+
+def _stamp(folder: str) -> str | None:
+    """Return what changes with a run directory; None if it is no planned run.
+
+    Files that are replaced change the time of the directory, lines that are appended that of
+    records.jsonl. A kill may have come between a trial's record and its line: of a run without an
+    end the records are counted too.
+    """
+    try:
+        times = [os.stat(folder).st_mtime_ns, os.stat(f"{folder}/run.json").st_mtime_ns]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with suppress(FileNotFoundError):
+        lines = os.stat(f"{folder}/records.jsonl")
+        times += [lines.st_mtime_ns, lines.st_size]
+    if not os.path.exists(f"{folder}/end.json"):
+        times.append(len(RunDirectory(Path(folder)).records()))
+    return " ".join(map(str, times))

@@ -1,0 +1,113 @@
+"""``labctl runs``: what a person sees of a lab's runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from records_made import BEGAN, model, plan, planned_run, run, trial
+
+from labctl.cli.root import run_cli
+from labctl.records import BoardFacts, Execution, RunEnd, TrialState
+from labctl.runs.record.directory import RunDirectory
+
+FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-a-long-name-of-a-recipe-123456"
+EMULATED = BoardFacts(execution=Execution.EMULATED, machine="aarch64", kernel="5.10", boot_id="b1")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    board = "{target: rk3568, transport: {kind: local}, workdir: w}"
+    (tmp_path / "devices.yaml").write_text(f"boards: {{rk1: {board}}}\n")
+    first = planned_run(tmp_path / "runs", run(FIRST), plan())
+    first.add(trial(1))
+    first.add(trial(2, state=TrialState.FAILED, timing=None))
+    first.finish(RunEnd(state="finished", finished=BEGAN))
+    record = run(
+        SECOND,
+        recipe="a-long-name-of-a-recipe",
+        board="a-board-with-a-long-name",
+        facts=EMULATED,
+        models=(model("q8", "Q8_0"),),
+        started=BEGAN.replace(day=21),
+    )
+    second = planned_run(tmp_path / "runs", record, plan())
+    for number, variant in enumerate(("a", "b"), 1):
+        second.add(trial(number, variant=variant))
+    return tmp_path
+
+
+@pytest.fixture
+def labctl(lab: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    def call(*words: str, status: int = 0) -> tuple[str, str]:
+        assert run_cli(["--lab", str(lab), *words]) == status
+        return capsys.readouterr()
+
+    return call
+
+
+def test_the_list_fits_in_80_columns_and_names_what_a_command_takes(labctl) -> None:  # type: ignore[no-untyped-def]
+    heading, second, first = labctl("runs")[0].splitlines()
+    assert heading.split() == ["run", "date", "recipe", "board", "state", "ok", "token"]
+    assert first.split() == ["abcdef", "2026-11-20", "q2", "rk1", "failed", "1/3", "110", "ms"]
+    assert second.startswith("123456  2026-11-21  a-long-na")
+    assert second.endswith("EMULATED")
+    assert max(map(len, (heading, second, first))) <= 80
+    wide = labctl("runs", "--wide")[0]
+    for whole in (SECOND, "a-board-with-a-long-name", "2026-11-21 22:30", "Q8_0"):
+        assert whole in wide
+
+
+def test_the_list_of_report_is_the_same(labctl) -> None:  # type: ignore[no-untyped-def]
+    assert labctl("report", "--list") == labctl("runs")
+    assert labctl("report", "--list", "--json") == labctl("runs", "--json")
+
+
+def test_filters_join_and_json_has_the_plain_values(labctl) -> None:  # type: ignore[no-untyped-def]
+    words = ("--quantization", "q8_0", "--since", "2026-11-21", "--state", "unfinished")
+    (found,) = json.loads(labctl("runs", *words, "--json")[0])
+    assert (found["id"], found["token_low_ns"], found["tags"]) == (SECOND, 110_000_000, [])
+    assert found["models"][0]["sha256"] == model("q8").sha256
+    assert labctl("runs", *words, "--recipe", "q2") == ("", labctl("runs", "--tag", "no")[1])
+    assert "no such runs" in labctl("runs", "--verdict", "infra")[1]
+    assert [one["id"] for one in json.loads(labctl("runs", "-n", "1", "--json")[0])] == [SECOND]
+
+
+@pytest.mark.parametrize("when", ["yesterday", "2026-13-01", "3x"])
+def test_a_moment_that_is_none_is_wrong_use(labctl, when: str) -> None:  # type: ignore[no-untyped-def]
+    assert "must be a date such as" in labctl("runs", "--since", when, status=2)[1]
+
+
+def test_an_age_and_an_offset_are_moments(labctl) -> None:  # type: ignore[no-untyped-def]
+    assert len(labctl("runs", "--until", "2026-11-20T23:31+01:00")[0].splitlines()) == 2
+    assert labctl("runs", "--until", "2026-11-20T23:29+01:00")[0] == ""
+    assert len(labctl("runs", "--until", "1h")[0].splitlines()) == 3
+    assert len(labctl("runs", "--since", "36500d")[0].splitlines()) == 3
+
+
+def test_a_run_with_a_controller_is_running(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    assert "unfinished" in labctl("runs")[0]
+    with RunDirectory(lab / "runs" / SECOND).held():
+        assert "running" in labctl("runs")[0]
+
+
+def test_a_damaged_run_is_named_also_where_no_filter_can_look_into_it(
+    lab: Path,
+    labctl,  # type: ignore[no-untyped-def]
+) -> None:
+    (lab / "runs" / FIRST / "run.json").write_text("\x1b[31m")
+    out, err = labctl("runs")
+    assert out.splitlines()[2].split() == ["abcdef", "2026-11-20", "q2", "-", "damaged", "0/0", "-"]
+    assert f"damaged: {FIRST}: " in err
+    err = labctl("runs", "--board", "rk1")[1]
+    assert f"not searched, damaged: {FIRST}" in err
+    out, err = labctl("index", "rebuild")
+    assert out == "index of 2 runs, 1 damaged\n"
+    assert f"damaged: {FIRST}" in err
+
+
+def test_text_of_others_reaches_no_terminal_as_control_sequences(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    hostile = "20261122T000000Z-x-000001"
+    planned_run(lab / "runs", run(hostile, recipe="\x1b[2J\nx"), plan())
+    out = labctl("runs")[0]
+    assert "\x1b" not in out
+    assert len(out.splitlines()) == 4

@@ -1,0 +1,353 @@
+"""The repository of runs: what the index says is what the run directories say."""
+
+import multiprocessing
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from records_made import BEGAN, energy, model, plan, planned_run, run, timing, trial
+
+from labctl.errors import Blame, DeviceLost, HostError, ProgramFailed
+from labctl.index import SCHEMA_VERSION, Filter
+from labctl.records import (
+    Annotations,
+    ArtifactIdentity,
+    ConditionRecord,
+    Failure,
+    GateRecord,
+    RunEnd,
+    TrialState,
+)
+from labctl.retry import wait_until
+from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.runs.record.repository import RunRepository
+
+FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
+BUILD = ArtifactIdentity(
+    product="llama.cpp",
+    version="new",
+    target="rk3568",
+    key="d9047176" + "0" * 56,
+    commit="0c1e5709" + "0" * 32,
+    toolchain="zig 0.17.0",
+    tools={},
+)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for run_id in (FIRST, SECOND):
+        directory = planned_run(tmp_path, run(run_id), plan())
+        directory.add(trial(1))
+        directory.add(trial(2))
+    return tmp_path
+
+
+def ids(runs: Path, **wanted: object) -> list[str]:
+    return [one.run.id for one in RunRepository(runs).query(Filter(**wanted))]  # type: ignore[arg-type]
+
+
+def finish(directory: RunDirectory, **changes: object) -> None:
+    directory.finish(RunEnd(**{"state": "finished", "finished": BEGAN, **changes}))  # type: ignore[arg-type]
+
+
+def test_a_trial_has_a_row_with_all_that_its_record_says_but_tokens(tmp_path: Path) -> None:
+    record = run(artifacts=(BUILD,), recipe_resolved={"engine": {"name": "llama_cpp", "task": "t"}})
+    directory = planned_run(tmp_path, record, plan())
+    lost = Failure.of(ProgramFailed("it crashed"))
+    directory.add(
+        trial(
+            1,
+            parameters={"threads": 4, "nested": {"ü": [1, None]}},
+            comparability={"governor": "performance"},
+            conditions=(ConditionRecord(name="governor", wanted="x", had="y", ok=False),),
+            energy=energy(),
+            timing=timing([100, 110, 120], p90_ns=119, p99_ns=None),
+        )
+    )
+    directory.add(trial(2, state=TrialState.FAILED, failure=lost, timing=None))
+    good, bad = RunRepository(tmp_path).trials()
+    row = good.trial
+    assert row.parameters == {"threads": 4, "nested": {"ü": [1, None]}}
+    assert row.comparability == {"governor": "performance"}
+    assert row.conditions == {"governor": "y"}
+    assert (row.model_sha256, row.quantization) == (model().sha256, "Q2_K")
+    assert (row.ttft_ns, row.p50_ns, row.p90_ns, row.p99_ns) == (
+        2_000_000_000,
+        110_000_000,
+        119,
+        None,
+    )
+    assert row.prompt_tokens_per_second == pytest.approx(14)
+    assert (row.joules, row.joules_per_token) == (40.0, 1.25)
+    assert (bad.trial.state, bad.trial.blame, bad.trial.failure) == (
+        "failed",
+        "job",
+        "ProgramFailed",
+    )
+    assert bad.trial.ttft_ns is None
+    built = good.run
+    assert (built.product, built.version, built.build_key) == ("llama.cpp", "new", BUILD.key)
+    assert (built.build_commit, built.compiler) == (BUILD.commit, "zig 0.17.0")
+    assert (built.engine, built.task, built.execution) == ("llama_cpp", "t", "board")
+
+
+def test_the_figures_of_a_run_span_the_estimates_of_its_variants(tmp_path: Path) -> None:
+    directory = planned_run(tmp_path, run(), plan())
+    for number, (variant, repeat, ms) in enumerate(
+        [("a", 0, 900), ("a", 1, 10), ("a", 2, 30), ("b", 1, 50), ("b", 2, 70)], 1
+    ):
+        directory.add(trial(number, variant=variant, repeat=repeat, timing=timing([ms])))
+    (found,) = RunRepository(tmp_path).query()
+    assert (found.run.token_low_ns, found.run.token_high_ns) == (20_000_000, 60_000_000)
+    assert (found.run.trials_ok, found.run.trials_recorded) == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "expected"),
+    [
+        ({}, TrialState.OK, ("finished", "passed")),
+        ({}, TrialState.FAILED, ("finished", "failed")),
+        ({"gates": False}, TrialState.OK, ("finished", "failed")),
+        ({"gates": None}, TrialState.OK, ("finished", "passed")),
+        ({"state": "interrupted"}, TrialState.OK, ("interrupted", None)),
+        ({"state": "failed", "failure": DeviceLost("gone")}, TrialState.OK, ("failed", "infra")),
+        (None, TrialState.OK, ("unfinished", None)),
+    ],
+)
+def test_a_run_has_the_verdict_of_its_exit_status(
+    tmp_path: Path, end: dict[str, object] | None, state: TrialState, expected: tuple[str, str]
+) -> None:
+    directory = planned_run(tmp_path, run(), plan())
+    directory.add(trial(1, state=state))
+    if end is not None:
+        changes = dict(end)
+        if "gates" in changes:
+            passed = changes["gates"]
+            gate = GateRecord(variant="v", metric="m", limit="l", value=1, passed=passed, detail="")  # type: ignore[arg-type]
+            changes["gates"] = (gate,)
+        if "failure" in changes:
+            changes["failure"] = Failure.of(changes["failure"])  # type: ignore[arg-type]
+        finish(directory, **changes)
+    (found,) = RunRepository(tmp_path).query()
+    assert (found.run.state, found.run.verdict) == expected
+
+
+def test_runs_are_found_by_each_filter_and_by_all_together(tmp_path: Path) -> None:
+    one = planned_run(tmp_path, run(FIRST, recipe="a", artifacts=(BUILD,)), plan())
+    one.add(trial(1, board="moved"))
+    (one.path / "annotations.json").write_text(Annotations(tags=("x", "y")).model_dump_json())
+    finish(one)
+    big = model("q8", "Q8_0", file="Big.gguf", name="Big")
+    later = BEGAN.replace(day=21)
+    planned_run(tmp_path, run(SECOND, board="rk2", models=(big,), started=later), plan())
+    for wanted in (
+        {"recipe": "a"},
+        {"board": "rk1"},
+        {"board": "moved"},
+        {"model": "q2_k.gguf"},
+        {"model": model().sha256[:8]},
+        {"quantization": "q2_k"},
+        {"build": "new"},
+        {"build": "d904"},
+        {"build": "0c1e"},
+        {"until": later},
+        {"states": ("finished", "damaged")},
+        {"verdict": "passed"},
+        {"tags": ("x", "y")},
+        {"recipe": "a", "quantization": "Q2_K", "tags": ("y",), "until": later},
+    ):
+        assert ids(tmp_path, **wanted) == [FIRST], wanted
+    for wanted in (
+        {"model": "Big"},
+        {"since": later},
+        {"board": "rk2"},
+        {"states": ("unfinished",)},
+    ):
+        assert ids(tmp_path, **wanted) == [SECOND], wanted
+    for wanted in ({"model": "%"}, {"tags": ("x", "z")}, {"recipe": "' OR 1 = 1 --"}):
+        assert ids(tmp_path, **wanted) == [], wanted
+
+
+def test_of_a_run_that_is_found_only_the_trials_looked_for_come(tmp_path: Path) -> None:
+    big = model("q8", "Q8_0")
+    directory = planned_run(tmp_path, run(models=(model(), big)), plan())
+    directory.add(trial(1))
+    directory.add(trial(2, model=big, board="moved"))
+    repository = RunRepository(tmp_path)
+    for wanted in (Filter(quantization="q8_0"), Filter(model="q8"), Filter(board="moved")):
+        assert [one.trial.number for one in repository.trials(wanted)] == [2]
+
+
+def test_the_list_comes_back_when_the_index_is_gone_or_behind(runs: Path) -> None:
+    assert ids(runs) == [SECOND, FIRST]
+    third = planned_run(runs, run("20261122T000000Z-q2-fedcba"), plan())
+    lost = Failure.of(DeviceLost("gone"))
+    assert lost.blame is Blame.INFRA
+    third.add(trial(1, state=TrialState.FAILED, failure=lost, timing=None))
+    newest = RunRepository(runs).query()[0].run
+    assert (newest.id, newest.trials_ok, newest.trials_failed) == (third.path.name, 0, 1)
+    (runs / "index.sqlite").unlink()
+    assert len(ids(runs)) == 3
+
+
+def test_a_damaged_index_is_made_again_and_says_so(runs: Path) -> None:
+    ids(runs)
+    (runs / "index.sqlite").write_bytes(b"no database" * 1000)
+    said: list[str] = []
+    assert len(RunRepository(runs, said.append).query()) == 2
+    assert said == ["the index of runs was damaged: made again from the run directories"]
+
+
+@pytest.mark.parametrize("damaged_from", [100, 4096, 8192])
+def test_an_index_with_damaged_pages_is_made_again(runs: Path, damaged_from: int) -> None:
+    ids(runs)
+    path = runs / "index.sqlite"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:damaged_from] + b"\xa5" * (len(whole) - damaged_from))
+    assert ids(runs) == [SECOND, FIRST]
+
+
+def test_an_index_of_an_older_version_is_made_again_in_one_line(runs: Path) -> None:
+    with sqlite3.connect(runs / "index.sqlite") as db:
+        db.execute("CREATE TABLE run (id TEXT PRIMARY KEY, recipe TEXT)")
+        db.execute("CREATE TABLE trial (run TEXT REFERENCES run (id), number INTEGER)")
+        db.execute("PRAGMA user_version = 2")
+    db.close()
+    said: list[str] = []
+    assert len(RunRepository(runs, said.append).query()) == 2
+    assert said == ["the index is of another version of labctl: made again from 2 runs"]
+    with sqlite3.connect(runs / "index.sqlite") as db:
+        db.execute(f"UPDATE index_version SET version = {SCHEMA_VERSION + 1}")
+        db.execute("DELETE FROM trial")
+    db.close()
+    assert len(RunRepository(runs, said.append).trials()) == 4
+    assert len(said) == 2
+
+
+def test_an_index_in_use_is_not_taken_for_damaged(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids(runs)
+    monkeypatch.setattr("labctl.index.index._LOCK_SECONDS", 0.1)
+    db = sqlite3.connect(runs / "index.sqlite", isolation_level=None)
+    db.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(HostError, match=r"cannot use the index .*: database is locked"):
+        ids(runs)
+    db.execute("COMMIT")
+    db.close()
+    assert len(ids(runs)) == 2
+
+
+def test_the_list_knows_what_a_killed_run_finished_since_it_was_listed(runs: Path) -> None:
+    def good() -> list[int]:
+        return [one.run.trials_ok for one in RunRepository(runs).query()]
+
+    assert good() == [2, 2]
+    find_run(runs, SECOND).add(trial(3))
+    assert good() == [3, 2]
+    lines = runs / SECOND / "records.jsonl"  # the kill came before the line was written
+    before = lines.stat()
+    text = lines.read_text()
+    find_run(runs, SECOND).add(trial(4))
+    lines.write_text(text)
+    os.utime(lines, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert good() == [4, 2]
+
+
+def test_a_run_that_was_moved_away_is_no_longer_listed(runs: Path) -> None:
+    ids(runs)
+    (runs / FIRST).rename(runs / "kept-elsewhere")
+    assert ids(runs) == [SECOND]
+    (runs / SECOND).rename(runs / "kept-too")
+    assert ids(runs) == []
+
+
+def test_nobody_sees_half_a_list_while_runs_are_read_again(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids(runs)
+    for run_id in (FIRST, SECOND):
+        find_run(runs, run_id).add(trial(3))
+    seen: list[list[int]] = []
+    trials = RunDirectory.trials
+
+    def looked_at(directory: RunDirectory) -> object:
+        database = sqlite3.connect(runs / "index.sqlite")
+        counts = database.execute("SELECT count(*) FROM trial GROUP BY run").fetchall()
+        database.close()
+        seen.append([count for (count,) in counts])
+        return trials(directory)
+
+    monkeypatch.setattr(RunDirectory, "trials", looked_at)
+    ids(runs)
+    assert seen == [[2, 2], [2, 2]]
+
+
+def test_a_damaged_run_is_listed_as_damaged_and_stops_nothing(runs: Path) -> None:
+    path = runs / FIRST / "run.json"
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 3'))
+    third = planned_run(runs, run("20261122T000000Z-q2-fedcba"), plan())
+    third.add(trial(1))
+    (third.trial_path(1, "q2_k-r1") / "record.json").write_text("{")
+    newest, whole, oldest = (one.run for one in RunRepository(runs).query())
+    assert [one.state for one in (newest, whole, oldest)] == ["damaged", "unfinished", "damaged"]
+    newer = r"run\.json was written by a newer labctl, schema_version 3; this one reads up to 2"
+    assert re.search(newer, oldest.damage or "")
+    assert (oldest.recipe, oldest.started[:19]) == ("q2", "2026-11-20T22:30:00")
+    assert "record.json is not a record" in (newest.damage or "")
+    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 2'))
+    assert [one.run.state for one in RunRepository(runs).query()][2] == "unfinished"
+
+
+def _measure(runs: Path, first: int) -> None:
+    for number in range(first, first + 5):
+        directory = planned_run(runs, run(f"20261123T0000{number:02d}Z-q2-{number:06d}"), plan())
+        directory.add(trial(1))
+        RunRepository(runs).add(directory)
+
+
+def test_several_controllers_write_and_a_reader_sees_whole_runs(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=_measure, args=(tmp_path, 10 * i)) for i in range(3)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        assert {one.run.trials_recorded for one in RunRepository(tmp_path).query()} <= {0, 1}
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 3
+    assert len(RunRepository(tmp_path).trials()) == 15
+
+
+WRITES_FOR_EVER = """
+import sys
+from pathlib import Path
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.repository import RunRepository
+runs = Path(sys.argv[1])
+while True:
+    for path in sorted(runs.glob("*-q2-*")):
+        RunRepository(runs).add(RunDirectory(path))
+        print("written", flush=True)
+"""
+
+
+def test_an_index_whose_writer_was_killed_is_whole(runs: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITES_FOR_EVER, str(runs)], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout
+        assert writer.stdout.readline() == "written\n"
+        wait_until((runs / "index.sqlite-journal").exists, timeout=30, interval=0)
+        writer.send_signal(signal.SIGKILL)
+    assert ids(runs) == [SECOND, FIRST]
+    assert len(RunRepository(runs).trials()) == 4
+    db = sqlite3.connect(runs / "index.sqlite")
+    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    db.close()
