@@ -62,7 +62,7 @@ def send(
     with host_reads(local):
         mode, is_directory = local.stat().st_mode, local.is_dir()
     path = check_remote_path(_without_slash(remote))
-    there = _mode_on_board(transport, path)
+    there = _mode_on_board(transport, path, needs_folder=not is_directory)
     if there is not None and stat.S_ISDIR(there):
         path = check_remote_path(f"{path}/{_own_name(local)}")
         there = _mode_on_board(transport, path)
@@ -161,15 +161,24 @@ def _without_slash(path: str) -> str:
     return path.rstrip("/") or "/"
 
 
-def _mode_on_board(transport: Transport, path: str) -> int | None:
-    """Type and permissions of what a path leads to, links followed; None when nothing is there."""
-    word = remote_words(path)
+def _mode_on_board(transport: Transport, path: str, *, needs_folder: bool = False) -> int | None:
+    """Type and permissions of what a path leads to, links followed; None when nothing is there.
+
+    With ``needs_folder`` raise ConfigError where nothing can be made there: it is in no folder.
+    """
+    word, folder = remote_words(path), path.rpartition("/")[0] or "/"
     asked = transport.run(
-        f"if [ -e {word} ] || [ -L {word} ]; then stat -L -c %f {word}; else echo missing; fi",
+        f"if [ -e {word} ] || [ -L {word} ]; then stat -L -c %f {word}; "
+        f"elif [ -d {remote_words(folder)} ]; then echo missing; else echo nowhere; fi",
         timeout=_ANSWER_SECONDS,
     )
     answer_text = require(asked, f"{transport.label}: cannot look at {path}").text.strip()
-    if answer_text == "missing":
+    if answer_text == "nowhere" and needs_folder:
+        raise ConfigError(
+            f"no directory on the board: {folder}",
+            hint=f"make it first: labctl hdc shell mkdir -p {remote_words(folder)}",
+        )
+    if answer_text in ("missing", "nowhere"):
         return None
     try:
         return int(answer_text, 16)
