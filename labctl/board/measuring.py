@@ -25,7 +25,7 @@ from labctl.results.telemetry import others_share, read_telemetry
 from labctl.transport import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 20.0
-#: What the agent may take beyond the time it is told to measure: writing and dropping its file.
+#: What the agent may take beyond the time for which it measures: writing and dropping its file.
 _BESIDES_SECONDS = 180.0
 _CLOCKS = {
     "scaling_governor": "governor",

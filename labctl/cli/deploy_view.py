@@ -128,7 +128,7 @@ class BoardsView(FleetView):
                     )
 
     def ended(self, task: BoardTask) -> None:
-        """Take the bar away; with several boards, an error is told at once."""
+        """Take the bar away; with several boards, an error is shown at once."""
         name, error = task.board.name, task.error
         with self._lock:
             step = self._steps.pop(name, None)

@@ -95,8 +95,8 @@ def json_option(help_text: str) -> Callable[[F], F]:
 
 def print_command(text: str) -> None:
     """Print an external command on standard error, as ``sh -x`` does; a script's lines indented."""
-    told = printable(text).replace("\n", "\n    ")
-    click.echo(f"+ {told}", err=True)
+    shown = printable(text).replace("\n", "\n    ")
+    click.echo(f"+ {shown}", err=True)
 
 
 def confirm(what: str, warnings: Sequence[str] = ()) -> None:

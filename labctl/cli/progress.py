@@ -86,7 +86,7 @@ class Step:
             ends=None if left is None else now + left,
             stalled=False,
         )
-        over = self._total is not None and done >= self._total  # its end is told by its result
+        over = self._total is not None and done >= self._total  # its result shows its end
         if not over and self._is_due():
             elapsed = f"{now - self._began:.0f} s elapsed"
             share = f"{100 * done / self._total:.0f} %" if self._total else elapsed
@@ -135,7 +135,7 @@ class Step:
 
 
 class _Bars(Progress):
-    """Bars, and below them what is told of a step in more words than fit beside its bar."""
+    """Bars, and below them the text of a step that does not fit beside its bar."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         """Yield the table of bars, then the lines."""

@@ -17,7 +17,7 @@ _SHELL_HINT = "hint: words reach the program unchanged; for pipes and variables:
 
 
 class _Command(click.Command):
-    """A command that is told whether its words began after ``--``: then no board is among them."""
+    """A command that knows whether its words began after ``--``: then no board is among them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words; click removes a ``--`` in front of them."""

@@ -223,7 +223,7 @@ class StoreWork:
             self.view.say(waiting_text(error))
 
     def _failed(self, board: Board, error: LabctlError) -> Findings:
-        """Told at once; with the results of the others it is told again, where it may be missed."""
+        """Report a failure at once. It is repeated among the results."""
         if not self._stopped.is_set():  # else it is the interrupt that speaks
             self.view.say(f"{board.name}: {error.message}")
             if error.hint:

@@ -15,7 +15,7 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.watch import Watch, find_watched
 from labctl.units import counted
 
-#: After this long without an event, it is said that the controller is alive.
+#: After this long without an event, a line says that the controller is alive.
 _SILENCE_SECONDS = 60.0
 
 

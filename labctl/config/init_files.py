@@ -9,7 +9,7 @@ from labctl import shipped
 from labctl.config.lab import WORKDIR
 from labctl.config.yaml.document import read_text
 
-#: Where ``labctl virtual-board`` listens when it is not told.
+#: Address of ``labctl virtual-board`` by default.
 VIRTUAL_BOARD_ADDRESS = "127.0.0.1:5555"
 #: Where it keeps its storage then, in the lab's folder.
 VIRTUAL_BOARD_FOLDER = "virtual-board"

@@ -21,7 +21,7 @@ from labctl.engines.progress import ProgramProgress, Seen, printed
 from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord, Workload
 
-#: What a program calls itself when its build was told nothing.
+#: Name of a program that was built without a revision.
 _UNTOLD = "unknown"
 #: Bytes of text that a token stands for, about: words of English, two letters of Chinese.
 TEXT_BYTES_PER_TOKEN = 4
@@ -288,7 +288,7 @@ class EngineBase(ABC, Generic[P]):
         }
 
     def locks_memory(self, parameters: P) -> bool:  # noqa: ARG002 - nothing is locked
-        """Return True if its program is told to lock memory, for which it needs the permission."""
+        """Return True if its program is to lock memory, for which it needs the permission."""
         return False
 
     @abstractmethod

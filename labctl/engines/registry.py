@@ -108,7 +108,7 @@ def _engine_problems(name: str, engine: EngineClass) -> Iterator[str]:
                 yield f"{engine.__name__} gives a role to {parameter!r}, which is no parameter"
 
 
-#: What is said of an engine that is not of the kind that is wanted.
+#: The message about an engine of another kind than required.
 _KINDS: dict[type[Any], str] = {
     Engine: "a server, which does not end by itself: no trial can be made of it",
     ServerEngine: "no server",

@@ -46,7 +46,7 @@ class Place(Protocol):
         """Return a port of its loopback on which nobody listens now."""
 
     def start(self, argv: Sequence[str], port: int) -> Running:
-        """Start a server that is told to listen on ``port``."""
+        """Start a server that listens on ``port``."""
 
 
 @dataclass(frozen=True)

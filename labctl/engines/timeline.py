@@ -140,7 +140,7 @@ class TokenTimes:
         inside = somewhere - (first or 0) - (last or 0)
         known = first is not None and last is not None
         if inside < 0 or (known and inside > _room(single)):
-            # What is said of the ends contradicts the count, or no gap is wide enough.
+            # The reported ends contradict the count, or no gap is wide enough.
             first = last = None
             known, inside = False, somewhere
         widest = _holding(single, inside, widest=True)

@@ -159,7 +159,7 @@ class PacketDecoder:
     def _next(self, view: memoryview) -> Packet | None:
         available = self._end - self._start
         self._needed = _HEAD.size
-        # A wrong start is told from the first bytes: a peer that is no hdc may send no more.
+        # A wrong start shows in the first bytes: a peer that is no hdc may send no more.
         magic = view[self._start : min(self._end, self._start + len(_MAGIC))]
         if magic != _MAGIC[: len(magic)]:
             raise ProtocolError(

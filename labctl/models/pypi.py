@@ -64,7 +64,7 @@ def _progress_bar() -> str:
     try:
         release = importlib.metadata.version("pip").split(".")
     except importlib.metadata.PackageNotFoundError:
-        return "off"  # told by pip's absence itself
+        return "off"  # the absence of pip is reported elsewhere
     return "raw" if (int(release[0]), int(release[1])) >= _PIP_WITH_RAW else "off"
 
 

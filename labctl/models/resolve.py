@@ -152,7 +152,7 @@ class _Resolving:
             return present, known.commit
         self._progress(f"ask for {source.repository}", 0, None)
         found = hub.look_up(key, source, known.commit if known else None)
-        if known is not None:  # told before gigabytes are fetched
+        if known is not None:  # reported before gigabytes are fetched
             now = LockedModel(sha256=found.sha256, size_bytes=found.size_bytes)
             self._lock.require(key, reference(ModelSource(hub=source)), now)
         return hub.fetch(key, source, found, self._progress), found.commit
@@ -165,7 +165,7 @@ class _Resolving:
             return identify_file(
                 key, path, progress=lambda done: self._progress(f"hash {path.name}", done, size)
             )
-        # Before the hash: a file that is no model is told at once.
+        # Before the hash: a file that is no model is reported at once.
         size = inspect(path).size_bytes
         return identify(
             key,

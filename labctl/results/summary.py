@@ -197,8 +197,8 @@ def summarise(
 ) -> list[VariantSummary]:
     """One summary a variant that has trials, in this order or else as they appear.
 
-    Warm-ups do not count; the failure of one is told, as it ends its variant. ``until``: what ended
-    the repeating, if the results did.
+    Warm-ups do not count; the failure of one is reported, as it ends its variant. ``until``: what
+    ended the repeating, if the results did.
     """
     variants: dict[str, list[TrialRecord]] = {variant: [] for variant in order}
     for trial in trials:

@@ -81,7 +81,7 @@ def leave_board(
     """
     last = max(done, default=0)
     undone = (trial.number for trial in trials if trial.number not in done)
-    # A repeat that was left out, because it would have told nothing new, tears no round.
+    # A repeat that was left out, because it would have shown nothing new, tears no round.
     first = next((n for n in undone if n > last or journal.attempt(n).open), None)
     moved = BoardError(f"the run moved to board {board}, and compares on one board only")
     torn = {trial.repeat for trial in trials if first is not None and trial.number >= first} | {0}

@@ -98,7 +98,7 @@ class Observer:
 
     @contextmanager
     def also(self, reader: Reader) -> Iterator[None]:
-        """Add a reader until the context ends; it is told before the others."""
+        """Add a reader until the context ends; it is called before the others."""
         self._readers.insert(0, reader)
         try:
             yield

@@ -124,7 +124,7 @@ def pull_directory(
         for name in sorted(tree.directories):
             if name != ".":
                 (folder / name).mkdir(mode=_OPEN_DIRECTORY)
-        if kernels is not None:  # what came or went meanwhile has told no file system
+        if kernels is not None:  # new entries: their file system is unknown
             pseudo = {name: pseudo.get(name, kernels) for name in tree.files}
         received = {
             _place(remote, name): copier.receive(_place(remote, name), folder / name, counter)

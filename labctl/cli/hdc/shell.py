@@ -6,7 +6,7 @@ from labctl.cli.hdc.target import Choice
 from labctl.cli.output import write_output
 from labctl.errors import ExitStatus
 
-#: What stands for "no time-out": the longest that poll() can be told to wait is 24.8 days.
+#: Used for "no time-out": poll() waits 24.8 days at most.
 NO_LIMIT_SECONDS = 20 * 24 * 3600.0
 
 

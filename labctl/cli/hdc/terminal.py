@@ -26,7 +26,7 @@ from labctl.transport import Terminal
 
 #: Ctrl-], as of telnet: the only key that does not reach the board.
 LEAVE = b"\x1d"
-#: Ctrl-D: the end of the input, as a terminal is told.
+#: Ctrl-D: the end of a terminal's input.
 _END = b"\x04"
 _PIECE_BYTES = 4096
 #: How long the pump waits for output before it looks whether it is still wanted (and so on).

@@ -202,8 +202,8 @@ def read_text(path: FilePath) -> str:
     except IsADirectoryError:
         raise ConfigError(f"{path}: this is a directory, not a file").at(where) from None
     except OSError as error:
-        told = error.strerror or error
-        raise ConfigError(f"{path}: cannot be read: {told}").at(where) from None
+        reason = error.strerror or error
+        raise ConfigError(f"{path}: cannot be read: {reason}").at(where) from None
     except ValueError as error:
         raise ConfigError(f"{where!r}: not a path: {error}") from None
     if len(raw) > MOST_BYTES:

@@ -17,7 +17,7 @@ Schema = dict[str, Any]
 #: The type of our validators' own errors, which bring paths and sentences (``document.refuse``).
 REFUSED = "refused"
 
-#: What a place wants, by pydantic's type of error; told as "must be …".
+#: The text after "must be", by pydantic's type of error.
 _WANTED = {
     "string_type": "text",
     "int_type": "a whole number",

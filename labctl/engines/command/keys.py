@@ -52,7 +52,7 @@ Output = Annotated[tuple[Reader, ...], AfterValidator(_with_units)]
 
 
 class ProgramKeys(EngineKeys):
-    """Of an engine that is told where its program is."""
+    """Keys of an engine whose program the recipe names."""
 
     program: ProgramSource
     """The program."""

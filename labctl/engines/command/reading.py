@@ -59,7 +59,7 @@ def read(
 
 
 def _clock(reported: Mapping[str, object], seen: Mapping[str, object]) -> TokenClock | None:
-    """Whose clock the times of tokens are from, by what the program said and what was seen."""
+    """Return the clock of the token times: the program's, the agent's, or both."""
     is_reported = any(
         name in reported and name not in seen for name in ("ttft_ns", "tokens_per_second")
     )

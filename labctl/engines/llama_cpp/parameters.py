@@ -179,7 +179,7 @@ def resolve_defaults(
     model: ModelIdentity,
     need_of: Callable[[P, ModelIdentity], MemoryNeed],
 ) -> Resolved[P]:
-    """Replace every ``None``; what cannot be decided stays with llama.cpp and is told.
+    """Replace every ``None``; what cannot be decided stays with llama.cpp and is reported.
 
     What is nearly too much counts as too much: the estimate may be wrong by as much.
     """

@@ -22,7 +22,7 @@ from labctl.records.timing import StopReason
 SPAN_TOLERANCE = 0.02
 #: Faster tokens merge into chunks.
 SPAN_LEAST_TOKEN_NS = 5_000_000
-#: ``src/llama-mmap.cpp``; a success is not told.
+#: ``src/llama-mmap.cpp``; it prints nothing on success.
 _NOT_LOCKED = re.compile(rb"warning: (failed to mlock|mlock not supported|failed to VirtualLock)")
 
 

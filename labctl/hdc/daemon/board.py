@@ -15,7 +15,7 @@ class Limits:
     """Sizes that a daemon takes from its hosts at most, and times (s) that it waits for them."""
 
     heartbeat_seconds: float = 5.0
-    #: A host speaks first. One that has not said a whole packet by then is dropped.
+    #: A host sends first. One that has not sent a whole packet by then is dropped.
     silence_seconds: float = 30.0
     #: With so many waiting bytes of answers, nothing more is read from a host that takes none.
     flood_bytes: int = 32 << 20

@@ -126,7 +126,7 @@ class Handshake:
         if decision:
             self._ask_for_signature()
             return
-        if decision is None:  # before the host is told: whoever sees it wait may decide at once
+        if decision is None:  # before the host knows: a decision may come at once
             self._step = _Step.DECISION
             authorisation.wait(self._fingerprint, self._decided)
         else:

@@ -117,7 +117,7 @@ class FileReceiver(Dialogue):
         except OSError as error:
             return self._stopped(reason(error))
         self._written += len(body)
-        if self._written >= self._config.file_size or not body:  # its size was not what it said
+        if self._written >= self._config.file_size or not body:  # not the announced size
             await self._complete(file)
         return True
 

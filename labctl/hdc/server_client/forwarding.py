@@ -30,7 +30,7 @@ from labctl.retry import retry_infra, wait_until
 _SYSTEM_CHOOSES = "tcp:0"
 _LOOPBACK = "127.0.0.1"
 _MADE = "Forwardport result:OK"
-#: A server drops a rule's listener a moment (45 ms) after it has said so.
+#: A server drops a rule's listener a moment (45 ms) after it has confirmed that.
 _ENDING_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.05
 _MAX_WORDS_BYTES = 4096
@@ -153,7 +153,7 @@ def _verify(server: HdcServer, rule: Rule, timeout: float) -> None:
     def listed() -> bool:
         return rule in server.rules(timeout=timeout)
 
-    # A reverse rule is listed only once the board has told the server, a moment later.
+    # A reverse rule is listed only once the board has answered the server, a moment later.
     if not wait_until(listed, timeout=_ENDING_SECONDS, interval=_INTERVAL_SECONDS):
         raise ProtocolError(f"{server.label} confirms {rule.listen}, but does not list it")
     if not rule.is_reverse and not _listens_here(rule):

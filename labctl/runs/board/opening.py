@@ -34,7 +34,7 @@ class Opened:
     prepared: Sequence[Prepared]
     missing: DeployPlan
     observer: Observer
-    #: What was said already, before models were fetched.
+    #: Warnings that were shown already, before models were fetched.
     warned: Sequence[str] = ()
 
     def send(self) -> dict[str, str]:

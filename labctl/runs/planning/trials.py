@@ -1,8 +1,8 @@
 """From the variants of a recipe to trials, inside the recipe's time limit.
 
 When a prediction says that the trials do not fit into ``max_time``, they are cut down in this
-order, and every cut is said before anything runs: warm-ups go first, then repeats down to one, then
-tokens down to ``min_tokens`` (not at all without it). What does not fit even so is refused.
+order, and every cut is reported before anything runs: warm-ups go first, then repeats down to one,
+then tokens down to ``min_tokens`` (not at all without it). What does not fit even so is refused.
 """
 
 import math

@@ -86,7 +86,7 @@ class RunDirectory:
     def forget_if_refused(self, error: Exception) -> None:
         """Remove the directory when its run was refused before it was planned."""
         if isinstance(error, _REFUSALS) and not self.is_planned:
-            shutil.rmtree(self.path, ignore_errors=True)  # the refusal is what is to be said
+            shutil.rmtree(self.path, ignore_errors=True)  # only the refusal is reported
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -82,7 +82,7 @@ class EventLog:
             self._file = None
 
     def write(self, event: AnyEvent) -> None:
-        """Write an event, if it is due. Raises nothing: what is no JSON is left out, and told."""
+        """Write an event, if it is due. Raises nothing: leaves out and reports what is no JSON."""
         try:
             line = event.model_dump_json(exclude_none=True).encode() + b"\n"
         except PydanticSerializationError as error:

@@ -32,7 +32,7 @@ from labctl.transport.hdc_server.process import (
 
 #: A server takes 128 boards. Those on cables, which each finds by itself, count too.
 BOARDS_PER_SERVER = 120
-#: Where the user's own server listens unless told otherwise.
+#: Address of the user's own server by default.
 USERS_PORT = 8710
 
 _LOCK_SECONDS = 30.0

@@ -195,7 +195,7 @@ def _await(running: ServerProcess, tmpdir: Path) -> None:
 
 def _allow_descriptors(pid: int) -> None:
     """Let a server have as many open files as its boards take, as far as this host allows."""
-    with suppress(ProcessLookupError):  # it has ended already: told elsewhere
+    with suppress(ProcessLookupError):  # it has ended already: reported elsewhere
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < _DESCRIPTORS:
             wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
