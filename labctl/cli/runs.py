@@ -1,13 +1,20 @@
 """``labctl runs``: the lab's runs."""
 
+from collections.abc import Sequence
+
 import click
 
+from labctl.cli.complete import RUN, TAG
 from labctl.cli.lab import runs_folder
-from labctl.cli.output import json_option
+from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
 from labctl.cli.run_list import print_runs
+from labctl.errors import printable_line
 from labctl.index import Filter
+from labctl.runs.record.annotations import add_tags, move_to_trash, remove_tags, set_note
+from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.runs.record.repository import note_in_index
 
 #: Runs that a list shows where nothing else is said.
 LIMIT = 50
@@ -39,3 +46,57 @@ def runs(ctx: click.Context, *, wanted: Filter, limit: int, wide: bool, as_json:
     print_runs(
         runs_folder(invocation, "latest"), wanted, limit=limit or None, wide=wide, as_json=as_json
     )
+
+
+@runs.command(epilog="Example: labctl runs tag latest release-1.2 baseline")
+@click.option("--remove", is_flag=True, help="Remove these tags.")
+@click.argument("run", shell_complete=RUN)
+@click.argument("tags", nargs=-1, required=True, shell_complete=TAG)
+@click.pass_obj
+def tag(invocation: Invocation, run: str, tags: Sequence[str], *, remove: bool) -> None:
+    """Add tags to a run.
+
+    `labctl runs --tag` finds them. They are kept in the run directory.
+    """
+    directory = _find(invocation, run)
+    left = (remove_tags if remove else add_tags)(directory, tags).tags
+    note_in_index(directory, note)
+    click.echo(printable_line(f"{directory.path.name}: {' '.join(left) or 'no tags'}"))
+
+
+@runs.command("note", epilog='Example: labctl runs note latest "fan was off"')
+@click.option("--remove", is_flag=True, help="Remove the note.")
+@click.argument("run", shell_complete=RUN)
+@click.argument("text", required=False)
+@click.pass_obj
+def note_command(invocation: Invocation, run: str, text: str | None, *, remove: bool) -> None:
+    """Write a note on a run; it replaces the one before.
+
+    `labctl show` prints it. It is kept in the run directory.
+    """
+    if (text is None) is not remove:
+        raise click.UsageError("give either a text or --remove")
+    directory = _find(invocation, run)
+    set_note(directory, text)
+    note_in_index(directory, note)
+
+
+@runs.command(epilog="Example: labctl runs remove 20261122T014405Z-fails-e36eda --yes")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=RUN)
+@click.pass_obj
+def remove(invocation: Invocation, names: Sequence[str], *, yes: bool) -> None:
+    """Move runs to the trash.
+
+    The trash is the folder runs/trash of the lab; to get a run back, move its directory back. A run
+    that is in progress is refused.
+    """
+    directories = {found.path.resolve(): found for found in (_find(invocation, n) for n in names)}
+    if not yes:
+        confirm(f"move to the trash: {', '.join(path.name for path in directories)}")
+    for directory in directories.values():
+        click.echo(f"moved to {move_to_trash(directory)}")
+
+
+def _find(invocation: Invocation, name: str) -> RunDirectory:
+    return find_run(runs_folder(invocation, name), name)

@@ -28,6 +28,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "runs" / name / "run.json").write_text("{}")
     end = '{"schema_version": 2, "state": "finished", "finished": "2026-11-21T10:20:00+00:00"}'
     (tmp_path / "runs" / "20261121T101010Z-q2-aaaaaa" / "end.json").write_text(end)
+    tags = '{"schema_version": 2, "tags": ["nightly"]}'  # of a run that is damaged otherwise
+    (tmp_path / "runs" / "20261122T101010Z-q2-bbbbbb" / "annotations.json").write_text(tags)
     return tmp_path
 
 
@@ -58,6 +60,9 @@ def offered(line: str, shell: str = "bash") -> list[str]:
         ),
         ("labctl resume la", ["plain,latest"]),
         ("labctl resume 2026", ["plain,20261122T101010Z-q2-bbbbbb"]),  # the other one is finished
+        ("labctl runs --tag ni", ["plain,nightly"]),
+        ("labctl runs tag latest ni", ["plain,nightly"]),
+        ("labctl runs remove 20261122", ["plain,20261122T101010Z-q2-bbbbbb"]),
         ("labctl build --target rk", ["plain,rk3568", "plain,rk3588"]),
         ("labctl build --target rk3568 --tool llama-per", ["plain,llama-perplexity"]),
         ("labctl models verify ll", ["plain,llama-8b"]),

@@ -111,3 +111,20 @@ def test_text_of_others_reaches_no_terminal_as_control_sequences(lab: Path, labc
     out = labctl("runs")[0]
     assert "\x1b" not in out
     assert len(out.splitlines()) == 4
+
+
+def test_tags_notes_and_the_trash(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    assert labctl("runs", "tag", "abcdef", "nightly", "ok")[0] == f"{FIRST}: nightly ok\n"
+    assert labctl("runs", "tag", "abcdef", "ok", "--remove")[0] == f"{FIRST}: nightly\n"
+    labctl("runs", "note", "abcdef", "the fan was off")
+    heading, line = labctl("runs", "--tag", "nightly")[0].splitlines()
+    assert heading.split()[-1] == "tags"
+    assert line.split()[-1] == "nightly"
+    assert labctl("runs", "--wide")[0].splitlines()[2].endswith("nightly  the fan was off")
+    labctl("runs", "note", "abcdef", status=2)
+    labctl("runs", "note", "abcdef", "x", "--remove", status=2)
+    assert "not a tag" in labctl("runs", "tag", "abcdef", "a b", status=2)[1]
+    labctl("runs", "remove", "abcdef", status=2)  # nobody to ask
+    out = labctl("runs", "remove", "abcdef", "--yes")[0]
+    assert out == f"moved to {lab / 'runs' / 'trash' / FIRST}\n"
+    assert FIRST[-6:] not in labctl("runs")[0]

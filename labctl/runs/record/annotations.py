@@ -1,0 +1,97 @@
+"""Annotate a run, or move it to the trash.
+
+All of it is in the run directory, so that an index that is made again knows it.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from labctl.errors import ConfigError, HostTimeout
+from labctl.files import host_writes, locked, sync_directory, write_atomic
+from labctl.records import Annotations
+from labctl.runs.record.directory import ANNOTATIONS, RunDirectory
+
+#: Folder of removed runs, beside the others and so on the same file system.
+TRASH = "trash"
+_TAG = re.compile(r"[^\W_][\w.:=+@/-]{0,63}")
+_LOCK_SECONDS = 10.0
+
+
+def check_tag(tag: str) -> str:
+    """Return a tag. Raises ConfigError for one that a filter or a list could not show well."""
+    if not _TAG.fullmatch(tag):
+        raise ConfigError(
+            f"not a tag: {tag!r}",
+            hint="a tag begins with a letter or digit; it has letters, digits and . : = + @ / - _,"
+            " at most 64 characters",
+        )
+    return tag
+
+
+def add_tags(directory: RunDirectory, tags: Sequence[str]) -> Annotations:
+    """Add tags to a run; those that it has stay. Raises ConfigError or HostError."""
+    checked = [check_tag(tag) for tag in tags]
+    return _change(directory, lambda old: tuple(dict.fromkeys((*old.tags, *checked))))
+
+
+def remove_tags(directory: RunDirectory, tags: Sequence[str]) -> Annotations:
+    """Remove tags from a run. Raises ConfigError for one that it does not have."""
+
+    def without(old: Annotations) -> tuple[str, ...]:
+        if missing := [tag for tag in tags if tag not in old.tags]:
+            has = f"it has: {', '.join(old.tags)}" if old.tags else "it has no tags"
+            raise ConfigError(
+                f"run {directory.path.name} has no tag {', '.join(map(repr, missing))}", hint=has
+            )
+        return tuple(tag for tag in old.tags if tag not in tags)
+
+    return _change(directory, without)
+
+
+def set_note(directory: RunDirectory, text: str | None) -> None:
+    """Replace the note of a run; None removes it. Raises ConfigError or HostError."""
+    with _held(directory):
+        _write(directory, directory.annotations().model_copy(update={"note": text or None}))
+
+
+def move_to_trash(directory: RunDirectory) -> Path:
+    """Move a run to the trash; return where it is. Raises ConfigError if a controller drives it."""
+    run = directory.path.resolve()
+    trash = run.parent / TRASH
+    try:
+        with directory.held(), host_writes(run):
+            trash.mkdir(exist_ok=True)
+            place = trash / run.name
+            number = 1
+            while place.exists():  # it was removed before, and a copy of it came back
+                number += 1
+                place = trash / f"{run.name}.{number}"
+            run.rename(place)
+            for changed in (trash, run.parent):
+                sync_directory(changed)
+    except HostTimeout as error:
+        raise ConfigError(
+            f"run {run.name} is in progress: {error.message}",
+            hint="stop it first, or wait for its end",
+        ) from error
+    return place
+
+
+def _change(
+    directory: RunDirectory, tags_of: Callable[[Annotations], tuple[str, ...]]
+) -> Annotations:
+    with _held(directory):
+        old = directory.annotations()
+        new = old.model_copy(update={"tags": tags_of(old)})
+        _write(directory, new)
+    return new
+
+
+def _held(directory: RunDirectory) -> AbstractContextManager[int]:
+    return locked(directory.path / f"{ANNOTATIONS}.lock", timeout=_LOCK_SECONDS)
+
+
+def _write(directory: RunDirectory, annotations: Annotations) -> None:
+    write_atomic(directory.path / ANNOTATIONS, annotations.model_dump_json(indent=2) + "\n")
