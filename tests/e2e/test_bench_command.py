@@ -35,11 +35,15 @@ OF_ITS_OWN = ("id", "started", "finished", "epoch", "facts")
 
 
 def alike(document: dict[str, Any]) -> tuple[object, object]:
+    """Records without what is measured; the state of the host's page cache is, too."""
     run = {key: value for key, value in document["run"].items() if key not in OF_ITS_OWN}
+    left_out = (*MEASURED, *OF_ITS_OWN)
     trials = [
-        {k: v for k, v in trial.items() if k not in (*MEASURED, *OF_ITS_OWN)}
+        {key: value for key, value in trial.items() if key not in left_out}
         for trial in document["trials"]
     ]
+    for trial in trials:
+        assert trial["comparability"].pop("model_cache")
     return run, trials
 
 
