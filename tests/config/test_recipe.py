@@ -249,6 +249,13 @@ def test_an_override_by_full_path(file: Path) -> None:
     assert (found.parameters["temperature"], found.timeouts.trial) == (0.5, 90)
 
 
+def test_an_override_may_be_a_mapping(file: Path) -> None:
+    models = "models={q8_0: {file: a.gguf}, q2_k: {derive: {from: q8_0, quantization: Q2_K}}}"
+    found = load_recipe(file, [models, "matrix={threads: [2]}", "model=q8_0"], check=check)
+    assert list(found.models) == ["q8_0", "q2_k"]
+    assert found.matrix == {"threads": (2,)}
+
+
 def test_an_override_may_be_quoted(file: Path) -> None:
     assert load_recipe(file, ['prompt="42\\n"']).prompt == "42\n"
 
@@ -268,6 +275,11 @@ BAD_OVERRIDES = {
     "a..b=2": "--set a..b=2: must be KEY=VALUE",
     "name.x=1": "--set name.x=1: name is not a mapping, it has no keys to set",
     "threads=[1": "--set threads=[1: a ',' or ']' is missing",
+    "models={m: {fil: a}}": (
+        "--set models={{m: {{fil: a}}}}: models.m.fil: unknown key (did you mean 'file'?)"
+    ),
+    "models={m: {file: a}": "--set models={{m: {{file: a}}: a ',' or '}}' is missing",
+    "prompt={a: b}": "--set prompt={{a: b}}: prompt: must be text, not a mapping",
     "max_time=90": "--set max_time=90: max_time: a duration needs a unit; write 90s for seconds",
     "prompt=a\udcffb": "--set 'prompt'=…: not UTF-8 text",
     "order=\x1b[31m": (

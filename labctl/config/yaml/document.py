@@ -11,8 +11,8 @@ themselves are right.
 ``--set KEY=VALUE`` changes a document from the command line. A key is a dotted path
 (``parameters.tokens``, ``repeats``, ``models.q8_0.file``), or the short name of something in
 ``matrix`` or ``parameters`` that the recipe already has (``tokens``). A value reads as in the file:
-a plain word, a quoted text or a list in brackets; text that is more than a word needs no quotes;
-nothing after ``=`` unsets the key.
+a plain word, a quoted text, a list in brackets or a mapping in braces; other text that is more than
+a word needs no quotes; nothing after ``=`` unsets the key.
 """
 
 import json
@@ -260,7 +260,7 @@ def _path(document: Document, key: str, origin: str, known: Collection[str]) -> 
 
 
 def _value(text: str, origin: str) -> Value:
-    if text[:1] not in ("[", '"', "'"):
+    if text[:1] not in ("[", "{", '"', "'"):
         return plain_value(text)
     try:
         marked = read_yaml(text)
