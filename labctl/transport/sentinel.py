@@ -58,14 +58,15 @@ class Framed:
     def script(self) -> str:
         """The script that the board's shell gets."""
         # The newlines let the command end in a comment. `echo` is in every shell itself; `printf`
-        # is a program to boards' shells, and would cost more than all the rest.
+        # is a program to boards' shells, and would cost more than all the rest. In braces the shell
+        # reads all of it before it runs any: of a command with a `)` too many nothing is run.
         start = f"echo {self.nonce}:$$;(\n{self.command}\n)</dev/null"
         mark = f"{_SEPARATOR.decode()}{self.nonce}"
         if not self.separate_stderr:
-            return f'{start};echo "{mark}:$?"'
+            return f'{{ {start};echo "{mark}:$?";}}'
         return (
-            f"{_KEPT_APART % (self.scratch, self.nonce)}{start} 2>&8 8>&- 9<&-;_s=$?;"
-            f'echo "{mark}:err";cat <&9;echo "{mark}:$_s"'
+            f"{{ {_KEPT_APART % (self.scratch, self.nonce)}{start} 2>&8 8>&- 9<&-;_s=$?;"
+            f'echo "{mark}:err";cat <&9;echo "{mark}:$_s";}}'
         )
 
     def killing(self, process_id: int) -> str:
@@ -90,6 +91,9 @@ class FrameReader:
 
     ``process_id`` is that of the shell on the board, ``exit_status`` the command's; each is None
     while it is not known. What a background child prints after the end is handed on as well.
+
+    What does not begin with the process id may be the shell's own words on what it does not
+    understand, and no output: the first of it is held until there is a status.
     """
 
     def __init__(self, framed: Framed, write: Write, write_error: Write | None = None):
@@ -101,6 +105,8 @@ class FrameReader:
         self._write_error = write_error
         self._pending = bytearray()
         self._in_body = False
+        #: What came instead of the process id; None when it is handed on.
+        self._held: bytes | None = None
         self._status_mark = b""
 
     def feed(self, piece: bytes) -> None:
@@ -113,6 +119,18 @@ class FrameReader:
     def finish(self) -> None:
         """Flush the kept output: it is complete."""
         self._give(len(self._pending))
+        if self.exit_status is not None:
+            self._release()
+
+    @property
+    def held(self) -> bytes:
+        """What came instead of a frame, and was not handed on; it is the shell's own."""
+        return self._held or b""
+
+    def _release(self) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._write(held)
 
     def _read_opening(self) -> bool:
         """Read the line with the process id; other output has none (a syntax error, for
@@ -126,6 +144,8 @@ class FrameReader:
             self._opening.startswith(self._pending)
         ):
             return False  # not all of it is there
+        else:
+            self._held = b""
         self._in_body = True
         return True
 
@@ -165,7 +185,12 @@ class FrameReader:
         if count:
             output = bytes(self._pending[:count])
             del self._pending[:count]
-            self._write(output)
+            if self._held is None:
+                self._write(output)
+                return
+            self._held += output
+            if len(self._held) > _TAIL_BYTES:
+                self._release()
 
 
 #: Patience for small questions of our own (stopping a command, a syntax check).
@@ -248,7 +273,8 @@ def execute(
         _kill(shell, framed, reader.process_id)  # nobody waits for it any more
         raise
     if reader.exit_status is None:
-        raise _without_status(shell, framed, label, reader.process_id, tail.text)
+        said = tail.text or reader.held.decode(errors="replace") or None
+        raise _without_status(shell, framed, label, reader.process_id, said)
     return reader.exit_status
 
 
@@ -264,18 +290,26 @@ def _kill(shell: Shell, framed: Framed, process_id: int | None) -> bool:
     return reply == b"done\n"
 
 
+def _diagnosis(answer: str) -> str | None:
+    """Return what a shell finds wrong, without its name and path: ``unmatched 'if'``."""
+    match = re.search(r"(?i)(?:syntax error: |: )([^:\n]+)$", answer.strip())
+    return match[1].strip() if match else None
+
+
 def _without_status(
     shell: Shell, framed: Framed, label: str, process_id: int | None, error_output: str | None
 ) -> LabctlError:
     """Explain why a command's channel ended in good order, but without a status."""
     if len(framed.command) <= _CHECKED_BYTES:
-        check = "sh -n -c " + remote_words(framed.command) + " >/dev/null 2>&1 || echo wrong"
+        words = f"sh -n -c {remote_words(framed.command)}"
+        check = f'_w=$({words} 2>&1 >/dev/null) || echo "wrong:$_w"'
         with suppress(LinkError, BoardError):
-            if b"".join(shell(check, timeout=ASIDE_SECONDS)) == b"wrong\n":
+            answer = b"".join(shell(check, timeout=ASIDE_SECONDS)).decode(errors="replace")
+            if answer.startswith("wrong:"):
                 return ConfigError(
                     f"the board's shell does not understand: {brief(framed.command)}",
                     hint=NOT_UNDERSTOOD_HINT,
-                    details=error_output,
+                    details=_diagnosis(answer),
                 )
     if framed.separate_stderr and process_id is None and error_output is not None:
         return BoardError(

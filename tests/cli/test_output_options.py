@@ -82,7 +82,7 @@ def test_verbose_prints_each_command_on_a_board(
         failure = None
 
         def __call__(self, script: str, *, timeout: float) -> Any:
-            nonce = script.split(":", maxsplit=1)[0].removeprefix("echo ")
+            nonce = script.split(":", maxsplit=1)[0].removeprefix("{ echo ")
             yield f"{nonce}:12\n\x1e{nonce}:0\n".encode()
 
     @click.command()

@@ -91,7 +91,7 @@ def it_is_lost_in_a_command(_: Path) -> None:
     def script(peer: RawPeer) -> None:
         peer.accept_hands()
         channel, _, script = peer.receive()
-        nonce = re.match(rb"echo (labctl-\w+):", script)
+        nonce = re.match(rb"{ echo (labctl-\w+):", script)
         assert nonce is not None
         peer.send(channel, Command.ECHO_RAW, nonce[1] + b":77\nhalf of it")
 
@@ -137,7 +137,7 @@ def it_sends_more_than_it_said(folder: Path) -> None:
         while True:
             channel, command, data = peer.receive()
             if command == Command.UNITY_EXECUTE:
-                nonce = re.match(rb"echo (labctl-\w+):", data)
+                nonce = re.match(rb"{ echo (labctl-\w+):", data)
                 assert nonce is not None
                 answer = b"%s:77\nmd5sum\n\x1e%s:0\n" % (nonce[1], nonce[1])
                 peer.send(channel, Command.ECHO_RAW, answer)

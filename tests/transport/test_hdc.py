@@ -59,7 +59,7 @@ def test_nothing_but_the_commands_own_group_is_killed(pid: int, kills: bool) -> 
     def board(peer: RawPeer) -> None:
         peer.accept_hands()
         channel, _, script = peer.receive()
-        nonce = re.match(rb"echo (labctl-\w+):", script)
+        nonce = re.match(rb"{ echo (labctl-\w+):", script)
         assert nonce is not None
         peer.send(channel, Command.ECHO_RAW, b"%s:%d\n" % (nonce[1], pid))
         while True:
@@ -103,6 +103,17 @@ def test_what_the_board_does_not_understand_is_the_users_error(tmp_path: Path) -
             with pytest.raises(ConfigError, match="does not understand") as caught:
                 transport.run(command, timeout=30)
             assert caught.value.hint is not None
+        for command, told in (
+            ("echo a )", "unexpected ')'"),
+            ("if true", "unmatched 'if'"),
+            ("echo 'x", "no closing quote"),
+        ):
+            printed: list[bytes] = []
+            with pytest.raises(ConfigError) as caught:
+                transport.stream(command, timeout=30, write=printed.append)
+            where = f"the board's shell does not understand: {command}"
+            assert (caught.value.message, caught.value.details) == (where, told)
+            assert printed == []  # neither a part of it was run, nor the shell's path shown
         assert list((board.directory / "data/local/tmp").iterdir()) == [board.workdir]
 
 
@@ -130,7 +141,7 @@ def test_a_link_that_breaks_in_its_opening_is_opened_again(
             return  # hdcd starts again, say
         peer.accept_hands()
         channel, _, script = peer.receive()
-        nonce = re.match(rb"echo (labctl-\w+):", script)
+        nonce = re.match(rb"{ echo (labctl-\w+):", script)
         assert nonce is not None
         peer.send(channel, Command.ECHO_RAW, b"%s:7\n\x1e%s:5\n" % (nonce[1], nonce[1]))
         peer.send(channel, Command.CHANNEL_CLOSE, b"\x01")

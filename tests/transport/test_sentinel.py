@@ -22,6 +22,7 @@ class Read:
         reader.finish()
         self.status = reader.exit_status
         self.process_id = reader.process_id
+        self.held = reader.held
 
     @property
     def result(self) -> tuple[int | None, bytes]:
@@ -138,8 +139,28 @@ def test_without_the_whole_mark_there_is_no_status(output: bytes) -> None:
 @given(st.binary(max_size=80), st.integers(1, 9))
 def test_output_without_a_frame_is_kept_whole(output: bytes, size: int) -> None:
     read = Read(Framed.around("x"), output, size)
-    assert read.result == (None, output)
+    assert (read.status, bytes(read.printed) + read.held) == (None, output)
     assert read.process_id is None
+
+
+def test_what_comes_before_a_frame_is_output_once_there_is_a_status() -> None:
+    framed = Framed.around("echo x", separate_stderr=False)
+    sent = b"WARNING: odd\n" + through("sh", framed)
+    for size in (1, 7, 1000):
+        read = Read(framed, sent, size)
+        assert (read.status, read.held) == (0, b"")
+        assert bytes(read.printed).startswith(b"WARNING: odd\n")
+    long = Read(framed, b"y" * 100_000, 1000)  # live output is not held for ever
+    assert len(long.printed) == 100_000
+
+
+@pytest.mark.parametrize("shell", ["sh", "mksh"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_of_a_command_with_a_bracket_too_many_nothing_is_run(shell: str, apart: bool) -> None:
+    framed = Framed.around("echo run )", separate_stderr=apart, scratch="/tmp")
+    read = Read(framed, through(shell, framed))
+    assert (read.status, bytes(read.printed)) == (None, b"")
+    assert b"yntax error" in read.held
 
 
 def test_nonces_are_never_used_twice() -> None:
