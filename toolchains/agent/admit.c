@@ -1,4 +1,4 @@
-/* Who may talk to `agent receive`: whoever says its token first.
+/* Admission to `agent receive`: the first caller that sends its token.
  *
  * Everything on the board reaches a port on its loopback, so strangers are heard beside the peer:
  * one that says nothing, or slowly, keeps nobody waiting. When too many call, the one that has
@@ -19,7 +19,7 @@
 #define CALLERS 16
 
 struct caller {
-    size_t said;
+    size_t received;
     char digits[TOKEN_DIGITS];
 };
 
@@ -55,20 +55,20 @@ static void take_call(struct callers *callers)
     struct pollfd *place = &callers->waiting[callers->next];
     hang_up(place);
     *place = (struct pollfd){ .fd = fd, .events = POLLIN };
-    callers->each[callers->next].said = 0;
+    callers->each[callers->next].received = 0;
     callers->next = (callers->next + 1) % CALLERS;
 }
 
-/* Hears a caller; true when it has said the token. Compared in a time that does not depend on it. */
+/* Read from a caller. True when it has sent the token, which is compared in constant time. */
 static bool hear(struct caller *caller, struct pollfd *waiting, const char *token)
 {
-    ssize_t got = recv(waiting->fd, caller->digits + caller->said, TOKEN_DIGITS - caller->said,
-                       MSG_DONTWAIT);
+    ssize_t got = recv(waiting->fd, caller->digits + caller->received,
+                       TOKEN_DIGITS - caller->received, MSG_DONTWAIT);
     if (got < 0 && (errno == EINTR || errno == EAGAIN))
         return false;
     if (got > 0)
-        caller->said += (size_t)got;
-    if (got > 0 && caller->said < TOKEN_DIGITS)
+        caller->received += (size_t)got;
+    if (got > 0 && caller->received < TOKEN_DIGITS)
         return false;
     unsigned char differs = got <= 0;
     for (int i = 0; i < TOKEN_DIGITS && got > 0; i++)

@@ -1,4 +1,4 @@
-/* The agent's version, and its commands: main.c calls them, each is in a file of its own. */
+/* The agent's version, and its commands: main.c calls them, each is in its own file. */
 #ifndef LABCTL_AGENT_H
 #define LABCTL_AGENT_H
 
@@ -13,7 +13,7 @@ struct run_options {
     int64_t timeout_ns;
     uint64_t epoch;
     const char *lease;        /* NULL: not asked */
-    const char *resident;     /* a file whose share in memory is told; NULL: none */
+    const char *resident;     /* a file whose share in memory is reported; NULL: none */
     int64_t sample_ns;        /* 0: no telemetry */
     int64_t max_output_bytes; /* of both streams together */
     const cpu_set_t *cpus;    /* NULL: all that there are */

@@ -30,7 +30,7 @@ static void fill(uint64_t *words, size_t count, uint64_t *state)
     }
 }
 
-/* 0 or an errno. Each piece is synced: what the cache still held would not be told by the clock. */
+/* 0 or an errno. Each piece is synced: the clock would not count what is still in the cache. */
 static int write_file(struct bench_file *file, int64_t bytes)
 {
     uint64_t *piece = malloc(PIECE_BYTES); /* not static: the supervisor locks what is */

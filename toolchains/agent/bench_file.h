@@ -14,14 +14,14 @@ struct bench_file {
 
 /* Open `path`, or make it when it is not there: of `bytes` (0: a usual size), never more than a
  * quarter of the free space, and without a name, so that nothing is left however this ends.
- * 0, or the exit status of a failure that was told. */
+ * 0, or the exit status of a failure that was printed. */
 int bench_file_open(struct bench_file *file, const char *path, int64_t bytes);
 void bench_file_close(const struct bench_file *file);
 
 /* Read around the page cache from now on, or not; false when the file system refuses. */
 bool bench_file_direct(const struct bench_file *file, bool on);
 
-/* Empty the page cache of it; what is in the cache nevertheless, -1 where that is not told. */
+/* Empty the page cache of it. Return the bytes still in it, -1 where the kernel does not tell. */
 int64_t bench_file_drop(const struct bench_file *file);
 int64_t bench_file_resident(const struct bench_file *file);
 

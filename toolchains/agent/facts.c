@@ -8,7 +8,7 @@
  *     cpus_allowed           the numbers of those that a job may have ("0-3,5")
  *     memory_total_bytes, memory_available_bytes, page_size_bytes
  *     temps_mc, freq_khz     as in the telemetry; left out where there are none
- *     lowest_khz, highest_khz  CPU -> what its hardware can; left out where not told
+ *     lowest_khz, highest_khz  CPU -> what its hardware can; left out where unknown
  *     sha256                 what `agent hash` uses: "armv8", "x86" or "portable"
  *     mono_ns, utc_ns        the clocks now
  */

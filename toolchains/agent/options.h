@@ -16,7 +16,7 @@ struct options {
     uint64_t *memlock;
 };
 
-/* What follows the options (and "--", if it is there), or NULL after having said what is wrong. */
+/* The words after the options (and "--", if it is there); NULL after printing what is wrong. */
 char **parse_options(char **words, const struct options *known);
 
 #endif

@@ -58,7 +58,7 @@ static bool parse_digest(const char *hex, unsigned char digest[DIGEST_BYTES])
     return hex[2 * DIGEST_BYTES] == '\n';
 }
 
-/* Takes the chunks that the journal names. A journal of another file is begun anew, what follows
+/* Takes the chunks that the journal names. A journal of another file is started again, what follows
  * a line that is no line (half of one, after a power cut) is cut off. */
 static bool read_journal(struct partial *partial)
 {
@@ -89,7 +89,7 @@ static bool read_journal(struct partial *partial)
     return known || write_all(partial->journal, header, strlen(header));
 }
 
-/* What the file system lacks for the whole file. */
+/* Bytes missing on the file system for the whole file. */
 static uint64_t missing_bytes(int file, uint64_t size)
 {
     struct stat found;
@@ -279,6 +279,6 @@ bool partial_finish(struct partial *partial)
     if (rename(partial->path, partial->target) != 0 || !sync_directory_of(partial->target))
         return false;
     if (journal_path(partial, journal))
-        unlink(journal); /* whoever comes next and finds the target may have removed it */
+        unlink(journal); /* the next one that finds the target may have removed it */
     return true;
 }

@@ -45,7 +45,7 @@ struct receiver {
     char token[TOKEN_DIGITS + 1];
 };
 
-/* Exactly so many bytes; false at the peer's end, an error, or when nothing comes for too long. */
+/* Read exactly `length` bytes; false at the peer's end, an error, or after too long a silence. */
 static bool take(int fd, void *data, size_t length)
 {
     unsigned char *next = data;
@@ -91,7 +91,7 @@ static bool tell_what_is_here(struct receiver *receiver)
     for (uint64_t index = 0; index < partial->count; index++) {
         if (!partial->journalled[index])
             continue;
-        /* Each is told of: the peer must not take the time that reading needs for a stall. */
+        /* Each is reported: the peer must not take the time that reading needs for a stall. */
         const bool good = partial_prove(partial, index);
         if (!answer(receiver, good ? 'G' : 'B', (uint32_t)index) ||
             (good && !give(receiver->peer, partial->digests + index * DIGEST_BYTES, DIGEST_BYTES)))
@@ -136,7 +136,7 @@ static bool take_chunk(struct receiver *receiver)
                                                : cannot_write(receiver);
 }
 
-/* False when chunks are missing or nothing could be said; the conversation goes on after 'B'. */
+/* False when chunks are missing or nothing could be sent; the conversation continues after 'B'. */
 static bool finish(struct receiver *receiver, bool *more)
 {
     struct partial *partial = &receiver->partial;
@@ -176,8 +176,8 @@ static void part(int peer)
     close(peer);
 }
 
-/* One conversation with whoever knows the token. A peer that takes nothing for as long as one that
- * says nothing is given up as well: the file would stay locked. */
+/* One conversation with a peer that knows the token. A peer that takes nothing is given up after the
+ * same time as one that sends nothing: the file would stay locked. */
 static void serve(struct receiver *receiver)
 {
     const struct timeval patience = { .tv_sec = receiver->idle_ms / 1000,
@@ -273,7 +273,7 @@ static int serve_detached(struct receiver *receiver)
     }
     int error = errno;
     close(left[1]);
-    /* Whoever started this one may end its whole group as soon as it is gone. */
+    /* The program that started this one may end its whole group as soon as it is gone. */
     for (char none; child > 0 && read(left[0], &none, 1) < 0 && errno == EINTR;)
         ;
     close(left[0]);
@@ -291,7 +291,7 @@ int command_receive(const struct receive_options *options)
                                  .idle_ms = (int)(options->idle_ns / NS_PER_MS) };
     uint16_t port;
     signal(SIGXFSZ, SIG_IGN); /* EFBIG says it better */
-    /* What is in the way is told now, and the room is reserved; the lock is taken for the peer. */
+    /* Problems are reported now, and the room is reserved; the lock is taken for the peer. */
     int error = partial_open(&receiver.partial);
     if (error)
         return refuse(&receiver.partial, error);

@@ -22,7 +22,7 @@ struct partial {
     const char *path, *target; /* what it is called until it is whole, and then */
     unsigned int mode;         /* of the whole file */
     uint64_t size, chunk, count; /* bytes, bytes, chunks */
-    uint64_t missing;            /* bytes that a full disk lacks, 0 where that is not known */
+    uint64_t missing;            /* bytes missing on a full disk, 0 where unknown */
     unsigned char *digests;      /* of each chunk that the journal names, DIGEST_BYTES each */
     bool *journalled, *good;
     int file, journal;

@@ -210,7 +210,7 @@ static int detach(void)
     pid_t child = fork();
     if (child < 0)
         return fail(EXIT_SYSTEM, "system", "fork: %s", strerror(errno));
-    if (child == 0) { /* a session of its own, without being its leader: no terminal, ever */
+    if (child == 0) { /* its own session, without being its leader: no terminal, ever */
         close(report[0]);
         setsid();
         pid_t grandchild = fork();

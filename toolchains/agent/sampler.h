@@ -1,4 +1,4 @@
-/* Telemetry by a thread of its own: whatever a sample takes, no stamp of the job's output waits. */
+/* Telemetry by a separate thread: no stamp of the job's output waits for a sample. */
 #ifndef LABCTL_SAMPLER_H
 #define LABCTL_SAMPLER_H
 

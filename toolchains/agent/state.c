@@ -119,8 +119,8 @@ static void open_cooling(struct residencies *all)
     globfree(&found);
 }
 
-/* Since Linux 5.2 a file's pages are shown to those who may write it; others are told that all of
- * them are there. */
+/* Since Linux 5.2 a file's pages are shown to those who may write it; for others the kernel reports
+ * that all of them are there. */
 static bool may_know(int fd, const struct stat *status)
 {
     char path[32];
@@ -140,9 +140,9 @@ static int64_t bytes_in_memory(int fd, int64_t file_bytes)
         void *window = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, (off_t)from);
         if (window == MAP_FAILED)
             return -1;
-        const bool told = mincore(window, length, pages) == 0;
+        const bool known = mincore(window, length, pages) == 0;
         munmap(window, length);
-        if (!told)
+        if (!known)
             return -1;
         for (size_t i = 0; i * (size_t)page < length; i++) {
             const int64_t rest = (int64_t)length - (int64_t)i * page;

@@ -14,7 +14,7 @@
 struct residency {
     char name[64];    /* whose it is */
     char text[64];    /* how it is set: the governor */
-    int64_t low, high; /* between which frequencies it may run; -1: not told */
+    int64_t low, high; /* between which frequencies it may run; -1: unknown */
     int fd;           /* -1: the kernel does not count */
     char *before;
 };

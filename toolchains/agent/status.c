@@ -12,7 +12,7 @@
 #include "supervise.h"
 
 #define STATUS_RESERVED_BYTES (16 * 1024)
-/* Of the members that tell the board's state; a board that needs more of them is told without. */
+/* Bytes of the members with the board's state; a board that needs more is reported without. */
 #define STATE_BYTES (12 * 1024)
 
 /* As it is, not as it was asked for. */

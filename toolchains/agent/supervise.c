@@ -118,7 +118,7 @@ static bool read_stream(struct supervisor *s, int stream)
     return false;
 }
 
-/* What is in the pipes now; a writer outside the tree could go on for ever. */
+/* What is in the pipes now; a writer outside the tree could continue for ever. */
 static void take_rest(struct supervisor *s)
 {
     for (int i = 0; i < 2; i++)

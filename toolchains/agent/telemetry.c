@@ -182,7 +182,7 @@ static void sample_threads(const struct telemetry *t, struct json *json)
         write_known(json, "runqueue_wait_ns", wait_ns);
 }
 
-/* Opened anew each time: the file belongs to the memory that the process had when it was opened. */
+/* Opened each time: the file belongs to the memory that the process had when it was opened. */
 static void sample_pss(struct telemetry *t, struct json *json)
 {
     char path[64], text[2048];

@@ -20,7 +20,7 @@ struct team {
     pthread_t list[THREADS_MOST];
 };
 
-/* False when they cannot all be had: the process has to end then, and the team to outlive it. */
+/* False unless all could be started: the process has to end then, and the team to outlive it. */
 bool team_start(struct team *team, int threads, team_work work, void *context);
 /* One pass; how long it took, in ns. */
 int64_t team_pass(struct team *team);

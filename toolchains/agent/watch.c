@@ -34,8 +34,8 @@
 #define TAIL_BYTES (32 * 1024)
 /* It holds the job's arguments. */
 #define STARTED_BYTES (1 << 20)
-/* Of what the program said last on its standard error. */
-#define SAID_BYTES 240
+/* Bytes of the program's last output on standard error. */
+#define LAST_BYTES 240
 #define AGAIN_NS (20 * NS_PER_MS)
 
 enum state { RUNNING, FINISHED, LOST, REBOOTED, ABSENT };
@@ -193,7 +193,7 @@ static void write_sample(const struct view *view, struct json *json)
 static int report(const struct view *view, enum state state, int killed)
 {
     struct json json = { 0 };
-    char said[SAID_BYTES + 1];
+    char last[LAST_BYTES + 1];
     json_open(&json, '{');
     json_member_int(&json, "schema", 1);
     json_member_string(&json, "state", state_names[state]);
@@ -201,7 +201,8 @@ static int report(const struct view *view, enum state state, int killed)
     json_member_int(&json, "mono_ns", monotonic_ns());
     json_member_count(&json, "stdout_bytes", size_of(view, "stdout"));
     json_member_count(&json, "stderr_bytes", size_of(view, "stderr"));
-    json_member_string(&json, "stderr_end", read_tail(view, "stderr", said, SAID_BYTES) ? said : NULL);
+    const bool found = read_tail(view, "stderr", last, LAST_BYTES);
+    json_member_string(&json, "stderr_end", found ? last : NULL);
     write_sample(view, &json);
     json_member_count(&json, "killed", killed);
     json_key(&json, "status");
@@ -223,7 +224,7 @@ static int open_view(struct view *view, const char *dir)
     return 0;
 }
 
-/* As look(), and a job that is about to be started counts: whoever stops it wants it never to run. */
+/* As look(), but a job that is about to be started counts: stopping it means that it never runs. */
 static enum state look_for_start(struct view *view, int64_t until)
 {
     const struct timespec pause = { .tv_nsec = AGAIN_NS };
@@ -264,7 +265,7 @@ int command_stop(const char *dir, int64_t ns)
     int killed = -1, error = open_view(&view, dir);
     if (error)
         return error;
-    const int64_t until = monotonic_ns() + ns; /* for both waits: whoever asks waits no longer */
+    const int64_t until = monotonic_ns() + ns; /* for both waits together */
     enum state state = look_for_start(&view, until);
     if (state == RUNNING) {
         kill(view.supervisor, SIGTERM);
