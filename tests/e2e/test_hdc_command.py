@@ -191,7 +191,7 @@ def test_a_parameter_of_the_board_forbids_transfers(owner: Person) -> None:
         (("send", "none", "/tmp/x"), 2, "cannot read none"),
         (("send", "file", "relative"), 2, "not absolute"),
         (("send", "file", "/tmp/100%"), 2, "unsafe path"),
-        (("send", "file", "/no-such-folder/x"), 3, "no such file or directory"),
+        (("send", "file", "/no-such-folder/x"), 2, "no directory on the board: /no-such-folder"),
         (("send", "file", "/no-such-folder/"), 2, "no directory on the board"),
         (("send", "file", "/dev/null"), 2, "not a regular file"),
         (("send", ".", "/dev/null"), 2, "one is a directory"),
