@@ -124,7 +124,7 @@ class FrameReader:
 
     @property
     def held(self) -> bytes:
-        """What came instead of a frame, and was not handed on; it is the shell's own."""
+        """Return the shell's own words, which came instead of a frame and were not handed on."""
         return self._held or b""
 
     def _release(self) -> None:
