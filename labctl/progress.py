@@ -1,4 +1,4 @@
-"""For whoever looks on: progress of a long step, and external commands as they are started.
+"""Reports for observers: progress of a long step, and external commands as they are started.
 
 Python's own logging costs a short command 10 ms of import: more than all else that is here.
 """

@@ -16,7 +16,7 @@ from labctl.runs.record.annotations import add_tags, move_to_trash, remove_tags,
 from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.repository import note_in_index
 
-#: Runs that a list shows where nothing else is said.
+#: Number of runs in a list by default.
 LIMIT = 50
 
 

@@ -51,7 +51,7 @@ class TransportConfig(Protocol):
     models, ``link``.
     """
 
-    #: Whether a board needs a ``workdir`` of its own: there is no usual one.
+    #: True if a board needs its own ``workdir``: there is no usual one.
     needs_workdir: ClassVar[bool]
 
     @property

@@ -17,7 +17,7 @@ from labctl.records.board import Execution
 from labctl.records.migrations import migrated
 from labctl.records.trial import Failure
 
-#: Longer texts say no more to whoever looks on, and records hold them whole.
+#: Longer texts help no reader, and records hold them whole.
 MAX_TEXT = 2000
 
 

@@ -101,7 +101,7 @@ LOUD = 0.2
 RECLAIMING = 0.05
 #: CPU time that the host of a virtual machine kept for itself.
 STOLEN = 0.02
-#: Share of the memory below which a kernel takes pages away from whoever runs. What it can give
+#: Share of the memory below which a kernel takes pages away from programs. What it can give
 #: back at once, the pages of a mapped model for instance, counts as available.
 _SHORT = 0.05
 

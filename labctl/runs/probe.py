@@ -19,7 +19,7 @@ from labctl.runs.observer import Observer
 from labctl.transport import Transport
 from labctl.units import size
 
-#: A buffer that is smaller than so many caches is partly read from them.
+#: A buffer that is smaller than this number of caches is partly read from them.
 _CACHES = 4
 
 

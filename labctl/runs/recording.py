@@ -84,7 +84,7 @@ class Recording:
             if self.directory is None:
                 return
             self._observer.tell(_end(error, self._exit_status))
-            if isinstance(error, Exception):  # whoever looks on has the file of events open
+            if isinstance(error, Exception):  # readers have the file of events open
                 self.directory.forget_if_refused(error)
 
 

@@ -103,7 +103,7 @@ class LinkedTransport(Transport, Generic[L]):
                 self._link.close()
                 self._link = None
             if self._link is None:
-                # Whoever waited for another's attempt has its answer: not a time-out for each.
+                # Who waited for another's attempt has its answer: not a time-out for each.
                 if self._refusal is not None and self._refused >= asked:
                     raise self._refusal.again()
                 self._link = self._open()

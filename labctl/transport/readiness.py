@@ -24,7 +24,7 @@ _BOOT_ID = re.compile(r"[0-9a-f-]{16,64}")
 #: Patience for one answer while a board may be on its way up or down.
 _ANSWER_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.2
-#: A board is gone when it does not answer so many times in a row: one answer may get lost.
+#: A board is gone when it does not answer this number of times in a row: one answer may get lost.
 _SILENCES = 3
 
 

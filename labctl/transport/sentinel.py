@@ -174,7 +174,7 @@ class FrameReader:
             return True
         if not word.isdigit():
             return False
-        # The last mark counts: an earlier one was made by the command, out of its own frame.
+        # The last mark counts: an earlier one was made by the command, outside of its frame.
         if self._status_mark:
             self._write(self._status_mark)
         self._status_mark = self._mark + word + b"\n"
@@ -273,8 +273,8 @@ def execute(
         _kill(shell, framed, reader.process_id)  # nobody waits for it any more
         raise
     if reader.exit_status is None:
-        said = tail.text or reader.held.decode(errors="replace") or None
-        raise _without_status(shell, framed, label, reader.process_id, said)
+        printed = tail.text or reader.held.decode(errors="replace") or None
+        raise _without_status(shell, framed, label, reader.process_id, printed)
     return reader.exit_status
 
 

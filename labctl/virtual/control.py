@@ -76,7 +76,7 @@ class ControlSocket:
                 writer.write(json.dumps(self._reply(line)).encode() + b"\n")
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever asked does not want to know
+            pass  # the client has gone
         finally:
             writer.close()
 

@@ -22,10 +22,10 @@ _FOLDER = Path(".labctl-fakes")
 _CPUS = 4
 _COOL_MILLICELSIUS, _FULL_KHZ = 45_000, 1_992_000
 _STEP_SECONDS = 0.1
-#: A number is written over the one before it, in one call: whoever has the file open sees either.
+#: A number is written over the one before it, in one call: a reader sees either.
 _WIDTH = 16
 
-#: toybox takes seconds of its own; whoever names a time or a file asks for no clock.
+#: toybox accepts its own format of seconds; a call with a time or a file asks for no clock.
 _DATE = """#!/bin/sh
 for word; do case $word in -d*|-s*|-r*|-[!-]*[dsr]) exec {toybox} date "$@";; esac; done
 now=$({toybox} date +%s.%N)

@@ -26,7 +26,7 @@ from labctl.virtual.injected_fault import Injected
 from labctl.virtual.operation import FaultMatch, Operation, begun_by
 from labctl.virtual.storage import FaultyStorage
 
-#: What may wait here for a slow link before whoever writes has to wait.
+#: Bytes that may wait here for a slow link before a writer has to wait.
 _BACKLOG_BYTES = 1 << 20
 
 

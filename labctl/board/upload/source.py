@@ -115,7 +115,7 @@ class ChunkedFile:
             if self._hashed is not None:
                 self._hashed.result()  # no more than one waits, with its data
             self._hashed = self._hasher.submit(self._whole.update, data)
-            self._digests.append(digest)  # last: whoever has all of them may ask for the whole's
+            self._digests.append(digest)  # last: once all are there, the whole's may be asked for
         elif index > len(self._digests) or self._digests[index] != digest:
             raise self._changed()
         return Chunk(index, data, digest)

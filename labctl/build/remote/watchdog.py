@@ -30,7 +30,7 @@ class Watchdog:
 
     def beat(self) -> None:
         """Say that labctl is still here."""
-        with suppress(LinkError, HostError):  # whoever waits for it finds out
+        with suppress(LinkError, HostError):  # the next wait shows it
             self._program.send(b".\n")
 
     def check(self) -> None:

@@ -185,7 +185,7 @@ def _locate(error: ErrorDetails, value: object, schema: Schema) -> tuple[Path, l
     for number, step in enumerate(steps):
         tagged = [s["discriminator"]["mapping"][step] for s in here if _has_tag(s, step)]
         if tagged:
-            # A reference, or a union of its own.
+            # A reference, or a nested union.
             here = [
                 branch
                 for tag in tagged

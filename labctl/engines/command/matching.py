@@ -1,7 +1,7 @@
 """A recipe's regular expressions, applied to what a program printed, in bounded time.
 
 A pattern such as ``(a+)+b`` takes for ever on a short line. Python's ``re`` cannot be interrupted,
-so the search is done in a child process with limits of its own. RE2 would need none, but it is a
+so the search is done in a child process with its own limits. RE2 would need none, but it is a
 compiled dependency, lacks look-ahead and back-references, and is linear only in the text: 64 MB of
 it still want a limit.
 """

@@ -25,7 +25,7 @@ UNITS: dict[str, tuple[Dimension, Decimal]] = {
     "tokens_per_s": ("tokens/s", Decimal(1)),
     "number": ("1", Decimal(1)),
 }
-#: What the record has a field of its own for, and what it counts.
+#: Measures with their own field in the record, and what they count.
 FIELDS: dict[str, tuple[str, Dimension]] = {
     "load": ("load_ns", "ns"),
     "prompt_eval": ("prompt_eval_ns", "ns"),

@@ -144,8 +144,8 @@ def _measure(target: ReadValue, numbers: Sequence[Decimal]) -> Measure:
 def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dict[str, object]:
     """Return times of tokens by the board's clock, as far as pieces of output are tokens.
 
-    ``generated``: how many there are. Without it nobody knows what a piece is, and nothing is told
-    of tokens; nor where there are more pieces than tokens.
+    ``generated``: their number. Without it the meaning of a piece is unknown, and nothing is
+    reported of tokens; nor where there are more pieces than tokens.
     """
     timeline = parse_timeline(raw.timeline)
     text = stream_of(raw, tokens.stream)

@@ -22,7 +22,7 @@ from labctl.engines.program import ProgramSource
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
 from labctl.records import BoardFacts, JobStatus, Measure, ModelIdentity, TimingRecord
 
-#: The demo shows at least so many values of a larger tensor.
+#: The demo shows at least this number of values of a larger tensor.
 _LEAST_SHOWN = 50
 _FLOAT_BYTES = 4
 _FIRST_MINIMUM_NS = 1_000_000_000

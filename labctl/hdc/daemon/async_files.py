@@ -95,7 +95,7 @@ class DiskFile:
             return
         if self._busy is None or self._busy.done():
             os.close(descriptor)
-        else:  # whoever waited was cancelled, but a system call cannot be
+        else:  # the waiting task was cancelled, but a system call cannot be
             self._busy.add_done_callback(partial(_close_later, descriptor))
 
     def _write(self, descriptor: int, data: bytes, offset: int) -> None:

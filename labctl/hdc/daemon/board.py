@@ -17,7 +17,7 @@ class Limits:
     heartbeat_seconds: float = 5.0
     #: A host sends first. One that has not sent a whole packet by then is dropped.
     silence_seconds: float = 30.0
-    #: With so many waiting bytes of answers, nothing more is read from a host that takes none.
+    #: With this many waiting bytes of answers, nothing more is read from a host that takes none.
     flood_bytes: int = 32 << 20
     #: Hosts that are connected at a time, in words or without; more are cut.
     hosts: int = 512

@@ -21,7 +21,7 @@ from labctl.hdc.wire import Command, PacketDecoder
 
 #: Taken from one host at a time, if no packet is larger: other boards wait meanwhile.
 _READ_BYTES = 64 << 10
-#: Bytes that may wait for the host before whoever writes has to wait.
+#: Bytes that may wait for the host before a writer has to wait.
 _WRITE_BUFFER_BYTES = 1 << 20
 #: Channels that were woken for a transfer or a forward which has not begun.
 _MAX_WOKEN = 1024

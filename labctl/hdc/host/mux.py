@@ -143,7 +143,7 @@ class Mux:
             # Before it starts: the board may answer what it says at once.
             self._connections[connection.context] = connection
             try:
-                thread.start()  # under the lock: whoever joins finds started threads only
+                thread.start()  # under the lock: a join finds started threads only
             except RuntimeError as error:
                 _log.warning("a forwarded connection is refused: %s", error)
                 del self._connections[connection.context]

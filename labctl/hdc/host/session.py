@@ -1,8 +1,8 @@
 """The host side of one hdc session over TCP: many channels at once over one connection.
 
-One thread reads; it hands packets to the channel they belong to and sends the heartbeats. Whoever
-uses a channel sends on the calling thread. Every wait has a time-out, and when the link breaks,
-everybody who waits gets the reason.
+One thread reads; it hands packets to the channel they belong to and sends the heartbeats. A
+caller sends on its own thread. Every wait has a time-out, and when the link breaks, each wait ends
+with the reason.
 """
 
 import os
@@ -268,7 +268,7 @@ class Session:
                 views[0] = views[0][sent:]
 
     def _wait_for_room(self, timeout: float) -> bool:
-        self._blocked_writers += 1  # under the lock of whoever sends
+        self._blocked_writers += 1  # under the sender's lock
         try:
             return self._wait(select.POLLOUT, timeout)
         finally:

@@ -58,7 +58,7 @@ def refuse_conflict(
     """
     lease, own = before.lease, is_own(before.lease)
     if own and not orphans:
-        return  # whoever had it is dead: its lock is ours
+        return  # its holder is dead: the lock is ours
     if before.alive and not own:
         why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
     elif (asked := agent()) and running_jobs(transport, board.workdir, asked).jobs:

@@ -1,7 +1,7 @@
 """Changes of a board for the time of a run, and how they are undone.
 
-All is noted in a file on the board *before* it is changed, so that whoever comes next can put it
-back when this controller dies: a line ``boot <id>``, then ``set <path> <value>``, ``continue <pid>
+All is noted in a file on the board *before* it is changed, so that the next controller can put
+it back when this one dies: a line ``boot <id>``, then ``set <path> <value>``, ``continue <pid>
 <start>`` and ``wake``. What was noted in another boot is past: a restart undid it.
 On a virtual board all is looked for below the folder of what it makes up
 (``labctl.virtual.marks``), and only its own processes are stopped: nothing of its host changes.

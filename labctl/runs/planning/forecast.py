@@ -23,7 +23,7 @@ from labctl.runs.planning.trials import Amount, Plan, PlannedTrial, cut, make_pl
 from labctl.stats import Prediction
 from labctl.units import duration, ranges
 
-#: What one trial of a variant computes with so many tokens, with a warm-up pass or without.
+#: Tokens that one trial of a variant computes, by its parameter and with or without a warm-up.
 TokenCountsOf = Callable[[Variant, int | None, bool], TokenCounts | None]
 
 

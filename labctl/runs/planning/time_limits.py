@@ -27,7 +27,7 @@ RECIPE = "the recipe's timeouts.trial"
 #: The recipe's, or the board's where that is less.
 MAX_TIME = "max_time"
 
-#: A trial that had so many times what the one before took, hangs.
+#: A trial hangs after this many times the duration of the one before.
 _HANGS = 5
 #: One that had this share of the whole time of its run had its chance.
 _CHANCE = 0.5

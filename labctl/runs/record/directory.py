@@ -48,7 +48,7 @@ RecordT = TypeVar("RecordT", bound=FileRecord)
 RECORD = "record.json"
 ANNOTATIONS = "annotations.json"
 LOCK = "lock"
-#: Whoever looks whether a run is held has its lock for a moment.
+#: A process that checks whether a run is held has its lock for a moment.
 _LOOK_SECONDS = 0.5
 #: What a run ends with that was never to be.
 _REFUSALS = (ConfigError, BoardBusy, BoardNoSpace, BoardPermission)

@@ -24,7 +24,7 @@ from labctl.stats import Energy, NoEnergy, Reading, energy_of_counter, energy_of
 
 POWER = "power.jsonl"
 _QUESTIONS = 3
-#: Readings further apart than so many intervals do not tell what was between them.
+#: Readings further apart than this number of intervals leave a gap.
 _GAP_INTERVALS = 3
 #: The most that the clocks may be unsure of each other, as a share of the program's time.
 _MOST_UNSURE = 0.05

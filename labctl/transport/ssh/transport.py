@@ -29,7 +29,7 @@ _BLOCK_BYTES = 1 << 16
 _MERGE = "exec 2>&1\n"
 _RECEIVE = 'LC_ALL=C; export LC_ALL; cat >"$1"'
 _SEND = 'LC_ALL=C; export LC_ALL; cat -- "$1"'
-#: dash has words of its own for what every other program calls otherwise.
+#: Messages of dash that differ from those of all other programs.
 _OF_DASH = ("Directory nonexistent", "No such file or directory")
 
 
