@@ -46,6 +46,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "watch": ("labctl.cli.watch", "watch", "Show a run that another process drives."),
     "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
     "runs": ("labctl.cli.runs", "runs", "List the lab's runs, newest first."),
+    "show": (
+        "labctl.cli.show",
+        "show",
+        "Print all facts of a run or of a trial, each with its origin.",
+    ),
+    "export": (
+        "labctl.cli.export",
+        "export",
+        "Write a row for each trial of the runs that are named, or that meet the conditions.",
+    ),
     "index": ("labctl.cli.index", "index", "Manage the index of the lab's runs."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),

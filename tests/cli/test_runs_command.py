@@ -128,3 +128,34 @@ def test_tags_notes_and_the_trash(lab: Path, labctl) -> None:  # type: ignore[no
     out = labctl("runs", "remove", "abcdef", "--yes")[0]
     assert out == f"moved to {lab / 'runs' / 'trash' / FIRST}\n"
     assert FIRST[-6:] not in labctl("runs")[0]
+
+
+def test_facts_of_a_run_and_of_a_trial_are_shown(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    out = labctl("show", "abcdef")[0]
+    assert out.splitlines()[0] == str(lab / "runs" / FIRST)
+    assert "\nend.json\n  state: finished\n" in out
+    trial_out = labctl("show", "abcdef/1")[0]
+    assert "\n  timing.ttft_ns: 2.00 s\n" in trial_out
+    folder = RunDirectory(lab / "runs" / FIRST).trial_path(1, "q2_k-r1")
+    assert labctl("show", str(folder))[0] == trial_out
+    document = json.loads(labctl("show", "abcdef/1", "--json")[0])
+    (ttft,) = [fact for fact in document["facts"] if fact["name"] == "timing.ttft_ns"]
+    assert ttft["value"] == 2_000_000_000
+    assert "no finished trial 7" in labctl("show", "abcdef/7", status=2)[1]
+    assert "no run 'nothing'" in labctl("show", "nothing/1", status=2)[1]
+
+
+def test_trials_are_exported_by_name_and_by_filter(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    def exported(*words: str) -> list[tuple[str, int]]:
+        lines = labctl("export", *words, "--format", "jsonl")[0].splitlines()
+        return [(one["run"][-6:], one["number"]) for one in map(json.loads, lines)]
+
+    assert exported() == [("abcdef", 1), ("abcdef", 2), ("123456", 1), ("123456", 2)]
+    assert exported("abcdef", "latest", "--recipe", "q2") == exported("abcdef")
+    assert exported("--board", "nobody") == []
+    file = lab / "trials.csv"
+    out, err = labctl("export", "abcdef", "-o", str(file))
+    assert (out, err) == ("", f"wrote 2 trials to {file}\n")
+    assert len(file.read_text().splitlines()) == 3
+    (lab / "runs" / SECOND / "run.json").write_text("{")
+    assert f"left out, damaged: {SECOND}" in labctl("export")[1]

@@ -1,0 +1,48 @@
+"""``labctl show``."""
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from labctl.cli.complete import RUN
+from labctl.cli.lab import runs_folder
+from labctl.cli.output import json_option
+from labctl.cli.root import Invocation
+from labctl.errors import printable_line
+from labctl.runs.record.directory import find_run
+
+#: RUN/NUMBER, or the path of a trial's folder.
+_TRIAL = re.compile(r"(?P<run>.+?)/(?:trials/)?(?P<number>\d{1,6})(?:-[^/]*)?/?")
+
+
+@click.command(epilog="Examples: labctl show latest; labctl show latest/3 --json")
+@json_option("Print the facts as JSON, times in ns and sizes in bytes.")
+@click.argument("name", metavar="RUN|RUN/NUMBER", default="latest", shell_complete=RUN)
+@click.pass_obj
+def show(invocation: Invocation, name: str, *, as_json: bool) -> None:
+    """Print all facts of a run or of a trial, each with its origin.
+
+    The origin is the file of the run directory that has the fact, and in brackets where it was read
+    or computed from. What is not known is left out.
+    """
+    from labctl.report.facts import run_facts, trial_facts
+
+    trial = None if (Path(name) / "run.json").is_file() else _TRIAL.fullmatch(name)
+    run = trial["run"] if trial else name
+    directory = find_run(runs_folder(invocation, run), run)
+    facts = trial_facts(directory, int(trial["number"])) if trial else run_facts(directory)
+    if as_json:
+        found = {"directory": str(directory.path), "facts": [asdict(fact) for fact in facts]}
+        click.echo(json.dumps(found, indent=2))
+        return
+    click.echo(printable_line(str(directory.path)))
+    origin = None
+    for fact in facts:
+        if fact.origin != origin:
+            origin = fact.origin
+            click.echo(f"\n{printable_line(origin)}")
+        if fact.value not in (None, []):
+            click.echo(printable_line(f"  {fact.name}: {fact.text}"))

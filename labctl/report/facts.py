@@ -1,0 +1,178 @@
+"""Facts of a run or a trial, each with its origin: a file of the run directory, and its source."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, JsonValue
+
+from labctl.errors import ConfigError
+from labctl.records import RunEnd, RunRecord, TrialRecord
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.repository import RunRepository
+from labctl.units import duration, size
+
+#: Part of a trial's record -> the raw file beside it that it was read from.
+_RAW = {"job": "status.json", "evidence": "telemetry", "energy": "power.jsonl"}
+#: Figures of ``timing`` that the agent's clock gives; the program's output has all others.
+_BY_STAMPS = frozenset(
+    (
+        *("ttft_ns", "token_ns", "p50_ns", "p90_ns", "p99_ns", "mean_ns", "tokens_per_second"),
+        *("arrivals", "merged_chunks", "unseen_first", "unseen_last", "span", "clocks"),
+    )
+)
+_COMPUTED = {
+    "checks": "computed from the raw files",
+    "predicted": "computed before the run",
+    "measured_to_predicted": "computed",
+    "bound": "computed from timing, telemetry and the rates of the board",
+}
+_SOURCE = {
+    "model": "the model file",
+    "parameters": "the recipe and the defaults of the engine",
+    "workload": "meaning of the parameters",
+    "conditions": "read on the board before the trial",
+    "comparability": "computed from all of these",
+    "board": "devices.yaml",
+}
+_RUN_SOURCE = {
+    "recipe_resolved": "the recipe, with --set",
+    "board": "devices.yaml",
+    "facts": "read on the board",
+    "artifacts": "manifests of the artifacts",
+    "models": "the model files",
+    "lab_revision": "git",
+}
+#: What names one of several: the first of these that it has.
+_LABELS = ("product", "key", "name")
+#: Longer lists of numbers are shown by their length.
+_MOST = 8
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One value. Durations are ns and sizes bytes where its name says so."""
+
+    name: str
+    value: JsonValue
+    origin: str
+
+    @property
+    def text(self) -> str:
+        """Return the value for people."""
+        value = self.value
+        if isinstance(value, bool) or value is None:
+            return {True: "yes", False: "no", None: "-"}[value]
+        if isinstance(value, int | float):
+            if self.name.endswith("_ns"):
+                return duration(value)
+            if self.name.endswith("_bytes"):
+                return size(value)
+            return str(value) if isinstance(value, int) else f"{value:.6g}"
+        return value if isinstance(value, str) else str(value)
+
+
+def run_facts(directory: RunDirectory) -> list[Fact]:
+    """Return the facts of a run. Raises ConfigError if its files cannot be read."""
+    run, end, annotations = directory.run(), directory.end(), directory.annotations()
+    facts = list(_of_run(run))
+    facts += _of_end(end)
+    row = RunRepository(directory.path.resolve().parent).get(directory.path.resolve().name)
+    if row is not None:
+        counted = "computed from trials/*/record.json"
+        facts += [Fact("verdict", row.run.verdict, f"{counted} and end.json")]
+        for name in ("trials_recorded", "trials_ok", "trials_failed", "trials_skipped"):
+            facts.append(Fact(name, getattr(row.run, name), counted))
+        for name in ("token_low_ns", "token_high_ns", "ttft_low_ns", "ttft_high_ns"):
+            facts.append(Fact(name, getattr(row.run, name), f"{counted}: variants' estimates"))
+    facts.append(Fact("tags", list(annotations.tags), "annotations.json"))
+    facts.append(Fact("note", annotations.note, "annotations.json"))
+    files = [path for path in directory.path.rglob("*") if path.is_file()]
+    total = sum(path.stat().st_size for path in files)
+    return [*facts, Fact("size_bytes", total, f"{len(files)} files of the run directory")]
+
+
+def trial_facts(directory: RunDirectory, number: int) -> list[Fact]:
+    """Return the facts of a trial. Raises ConfigError if there is no such trial, or it is damaged.
+
+    The origin of what was read from a raw file names that file, and says so where it is missing.
+    """
+    trials = {trial.number: trial for trial in directory.trials()}
+    if number not in trials:
+        known = f"{min(trials)} to {max(trials)}" if trials else "none"
+        raise ConfigError(
+            f"run {directory.path.name} has no finished trial {number}", hint=f"it has {known}"
+        )
+    trial = trials[number]
+    folder = directory.trial_path(trial.number, trial.slug)
+    return list(_of_trial(trial, folder, folder.relative_to(directory.path)))
+
+
+def _of_run(run: RunRecord) -> Iterator[Fact]:
+    for name, value in run.model_dump(mode="json").items():
+        origin = "run.json" + (f" ({_RUN_SOURCE[name]})" if name in _RUN_SOURCE else "")
+        yield from _flat(name, value, origin)
+
+
+def _of_end(end: RunEnd | None) -> Iterator[Fact]:
+    if end is None:
+        yield Fact("state", "unfinished", "no end.json")
+        return
+    for name, value in end.model_dump(mode="json", exclude={"schema_version", "resumed"}).items():
+        yield from _flat(name, value, "end.json")
+
+
+def _of_trial(trial: TrialRecord, folder: Path, shown: Path) -> Iterator[Fact]:
+    record = f"{shown}/record.json"
+    for name in type(trial).model_fields:
+        part = getattr(trial, name)
+        value = _plain(part)
+        if name == "timing" and trial.timing is not None:
+            stamped = trial.timing.token_clock in (None, "agent", "both")
+            for key, one in trial.timing.model_dump(mode="json").items():
+                raw = ("timeline",) if stamped and key in _BY_STAMPS else ("stdout", "stderr")
+                yield from _flat(f"timing.{key}", one, f"{record} ({_raw(folder, raw)})")
+        elif name in _RAW and part is not None:
+            yield from _flat(name, value, f"{record} ({_raw(folder, (_RAW[name],))})")
+        else:
+            source = _SOURCE.get(name) or _COMPUTED.get(name)
+            yield from _flat(name, value, f"{record} ({source})" if source else record)
+
+
+def _raw(folder: Path, names: tuple[str, ...]) -> str:
+    there = [name for name in names if (folder / name).is_file()]
+    return f"from {', '.join(there)}" if there else f"{', '.join(names)}: missing here"
+
+
+def _plain(value: object) -> JsonValue:
+    if isinstance(value, BaseModel):
+        dumped: JsonValue = value.model_dump(mode="json")
+        return dumped
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, dict | int | float | str | None) else str(value)
+
+
+def _flat(name: str, value: JsonValue, origin: str) -> Iterator[Fact]:
+    """Yield a fact for each value in a mapping or a short list; absent ones are left out."""
+    if value is None or value in ({}, [], ()):
+        return
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _flat(f"{name}.{key}", one, origin)
+    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        for number, one in enumerate(value, 1):
+            keys = one if isinstance(one, dict) else {}
+            label = next((key for key in _LABELS if isinstance(keys.get(key), str)), None)
+            rest = {key: inner for key, inner in keys.items() if key != label}
+            shown = keys[label] if label else number
+            yield from _flat(f"{name}.{shown}", rest if keys else one, origin)
+    elif isinstance(value, list) and all(isinstance(one, str) for one in value):
+        yield Fact(name, shlex.join(map(str, value)), origin)
+    elif isinstance(value, list) and len(value) > _MOST:
+        yield Fact(name, f"{len(value)} values", origin)
+    elif isinstance(value, list):
+        yield Fact(name, ", ".join(map(str, value)), origin)
+    else:
+        yield Fact(name, value, origin)

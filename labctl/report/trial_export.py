@@ -1,0 +1,85 @@
+"""Trials of many runs for other programs: CSV for spreadsheets, JSON Lines for scripts."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+
+from labctl.index import IndexedTrial, TrialRow
+
+#: Facts of the run that a trial's row has too.
+_OF_RUN = (
+    "recipe",
+    "engine",
+    "task",
+    "product",
+    "version",
+    "build_key",
+    "build_commit",
+    "compiler",
+    "labctl_version",
+    "lab_revision",
+    "verdict",
+    "note",
+)
+#: Mappings become a column for each key: ``parameters.threads``.
+_NESTED = ("parameters", "conditions", "comparability")
+#: A spreadsheet takes a cell that begins so for a formula, or drops the blank and then does
+#: (OWASP, "CSV Injection").
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def trials_jsonl(trials: Sequence[IndexedTrial]) -> str:
+    """Return a line of JSON for each trial: times in ns, sizes in bytes, null what is not known."""
+    return "".join(json.dumps(_document(one), ensure_ascii=False) + "\n" for one in trials)
+
+
+def trials_csv(trials: Sequence[IndexedTrial]) -> str:
+    """Return a line for each trial below one heading; what is not known is an empty cell.
+
+    Lines end as RFC 4180 has it: only so does Python quote a cell with a carriage return in it.
+    """
+    rows = [_flat(_document(one)) for one in trials]
+    names = dict.fromkeys((*_plain_columns(), *(name for row in rows for name in row)))
+    written = io.StringIO()
+    writer = csv.DictWriter(written, [_cell(name) for name in names], lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows(
+        {_cell(name): _cell(value) for name, value in row.items() if value is not None}
+        for row in rows
+    )
+    return written.getvalue()
+
+
+def _plain_columns() -> list[str]:
+    own = [field.name for field in fields(TrialRow) if field.name not in _NESTED]
+    return [*own, *_OF_RUN, "tags"]
+
+
+def _document(one: IndexedTrial) -> dict[str, object]:
+    of_run = {name: getattr(one.run, name) for name in _OF_RUN}
+    trial = asdict(one.trial)
+    nested = {name: trial.pop(name) for name in _NESTED}
+    return {**trial, **of_run, "tags": list(one.tags), **nested}
+
+
+def _flat(document: Mapping[str, object]) -> dict[str, object]:
+    row: dict[str, object] = {}
+    for name, value in document.items():
+        if name in _NESTED and isinstance(value, Mapping):
+            row.update({f"{name}.{key}": _scalar(inner) for key, inner in value.items()})
+        else:
+            row[name] = _scalar(value)
+    return row
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return " ".join(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+
+
+def _cell(value: object) -> object:
+    """Return a cell that no spreadsheet computes. Numbers may begin with a minus."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
