@@ -60,7 +60,8 @@ def lab(tmp_path: Path, agent: Object, monkeypatch: pytest.MonkeyPatch) -> Itera
     """Its board carries the agent that was built last, in a cache that nobody else builds in."""
     built = tmp_path / "artifacts" / agent_builds.HOST
     built.mkdir(parents=True)
-    (built / "agent-current").symlink_to(agent.local.parents[1])
+    agent_builds.lend_artifact(agent.local.parents[1], built)
+    (built / "agent-current").symlink_to(agent.local.parents[1].name)
     monkeypatch.setenv("LABCTL_CACHE", str(tmp_path))
     with serving(VirtualBoard("b", tmp_path / "board")) as (board,):
         notes = tmp_path / "notes"

@@ -94,7 +94,8 @@ def test_both_versions_of_llama_cpp_and_the_second_run_sends_nothing(
     assert "EMULATED" in first.text
     program = {"new": "llama-completion", "classic": "llama-cli"}[version]
     assert f"send {program}" in said(first)
-    row, phases, inside = [line for line in first.text.splitlines() if line.startswith("tiny   ")]
+    shown = lab.run("report", "--wide").text
+    row, phases, inside = [line for line in shown.splitlines() if line.startswith("tiny   ")]
     assert "2/2" in row
     assert "no result" not in row
     assert re.fullmatch(r"tiny +.* m?s +.* m?s +.* m?s +.* m?s +.* MB .*", phases), phases

@@ -63,3 +63,10 @@ def _built(target: str, product: str, tool: str) -> Path:
 def _need_zig() -> None:
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("ziglang is not installed: no C compiler for the agent")
+
+
+def lend_artifact(artifact: Path, folder: Path) -> None:
+    """Have an artifact in another cache too: a folder of its own with links to what it holds."""
+    (folder / artifact.name).mkdir()
+    for path in artifact.iterdir():
+        (folder / artifact.name / path.name).symlink_to(path)
