@@ -43,7 +43,7 @@ def test_another_process_sees_the_run_its_controllers_death_and_how_it_goes_on(
     seen = watching.finish()
     assert seen.exit_status == 3, said(seen)
     run = run_of(talking).name
-    assert "ms a token" in said(seen)
+    assert "ms per token" in said(seen)
     assert f"the controller of run {run} is gone since" in said(seen)
     assert f"to continue: labctl resume {run}" in said(seen)
 
@@ -51,7 +51,7 @@ def test_another_process_sees_the_run_its_controllers_death_and_how_it_goes_on(
     assert done.exit_status == 0, said(done)
     late = talking.run("watch", run)
     assert late.exit_status == 0, said(late)
-    assert said(late).count("ms a token") == 2
+    assert said(late).count("ms per token") == 2
     assert f"labctl report {run}" in said(late)
 
 
