@@ -88,7 +88,8 @@ def test_both_versions_of_llama_cpp_and_the_second_run_sends_nothing(
     lab: LabUnderTest, version: str
 ) -> None:
     recipe = lab.recipe()
-    words = ("run", recipe, "--set", f"engine.version={version}", "--set", "repeats=2")
+    asked = ("--set", f"engine.version={version}", "--set", "repeats=2")
+    words = ("run", "--wide", recipe, *asked)
     first = lab.run(*words)
     assert first.exit_status == 0, said(first)
     assert "EMULATED" in first.text
