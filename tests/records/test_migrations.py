@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from records_made import run, trial
 
+from labctl import records
 from labctl.errors import ConfigError
 from labctl.records import SCHEMA_VERSION, RunRecord, TrialRecord, read_record, written_version
 from labctl.records.base import FileRecord
@@ -14,6 +15,8 @@ FILE = Path("record.json")
 
 
 def test_every_kind_has_a_step_from_each_version_to_the_next() -> None:
+    for name in records.__all__:  # imports the modules of all kinds
+        getattr(records, name)
     assert set(STEPS) == {kind.__name__ for kind in FileRecord.__subclasses__()}
     assert {len(steps) for steps in STEPS.values()} == {SCHEMA_VERSION - 1}
 
