@@ -73,22 +73,37 @@ def fails(lab: LabUnderTest, done: process.Completed, *because: str) -> dict[str
     return failure
 
 
-@pytest.fixture
-def stand_in(
-    tmp_path: Path, private_state: Path, rk3568: None, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[LabUnderTest]:
-    """A lab that builds its own llama.cpp from a few lines of C, in a cache of its own."""
-    shared, own = cache_dir(), tmp_path / "cache"
+def write_stand_in(root: Path) -> None:
+    """A llama.cpp of a lab's own, of a few lines of C."""
+    products = root / "toolchains" / "products"
+    products.mkdir(parents=True)
+    (products / "llama.cpp.yaml").write_text(SPEC)
+    (root / "stand-in").mkdir()
+    (root / "stand-in" / "main.c").write_text(STAND_IN)
+
+
+@pytest.fixture(scope="module")
+def stand_in_cache(rk3568: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with what a lab has built of it."""
+    root = tmp_path_factory.mktemp("stand-in")
+    shared, own = cache_dir(), root / "cache"
     own.mkdir()
     (shared / "zig").mkdir(exist_ok=True)
     (own / "zig").symlink_to(shared / "zig")
-    monkeypatch.setenv("LABCTL_CACHE", str(own))
-    products = tmp_path / "toolchains" / "products"
-    products.mkdir(parents=True)
-    (products / "llama.cpp.yaml").write_text(SPEC)
-    (tmp_path / "stand-in").mkdir()
-    (tmp_path / "stand-in" / "main.c").write_text(STAND_IN)
-    build(BuildRequest(target="rk3568", lab_root=tmp_path))
+    write_stand_in(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABCTL_CACHE", str(own))
+        build(BuildRequest(target="rk3568", lab_root=root))
+    return own
+
+
+@pytest.fixture
+def stand_in(
+    tmp_path: Path, private_state: Path, stand_in_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LabUnderTest]:
+    """A lab whose llama.cpp is the stand-in."""
+    monkeypatch.setenv("LABCTL_CACHE", str(stand_in_cache))
+    write_stand_in(tmp_path)
     with lab_with_board(tmp_path, "--target", "rk3568") as lab:
         yield lab
 
