@@ -373,6 +373,8 @@ def test_damaged_runs_do_not_hide_the_others(
     lab: Lab, damaged_runs: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_cli(["report", "--list"]) == 0
-    said = capsys.readouterr().err.splitlines()
-    assert [line for line in said if line.startswith("left out: ")] == said[:2]
-    assert all(name in line for name, line in zip(RUNS, said, strict=False))
+    listed, err = capsys.readouterr()
+    said = err.splitlines()
+    assert [line for line in said if line.startswith("damaged: ")] == said[:2]
+    assert all(name in line for name, line in zip(reversed(RUNS), said, strict=False))
+    assert sum(line.split()[4] == "damaged" for line in listed.splitlines()) == len(RUNS)

@@ -17,9 +17,10 @@ from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, DeviceLost, Labc
 from labctl.records import Execution, Failure, RunEnd, TrialState
 from labctl.records.events import AnyEvent, Contact, End, Fetch, Note, Progress, Trial
 from labctl.runs.observer import Observer
-from labctl.runs.record.directory import RunDirectory, find_run, list_runs
+from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.event_log import EVENTS, EventLog
 from labctl.runs.record.event_reader import EventReader
+from labctl.runs.record.repository import RunRepository
 from labctl.runs.recording import Recording
 from labctl.runs.watch import Watch, find_watched
 
@@ -324,7 +325,7 @@ def test_a_run_that_ended_before_its_first_trial_is_watched_but_not_listed(
     runs = directory.path.parent
     with pytest.raises(DeviceLost):
         record(directory, CONTACT, error=DeviceLost("lost"))
-    assert list_runs(runs) == []
+    assert RunRepository(runs).query() == []
     with pytest.raises(ConfigError, match="has no trial"):
         find_run(runs, RUN)
     assert watch(directory) == 3

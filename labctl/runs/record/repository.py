@@ -49,7 +49,7 @@ class RunRepository:
 
     def add(self, directory: RunDirectory) -> None:
         """Read one run into the index. Raises HostError when the index cannot be written."""
-        stamp = _stamp(str(directory.path))
+        stamp = stamp_of(directory.path)
         if stamp is not None:
             self._index.add([_entry(directory, stamp)])
 
@@ -131,17 +131,18 @@ def _stamps(runs: Path) -> dict[str, str]:
     with host_reads(runs):
         if not runs.is_dir():
             return {}
-        stamps = {name: _stamp(f"{runs}/{name}") for name in os.listdir(runs) if is_run_id(name)}
+        stamps = {name: stamp_of(runs / name) for name in os.listdir(runs) if is_run_id(name)}
     return {name: stamp for name, stamp in stamps.items() if stamp is not None}
 
 
-def _stamp(folder: str) -> str | None:
+def stamp_of(directory: Path) -> str | None:
     """Return what changes with a run directory; None if it is no planned run.
 
     Files that are replaced change the time of the directory, lines that are appended that of
     records.jsonl. A kill may have come between a trial's record and its line: of a run without an
     end the records are counted too.
     """
+    folder = str(directory)
     try:
         times = [os.stat(folder).st_mtime_ns, os.stat(f"{folder}/run.json").st_mtime_ns]
     except (FileNotFoundError, NotADirectoryError):
@@ -150,5 +151,5 @@ def _stamp(folder: str) -> str | None:
         lines = os.stat(f"{folder}/records.jsonl")
         times += [lines.st_mtime_ns, lines.st_size]
     if not os.path.exists(f"{folder}/end.json"):
-        times.append(len(RunDirectory(Path(folder)).records()))
+        times.append(len(RunDirectory(directory).records()))
     return " ".join(map(str, times))
