@@ -162,7 +162,7 @@ def test_a_program_that_takes_too_long_is_ended_with_all_it_started(
 def test_without_a_sign_of_labctl_a_host_clears_up(
     lab: SshLab, x86: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "PATIENCE_SECONDS", 1)
+    monkeypatch.setattr(watchdog, "SILENCE_SECONDS", 1)
     running = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         # No pulse within the host's patience: to it, the network is dead.

@@ -64,7 +64,7 @@ class SshHost:
     def hang_up(self) -> None:
         """Break every connection, as a host does that loses its power."""
         for pid in self.sessions():
-            os.kill(pid, signal.SIGKILL)
+            _send(pid, signal.SIGKILL)
 
     def built_trees(self) -> list[Path]:
         """What builds have left in the workdir."""
