@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import example
+from hypothesis import given as property_of
+from hypothesis import strategies as st
 from model_hub import model_hub
 
 from labctl import shipped
 from labctl.config.lab import LabFile, lab_model
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.yaml.document import Document, parse
+from labctl.config.yaml.loader import read_yaml
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.runs.board.addressed import addressed_board, recognise
@@ -59,6 +63,38 @@ def test_the_printed_recipe_is_the_same_recipe(root: Path) -> None:
     made = read_recipe(document, ("temperature=0.5",), lab_root=root)
     again = read_recipe(Document.parse(recipe_text(document), "printed"), lab_root=root)
     assert again == made
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(-1e18, 1e18)
+    | st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\t\x85\x1b\0"))
+    | st.from_regex(r"[-+]?(0o|0x)?[0-9]{1,3}[.:_]?([eE][-+]?[0-9])?", fullmatch=True),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("a1eE-<~#\x85"), inner),
+    max_leaves=6,
+)
+
+
+@property_of(VALUES)
+@example(["1e3", "1E5", "1e-5", "0o17", "0x1F", "012", ".5", "1.", "no", "~", "", "<<", "a\x85b"])
+@example({"1e3": "=", "<<": " a\n\n  b ", "x" * 200: "y " * 200})
+@example(["a\u2028b", "\ufeff", "\U0001f600", "# a", "a: b", "---", "a\n", "\n", 1e-05, 1e17])
+def test_a_written_recipe_reads_back_as_it_was(value: object) -> None:
+    made = Document("made", {"v": value}, read_yaml(""))  # type: ignore[dict-item]
+    written = recipe_text(made)
+    assert Document.parse(written, "printed").value == {"v": value}
+
+
+def test_names_of_files_are_no_references(root: Path) -> None:
+    """An ``@`` and a ``#`` begin a revision and a hash in references alone."""
+    given = ("a@b/llama.gguf", "a@b/qwen.gguf", "a#1/x@1.gguf", "models/1e3.gguf")
+    for name in given:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"")
+    recipe = recipe_of([*given, "hf:o/r/Tiny.gguf@v1"], root)
+    assert recipe.measured_models() == ["llama", "qwen", "x-1", "1e3", "tiny"]
 
 
 def test_a_file_outside_the_lab_has_its_whole_path(root: Path) -> None:

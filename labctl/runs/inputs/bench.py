@@ -11,7 +11,7 @@ from labctl import shipped
 from labctl.config.models import load_catalogue
 from labctl.config.names import LONGEST_NAME, did_you_mean, plain_name
 from labctl.config.yaml.document import Document
-from labctl.config.yaml.loader import Value
+from labctl.config.yaml.loader import Value, plain_value
 from labctl.errors import ConfigError
 from labctl.files import host_reads
 from labctl.models import find_reference
@@ -41,6 +41,8 @@ def model_entries(models: Sequence[str], lab_root: Path) -> Entries:
         if entry in entries.values():
             raise ConfigError(f"the model {text} is given twice")
         named = entry["hub"]["file"] if "hub" in entry else text
+        if _REMOTE.match(text):
+            named = re.split(r"[#@]", named)[0]
         entries[_key(named, entries)] = entry
     return entries
 
@@ -66,9 +68,29 @@ def bench_document(entries: Entries, target: str) -> Document:
 
 
 def recipe_text(document: Document) -> str:
-    """Write a document as a recipe file."""
-    body = yaml.safe_dump(document.value, sort_keys=False, allow_unicode=True, width=100)
+    """Write a document as a recipe file, which reads back as the same values."""
+    body = yaml.dump(document.value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return f"# Made by labctl bench --print-recipe. Run it with: labctl run FILE\n{body}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes each text that YAML 1.1 or labctl's loader, which is of 1.2, takes for another value.
+
+    Aliases are written out: a recipe is read by people.
+    """
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
+        """Write each value where it is, however often it occurs."""
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Quote a text with line breaks of other kinds: only escapes survive the reading."""
+    plain = plain_value(text) == text and all(c.isprintable() or c == "\n" for c in text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if plain else '"')
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _entry(text: str, lab_root: Path) -> dict[str, Any]:
@@ -92,7 +114,7 @@ def _entry(text: str, lab_root: Path) -> dict[str, Any]:
 
 def _key(text: str, taken: Entries) -> str:
     """Make a model's name in the recipe, and in the result, from its file's name."""
-    name = re.split(r"[#@]", text)[0].rstrip("/").rpartition("/")[2].lower()
+    name = text.rstrip("/").rpartition("/")[2].lower()
     key = plain = plain_name(name.removesuffix(".gguf")) or "model"
     number = 2
     while key in taken:
