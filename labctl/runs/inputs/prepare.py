@@ -5,7 +5,8 @@ prompt.
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.results.gates import metric_problems
 from labctl.runs.inputs.programs import find_or_name_program, find_program
+from labctl.units import size
 
 
 def parameter_problems(
@@ -126,6 +128,21 @@ class RecipeFiles:
         Raises what :func:`labctl.models.expect` raises.
         """
         return self._with(expect, progress)
+
+    def for_plan(self, progress: Progress) -> "Prepared":
+        """Return the inputs as expected, with something known of every model; nothing is made.
+
+        Raises what :func:`labctl.models.expect` raises.
+        """
+        found = self._with(partial(expect, plan_only=True), progress)
+        estimates = (
+            f"the model {key!r} is estimated from the one that it is made from:"
+            f" {size(model.identity.size_bytes)}, {model.identity.bits_per_weight:.4g} bits per"
+            " weight"
+            for key, model in found.models.items()
+            if model.estimated and model.identity.bits_per_weight is not None
+        )
+        return replace(found, notes=(*found.notes, *estimates))
 
     def _with(
         self, models_of: Callable[..., dict[str, ModelFile]], progress: Progress
