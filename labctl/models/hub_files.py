@@ -8,6 +8,7 @@ ModelScope lists ``Path``, ``Size`` and ``Sha256`` under ``/api/v1/models/REPO/r
 import json
 import os
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,7 +18,7 @@ from urllib.parse import quote
 
 from labctl.config.names import listed
 from labctl.errors import ConfigError, HostError
-from labctl.http import Unreachable, request
+from labctl.http import Unreachable, read_body, request, without_login
 from labctl.models.download import refuse
 from labctl.retry import retry_infra
 
@@ -31,13 +32,16 @@ DEFAULT_QUANTIZATIONS = ("Q4_K_M", "Q8_0")
 #: Parts of names of GGUF files that are no language model (the same file of llama.cpp).
 _NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+#: Bounds of a whole list, all pages together.
 _MOST_PAGES = 50
+_MOST_BYTES = 20_000_000
+_LIST_SECONDS = 60.0
 _MOST_NAMED = 40
 
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file as its hub lists it; ``sha256`` is None for files that the hub does not hash."""
+    """A GGUF file as its hub lists it; ``sha256`` is None for files that the hub does not hash."""
 
     path: str
     size_bytes: int
@@ -48,11 +52,8 @@ class ListedFile:
         """True if it may be a language model in GGUF, or the first part of one."""
         name = PurePosixPath(self.path).name
         part = _PART.search(name)
-        return (
-            name.endswith(".gguf")
-            and not any(word in name for word in _NO_MODEL)
-            and (part is None or int(part[1]) == 1)
-        )
+        first = part is None or int(part[1]) == 1
+        return first and not any(word in name for word in _NO_MODEL)
 
     @property
     def parts(self) -> int:
@@ -83,7 +84,7 @@ def hub_site(site: str) -> tuple[str, dict[str, str]]:
 
 
 def list_files(site: str, repository: str, revision: str | None = None) -> list[ListedFile]:
-    """Ask a hub for all files of a repository, sorted by path.
+    """Ask a hub for all GGUF files of a repository, sorted by path.
 
     Raises ConfigError (no such repository or revision, no access), HostError.
     """
@@ -152,25 +153,52 @@ def _hugging_face(repository: str, revision: str | None, key: str) -> list[Liste
     endpoint, headers = hub_site("huggingface")
     at = quote(revision or "main", safe="")
     address: str | None = f"{endpoint}/api/models/{quote(repository)}/tree/{at}?recursive=true"
+    until, left = time.monotonic() + _LIST_SECONDS, _MOST_BYTES
     found: list[ListedFile] = []
     for _ in range(_MOST_PAGES):
         assert address is not None
         with request("GET", address, headers=headers) as answer:
             _refuse(answer, key, repository, address)
-            for entry in _entries(answer, address):
+            body = read_body(
+                answer, within_s=round(max(0.0, until - time.monotonic())), most_bytes=left
+            )
+            left -= len(body)
+            for entry in _entries(body, address):
                 if entry.get("type") == "file":
                     lfs = entry.get("lfs")
                     digest = lfs.get("oid") if isinstance(lfs, dict) else None
-                    found.append(_file(entry.get("path"), entry.get("size"), digest, address))
-            following = answer.links.get("next", {}).get("url")
-            address = str(answer.url.join(following)) if following else None
+                    found += _file(entry.get("path"), entry.get("size"), digest, address)
+            address = _next_page(answer, endpoint, address)
         if address is None:
             return found
-    raise HostError(f"{endpoint} lists {repository} on more than {_MOST_PAGES} pages")
+    raise HostError(f"{without_login(endpoint)} lists {repository} on over {_MOST_PAGES} pages")
+
+
+def _next_page(answer: "httpx.Response", endpoint: str, address: str) -> str | None:
+    """Return the address of a list's next page: at the hub itself, which the login is for.
+
+    Raises HostError for any other: the token would be sent there.
+    """
+    import httpx
+
+    following = answer.links.get("next", {}).get("url")
+    if following is None:
+        return None
+    try:
+        found, hub = answer.url.join(following), httpx.URL(endpoint)
+    except (httpx.InvalidURL, ValueError):
+        pass
+    else:
+        if (found.scheme, found.raw_host, found.port) == (hub.scheme, hub.raw_host, hub.port):
+            return str(found)
+    raise HostError(
+        f"{without_login(address)} lists its next page at another address: {following!r}",
+        hint="if this is a mirror, set HF_ENDPOINT to the hub that it names",
+    )
 
 
 def modelscope_files(repository: str, revision: str | None, key: str) -> list[ListedFile]:
-    """Ask ModelScope once for the files of a repository. Raises Unreachable as well."""
+    """Ask ModelScope once for the GGUF files of a repository. Raises Unreachable as well."""
     endpoint, headers = hub_site("modelscope")
     address = (
         f"{endpoint}/api/v1/models/{quote(repository)}/repo/files"
@@ -178,11 +206,14 @@ def modelscope_files(repository: str, revision: str | None, key: str) -> list[Li
     )
     with request("GET", address, headers=headers) as answer:
         _refuse(answer, key, repository, address)
-        return [
-            _file(entry.get("Path"), entry.get("Size"), entry.get("Sha256"), address)
-            for entry in _entries(answer, address, "Data", "Files")
-            if entry.get("Type") != "tree"
-        ]
+        body = read_body(answer, within_s=_LIST_SECONDS, most_bytes=_MOST_BYTES)
+        entries = _entries(body, address, "Data", "Files")
+    return [
+        file
+        for entry in entries
+        if entry.get("Type") != "tree"
+        for file in _file(entry.get("Path"), entry.get("Size"), entry.get("Sha256"), address)
+    ]
 
 
 def _refuse(answer: "httpx.Response", key: str, repository: str, address: str) -> None:
@@ -194,19 +225,33 @@ def _refuse(answer: "httpx.Response", key: str, repository: str, address: str) -
     refuse(answer, key, address)
 
 
-def _entries(answer: "httpx.Response", address: str, *way: str) -> list[dict[str, Any]]:
+def _entries(body: bytes, address: str, *way: str) -> list[dict[str, Any]]:
+    what = f"{without_login(address)} does not list files"
     try:
-        found: object = json.loads(answer.read())
+        found: object = json.loads(body)
         for step in way:
             found = found[step]  # type: ignore[index] # what is no mapping raises
-    except (ValueError, KeyError, TypeError) as error:
-        raise HostError(f"{address} does not list files") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise HostError(what) from error
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise HostError(f"{address} does not list files")
+        raise HostError(what)
     return found
 
 
-def _file(path: object, size: object, digest: object, address: str) -> ListedFile:
-    if not isinstance(path, str) or not isinstance(size, int):
-        raise HostError(f"{address} lists a file without a path or a size")
-    return ListedFile(path, size, digest if isinstance(digest, str) else None)
+def _file(path: object, size: object, digest: object, address: str) -> list[ListedFile]:
+    """Return an entry of a list if it is a GGUF file; others may be called anything.
+
+    Raises HostError for what no hub can have, so that no recipe is blamed for it.
+    """
+    where = without_login(address)
+    if not isinstance(path, str):
+        raise HostError(f"{where} lists a file without a path")
+    if not path.endswith(".gguf"):
+        return []
+    if not path.isprintable() or any(part in ("", ".", "..") for part in path.split("/")):
+        raise HostError(f"{where} lists a file whose path is unsafe: {path[:200]!a}")
+    if type(size) is not int or size < 0:  # a bool is an int as well
+        raise HostError(f"{where} lists {path} without a size")
+    if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
+        digest = None
+    return [ListedFile(path, size, digest)]

@@ -345,6 +345,88 @@ def test_a_repository_that_is_not_there(site: Hub) -> None:
         find_reference("hf:a/b")
 
 
+@pytest.mark.parametrize("way", ["a link", "a redirect"])
+def test_the_token_stays_with_the_hub_that_it_is_for(
+    site: Hub, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with model_hub(site.content) as other:
+        if way == "a link":
+            site.next_page = f"{other.address}/api/models/a/b/tree/main?cursor=2"
+        else:
+            site.redirect = other.address
+            other.next_page = "/api/models/a/b/tree/main?cursor=2"
+        with pytest.raises(HostError, match="lists its next page at another address"):
+            find_reference("hf:a/b")
+        assert set(site.logins) == {"Bearer hf_secret"}
+        assert set(other.logins) <= {None}
+
+
+@pytest.mark.parametrize("address", ["file:///etc/passwd", "http://[::1", "https://127.0.0.1/x"])
+def test_a_next_page_elsewhere_is_the_hubs_fault(site: Hub, address: str) -> None:
+    site.next_page = address
+    with pytest.raises(HostError, match="lists its next page at another address"):
+        find_reference("hf:a/b")
+
+
+def test_a_list_without_end_is_not_kept(site: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_files, "_MOST_BYTES", 10_000)
+    site.listing = b"[" + b" " * 4000 + b"]"
+    site.next_page = f"{site.address}/api/models/a/b/tree/main?cursor=2"
+    with pytest.raises(HostError, match="answers without end"):
+        find_reference("hf:a/b")
+    assert len({path for _, path, _ in site.requests}) == 2
+    site.next_page, site.listing = None, b"[" + b" " * 10_000 + b"]"
+    for prefix in ("hf", "ms"):
+        with pytest.raises(HostError, match="answers without end"):
+            find_reference(f"{prefix}:a/b")
+
+
+def test_a_list_has_a_time_for_all_its_pages(site: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_files, "_LIST_SECONDS", 0.0)
+    for prefix in ("hf", "ms"):
+        with pytest.raises(HostError, match="did not finish its answer"):
+            find_reference(f"{prefix}:a/b")
+
+
+def listed(path: object = "a.gguf", size: object = 9) -> bytes:
+    known = {"type": "file", "path": path, "size": size, "Path": path, "Size": size}
+    return json.dumps([known]).encode()
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        b"[" * 100_000,
+        b"[" + b"9" * 5000 + b"]",
+        listed("../../x.gguf"),
+        listed("/x.gguf"),
+        listed("a//x.gguf"),
+        listed("a\nb.gguf"),
+        listed("\ud800.gguf"),
+        listed("a\u202eb.gguf"),
+        listed(size=-5),
+        listed(size=True),
+        listed(size="9"),
+        listed(path=3),
+    ],
+)
+def test_what_a_hub_lists_wrongly_is_not_the_users_fault(site: Hub, listing: bytes) -> None:
+    site.listing = listing
+    with pytest.raises(HostError, match=r"^http://127.0.0.1:\d+/api/models/a/b/tree/") as refused:
+        find_reference("hf:a/b")
+    assert refused.value.message.isprintable()
+    entries = b"".join((b'{"Data": {"Files": ', listing, b"}}"))
+    site.listing = entries
+    with pytest.raises(HostError, match=r"^http://127.0.0.1:\d+/api/v1/models/a/b/repo/files"):
+        find_reference("ms:a/b")
+
+
+def test_other_files_of_a_repository_may_be_called_anything(site: Hub) -> None:
+    site.names = ["Screenshot 3.01\u202fPM.png", "m.gguf"]
+    assert find_reference("hf:a/b")["hub"]["file"] == "m.gguf"
+
+
 HF = "https://huggingface.co/a/b-GGUF"
 MS = "https://www.modelscope.cn/models/a/b-GGUF"
 

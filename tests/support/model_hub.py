@@ -26,6 +26,13 @@ class Hub(ThreadingHTTPServer):
         self.begins: int | None = None
         self.status = 200
         self.requests: list[tuple[str, str, str | None]] = []
+        #: The header Authorization of each of them.
+        self.logins: list[str | None] = []
+        #: What it says in place of its list, and of the list's next page.
+        self.listing: bytes | None = None
+        self.next_page: str | None = None
+        #: Of the list, to another server.
+        self.redirect: str | None = None
         #: Of the file, in answers to whatever requests.
         self.sent_bytes = 0
         #: What holds back whatever is asked for up to the file's end.
@@ -76,7 +83,8 @@ class Answers(BaseHTTPRequestHandler):
             known |= {"Size": len(self.server.content)}  # type: ignore[dict-item]
             entries = [{"Path": name, **known} for name in self.server.names]
             entries.append({"Path": "sub", "Type": "tree", "Size": 0})  # type: ignore[dict-item]
-            self.answer(json.dumps({"Code": 200, "Data": {"Files": entries}}).encode(), 200)
+            body = json.dumps({"Code": 200, "Data": {"Files": entries}}).encode()
+            self.answer(body if self.server.listing is None else self.server.listing, 200)
         elif "/api/models/" in self.path and "/tree/" in self.path:
             self.tree()
         else:
@@ -84,6 +92,11 @@ class Answers(BaseHTTPRequestHandler):
 
     def tree(self) -> None:
         """List files as Hugging Face does: two on a page, the next one named by a header."""
+        if self.server.redirect is not None:
+            self.send_response(302)
+            self.send_header("Location", self.server.redirect + self.path)
+            self.end_headers()
+            return
         size = len(self.server.content)
         lfs = {"oid": self.server.sha256, "size": size, "pointerSize": 134}
         entries: list[dict[str, object]] = [{"type": "directory", "path": "sub", "size": 0}]
@@ -95,13 +108,17 @@ class Answers(BaseHTTPRequestHandler):
         way, _, query = self.path.partition("?")
         begin = int(query.partition("cursor=")[2] or 0)
         body = json.dumps(entries[begin : begin + 2]).encode()
+        body = body if self.server.listing is None else self.server.listing
         self.send_response(200)
-        if begin + 2 < len(entries):
+        if self.server.next_page is not None:
+            self.send_header("Link", f'<{self.server.next_page}>; rel="next"')
+        elif begin + 2 < len(entries) and self.server.listing is None:
             following = f"{self.server.address}{way}?recursive=true&cursor={begin + 2}"
             self.send_header("Link", f'<{following}>; rel="next"')
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # who asked may have seen enough
+            self.wfile.write(body)
 
     def file(self) -> None:
         begin, end, status = 0, len(self.server.content), 200
@@ -131,6 +148,7 @@ class Answers(BaseHTTPRequestHandler):
             self.wfile.write(sent)
 
     def note(self) -> None:
+        self.server.logins.append(self.headers.get("Authorization"))
         self.server.requests.append((self.command, self.path, self.headers.get("Range")))
 
 
