@@ -62,11 +62,16 @@ class UrlModel(StrictModel):
     """The SHA-256 of the file, 64 hexadecimal digits: an address alone proves nothing."""
 
 
-_REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+
+
+def is_repository(text: str) -> bool:
+    """Tell whether hubs allow the name of a repository, OWNER/NAME."""
+    return _REPOSITORY.fullmatch(text) is not None
 
 
 def _repository(text: str) -> str:
-    if not re.fullmatch(_REPOSITORY, text):
+    if not is_repository(text):
         raise ValueError("must be OWNER/NAME")
     return text
 

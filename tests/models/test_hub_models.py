@@ -285,9 +285,28 @@ def test_references() -> None:
     assert parse_reference(f"pypi:p==1.0/d/x.gguf#sha256={digest}") == {
         "pypi": {"package": "p", "version": "1.0", "member": "d/x.gguf", "sha256": digest}
     }
-    for bad in ("hf:a", "hf:a/b:", "https://example.org/x.gguf", "pypi:p==1.0"):
+    for bad in ("hf:a", "hf:a/b:", "https://example.org/x.gguf", "pypi:p==1.0", "https://[x/a/b"):
         with pytest.raises(ConfigError):
             parse_reference(bad)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "hf:a/b@v1:Q8_0",
+        "hf:a/b/c.gguf@v1:Q8_0",
+        "hf:../..",
+        "ms:a/..",
+        "hf:a/b c:Q8_0",
+        "https://huggingface.co/a%2F../b",
+        "https://huggingface.co/a/b%0A",
+    ],
+)
+def test_no_hub_is_asked_for_what_has_no_name(site: Hub, reference: str) -> None:
+    with pytest.raises(ConfigError, match="of a hub: ") as refused:
+        find_reference(reference)
+    assert "OWNER/NAME:Q4_K_M" in (refused.value.hint or "")
+    assert site.requests == []
 
 
 QUANTIZED = ["m-Q2_K.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj-m-Q4_K_M.gguf"]
@@ -436,6 +455,7 @@ MS = "https://www.modelscope.cn/models/a/b-GGUF"
     [
         (f"{HF}/blob/main/dir/c-Q8_0.gguf", {"file": "dir/c-Q8_0.gguf"}),
         (f"{HF}/resolve/v1/c%20d.gguf?download=true", {"file": "c d.gguf", "revision": "v1"}),
+        (f"{HF}/blob/refs%2Fpr%2F1/a.gguf", {"file": "a.gguf", "revision": "refs/pr/1"}),
         ("https://hf.co/a/b-GGUF", {}),
         (f"{HF}/tree/main", {}),
         (f"{MS}/file/view/master/c-Q8_0.gguf?status=1", {"file": "c-Q8_0.gguf"}),
@@ -456,6 +476,13 @@ def test_a_page_of_a_mirror_is_one_of_the_hub(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("HF_ENDPOINT", "https://hf-mirror.com")
     page = "https://hf-mirror.com/a/b/blob/main/c.gguf"
     assert parse_reference(page)["hub"]["file"] == "c.gguf"
+
+
+@pytest.mark.parametrize("mirror", ["", "hf-mirror.com", "https://[x"])
+def test_an_address_without_a_host_is_no_page(monkeypatch: pytest.MonkeyPatch, mirror: str) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", mirror)
+    with pytest.raises(ConfigError, match="https:///a/b has no SHA-256"):
+        parse_reference("https:///a/b")
 
 
 def test_the_models_of_a_repository_are_listed(
