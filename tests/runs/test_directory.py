@@ -117,3 +117,10 @@ def test_a_damaged_unfinished_run_is_listed_too(runs: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         find_unfinished(runs)
     assert f"{FIRST}  " in str(caught.value.details)
+
+
+def test_who_resumes_a_finished_run_is_told_of_the_unfinished_ones(runs: Path) -> None:
+    ended(runs, SECOND, "finished")
+    with pytest.raises(ConfigError, match="is finished; nothing to resume") as caught:
+        find_run(runs, "latest").refuse_if_finished()
+    assert f"unfinished: {FIRST}; finish it: `labctl resume {FIRST}`" in str(caught.value.hint)

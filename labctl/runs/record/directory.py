@@ -173,10 +173,10 @@ class RunDirectory:
         """Raise ConfigError for a run that came to its end."""
         end, run = self.end(), self.path.name
         if end and end.state == "finished":
-            raise ConfigError(
-                f"run {run} is finished; nothing to resume",
-                hint=f"show it: `labctl report {run}`; start a new one: `labctl run`",
-            )
+            hint = f"show it: `labctl report {run}`; start a new one: `labctl run`"
+            if others := [found.path.name for found in reversed(unfinished_runs(self.path.parent))]:
+                hint = f"unfinished: {', '.join(others)}; finish it: `labctl resume {others[0]}`"
+            raise ConfigError(f"run {run} is finished; nothing to resume", hint=hint)
 
     def run(self) -> RunRecord:
         """Return the run's own record. Raises ConfigError if it cannot be read."""
