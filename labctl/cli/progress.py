@@ -114,6 +114,10 @@ class Step:
         below = printable_line(why)
         self._view.bars.update(self._task, rate="", note="", ends=None, below=below, stalled=True)
 
+    def stop_countdown(self) -> None:
+        """Show no time left until the next update."""
+        self._view.bars.update(self._task, ends=None)
+
     def _is_due(self) -> bool:
         """Return True if a line is due, for output that is not a terminal."""
         now = time.monotonic()

@@ -86,6 +86,8 @@ class RunView:
             since = f"no link to the board since {event.utc.astimezone():%H:%M:%S}, trying again"
             last = f"; last seen: {self._seen}" if self._trial and self._seen else ""
             self._steps.stall(since)
+            if self._overall:
+                self._overall.stop_countdown()
             if self._trial:
                 self._trial[0].stall(since + last)
                 self.now = f"{_title(self._trial[1])}: {since}{last}"
@@ -94,6 +96,8 @@ class RunView:
         if self._loss is not None:
             self._view.say(f"the link is back after {_seconds(self._loss, event):.0f} s")
             self._loss = None
+            if self._trial:
+                self._show_overall(self._trial[1])
 
     def end_step(self, now: Event | None = None) -> None:
         """End the step under way, if any, at the time of an event."""
@@ -113,13 +117,16 @@ class RunView:
         self.end_step(event)
         if self._trial:  # its controller died
             self._trial[0].abandon()
-        if self._overall is None:
-            self._overall = self._view.open("all trials", event.trials, age_s=_age_s(event))
-        age, left = _age_s(event), event.run_remaining_s
-        left = None if left is None else max(0.0, left - age)
-        self._overall.update(event.number - 1, remaining_s=left)
+        self._show_overall(event)
         step = self._view.open(_title(event), event.expected_s, age_s=_age_s(event))
         self._trial, self.now, self._seen = (step, event), _title(event), ""
+
+    def _show_overall(self, started: Trial) -> None:
+        age, left = _age_s(started), started.run_remaining_s
+        if self._overall is None:
+            self._overall = self._view.open("all trials", started.trials, age_s=age)
+        left = None if left is None else max(0.0, left - age)
+        self._overall.update(started.number - 1, remaining_s=left)
 
     def _progress(self, event: Progress) -> None:
         self._link_is_back(event)

@@ -286,6 +286,31 @@ def test_a_lost_link_shows_since_when_and_no_old_progress(
     assert "left" not in trial
 
 
+def test_all_trials_count_no_time_down_while_the_link_is_lost(
+    terminal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labctl.cli.progress.time.monotonic", lambda: 1000.0)
+    began = TRIAL.model_copy(update={"run_remaining_s": 130.4, "utc": datetime.now(UTC)})
+    shown_on = terminal(80)
+    with ProgressView() as view:
+        run = RunView(view)
+        run.show(began)
+        run.show(half(5))
+        run.show(LOSS.model_copy(update={"utc": datetime.now(UTC)}))
+        view.bars.refresh()
+    overall, _trial, _below = last_drawn(shown_on.close(), 3)
+    assert re.search(r" 8% 0:00:0\d elapsed$", overall)
+
+    shown_on = terminal(80)
+    with ProgressView() as view:
+        run = RunView(view)
+        for event in (began, half(5), LOSS, half(5)):
+            run.show(event)
+        view.bars.refresh()
+    overall, _trial, _below = last_drawn(shown_on.close(), 3)
+    assert re.search(r" 8% 0:02:(10|09) left$", overall)
+
+
 def test_a_link_that_is_back_is_told_with_its_time(capsys: pytest.CaptureFixture[str]) -> None:
     back = half(40).model_copy(update={"mono_ns": LOSS.mono_ns + 35_000_000_000})
     with ProgressView() as view:
