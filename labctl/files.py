@@ -92,6 +92,35 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:
         sync_directory(path.parent)
 
 
+def write_named(path: Path, data: str) -> None:
+    """Write to a file that the user named: as :func:`write_atomic`, but what is there stays.
+
+    Links and modes stay, and what is no regular file (a device, a FIFO) is written to. Raises
+    HostError.
+    """
+    if path.exists() and not path.is_file():
+        with host_writes(path), path.open("wb") as file:
+            file.write(data.encode())
+        return
+    whole = Path(os.path.realpath(path))
+    with host_writes(path):
+        mode = whole.stat().st_mode & 0o777 if whole.exists() else 0o644
+    write_atomic(whole, data, mode=mode)
+
+
+def check_named(path: Path) -> None:
+    """Raise ConfigError if :func:`write_named` could not write there; change nothing."""
+    try:
+        if not path.exists() or path.is_file():
+            folders = Path(os.path.realpath(path)).parents
+            with tempfile.TemporaryFile(dir=next(one for one in folders if one.exists())):
+                return
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+
+
 def sync_directory(directory: Path) -> None:
     """Make renames in ``directory`` durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

@@ -6,7 +6,7 @@ import click
 
 from labctl.cli.complete import BOARD, MODEL_FILE, TARGET
 from labctl.cli.lab import lab_and_board, lab_or_own
-from labctl.cli.output import result_options
+from labctl.cli.output import result_options, write_result
 from labctl.cli.root import Invocation
 from labctl.cli.run import run_and_tell
 from labctl.runs import RunRequest, read_recipe
@@ -58,11 +58,13 @@ def bench(
     by its address; the run directory is then kept in the user's state folder. Exit status as with
     `labctl run`.
     """
+    if print_recipe and result_format != "table":
+        raise click.UsageError("--print-recipe prints YAML; it has no other format")
     entries = model_entries(models, lab_or_own(invocation).root)  # before any contact
     lab, chosen = lab_and_board(invocation, board, target)
     document = bench_document(entries, chosen.target)
     recipe = read_recipe(document, set_values, lab_root=lab.root)
     if print_recipe:
-        click.echo(recipe_text(document), nl=False)
+        write_result(recipe_text(document), output)
         return 0
     return run_and_tell(RunRequest(recipe, chosen, lab), (), result_format, output, build=build)

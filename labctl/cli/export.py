@@ -7,10 +7,9 @@ import click
 
 from labctl.cli.complete import RUN
 from labctl.cli.lab import runs_folder
-from labctl.cli.output import note
+from labctl.cli.output import note, output_option, write_result
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
-from labctl.files import write_atomic
 from labctl.index import Filter
 from labctl.runs.record.directory import find_run
 from labctl.runs.record.repository import RunRepository
@@ -28,13 +27,7 @@ from labctl.units import counted
     show_default=True,
     help="csv: a cell for each value; jsonl: an object on each line.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write to this file instead of standard output.",
-)
+@output_option
 @click.pass_obj
 def export(
     invocation: Invocation,
@@ -61,8 +54,6 @@ def export(
     for one in repository.query(Filter(ids=ids, states=("damaged",))):
         note(f"left out, damaged: {one.run.id}")
     text = (trials_csv if form == "csv" else trials_jsonl)(found)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        write_atomic(output, text)
+    write_result(text, output)
+    if output is not None:
         note(f"wrote {counted(len(found), 'trial')} to {output}")

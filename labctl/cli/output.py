@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from labctl.errors import ConfigError, ExitStatus, printable
+from labctl.errors import ConfigError, ExitStatus, HostError, printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -156,6 +156,30 @@ def unfailing(stream: TextIO | None) -> TextIO | None:
     )
 
 
+def output_option(command: F) -> F:
+    """Add ``-o``; the command gets ``output``, None for standard output."""
+
+    def checked(
+        _ctx: click.Context, _parameter: click.Parameter, value: Path | None
+    ) -> Path | None:
+        """Find before any work that the file cannot be written. Raises ConfigError."""
+        from labctl.files import check_named
+
+        if value is None or str(value) == "-":
+            return None
+        check_named(value)
+        return value
+
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+        metavar="FILE",
+        callback=checked,
+        help="Write to this file instead of standard output, which is -.",
+    )(command)
+
+
 def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--format``, ``--wide``, ``--json`` and ``-o``; the command gets ``result_format`` and
     ``output``.
@@ -163,27 +187,23 @@ def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_format(
-        *words: Any, as_json: bool, wide: bool, result_format: str, **options: Any
+        *words: Any, as_json: bool, wide: bool, result_format: str | None, **options: Any
     ) -> Any:
-        chosen = "json" if as_json else result_format
+        if as_json and result_format not in (None, "json"):
+            raise click.UsageError(f"--json is --format json, not {result_format}")
+        chosen = "json" if as_json else result_format or "table"
         if wide and chosen != "table":
             raise click.UsageError(f"--wide is for tables; {chosen} has everything anyway")
         return command(*words, result_format="wide" if wide else chosen, **options)
 
-    def set_json(ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+    def set_json(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
         if value == "json":
             ctx.find_root().ensure_object(Invocation).as_json = True
         return value
 
     decorated: Callable[..., Any] = with_format
     for option in (
-        click.option(
-            "-o",
-            "--output",
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE",
-            help="Write the result to this file instead of standard output.",
-        ),
+        output_option,
         click.option(
             "--wide", is_flag=True, help="Print all columns, and the tables of the details."
         ),
@@ -192,8 +212,7 @@ def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--format",
             "result_format",
             type=click.Choice(FORMATS),
-            default="table",
-            show_default=True,
+            show_default="table",
             is_eager=True,
             callback=set_json,
             help="Format of the result; csv has a line for each variant, jsonl for each trial.",
@@ -230,10 +249,22 @@ def show_result(
         return
     from labctl.report.formats import result_text
 
-    text = result_text(result_format, run, trials, gates, directory)
+    write_result(result_text(result_format, run, trials, gates, directory), output)
+
+
+def write_result(text: str, output: Path | None) -> None:
+    """Write a result to a file, None for standard output.
+
+    What cannot be written there is printed; the HostError says so.
+    """
     if output is None:
         click.echo(text, nl=False)
-    else:
-        from labctl.files import write_atomic
+        return
+    from labctl.files import write_named
 
-        write_atomic(output, text)
+    try:
+        write_named(output, text)
+    except HostError as error:
+        click.echo(text, nl=False)
+        message = f"{error.message}; the result is on standard output instead"
+        raise HostError(message, hint=error.hint) from error

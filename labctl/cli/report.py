@@ -41,8 +41,12 @@ def report(
     RUN is a run's id, the start or end of one, the path of its directory, or `latest`. All tables
     are computed again from the files in the run directory.
     """
+    if form == "experiment" and result_format != "table":
+        raise click.UsageError("--form experiment is a text; it has no other format")
     runs = runs_folder(invocation, run)
     if list_all:
+        if output or form == "experiment" or result_format not in (*TABLES, "json"):
+            raise click.UsageError("--list is printed as `labctl runs` has it, or with --json")
         print_runs(
             runs,
             Filter(),
@@ -60,9 +64,11 @@ def report(
     from labctl.report import print_experiment
 
     console = output_console()
-    if form == "experiment" and result_format in TABLES:
-        print_experiment(console, record, trials)
-        return
+    if form == "experiment":
+        if output is None:
+            print_experiment(console, record, trials)
+            return
+        result_format = form
     end = directory.end()
     gates = end.gates if end else ()
     show_result(record, trials, gates, directory.path, result_format=result_format, output=output)

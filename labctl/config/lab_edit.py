@@ -9,7 +9,7 @@ from labctl.config.names import NAME_RULE, is_name, unknown
 from labctl.config.yaml.document import parse, read_text
 from labctl.config.yaml.edit import add_entry, remove_entry, remove_key
 from labctl.errors import ConfigError
-from labctl.files import locked, state_dir, write_atomic
+from labctl.files import locked, state_dir, write_named
 
 _LOCK_SECONDS = 60.0
 _SECTION = "boards"
@@ -64,4 +64,4 @@ def _change(lab: LabFile, change: Callable[[str], str], names: set[str]) -> None
                 f"{lab.path} is written in a way that cannot be changed here",
                 hint="change it by hand: docs/devices.md",
             )
-        write_atomic(lab.path, text, mode=lab.path.stat().st_mode & 0o777)
+        write_named(lab.path, text)

@@ -10,7 +10,7 @@ from labctl.config.names import NAME_RULE, is_name, unknown
 from labctl.config.yaml.document import parse, read_text
 from labctl.config.yaml.edit import add_entry, remove_entry
 from labctl.errors import ConfigError
-from labctl.files import locked, state_dir, write_atomic
+from labctl.files import locked, state_dir, write_named
 
 _HEAD = """\
 # The models of this lab. Recipes name one as `models: {q8: {lab: NAME}}`.
@@ -81,4 +81,4 @@ def _write(path: Path, text: str, wanted: Mapping[str, ModelSource]) -> None:
         raise ConfigError(
             f"{path} is written in a way that cannot be changed here", hint="change it by hand"
         )
-    write_atomic(path, text, mode=path.stat().st_mode & 0o777 if path.is_file() else 0o644)
+    write_named(path, text)

@@ -11,7 +11,7 @@ from rich.console import Console
 from labctl.records import GateRecord, RunRecord, TrialRecord
 from labctl.report.details import reasons
 from labctl.report.document import run_document
-from labctl.report.tables import print_timing_table, timing_cells
+from labctl.report.tables import print_experiment, print_timing_table, timing_cells
 from labctl.results.summary import VariantSummary, summarise, wanted_precision
 
 _WIDTH = 120
@@ -24,7 +24,8 @@ def result_text(
     gates: Sequence[GateRecord],
     directory: Path,
 ) -> str:
-    """Return the result of a run as ``table``, ``wide``, ``md``, ``csv``, ``json`` or ``jsonl``.
+    """Return the result of a run as ``table``, ``wide``, ``md``, ``csv``, ``json``, ``jsonl``
+    or ``experiment``.
 
     ``wide`` is the table with all columns, as Markdown is. CSV has a line for each variant: times
     in ns, sizes in bytes, an empty cell where nothing was measured. JSON is that of ``labctl report
@@ -41,6 +42,9 @@ def result_text(
             return "\n".join(_markdown(run, trials)) + "\n"
     written = io.StringIO()
     console = Console(file=written, width=_WIDTH)
+    if form == "experiment":
+        print_experiment(console, run, trials)
+        return written.getvalue()
     print_timing_table(console, run, trials, gates, wide=form == "wide")
     return written.getvalue()
 

@@ -6,7 +6,7 @@ import click
 
 from labctl.cli.hdc.shell import NO_LIMIT_SECONDS
 from labctl.cli.hdc.target import Choice
-from labctl.cli.output import write_output
+from labctl.cli.output import output_option, write_output
 from labctl.errors import printable
 from labctl.files import host_writes
 from labctl.transport import Reboot, reboot
@@ -47,12 +47,7 @@ def reboot_(choice: Choice, how: str | None, wait: bool, timeout: float) -> None
     },
     epilog="Example: labctl hdc -t dayu200 hilog --output boot.log -- -T Ace",
 )
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write to this file instead.",
-)
+@output_option
 @click.option("--timeout", type=click.FloatRange(min=0.1), help="Stop after this many seconds.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
