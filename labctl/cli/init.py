@@ -78,7 +78,7 @@ def init(
     devices, recipe = folder / FILE_NAME, folder / _FIRST_RECIPE
     for path in (devices, recipe):
         with host_reads(path):
-            if path.exists():
+            if path.exists() or path.is_symlink():
                 raise ConfigError(
                     f"{path} exists already", hint="edit it, or run `labctl init OTHER_FOLDER`"
                 )

@@ -99,11 +99,11 @@ def copy(invocation: Invocation, recipe: str, file: Path | None, target: str | N
     path = find_recipe(recipe, lab.root)
     if target is not None:
         load_target(target, lab.root)
-    text = read_text(path) if target is None else for_target(read_text(path), target)
+    text = read_text(path) if target is None else for_target(path, target)
     folder = lab.root if lab.path.is_file() else Path()
     place = file or folder / "recipes" / path.name
     with host_reads(place):
-        if place.exists():
+        if place.exists() or place.is_symlink():
             raise ConfigError(f"{place} exists already", hint="name another file")
     write_atomic(place, text)
     click.echo(f"wrote {place}")

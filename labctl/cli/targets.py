@@ -7,9 +7,9 @@ from rich.table import Table
 
 from labctl.build import list_artifacts
 from labctl.cli.lab import lab_or_own
-from labctl.cli.output import json_option, output_console
+from labctl.cli.output import json_option, note, output_console
 from labctl.cli.root import Invocation
-from labctl.config.target import load_target, target_names
+from labctl.config.target import load_targets
 from labctl.report.details import plain, print_whole
 
 
@@ -27,7 +27,9 @@ def targets(invocation: Invocation, *, as_json: bool) -> None:
     for artifact in list_artifacts():
         manifest = artifact.manifest
         built.setdefault(manifest.target, []).append(f"{manifest.product} {manifest.version}")
-    found = [load_target(name, root) for name in target_names(root)]
+    found, left_out = load_targets(root)
+    for why in left_out:
+        note(why)
     if as_json:
         rows = [
             {"name": target.name, "description": target.description}

@@ -1,13 +1,15 @@
 """The files of ``labctl init``: a first devices.yaml and a first recipe."""
 
 import json
-import re
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 
 from labctl import shipped
 from labctl.config.lab import WORKDIR
-from labctl.config.yaml.document import read_text
+from labctl.config.yaml.document import Document, read_text
+from labctl.config.yaml.edit import replace_value
+from labctl.errors import ConfigError
 
 #: Address of ``labctl virtual-board`` by default.
 VIRTUAL_BOARD_ADDRESS = "127.0.0.1:5555"
@@ -117,9 +119,25 @@ def recipe_yaml(target: str) -> str:
     """Return a first recipe for a target: the shipped ``q8_q2_latency.yaml``. Raises
     ConfigError.
     """
-    return for_target(read_text(shipped.RECIPES / "q8_q2_latency.yaml"), target)
+    return for_target(shipped.RECIPES / "q8_q2_latency.yaml", target)
 
 
-def for_target(recipe: str, target: str) -> str:
-    """Return the text of a recipe with another target."""
-    return re.sub(r"(?m)^target: .*$", f"target: {target}", recipe)
+def for_target(recipe: Path, target: str) -> str:
+    """Return the text of a recipe with another target, and all the rest as it was.
+
+    Raises ConfigError when it is written in a way that cannot be changed so.
+    """
+    text = read_text(recipe)
+    before = Document.parse(text, str(recipe)).value
+    wanted = {**before, "target": target} if isinstance(before, dict) else None
+    try:
+        changed = replace_value(text, "target", target)
+        after = Document.parse(changed, str(recipe)).value
+    except ConfigError:
+        after = None
+    if wanted is None or after != wanted:
+        raise ConfigError(
+            f"{recipe}: its target cannot be changed here",
+            hint="copy it without --target, and change the copy by hand",
+        )
+    return changed

@@ -122,6 +122,17 @@ def target_names(lab_root: Path | None) -> list[str]:
     return sorted({path.parent.name for f in folders for path in f.glob(f"*/{FILE_NAME}")})
 
 
+def load_targets(lab_root: Path | None) -> tuple[list[Target], list[str]]:
+    """Load all targets that are known, sorted by name; and say which are wrong, and left out."""
+    targets, left_out = [], []
+    for name in target_names(lab_root):
+        try:
+            targets.append(load_target(name, lab_root))
+        except ConfigError as error:
+            left_out.append(f"left out: {error.message}")
+    return targets, left_out
+
+
 def load_target(name: str, lab_root: Path | None = None) -> Target:
     """Load the target of that name.
 

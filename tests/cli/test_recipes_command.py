@@ -103,6 +103,77 @@ def test_a_copy_is_for_the_target_that_is_named(
     assert "exists already" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("written", "copied"),
+    [
+        ("target: rk3568 # mine", "target: rk3588 # mine"),
+        ("'target' : 'rk3568'", "'target' : rk3588"),
+        ('"target":\n  rk3568', '"target":\n  rk3588'),
+        ("? target\n: rk3568", "? target\n: rk3588"),
+    ],
+)
+def test_a_target_is_changed_however_it_is_written(lab: Path, written: str, copied: str) -> None:
+    recipe = lab / "recipes" / "mine.yaml"
+    recipe.write_text(RECIPE.replace("target: rk3568", written))
+    assert run_cli(["recipes", "copy", "mine", "copy.yaml", "--target", "rk3588"]) == 0
+    assert (lab / "copy.yaml").read_text() == RECIPE.replace("target: rk3568", copied)
+
+
+def test_a_recipe_in_braces_is_copied_for_a_target(lab: Path) -> None:
+    text = "{name: mine, target: rk3568, max_time: 5m} # é\n"
+    (lab / "recipes" / "mine.yaml").write_text(text)
+    assert run_cli(["recipes", "copy", "mine", "copy.yaml", "--target", "rk3588"]) == 0
+    assert (lab / "copy.yaml").read_text() == text.replace("rk3568", "rk3588")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: &t rk3568\ntarget: *t\n",
+        "target: &t rk3568\nname: *t\n",
+        "name: mine\n",
+        "target: {a: b}\n",
+        "target: |\n  rk3568\nname: mine\n",
+        "name: [\n",
+        "- target: rk3568\n",
+        "",
+    ],
+)
+def test_a_target_that_cannot_be_changed_is_told(
+    lab: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (lab / "recipes" / "mine.yaml").write_text(text)
+    assert run_cli(["recipes", "copy", "mine", "copy.yaml", "--target", "rk3588"]) == 2
+    assert "mine.yaml" in capsys.readouterr().err
+    assert not (lab / "copy.yaml").exists()
+
+
+def test_a_link_to_nothing_is_not_overwritten(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab / "copy.yaml").symlink_to(lab / "nothing.yaml")
+    assert run_cli(["recipes", "copy", "mine", "copy.yaml"]) == 2
+    assert "exists already" in capsys.readouterr().err
+    (lab / "new").mkdir()
+    (lab / "new" / "devices.yaml").symlink_to(lab / "nothing.yaml")
+    assert run_cli(["init", "new", "--virtual"]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_a_target_that_is_wrong_hides_no_other(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = lab / "toolchains" / "mine" / "target.yaml"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("name: 3\n")
+    for words in (["targets"], ["targets", "--json"]):
+        assert run_cli(words) == 0
+        said = capsys.readouterr()
+        assert "rk3568" in said.out
+        assert "left out: " in said.err
+        assert f"{broken}:1" in said.err
+
+
 def test_targets_are_listed_with_what_is_built(
     lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,13 +125,25 @@ def facts(*parts: str, execution: str = "board", **known: object) -> BoardFacts:
 
 
 def test_a_board_is_recognised_by_its_cores() -> None:
-    assert recognise(facts("0xd05"), None).name == "rk3568"
-    assert recognise(facts("0xd05", "0xd0b"), None).name == "rk3588"
-    assert recognise(facts("0xd05", machine="armv8l"), None).name == "rk3568"
+    assert recognise(facts("0xd05"), None)[0].name == "rk3568"
+    assert recognise(facts("0xd05", "0xd0b"), None)[0].name == "rk3588"
+    assert recognise(facts("0xd05", machine="armv8l"), None)[0].name == "rk3568"
     qemu = "/usr/bin/qemu-aarch64-static -cpu cortex-a76"
-    assert recognise(facts(execution="emulated", emulator=qemu), None).name == "rk3568"
+    assert recognise(facts(execution="emulated", emulator=qemu), None)[0].name == "rk3568"
     native = facts(execution=Execution.NATIVE_HOST, machine="x86_64")
-    assert recognise(native, None).name == "host-x86_64"
+    assert recognise(native, None)[0].name == "host-x86_64"
+
+
+def test_a_target_that_is_wrong_keeps_no_board_from_being_recognised(tmp_path: Path) -> None:
+    broken = tmp_path / "toolchains" / "mine" / "target.yaml"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("name: 3\n")
+    found, left_out = recognise(facts("0xd05"), tmp_path)
+    assert found.name == "rk3568"
+    assert str(broken) in left_out[0]
+    with pytest.raises(ConfigError) as refused:
+        recognise(facts("0xd42"), tmp_path)
+    assert str(broken) in (refused.value.hint or "")
 
 
 def test_a_board_that_nobody_knows_is_asked_for_its_target() -> None:

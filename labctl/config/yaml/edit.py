@@ -72,6 +72,18 @@ def remove_key(text: str, key: str) -> str:
     return "".join(lines)
 
 
+def replace_value(text: str, key: str, value: str) -> str:
+    """Replace a key's plain value in the outermost mapping, however both are written.
+
+    Raises ConfigError when there is none.
+    """
+    found = _entry(_root(text), key)
+    if found is None or not isinstance(found[1], yaml.ScalarNode):
+        raise ConfigError(f"no {key!r} with a plain value")
+    start, end = found[1].start_mark.index, found[1].end_mark.index
+    return text[:start] + value + text[end:]
+
+
 def _lines(text: str) -> list[str]:
     return (text if not text or text.endswith("\n") else f"{text}\n").splitlines(keepends=True)
 

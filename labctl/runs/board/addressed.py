@@ -7,7 +7,7 @@ from labctl.board.facts import virtual_workdir
 from labctl.checked import is_on_loopback
 from labctl.config.lab import WORKDIR, Board, Lab, LabFile
 from labctl.config.names import is_name, listed, plain_name
-from labctl.config.target import DEFAULT_TARGET, Target, load_target, target_names
+from labctl.config.target import DEFAULT_TARGET, Target, load_target, load_targets
 from labctl.errors import ConfigError
 from labctl.files import write_atomic
 from labctl.records import BoardFacts, Execution
@@ -20,7 +20,7 @@ _CONNECT_SECONDS = 5.0
 def addressed_board(
     address: str, lab: LabFile, target: str | None = None
 ) -> tuple[LabFile, Board, str]:
-    """Return the board at HOST:PORT, in a lab in memory, and a sentence on how it is known.
+    """Return the board at HOST:PORT, in a lab in memory, and sentences on how it is known.
 
     It is the lab's own board of that address, if there is one. Otherwise the board is asked for its
     facts, and its target is recognised from them unless ``target`` is given. Raises ConfigError (no
@@ -38,7 +38,7 @@ def addressed_board(
     with way.open(OpenOptions(timeout=_CONNECT_SECONDS)) as transport:
         facts = probe(transport, workdir=WORKDIR, timeout=_ANSWER_SECONDS)
         own = is_on_loopback(address) and virtual_workdir(transport, timeout=_ANSWER_SECONDS)
-    found = load_target(target, lab.root) if target else recognise(facts, lab.root)
+    found, left_out = (load_target(target, lab.root), []) if target else recognise(facts, lab.root)
     how = "as --target says" if target else "recognised by its CPU"
     if facts.execution is not Execution.BOARD and not target:
         how = f"{facts.execution}"
@@ -48,7 +48,11 @@ def addressed_board(
     whole = lab.lab.model_dump(exclude={"boards"}, exclude_unset=True)
     with_it = LabFile(lab.root, Lab(**whole, boards=boards))
     write_atomic(_address_file(lab.root, name), f"{address}\n")
-    return with_it, with_it.board(name), f"{address}: target {found.name}, {how}"
+    return (
+        with_it,
+        with_it.board(name),
+        "\n".join([f"{address}: target {found.name}, {how}", *left_out]),
+    )
 
 
 def known_address(lab_root: Path, name: str) -> str | None:
@@ -66,23 +70,25 @@ def _address_file(lab_root: Path, name: str) -> Path:
     return lab_root / "boards" / name / "address"
 
 
-def recognise(facts: BoardFacts, lab_root: Path | None) -> Target:
+def recognise(facts: BoardFacts, lab_root: Path | None) -> tuple[Target, list[str]]:
     """Return the target that a board's facts name: its CPU cores, or its emulator.
+
+    And say which targets were left out, since their files are wrong.
 
     Raises ConfigError when none does, or several do.
     """
-    known = [load_target(name, lab_root) for name in target_names(lab_root)]
+    known, left_out = load_targets(lab_root)
     fitting = [target for target in known if _fits(target, facts)]
     if facts.execution is Execution.EMULATED:  # an emulator is the same machine for all of them
         fitting = [one for one in fitting if one.name == DEFAULT_TARGET] or fitting
     if len(fitting) == 1:
-        return fitting[0]
+        return fitting[0], left_out
     cores = ", ".join(f"{cpu.count} x {cpu.part or cpu.model or 'unknown'}" for cpu in facts.cpus)
     what = f"the board ({facts.machine}, CPU {cores or 'unknown'})"
     names = listed([target.name for target in fitting or known])
     raise ConfigError(
         f"several targets fit {what}" if fitting else f"no target is known to be that of {what}",
-        hint=f"name its target: --target {names}",
+        hint="; ".join([f"name its target: --target {names}", *left_out]),
     )
 
 
