@@ -171,3 +171,25 @@ def test_a_model_that_is_used_is_not_removed_by_mistake(lab: Path, models: Model
     assert (refused.exit_code, "'q' is made from 'tiny'" in refused.stderr) == (2, True)
     assert models("remove", "tiny", "q", "--yes").exit_code == 0
     assert models("remove", "tiny").exit_code == 2
+
+
+def test_what_recipes_pin_themselves_stays_locked(lab: Path, models: Models) -> None:
+    file = lab / "models" / "tiny-F32.gguf"
+    assert models("add", "tiny", str(file)).exit_code == 0
+    (lab / "recipes").mkdir()
+    recipe = lab / "recipes" / "own.yaml"
+    recipe.write_text(
+        "name: own\ntarget: host-x86_64\nengine: {name: llama_cpp}\n"
+        "models: {base: {file: models/tiny-F32.gguf}}\n"
+        "prompt: x\nparameters: {tokens: 2}\nmax_time: 1m\n"
+    )
+    lock = lab / "models.lock.yaml"
+    assert models("remove", "tiny").exit_code == 0
+    assert "file:models/tiny-F32.gguf:" in lock.read_text()
+
+    assert models("add", "tiny", str(file)).exit_code == 0
+    recipe.write_text("name: [\n")
+    done = models("remove", "tiny")
+    assert done.exit_code == 0
+    assert "these recipes cannot be read: recipes/own.yaml" in done.stderr
+    assert "file:models/tiny-F32.gguf:" in lock.read_text()

@@ -1,8 +1,7 @@
 """``labctl models list``, ``remove`` and ``unlock``: models.yaml and its lock file."""
 
 import json
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 
 import click
@@ -12,11 +11,12 @@ from labctl.cli.lab import lab_of
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
-from labctl.config.models import CATALOGUE_FILE, load_catalogue
+from labctl.config.models import CATALOGUE_FILE, ModelSource, load_catalogue
 from labctl.config.names import unknown
+from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, printable_line
 from labctl.models.catalogue import remove_models
-from labctl.models.lock import ModelsLock, reference
+from labctl.models.lock import LOCK_FILE, ModelsLock, reference
 from labctl.models.state import ModelState, state_of
 from labctl.units import size
 
@@ -98,31 +98,50 @@ def remove(invocation: Invocation, names: tuple[str, ...], *, yes: bool) -> None
     lab = lab_of(invocation)
     known = load_catalogue(lab.root).models
     states = {name: state_of(known_name(lab, name), known, lab.root) for name in names}
-    if not yes and (users := _users(lab, names)):
+    recipes, unread = _recipes(lab)
+    if not yes and (users := _users(recipes, names)):
         confirm(f"{' and '.join(states)}: used by {', '.join(users)}")
     remove_models(lab.root, states.keys())
-    left = {state_of(name, known, lab.root).reference for name in known if name not in states}
-    ModelsLock(lab.root).drop(
-        state.reference
-        for state in states.values()
-        if state.reference is not None and state.reference not in left
-    )
+    left = {name: source for name, source in known.items() if name not in states}
+    if unread:
+        note(f"{LOCK_FILE} keeps their SHA-256: these recipes cannot be read: {', '.join(unread)}")
+    else:
+        _forget(lab, states.values(), [left, *(recipe.models for recipe in recipes.values())])
     for name, state in states.items():
         stays = "" if state.path is None else f"; its file stays: {printable_line(str(state.path))}"
         click.echo(f"removed {name} from {lab.root / CATALOGUE_FILE}{stays}")
 
 
-def _users(lab: LabFile, names: Collection[str]) -> list[str]:
-    """Return the lab's recipes that measure or need one of the models."""
+def _forget(
+    lab: LabFile, states: Iterable[ModelState], used: Iterable[Mapping[str, ModelSource]]
+) -> None:
+    """Drop what the lock file has of the models, but for what ``used`` models stand for."""
+    kept = {state_of(name, group, lab.root).reference for group in used for name in group}
+    references = {state.reference for state in states} - kept
+    ModelsLock(lab.root).drop(reference for reference in references if reference is not None)
+
+
+def _recipes(lab: LabFile) -> tuple[dict[str, Recipe], list[str]]:
+    """Return the lab's recipes by their paths in it, and the paths of those that are wrong."""
     from labctl.runs import read_recipe
 
-    users = []
+    recipes, unread = {}, []
     for path in sorted((lab.root / "recipes").glob("*.yaml")):
-        with suppress(ConfigError):  # a recipe that cannot be read runs nothing
-            recipe = read_recipe(path, lab_root=lab.root)
-            if any(source.lab in names for source in recipe.models.values()):
-                users.append(str(path.relative_to(lab.root)))
-    return users
+        shown = str(path.relative_to(lab.root))
+        try:
+            recipes[shown] = read_recipe(path, lab_root=lab.root)
+        except ConfigError:
+            unread.append(shown)
+    return recipes, unread
+
+
+def _users(recipes: Mapping[str, Recipe], names: Collection[str]) -> list[str]:
+    """Return the recipes that measure or need one of the models."""
+    return [
+        path
+        for path, recipe in recipes.items()
+        if any(source.lab in names for source in recipe.models.values())
+    ]
 
 
 def known_name(lab: LabFile, name: str) -> str:
