@@ -11,35 +11,38 @@ import yaml
 
 from labctl.errors import ConfigError
 
+#: A comment that holds a key: something that was switched off, and no remark.
+_KEY = re.compile(r"\s*#[\s-]*[\w.-]+:(\s|$)")
+#: An empty comment or a heading, which ends a paragraph of comments.
+_RULE = re.compile(r"\s*#\s*($|[-=*#~_]{3})")
+
 
 def add_entry(text: str, section: str, entry: str) -> str:
     """Add ``entry`` (lines without indentation) at the end of the mapping ``section``.
 
-    Comments that end the section, indented as its entries are, stay above.
+    Comments that end the section, indented as its entries or deeper, stay above.
 
     Raises ConfigError when the section is written in braces.
     """
     lines = _lines(text)
     found = _entry(_root(text), section)
     if found is None:
-        return "".join([*lines, f"{section}:\n", *_indented(entry, 2)])
+        return "".join([*lines, f"{section}:{_line_end(text)}", *_indented(entry, 2, text)])
     key, value = found
     if not _is_empty(value):
         _refuse_flow(value, section)
         column = value.value[0][0].start_mark.column
-        at = _last_line(value) + 1
-        while at < len(lines) and lines[at].startswith(f"{' ' * column}#"):
-            at += 1
+        at = _below_comments(lines, _last_line(value) + 1, column)
     else:  # `boards:` or `boards: {}`
         column, at = key.start_mark.column + 2, key.start_mark.line + 1
         lines[at - 1] = re.sub(r": *(\{ *\}|null|~)", ":", lines[at - 1], count=1)
         while at < len(lines) and lines[at].lstrip().startswith("#"):
             at += 1  # comments below the section's name are about it
-    return "".join([*lines[:at], *_indented(entry, column), *lines[at:]])
+    return "".join([*lines[:at], *_indented(entry, column, text), *lines[at:]])
 
 
 def remove_entry(text: str, section: str, name: str) -> str:
-    """Remove the entry ``name`` of the mapping ``section``, and the comment directly above it.
+    """Remove the entry ``name`` of the mapping ``section``, and the comments that are about it.
 
     Raises ConfigError when there is none, or the section is written in braces.
     """
@@ -50,50 +53,72 @@ def remove_entry(text: str, section: str, name: str) -> str:
         raise ConfigError(f"no {name!r} in {section}")
     section_key, value = found
     _refuse_flow(value, section)
-    key, content = inner
-    start, end = key.start_mark.line, _last_line(content) + 1
-    indent = " " * key.start_mark.column
-    while start and lines[start - 1].startswith(f"{indent}#"):
-        start -= 1
     if len(value.value) == 1:  # an empty mapping has to be written as one
         at = section_key.end_mark
         line = lines[at.line]
         lines[at.line] = f"{line[: at.column]}: {{}}{line[at.column + 1 :]}"
-    return "".join([*lines[:start], *lines[end:]])
+    return _without(lines, *inner)
 
 
 def remove_key(text: str, key: str) -> str:
-    """Remove a key with a plain value from the outermost mapping; unchanged without it."""
-    found = _entry(_root(text), key)
-    if found is None:
-        return text
-    lines = _lines(text)
-    del lines[found[0].start_mark.line : _last_line(found[1]) + 1]
-    return "".join(lines)
+    """Remove a key with a plain value from the outermost mapping; unchanged without it.
 
-
-def replace_value(text: str, key: str, value: str) -> str:
-    """Replace a key's plain value in the outermost mapping, however both are written.
-
-    Raises ConfigError when there is none.
+    The comments that are about it leave too.
     """
     found = _entry(_root(text), key)
-    if found is None or not isinstance(found[1], yaml.ScalarNode):
-        raise ConfigError(f"no {key!r} with a plain value")
-    start, end = found[1].start_mark.index, found[1].end_mark.index
-    return text[:start] + value + text[end:]
+    return text if found is None else _without(_lines(text), *found)
+
+
+def _without(lines: list[str], key: yaml.Node, value: yaml.Node) -> str:
+    column = key.start_mark.column
+    start = _about(lines, key.start_mark.line, column)
+    end = _below_comments(lines, _last_line(value) + 1, column + 1)
+    return "".join([*lines[:start], *lines[end:]])
+
+
+def _about(lines: list[str], key_line: int, column: int) -> int:
+    """Return where the paragraph of comments begins that is directly above a key.
+
+    It is the key's line itself where that paragraph begins the file, or holds keys itself.
+    """
+    start = key_line
+    while start and lines[start - 1].startswith(f"{' ' * column}#"):
+        if _RULE.match(lines[start - 1]):
+            break
+        start -= 1
+    begins_file = not "".join(lines[:start]).strip(" \r\n-")
+    return key_line if begins_file or any(map(_KEY.match, lines[start:key_line])) else start
+
+
+def _below_comments(lines: list[str], at: int, column: int) -> int:
+    """Return the line below the comments from ``at`` on that have at least that indentation."""
+    for number in range(at, len(lines)):
+        inside = lines[number].lstrip(" ")
+        if inside.startswith("#") and len(lines[number]) - len(inside) >= column:
+            at = number + 1
+        elif inside.strip():
+            break
+    return at
 
 
 def _lines(text: str) -> list[str]:
-    return (text if not text or text.endswith("\n") else f"{text}\n").splitlines(keepends=True)
+    whole = text if not text or text.endswith("\n") else f"{text}{_line_end(text)}"
+    return whole.splitlines(keepends=True)
 
 
-def _indented(entry: str, column: int) -> Iterator[str]:
-    return (f"{' ' * column}{line}\n" for line in entry.splitlines())
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _indented(entry: str, column: int, text: str) -> Iterator[str]:
+    return (f"{' ' * column}{line}{_line_end(text)}" for line in entry.splitlines())
 
 
 def _root(text: str) -> yaml.Node | None:
-    return yaml.compose(text, Loader=yaml.SafeLoader)
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:  # the entry that was removed before held an anchor
+        raise ConfigError(f"the text cannot be changed so: {error.problem}") from error
 
 
 def _entry(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node] | None:
