@@ -64,6 +64,8 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
     known = lab_of(invocation).lab.boards.values()
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         states = list(pool.map(lambda board: board_status(board, connect_board), known))
+    # The status holds though nobody reads to the end.
+    status = invocation.status = states_status(state.state for state in states)
     if as_json:
         click.echo(json.dumps([asdict(state) for state in states], indent=2))
     else:
@@ -73,4 +75,4 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
                 f"{state.name:{width}}  {state.state:12}  {state.target}  {state.address}"
                 + (f"  {state.detail}" if state.detail else "")
             )
-    return states_status(state.state for state in states)
+    return status

@@ -18,7 +18,7 @@ from labctl.cli.output import Invocation, coloured, print_command, unfailing
 from labctl.errors import Blame, ExitStatus, LabctlError, printable
 from labctl.progress import reading_commands
 
-__all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "show_error"]
+__all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "show_error", "version_line"]
 
 #: name -> (module, attribute, one line of help). A test holds the lines against the commands.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -136,10 +136,15 @@ class LazyGroup(click.Group):
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
+    click.echo(version_line())
+    ctx.exit()
+
+
+def version_line() -> str:
+    """Return labctl's name and version."""
     from importlib.metadata import version  # slow to import, seldom needed
 
-    click.echo(f"labctl {version('labctl')}")
-    ctx.exit()
+    return f"labctl {version('labctl')}"
 
 
 def _set_quiet(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

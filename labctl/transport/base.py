@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Write = Callable[[bytes], object]
 
 #: How a board restarts: as usual, into its boot loader, or not at all.
-Reboot = Literal["", "bootloader", "shutdown"]
+Reboot = Literal["", "bootloader", "recovery", "flashd", "shutdown"]
 
 #: Patience for the answer of a board that may be gone.
 ALIVE_SECONDS = 5.0

@@ -1,7 +1,10 @@
 """``labctl hdc list`` and what boards and servers call themselves."""
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,34 @@ def test_states_and_status_are_those_of_boards(
                 seen.append((status, [board["state"] for board in listed]))
             states = ["connected", "offline", "misconfigured"][: len(addresses)]
             assert seen == [((0, 3, 2)[len(addresses) - 1], states)] * 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["boards"],
+        ["boards", "--json"],
+        ["hdc", "list"],
+        ["hdc", "list", "--json"],
+        ["hdc", "list", "targets", "-v"],
+    ],
+)
+def test_an_offline_board_is_status_3_though_nobody_reads(words: list[str]) -> None:
+    text = BOARD.format(name="off", address="127.0.0.1:1")
+    Path("devices.yaml").write_text("boards:\n" + text)
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "labctl", *words],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (3, b"")
 
 
 def test_a_server_says_it_in_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:

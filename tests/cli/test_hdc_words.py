@@ -112,6 +112,78 @@ def test_a_rule_lasts_as_long_as_its_labctl(
     assert heard == [b"HELLO", b"HELLO"]
 
 
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "because"),
+    [
+        *(
+            (("tmode", *mode), 2, "tmode port PORT")
+            for mode in (
+                ("port", "0"),
+                ("port", "65536"),
+                ("port", "99999"),
+                ("port", "\u0665"),
+                ("port", "5555", "x"),
+                ("port", "5555;reboot"),
+                ("port", ""),
+                ("usb", "x"),
+                ("tcp",),
+            )
+        ),
+        *(
+            (("tmode", *mode), 3, "no board answers")
+            for mode in (("port", "1"), ("port", "65535"), ("port", "close"), ("port",), ("usb",))
+        ),
+        (("shell", "-b", "com.example.app", "ls"), 255, "labctl hdc -b BOARD shell"),
+        (("target", "boot", "-nowhere"), 2, "may not come back"),
+        *(
+            (("target", "boot", how), 3, "no board answers")
+            for how in ("bootloader", "-recovery", "-flashd")
+        ),
+        (("list", "-v"), 2, "list targets -v"),
+    ],
+)
+@pytest.mark.usefixtures("private_state")
+def test_what_is_refused_is_refused_before_a_board_is_asked(
+    words: tuple[str, ...], status: int, because: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No board is there: what is sent ends with "no board answers"."""
+    assert run_cli(["hdc", "-t", NOBODY, *words]) == status
+    assert because in " ".join(capfd.readouterr().err.split())
+
+
+@pytest.mark.parametrize("words", [["version"], ["-v"]])
+def test_the_version_is_labctls(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["--version"]) == 0
+    ours = capfd.readouterr().out
+    assert run_cli(["hdc", *words]) == 0
+    assert capfd.readouterr().out == ours
+
+
+def test_without_a_server_there_is_no_rule(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("labctl.cli.hdc.words.HDC_SERVER", NOBODY)
+    assert run_cli(["hdc", "fport", "rm", "tcp:1", "tcp:2"]) == 2
+    assert "keeps no rule tcp:1 tcp:2" in capfd.readouterr().err
+    assert run_cli(["hdc", "-s", NOBODY, "fport", "rm", "tcp:1", "tcp:2"]) == 3
+
+
+def test_what_is_not_proven_is_said(
+    places: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(["hdc", "-t", places["key"], "file", "recv", "/proc/version", "x"]) == 0
+    printed = capfd.readouterr()
+    assert printed.out.startswith("FileTransfer finish, Size:")
+    assert "not proven: 1 file of proc" in printed.err
+
+
 def test_a_serial_number_means_the_servers_board(
     places: dict[str, str],
     tmp_path: Path,

@@ -349,6 +349,8 @@ def test_a_shell_to_type_into(link: ServerSession) -> None:
     [
         ("", "target boot"),
         ("bootloader", "target boot -bootloader"),
+        ("recovery", "target boot -recovery"),
+        ("flashd", "target boot -flashd"),
         ("shutdown", "target boot shutdown"),
     ],
 )

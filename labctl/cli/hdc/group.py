@@ -50,6 +50,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "tmode",
         "Let the board's hdcd listen on USB or on a TCP port.",
     ),
+    "version": ("labctl.cli.hdc.words", "version", "Show the version of labctl, whose hdc it is."),
     "push": ("labctl.cli.hdc.files", "send_", "Send a file or a directory, verified by its hash."),
     "pull": (
         "labctl.cli.hdc.files",
@@ -68,6 +69,10 @@ class HdcGroup(LazyGroup):
     """The commands of ``labctl hdc``."""
 
     lazy = COMMANDS
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words; ``-v`` alone asks for the version, as with hdc."""
+        return super().parse_args(ctx, ["version"] if args == ["-v"] else args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -75,6 +75,10 @@ def list_boards(choice: Choice, what: str | None, *, verbose: bool, as_json: boo
     boards and their state there; without a lab, those of this host's server, if one runs. Exit
     status 3 if one does not answer, 2 if one is wrong in devices.yaml.
     """
+    if verbose and what is None:
+        raise click.UsageError(
+            "hdc's form is: list targets -v; to see commands: labctl hdc list --verbose"
+        )
     if choice.board is not None:
         found = [_asked(choice.board, choice.connected, choice.key)]
     elif choice.server is not None:
@@ -83,19 +87,21 @@ def list_boards(choice: Choice, what: str | None, *, verbose: bool, as_json: boo
         found = _of_lab(lab, choice.key_file)
     else:
         found = _of_this_host()
+    # The status holds though nobody reads to the end.
+    status = choice.invocation.status = states_status(listed.state for listed in found)
     if as_json:
         click.echo(json.dumps([asdict(listed) for listed in found], indent=2))
-        return states_status(listed.state for listed in found)
+        return status
     if what is not None:
         lines = [line for one in found if (line := one.as_hdc(verbose=verbose)) is not None]
         for line in lines or ["[Empty]"]:
             click.echo("\t".join(map(printable, line.split("\t"))))
-        return states_status(listed.state for listed in found)
+        return status
     width = max((len(listed.target) for listed in found), default=0)
     for listed in found:
         line = f"{listed.target:{width}}  {listed.state:12}  {listed.way}  {listed.detail}"
         click.echo(printable(line.rstrip()))
-    return states_status(listed.state for listed in found)
+    return status
 
 
 def _of_lab(lab: "LabFile", key_file: Path | None) -> list[Listed]:

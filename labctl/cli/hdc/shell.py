@@ -31,6 +31,11 @@ def shell(choice: Choice, command: tuple[str, ...], timeout: float | None) -> in
     """
     seconds = timeout or NO_LIMIT_SECONDS
     words = command[1:] if command[:1] == ("--",) else command
+    if command[:1] == ("-b",):
+        raise click.UsageError(
+            "labctl does not take hdc's shell -b BUNDLE: application sandboxes cannot be reached."
+            " To name a board: labctl hdc -b BOARD shell … or labctl shell -b BOARD -- …"
+        )
     with choice.connected() as transport:
         if not words:
             from labctl.cli.hdc.terminal import converse

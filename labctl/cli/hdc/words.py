@@ -4,6 +4,7 @@ Options and output are hdc's, as recorded from its program; exit statuses and er
 What labctl cannot do as hdc does is refused, not left out: docs/hdc.md has a table for each word.
 """
 
+import re
 import time
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from labctl.cli.hdc.files import STALL_SECONDS, bytes_in, is_large, shown_step, 
 from labctl.cli.hdc.ports import carry
 from labctl.cli.hdc.power import ANSWER_SECONDS, mount
 from labctl.cli.hdc.target import Choice
+from labctl.cli.output import note
+from labctl.cli.root import version_line
 from labctl.errors import ConfigError, LinkRefused, ProtocolError, printable
 from labctl.hdc import HdcServer
-from labctl.transport import Delivered, HdcTcpConfig, OpenOptions, boot_id, find_server
+from labctl.transport import Delivered, HdcTcpConfig, OpenOptions, Reboot, boot_id, find_server
 from labctl.transport import receive as receive_from
 from labctl.transport import send as send_to
 from labctl.transport.hdc import HDC_SERVER
@@ -26,7 +29,17 @@ _NOT_TAKEN = {
     "-sync": "files are always sent",
     "-b": "application sandboxes cannot be reached",
 }
-_BOOT_KINDS = {"": "", "-bootloader": "bootloader", "shutdown": "shutdown"}
+_BOOT_KINDS: dict[str, Reboot] = {
+    "": "",
+    "-bootloader": "bootloader",
+    "bootloader": "bootloader",
+    "-recovery": "recovery",
+    "recovery": "recovery",
+    "-flashd": "flashd",
+    "flashd": "flashd",
+    "shutdown": "shutdown",
+}
+_PORTS = range(1, 65_536)
 
 
 @click.group(epilog="Example: labctl hdc -t dayu200 file send model.gguf /data/local/tmp/")
@@ -98,6 +111,8 @@ def file_recv(choice: Choice, words: tuple[str, ...]) -> None:
 def _finish(done: Delivered, seconds: float) -> None:
     """Print the line by which hdc says that a transfer is whole; kB/s are bytes per ms."""
     tell_left_out(done.copied)
+    if done.copied.not_proven:
+        note(f"not proven: {done.copied.not_proven}")
     copied, ms = done.copied, max(1, round(seconds * 1e3))
     click.echo(
         f"FileTransfer finish, Size:{copied.size_bytes}, File count = {copied.files},"
@@ -162,7 +177,12 @@ def _remove_rule(choice: Choice, listen: str, connect: str) -> None:
         rules = server.rules(timeout=ANSWER_SECONDS)
         return any((rule.listen, rule.connect) == wanted for rule in rules)
 
-    rules = server.rules(timeout=ANSWER_SECONDS)
+    try:
+        rules = server.rules(timeout=ANSWER_SECONDS)
+    except LinkRefused:
+        if choice.server is not None:
+            raise
+        rules = []  # no server of this host keeps any
     rule = next((rule for rule in rules if (rule.listen, rule.connect) == wanted), None)
     if rule is None:
         raise ConfigError(
@@ -180,20 +200,29 @@ def target() -> None:
 
 
 @target.command(
-    "boot", context_settings=_RAW, epilog="Example: labctl hdc -t dayu200 target boot -bootloader"
+    "boot",
+    context_settings={**_RAW, "help_option_names": ["--help"]},  # click finds -h in -flashd
+    epilog="Example: labctl hdc -t dayu200 target boot -bootloader",
 )
 @click.argument(
-    "how", required=False, default="", type=click.UNPROCESSED, metavar="[-bootloader|shutdown]"
+    "how",
+    required=False,
+    default="",
+    type=click.UNPROCESSED,
+    metavar="[-bootloader|-recovery|-flashd|shutdown]",
 )
 @click.pass_obj
 def target_boot(choice: Choice, how: str) -> None:
     """Ask the board to restart; says nothing, as hdc. To wait: labctl hdc reboot --wait."""
     if how not in _BOOT_KINDS:
-        raise click.UsageError(f"target boot takes -bootloader or shutdown, not {how}")
+        raise click.UsageError(
+            f"labctl does not take hdc's target boot {how}: a board may not come back from a mode"
+            " that it does not know; labctl knows -bootloader, -recovery, -flashd and shutdown"
+        )
     kind = _BOOT_KINDS[how]
     with choice.connected() as transport:
         device = transport.over_hdc(f"be restarted {kind}".rstrip())
-        device.request_reboot(kind, timeout=ANSWER_SECONDS)  # type: ignore[arg-type]
+        device.request_reboot(kind, timeout=ANSWER_SECONDS)
 
 
 target.add_command(mount)
@@ -220,10 +249,27 @@ def tconn(choice: Choice, address: str, remove: str | None) -> None:
 
 
 @click.command(epilog="Example: labctl hdc -t dayu200 tmode port 5555")
-@click.argument("mode", nargs=-1, required=True, metavar="usb | port PORT | port close")
+@click.argument("mode", nargs=-1, required=True, metavar="usb | port [PORT] | port close")
 @click.pass_obj
 def tmode(choice: Choice, mode: tuple[str, ...]) -> None:
     """Let the board's hdcd listen on USB or on a TCP port."""
+    # hdcd takes anything, and may be on no network after it.
+    match mode:
+        case ("usb",) | ("port",) | ("port", "close"):
+            pass
+        case ("port", port) if re.fullmatch(r"[0-9]{1,5}", port) and int(port) in _PORTS:
+            pass
+        case _:
+            raise click.UsageError(
+                "hdc's form is: tmode usb, tmode port, tmode port PORT or tmode port close;"
+                f" PORT is 1 to {_PORTS[-1]}"
+            )
     with choice.connected() as transport:
         device = transport.over_hdc("change how it listens")
         click.echo(printable(device.set_mode(" ".join(mode), timeout=ANSWER_SECONDS)))
+
+
+@click.command(epilog="Example: labctl hdc version")
+def version() -> None:
+    """Show the version of labctl, whose hdc it is."""
+    click.echo(version_line())

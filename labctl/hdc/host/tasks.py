@@ -10,10 +10,12 @@ from labctl.hdc.host.link import HostChannel, HostLink, raise_echo
 from labctl.hdc.wire import Command
 
 #: What a board is asked to become: itself again, its bootloader, or off.
-RebootTarget = Literal["", "bootloader", "shutdown"]
+RebootTarget = Literal["", "bootloader", "recovery", "flashd", "shutdown"]
 _REBOOT_TEXTS = {
     "": "target boot",
     "bootloader": "target boot -bootloader",
+    "recovery": "target boot -recovery",
+    "flashd": "target boot -flashd",
     "shutdown": "target boot shutdown",
 }
 
