@@ -69,6 +69,18 @@ def remove_key(text: str, key: str) -> str:
     return text if found is None else _without(_lines(text), *found)
 
 
+def replace_value(text: str, key: str, value: str) -> str:
+    """Replace a key's plain value in the outermost mapping, however both are written.
+
+    Raises ConfigError when there is none.
+    """
+    found = _entry(_root(text), key)
+    if found is None or not isinstance(found[1], yaml.ScalarNode):
+        raise ConfigError(f"no {key!r} with a plain value")
+    start, end = found[1].start_mark.index, found[1].end_mark.index
+    return text[:start] + value + text[end:]
+
+
 def _without(lines: list[str], key: yaml.Node, value: yaml.Node) -> str:
     column = key.start_mark.column
     start = _about(lines, key.start_mark.line, column)
