@@ -60,10 +60,11 @@ class ModelsLock:
         """Return the recorded file of a reference; None if it was never fetched."""
         return self._entries.get(reference)
 
-    def require(self, key: str, reference: str, found: LockedModel) -> None:
+    def require(self, key: str, reference: str, found: LockedModel, *, unlock: str) -> None:
         """Raise ConfigError unless ``found`` is what the reference stands for; note what is new.
 
-        Raises HostError when the file cannot be written.
+        ``unlock`` is the command that accepts another file. Raises HostError when the lock file
+        cannot be written.
         """
         if reference not in self._entries:
             with self._changing() as entries:
@@ -74,7 +75,7 @@ class ModelsLock:
             raise ConfigError(
                 f"the model {key!r} ({reference}) differs from {self.path}: its SHA-256 is"
                 f" {found.sha256}, not {known.sha256}",
-                hint=f"restore the old file, or accept the new one: labctl models unlock {key}",
+                hint=f"restore the old file, or accept the new one: {unlock}",
             )
         if known.size_bytes != found.size_bytes:
             raise ConfigError(

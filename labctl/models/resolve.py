@@ -1,5 +1,6 @@
 """Make the model files that a recipe names present on this host."""
 
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from labctl.models.cache import Derivation, cached
 from labctl.models.derive import derive, requantized_from
 from labctl.models.download import fetch_file
 from labctl.models.file import ModelFile
-from labctl.models.lock import LockedModel, ModelsLock, reference
+from labctl.models.lock import LockedModel, ModelsLock, hub_reference, reference
 from labctl.models.quantizer import FindQuantizer
+from labctl.models.state import state_of
 from labctl.progress import Progress, silent
 from labctl.records import ModelIdentity
 
@@ -116,8 +118,14 @@ class _Resolving:
             commit=commit,
             quantizer=quantizer,
         )
-        self._lock.require(key, name, found)
+        self._lock.require(key, name, found, unlock=self._unlock(key, name))
         return model
+
+    def _unlock(self, key: str, name: str) -> str:
+        """Return the command that forgets a model's hash, by its name in the lab if it has one."""
+        models = load_catalogue(self._root).models
+        of_the_lab = key in models and state_of(key, models, self._root).reference == name
+        return f"labctl models unlock {key if of_the_lab else shlex.quote(name)}"
 
     def _of_the_lab(self, key: str, name: str) -> ModelFile:
         catalogue = lab_models(key, name, self._root)
@@ -142,11 +150,12 @@ class _Resolving:
         self, key: str, source: HubModel, known: LockedModel | None
     ) -> tuple[Path, str | None]:
         """Return the locked file, or the hub's current one if the lock has none."""
+        name = hub_reference(source)
         if known is not None and source.sha256 not in (None, known.sha256):
             raise ConfigError(
                 f"model {key!r}: its sha256 is {source.sha256}, but models.lock.yaml has"
                 f" {known.sha256}",
-                hint=f"if the recipe is right: labctl models unlock {key}",
+                hint=f"if the recipe is right: {self._unlock(key, name)}",
             )
         if known is not None and (present := cached(known.sha256)):
             return present, known.commit
@@ -154,7 +163,7 @@ class _Resolving:
         found = hub.look_up(key, source, known.commit if known else None)
         if known is not None:  # reported before gigabytes are fetched
             now = LockedModel(sha256=found.sha256, size_bytes=found.size_bytes)
-            self._lock.require(key, reference(ModelSource(hub=source)), now)
+            self._lock.require(key, name, now, unlock=self._unlock(key, name))
         return hub.fetch(key, source, found, self._progress), found.commit
 
     def _identified(self, key: str, path: Path, lossy: str | None) -> ModelIdentity:

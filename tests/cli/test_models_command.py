@@ -1,4 +1,5 @@
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -7,6 +8,10 @@ import pytest
 from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
+from labctl.config.models import ModelSource
+from labctl.errors import ConfigError
+from labctl.files import state_dir
+from labctl.models.resolve import resolve
 
 DEVICES = """\
 boards:
@@ -98,7 +103,9 @@ def test_verify_finds_one_flipped_bit(lab: Path, models: Models) -> None:
     raw = bytearray(file.read_bytes())
     raw[-1] ^= 1
     file.write_bytes(raw)
-    assert models("fetch").exit_code == 2
+    refused = models("fetch")
+    assert refused.exit_code == 2
+    assert "labctl models unlock tiny\n" in refused.stderr
     found = models("verify")
     assert found.exit_code == 2
     assert "differs from the lock file" in found.stderr
@@ -109,6 +116,33 @@ def test_verify_finds_one_flipped_bit(lab: Path, models: Models) -> None:
     assert models("unlock", "tiny").exit_code == 0
     assert "nothing to compare with" in models("verify").stderr
     assert models("unlock", "tiny").exit_code == 2
+
+
+@pytest.mark.parametrize("in_lab", [True, False])
+def test_the_hint_on_a_file_that_changed_is_a_command_that_works(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, in_lab: bool
+) -> None:
+    """For a recipe's own model, with or without a devices.yaml."""
+    if not in_lab:
+        (lab / "devices.yaml").unlink()
+    monkeypatch.chdir(lab)
+    root = lab if in_lab else state_dir() / "lab"
+    file = lab / "models" / "it's tiny.gguf"
+    named = str(file.relative_to(lab) if in_lab else file)
+    sources = {"b": ModelSource(file=named)}
+
+    def get() -> None:
+        resolve(sources, ["b"], root=root, find_quantizer=lambda: pytest.fail("nothing derived"))
+
+    write_tiny_gguf(file)
+    root.mkdir(exist_ok=True, parents=True)
+    get()
+    write_tiny_gguf(file, seed=2)
+    with pytest.raises(ConfigError, match="differs from") as refused:
+        get()
+    command = shlex.split((refused.value.hint or "").rpartition(": ")[2])
+    assert run_cli(command[1:]) == 0, capsys.readouterr().err
+    get()
 
 
 def test_hostile_names_reach_no_terminal(lab: Path, models: Models) -> None:

@@ -109,10 +109,10 @@ def test_other_bytes_than_the_lock_says_are_refused(bench: Bench) -> None:
     bench.sha256, bench.padding = "2" * 64, b"other"
     with pytest.raises(ConfigError, match=r"differs from .*models.lock.yaml") as refused:
         bench.resolve("q8", q8=derived("Q8_0"))
-    assert "labctl models unlock q8" in (refused.value.hint or "")
+    base = hashlib.sha256((bench.root / "tiny-F32.gguf").read_bytes()).hexdigest()
+    assert f"labctl models unlock 'derive:Q8_0 of {base}'" in (refused.value.hint or "")
 
     lock = ModelsLock(bench.root)
-    base = hashlib.sha256((bench.root / "tiny-F32.gguf").read_bytes()).hexdigest()
     assert lock.drop([f"derive:Q8_0 of {base}"])
     assert bench.resolve("q8", q8=derived("Q8_0"))["q8"].identity.sha256 != first.identity.sha256
 

@@ -112,7 +112,7 @@ def test_a_server_in_trouble_is_left_to_the_fetch_which_waits_longer(
     site.status = 503
     assert expected(tmp_path, {"t": by_address(site)}, "t") is None
     known = LockedModel(sha256=site.sha256, size_bytes=123)
-    ModelsLock(tmp_path).require("t", f"{site.address}/tiny-F32.gguf", known)
+    ModelsLock(tmp_path).require("t", f"{site.address}/tiny-F32.gguf", known, unlock="")
     found = expected(tmp_path, {"t": by_address(site)}, "t")
     assert found is not None
     assert found.identity.size_bytes == 123
@@ -122,7 +122,7 @@ def test_of_a_package_the_size_is_known_once_it_was_had(site: Hub, tmp_path: Pat
     source = {"pypi": {"package": "tiny", "version": "1", "sha256": "a" * 64}}
     assert expected(tmp_path, {"t": source}, "t") is None
     entry = LockedModel(sha256="a" * 64, size_bytes=123)
-    ModelsLock(tmp_path).require("t", "pypi:tiny==1/*.gguf", entry)
+    ModelsLock(tmp_path).require("t", "pypi:tiny==1/*.gguf", entry, unlock="")
     found = expected(tmp_path, {"t": source}, "t")
     assert found is not None
     assert found.identity.size_bytes == 123
@@ -202,10 +202,12 @@ def test_what_was_made_once_has_the_size_that_is_locked(site: Hub, tmp_path: Pat
     package = {"pypi": {"package": "tiny", "version": "1", "sha256": "a" * 64}}
     sources = {"base": package, "made": {"derive": {"from": "base", "quantization": "Q8_0"}}}
     lock = ModelsLock(tmp_path)
-    lock.require("base", "pypi:tiny==1/*.gguf", LockedModel(sha256="a" * 64, size_bytes=123))
+    lock.require(
+        "base", "pypi:tiny==1/*.gguf", LockedModel(sha256="a" * 64, size_bytes=123), unlock=""
+    )
     made = Derivation("a" * 64, "Q8_0", None)
     entry = LockedModel(sha256="b" * 64, size_bytes=45, quantizer="1" * 64)
-    lock.require("made", made.reference, entry)
+    lock.require("made", made.reference, entry, unlock="")
     found = expected(tmp_path, sources, "made")
     assert found is not None
     assert (found.identity.sha256, found.identity.size_bytes) == ("b" * 64, 45)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from labctl.cli.complete import MODEL
-from labctl.cli.lab import lab_of
+from labctl.cli.lab import lab_of, lab_or_own
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
@@ -71,9 +71,9 @@ def unlock(invocation: Invocation, names: tuple[str, ...]) -> None:
     """Remove the recorded SHA-256 of models.
 
     The next fetch records a new one. NAMES are models of the lab, or sources as written in
-    models.lock.yaml.
+    models.lock.yaml; without a lab it is the one that `labctl bench` keeps.
     """
-    lab = lab_of(invocation)
+    lab = lab_or_own(invocation)
     known = load_catalogue(lab.root).models
     lock = ModelsLock(lab.root)
     for name in names:
