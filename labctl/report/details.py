@@ -212,10 +212,13 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
 _SHOWN: dict[str, Callable[[float], str]] = {"ns": duration, "bytes": size}
 
 
-def print_details(console: Console, rows: Sequence[VariantSummary], *, wide: bool = False) -> None:
-    """Print tables of benchmarks' tests and other measures, which are results too, where there are.
+def detail_tables(
+    rows: Sequence[VariantSummary], *, wide: bool
+) -> Iterator[tuple[Sequence[str], list[tuple[str, ...]]]]:
+    """Return tables of benchmarks' tests and other measures, which are results too.
 
-    ``wide`` adds phases, the spread of tokens inside a trial, and energy.
+    Each has headings and rows; those without rows are left out. ``wide`` adds phases, the spread
+    of tokens inside a trial, and energy.
     """
     tests = [(row.variant, *_test_cells(test)) for row in rows for test in row.tests]
     measures = [(row.variant, *_cells(measure)) for row in rows for measure in row.measures]
@@ -232,10 +235,7 @@ def print_details(console: Console, rows: Sequence[VariantSummary], *, wide: boo
         ]
         phases = [(row.variant, *cells) for row in rows if (cells := _phase_cells(row))]
         tables = [(_PHASES, phases), (_INSIDE, inside), *tables, (_ENERGY, energies)]
-    for headings, table in tables:
-        if table:
-            console.print()
-            print_table(console, headings, table, shorten=not wide)
+    return ((headings, table) for headings, table in tables if table)
 
 
 _PHASES = (

@@ -3,15 +3,23 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from labctl.errors import printable_line
 from labctl.records import GateRecord, RunRecord, TrialRecord
-from labctl.report.details import reasons
+from labctl.report.details import detail_tables
 from labctl.report.document import run_document
-from labctl.report.tables import print_experiment, print_timing_table, timing_cells
+from labctl.report.tables import (
+    headline,
+    print_experiment,
+    print_timing_table,
+    remarks,
+    timing_cells,
+)
 from labctl.results.summary import VariantSummary, summarise, wanted_precision
 
 _WIDTH = 120
@@ -39,7 +47,7 @@ def result_text(
         case "csv":
             return _csv(run, summarise(trials, run.variants, wanted_precision(run)))
         case "md":
-            return "\n".join(_markdown(run, trials)) + "\n"
+            return "\n".join(_markdown(run, trials, gates)) + "\n"
     written = io.StringIO()
     console = Console(file=written, width=_WIDTH)
     if form == "experiment":
@@ -74,11 +82,12 @@ def _flat(run: RunRecord, row: VariantSummary) -> dict[str, object]:
         "trials_ok": row.trials_ok,
         "trials_failed": row.trials_failed,
         "trials_skipped": row.trials_skipped,
+        "trials_timed": row.trials_timed,
         "generated_tokens": row.generated_tokens,
         "ttft_ns": row.ttft_ns,
         "token_ns": row.token_ns,
-        "token_low_ns": between and between.low,
-        "token_high_ns": between and between.high,
+        "token_low_ns": between and round(between.low),
+        "token_high_ns": between and round(between.high),
         "tokens_per_second": row.tokens_per_second,
         "ratio": row.ratio,
         "ratio_low": ratio and ratio.low,
@@ -89,20 +98,32 @@ def _flat(run: RunRecord, row: VariantSummary) -> dict[str, object]:
         "end_to_end_ns": row.end_to_end_ns,
         "peak_memory_bytes": row.peak_memory_bytes,
         "checks_failed": " ".join(row.checks_failed),
+        "failures": printable_line("; ".join(row.failures)),
+        "skip_reason": printable_line(row.skip_reason or ""),
     }
 
 
-def _markdown(run: RunRecord, trials: Sequence[TrialRecord]) -> Iterator[str]:
-    headings, rows = timing_cells(run, trials)
-    mark = "" if run.facts.execution == "board" else f", {run.facts.execution.upper()}"
-    yield f"**{run.recipe}** on {run.board} ({run.target}{mark})"
+def _markdown(
+    run: RunRecord, trials: Sequence[TrialRecord], gates: Sequence[GateRecord]
+) -> Iterator[str]:
+    where, warning = headline(run)
+    yield f"**{_text(run.recipe)}** {_text(where)}"
     yield ""
-    yield _line([name.removeprefix(">") for name in headings])
-    yield _line(["--:" if name.startswith(">") else ":--" for name in headings])
-    yield from map(_line, rows)
-    yield ""
-    yield from (f"- {line}" for line in [*reasons(run, trials), *run.plan_notes])
+    if warning:
+        yield from (f"**{_text(warning)}**", "")
+    rows = summarise(trials, run.variants, wanted_precision(run))
+    for headings, table in [timing_cells(run, trials), *detail_tables(rows, wide=True)]:
+        yield _line([name.removeprefix(">") for name in headings])
+        yield _line(["--:" if name.startswith(">") else ":--" for name in headings])
+        yield from (_line([_text(cell) for cell in row]) for row in table)
+        yield ""
+    yield from (f"- {_text(one.lead + one.text)}" for one in remarks(run, trials, gates))
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return f"| {' | '.join(cells)} |"
+
+
+def _text(text: str) -> str:
+    """Text of boards and programs on a line of Markdown: no cell, no HTML, no control sequence."""
+    return re.sub(r"([\\|<])", r"\\\1", printable_line(text))

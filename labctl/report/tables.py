@@ -1,6 +1,7 @@
 """Timing tables for a terminal."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -12,7 +13,8 @@ from labctl.records import (
     TimingRecord,
     TrialRecord,
 )
-from labctl.report.details import plain, print_details, print_lines, print_table, reasons
+from labctl.report.details import detail_tables, plain, print_lines, print_table, reasons
+from labctl.results.stopping_rule import vague
 from labctl.results.summary import LEVEL, VariantSummary, good_trials, summarise, wanted_precision
 from labctl.units import digits, duration, ranges, size
 
@@ -39,9 +41,11 @@ def print_timing_table(
     print_lines(console, [_headline(run)])
     headings, lines = timing_cells(run, trials, wide=wide)
     print_table(console, headings, lines, shorten=not wide)
-    print_details(console, rows, wide=wide)
-    reason_lines = [plain(line) for line in reasons(run, trials)]
-    print_lines(console, [*_moves(trials), *_gates(gates), *reason_lines, *_notes(rows, run)])
+    for names, details in detail_tables(rows, wide=wide):
+        console.print()
+        print_table(console, names, details, shorten=not wide)
+    told = remarks(run, trials, gates)
+    print_lines(console, [f"[{one.style}]{one.lead}[/]{plain(one.text)}" for one in told])
     legend = _LEGEND if wide else f"{_LEGEND} {_SHORT_LEGEND.format(level=_level(run))}"
     print_lines(console, [f"[dim]{legend}[/]"])
 
@@ -56,22 +60,44 @@ def timing_cells(
     return headings, [(row.variant, *cells(row, is_first=row is rows[0])) for row in rows]
 
 
+class Remark(NamedTuple):
+    """A line below a table; ``lead`` begins it, in a style of its own."""
+
+    text: str
+    lead: str = ""
+    style: str = "default"
+
+
+def remarks(
+    run: RunRecord, trials: Sequence[TrialRecord], gates: Sequence[GateRecord]
+) -> list[Remark]:
+    """Return what the reader of a table needs to know: moves, gates, reasons, failures, notes."""
+    rows = summarise(trials, run.variants, wanted_precision(run))
+    others = [*reasons(run, trials), *_notes(rows, run)]
+    return [*_moves(trials), *map(_gate, gates), *map(Remark, others)]
+
+
+def headline(run: RunRecord) -> tuple[str, str]:
+    """Return the board and target of a run, and a warning where they are no board's."""
+    mark = _NOT_A_BOARD.get(run.facts.execution, "")
+    where = f"on {run.board} ({run.target})"
+    return where, mark.format(emulator=run.facts.emulator or "emulator")
+
+
 def _level(run: RunRecord) -> str:
     precision = wanted_precision(run)
     return f"{precision.level if precision else LEVEL:.0%}"
 
 
-def _moves(trials: Sequence[TrialRecord]) -> Iterator[str]:
+def _moves(trials: Sequence[TrialRecord]) -> Iterator[Remark]:
     """Lines on the moves of a run from board to board."""
     numbers: dict[str, list[int]] = {}
     for trial in trials:
         numbers.setdefault(trial.board, []).append(trial.number)
     if len(numbers) > 1:
-        label = [f"{plain(board)} (trials {ranges(n)})" for board, n in numbers.items()]
-        yield (
-            f"[bold]measured on {len(numbers)} boards:[/] {', '.join(label)}; each round of repeats"
-            " is whole on one of them"
-        )
+        label = [f"{board} (trials {ranges(n)})" for board, n in numbers.items()]
+        text = f"{', '.join(label)}; each round of repeats is whole on one of them"
+        yield Remark(text, f"measured on {len(numbers)} boards: ", "bold")
 
 
 def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
@@ -110,11 +136,9 @@ def _tokens_in_gaps(timing: TimingRecord) -> int:
 
 
 def _headline(run: RunRecord) -> str:
-    head = f"[bold]{plain(run.recipe)}[/] on {plain(run.board)} ({plain(run.target)})"
-    mark = _NOT_A_BOARD.get(run.facts.execution)
-    if mark is None:
-        return head
-    return f"{head}\n[bold red]{plain(mark.format(emulator=run.facts.emulator or 'emulator'))}[/]"
+    where, warning = headline(run)
+    head = f"[bold]{plain(run.recipe)}[/] {plain(where)}"
+    return f"{head}\n[bold red]{plain(warning)}[/]" if warning else head
 
 
 #: In 80 columns; ``>``: to the right.
@@ -142,7 +166,9 @@ _SHORT_LEGEND = "±: the wider side of the {level} interval. More: --wide."
 def _cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
     """Return the cells beside the name, as in 80 columns."""
     known, token = row.token_interval, duration(row.token_ns)
-    if known and row.token_ns:
+    if known and known.is_vague:
+        token = f"{token} ± -"
+    elif known and row.token_ns:
         wider = max(known.high / row.token_ns - 1, 1 - known.low / row.token_ns)
         token = f"{token} ± {digits(100 * wider, 2)} %"
     ratio = _ratio_value(row, is_first=is_first)
@@ -160,7 +186,7 @@ def _wide_cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
         "-" if row.generated_tokens is None else str(row.generated_tokens),
         duration(row.ttft_ns),
         duration(row.token_ns),
-        f"{duration(known.low)} - {duration(known.high)}" if known else "-",
+        f"{duration(known.low)} - {duration(known.high)}" if known and not known.is_vague else "-",
         _rate(row),
         _ratio(row, is_first=is_first),
         _checks(row),
@@ -180,12 +206,17 @@ def _ratio_value(row: VariantSummary, *, is_first: bool) -> str:
         return "-"
     if is_first:
         return f"{row.ratio:.2f}"
-    return f"{'' if row.ratio_interval else '~'}{digits(row.ratio)}"
+    known = row.ratio_interval is not None and not row.ratio_interval.is_vague
+    return f"{'' if known else '~'}{digits(row.ratio)}"
 
 
 def _ratio(row: VariantSummary, *, is_first: bool) -> str:
     value, found = _ratio_value(row, is_first=is_first), row.ratio_interval
-    return f"{value} ({digits(found.low)}-{digits(found.high)})" if found else value
+    return (
+        f"{value} ({digits(found.low)}-{digits(found.high)})"
+        if found and not found.is_vague
+        else value
+    )
 
 
 def _weights(model: ModelIdentity) -> str:
@@ -203,23 +234,23 @@ def _checks(row: VariantSummary) -> str:
     return "ok" if row.checked else "none"
 
 
-def _gates(gates: Sequence[GateRecord]) -> list[str]:
-    words = {True: "[green]kept[/]", False: "[bold red]MISSED[/]", None: "[yellow]open[/]"}
-    return [
-        f"gate {words[gate.passed]}: "
-        + plain(f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}")
-        for gate in gates
-    ]
+def _gate(gate: GateRecord) -> Remark:
+    words = {True: ("kept", "green"), False: ("MISSED", "bold red"), None: ("open", "yellow")}
+    word, style = words[gate.passed]
+    text = f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}"
+    return Remark(text, f"gate {word}: ", style)
 
 
 def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
-    notes = [plain(f"note: {note}") for note in run.plan_notes]
+    notes = [f"note: {note}" for note in run.plan_notes]
     for row in rows:
-        notes += [plain(f"{row.variant}: {failure}") for failure in row.failures]
+        if row.token_interval and row.token_interval.is_vague:
+            notes.append(f"{row.variant}: {vague(row.token_interval, 'trials')}")
+        notes += [f"{row.variant}: {failure}" for failure in row.failures]
         if row.skip_reason:
             what = f"{row.trials_skipped} of its trials were not measured"
-            notes.append(plain(f"{row.variant}: {what}: {row.skip_reason}"))
+            notes.append(f"{row.variant}: {what}: {row.skip_reason}")
         if row.energy is not None and row.energy.absent:
             what = f"the energy of {row.energy.absent} of its trials is not known"
-            notes.append(plain(f"{row.variant}: {what}: {row.energy.reason}"))
+            notes.append(f"{row.variant}: {what}: {row.energy.reason}")
     return notes

@@ -47,6 +47,9 @@ def verdict(wanted: Precision, variant: str, trials: Sequence[TrialRecord]) -> s
     value = next((METRICS[wanted.metric](row) for row in summarise(trials)), None)
     if interval is None or value is None:
         return f"{variant}: {wanted.metric}: too few repeats for an interval; not reached: {asked}"
+    if interval.is_vague:
+        known = f"{digits(value)}, {vague(interval, 'repeats')}"
+        return f"{variant}: {wanted.metric} {known}; not reached: {asked}"
     text = (
         f"{variant}: {wanted.metric} {digits(value)} ± {interval.relative:.1%}"
         f" ({interval.level:.0%} interval {_range(interval)}, {interval.count} repeats)"
@@ -59,11 +62,18 @@ def ratio_verdict(row: VariantSummary, first: str) -> str | None:
     found = row.ratio_interval
     if found is None:
         return None
+    if found.is_vague:
+        return f"{row.variant}: its ratio to {first} is not known: {vague(found, 'rounds')}"
     text = (
         f"{row.variant}: {digits(found.mean)} times the token time of {first} ({found.level:.0%}"
         f" interval {_range(found)}, {found.count} rounds)"
     )
     return f"{text}: no difference is shown" if found.low <= 1 <= found.high else text
+
+
+def vague(interval: Interval, of: str) -> str:
+    """Say that an interval tells nothing, and why."""
+    return f"its {interval.count} {of} differ too much for an interval: it is wider than ± 100 %"
 
 
 def trend_verdict(variant: str, trials: Iterable[TrialRecord]) -> str | None:

@@ -163,6 +163,8 @@ class VariantSummary:
     trials_ok: int
     trials_failed: int
     trials_skipped: int
+    #: Good trials that have a token time; the estimate is over these.
+    trials_timed: int
     generated_tokens: int | None
     load_ns: int | None
     prompt_eval_ns: int | None
@@ -240,6 +242,7 @@ def _summary(
         trials_ok=len(good),
         trials_failed=sum(t.state is TrialState.FAILED and t.repeat > 0 for t in group),
         trials_skipped=sum(t.state is TrialState.SKIPPED for t in group),
+        trials_timed=len(times),
         generated_tokens=sum(t.generated_tokens or 0 for t in timings) or None,
         load_ns=_middle(t.load_ns for t in timings),
         prompt_eval_ns=_middle(t.prompt_eval_ns for t in timings),

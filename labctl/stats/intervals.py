@@ -29,6 +29,14 @@ class Interval:
         """Half of its width over the mean: 0.02 is plus or minus 2 %."""
         return (self.high - self.low) / 2 / abs(self.mean) if self.mean else math.inf
 
+    @property
+    def is_vague(self) -> bool:
+        """True if an end is more than 100 % away from the mean.
+
+        Two values that differ by chance can have an interval over forty orders of magnitude.
+        """
+        return abs(self.mean) < max(self.high - self.mean, self.mean - self.low)
+
 
 def mean_interval(
     values: Sequence[float], *, level: float = 0.95, stopped: bool = False
