@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from labctl.cli.progress import ProgressView, Step, Steps
@@ -10,6 +11,9 @@ from labctl.errors import BoardBusy, InfraError, printable_line
 from labctl.progress import Throughput
 from labctl.runs import BoardTask, DeployPreview, FleetView
 from labctl.units import counted, duration, size
+
+#: How often bytes that are sent move a bar.
+_SHOW_SECONDS = 0.25
 
 
 def preview_text(preview: DeployPreview) -> str:
@@ -35,7 +39,8 @@ def _time(preview: DeployPreview) -> str:
         return "; transfer time unknown: no speed was measured yet"
     limited = ", the limit" if preview.is_limited else ""
     speed = f"{size(preview.bytes_per_second)}/s{limited}"
-    return f"; about {duration(preview.seconds * 1e9)} at {speed}"
+    about = "at least" if preview.known_bytes_per_second is None else "about"
+    return f"; {about} {duration(preview.seconds * 1e9)} at {speed}"
 
 
 def result_text(task: BoardTask) -> str:
@@ -55,6 +60,35 @@ def waiting_text(error: BoardBusy) -> str:
     return f"{error.message}; waiting until it is free (--no-wait does not)"
 
 
+@dataclass
+class _Sending:
+    """What a board's bar shows."""
+
+    step: Step
+    total: int
+    #: Bytes of each object that are proven on the board, by SHA-256.
+    arrived: dict[str, int] = field(default_factory=dict)
+    #: Bytes that were sent, and nothing was heard of yet.
+    in_flight: int = 0
+    sent: int = 0
+    throughput: Throughput = field(default_factory=Throughput)
+    file: str = ""
+    shown_at: float = 0.0
+
+    def show(self) -> None:
+        """Show the bytes that are there or under way, at the rate of those that were sent."""
+        self.shown_at = now = time.monotonic()
+        there = min(self.total, sum(self.arrived.values()) + self.in_flight)
+        per_second = self.throughput.per_second(now, self.sent)
+        self.step.update(
+            there,
+            note=self.file,
+            unit="bytes",
+            per_second=per_second,
+            remaining_s=(self.total - there) / per_second if per_second else None,
+        )
+
+
 class BoardsView(FleetView):
     """One bar for each board: how much it has, how fast, what comes just now."""
 
@@ -63,10 +97,7 @@ class BoardsView(FleetView):
         self._host = Steps(view)
         self._boards = boards
         self._lock = threading.Lock()
-        self._steps: dict[str, Step] = {}
-        #: Bytes of each object, by SHA-256: those that are there, and those that were at first.
-        self._done: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
-        self._speeds: dict[str, Throughput] = {}
+        self._sending: dict[str, _Sending] = {}
         self._lost: set[str] = set()
 
     def note(self, text: str) -> None:
@@ -87,32 +118,35 @@ class BoardsView(FleetView):
         with self._lock:
             self._host.note(waiting_text(error))
 
+    def begun(self, task: BoardTask) -> None:
+        """Open the board's bar."""
+        assert task.preview is not None
+        name, total = task.board.name, task.preview.plan.bytes
+        with self._lock:
+            sending = _Sending(self._view.open(f"send to {name}", total), total)
+            self._sending[name] = sending
+            sending.show()
+
+    def sent(self, task: BoardTask, count: int) -> None:
+        """Move the board's bar, where it is time to."""
+        with self._lock:
+            sending = self._sending[task.board.name]
+            sending.sent += count
+            sending.in_flight += count
+            if time.monotonic() - sending.shown_at >= _SHOW_SECONDS:
+                sending.show()
+
     def moved(self, task: BoardTask, item: Object, done_bytes: int) -> None:
         """Move the board's bar."""
-        name, preview = task.board.name, task.preview
-        wanted = {o.sha256 for o in preview.plan.missing} if preview else set()
+        name = task.board.name
         with self._lock:
             self._lost.discard(name)
-            if item.sha256 not in wanted:
+            if (sending := self._sending.get(name)) is None:
                 return  # the agent: it is not worth a bar
-            if name not in self._steps:
-                total = preview.plan.bytes if preview else None
-                self._steps[name] = self._view.open(f"send to {name}", total)
-            done, first = self._done.setdefault(name, ({}, {}))
-            # What was there already, from an earlier attempt, was not fast: it was not sent.
-            first.setdefault(item.sha256, done_bytes)
-            done[item.sha256] = done_bytes
-            whole, now = sum(done.values()), time.monotonic()
-            speed = self._speeds.setdefault(name, Throughput())
-            per_second = speed.per_second(now, whole - sum(first.values()))
-            total = preview.plan.bytes if preview else whole
-            self._steps[name].update(
-                whole,
-                note=item.name,
-                unit="bytes",
-                per_second=per_second,
-                remaining_s=(total - whole) / per_second if per_second else None,
-            )
+            came = done_bytes - sending.arrived.get(item.sha256, 0)
+            sending.in_flight = max(0, sending.in_flight - came)
+            sending.arrived[item.sha256], sending.file = done_bytes, item.name
+            sending.show()
 
     def lost(self, task: BoardTask, error: InfraError) -> None:
         """One line each time, however often it is tried again."""
@@ -121,9 +155,10 @@ class BoardsView(FleetView):
             if name not in self._lost:
                 self._lost.add(name)
                 self._view.say(f"{name}: {error.message}; trying again")
-                if name in self._steps:
+                if sending := self._sending.get(name):
+                    sending.in_flight = 0
                     since = f"{datetime.now():%H:%M:%S}"
-                    self._steps[name].stall(
+                    sending.step.stall(
                         f"no link to {name} since {since}, trying again; what came stays there"
                     )
 
@@ -131,11 +166,11 @@ class BoardsView(FleetView):
         """Take the bar away; with several boards, an error is shown at once."""
         name, error = task.board.name, task.error
         with self._lock:
-            step = self._steps.pop(name, None)
-            if step and error is None:
-                step.finish()
-            elif step:
-                step.abandon()
+            sending = self._sending.pop(name, None)
+            if sending and error is None:
+                sending.step.finish()
+            elif sending:
+                sending.step.abandon()
             if error is not None:
                 self._host.abandon()  # what failed is not done
             if error is not None and self._boards > 1:
@@ -146,5 +181,5 @@ class BoardsView(FleetView):
 
     def end(self) -> None:
         """Nothing moves any more."""
-        for step in self._steps.values():
-            step.abandon()
+        for sending in self._sending.values():
+            sending.step.abandon()

@@ -111,6 +111,12 @@ class FleetView:
     def waits(self, error: BoardBusy) -> None:
         """Somebody else uses the board, who is waited for."""
 
+    def begun(self, task: BoardTask) -> None:
+        """Report that files are sent from now on."""
+
+    def sent(self, task: BoardTask, count: int) -> None:
+        """So many bytes more are sent; ``moved`` tells when they are there."""
+
     def moved(self, task: BoardTask, item: Object, done_bytes: int) -> None:
         """So much of an object is on the board."""
 
@@ -233,6 +239,7 @@ class Fleet:
             self._go_on()
             if self.pace:
                 self.pace(count)
+            self.view.sent(task, count)
 
         def lost(error: InfraError) -> None:
             self._go_on()
@@ -243,6 +250,7 @@ class Fleet:
         plan = task.preview.plan
         if plan.missing:
             held.hold_to_send()
+            self.view.begun(task)
         # A speed that was wanted says nothing about the link.
         with watch.noted(held.rate_file) if self.pace is None else nullcontext():
             send(held, plan, options, watch)
