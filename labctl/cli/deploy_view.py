@@ -36,7 +36,7 @@ def preview_text(preview: DeployPreview) -> str:
 
 def _time(preview: DeployPreview) -> str:
     if preview.seconds is None or preview.bytes_per_second is None:
-        return "; transfer time unknown: no speed was measured yet"
+        return "; transfer time unknown, no speed was measured yet"
     limited = ", the limit" if preview.is_limited else ""
     speed = f"{size(preview.bytes_per_second)}/s{limited}"
     about = "at least" if preview.known_bytes_per_second is None else "about"
@@ -48,8 +48,9 @@ def result_text(task: BoardTask) -> str:
     name, preview = task.board.name, task.preview
     if task.error is not None or preview is None:
         return f"{name}: {task.error.message if task.error else 'nothing was done'}"
-    sent, all_of_them = len(preview.plan.missing), counted(len(preview.plan.objects), "file")
-    text = f"{name} has all {all_of_them}; {sent} {'was' if sent == 1 else 'were'} sent"
+    sent, wanted = len(preview.plan.missing), len(preview.plan.objects)
+    files = "its only file" if wanted == 1 else f"all {counted(wanted, 'file')}"
+    text = f"{name} has {files}; {sent} {'was' if sent == 1 else 'were'} sent"
     if task.watch and task.watch.bytes_per_second:
         text += f": {size(task.watch.sent_bytes)} at {size(task.watch.bytes_per_second)}/s"
     return text

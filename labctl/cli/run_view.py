@@ -157,7 +157,9 @@ def progress_text(progress: Progress) -> str:
     parts = [progress.phase]
     if progress.done:
         total = "" if progress.total is None else f"/{progress.total}"
-        parts.append(f"{progress.done}{total} {progress.unit}")
+        one = (progress.done if progress.total is None else progress.total) == 1
+        unit = progress.unit.removesuffix("s") if one else progress.unit
+        parts.append(f"{progress.done}{total} {unit}")
     if progress.per_second is not None:
         parts.append(f"{digits(progress.per_second)} {progress.unit}/s")
     if progress.temperature_mc is not None:

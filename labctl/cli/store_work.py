@@ -51,7 +51,7 @@ def _listed(lab: LabFile, board: Board, transport: Transport) -> Findings:
     lines = []
     for item in sorted(there.objects, key=lambda item: item.label):
         pinned = ", pinned" if item.sha256 in there.pins else ""
-        lines.append(f"{item.label}  {size(item.size_bytes)}{_age(item)}{pinned}")
+        lines.append(f"{item.label}  {size(item.size_bytes)}{age_text(item)}{pinned}")
     lines += [f"{item.path}  {size(item.size_bytes)}, not whole" for item in there.partials]
     lines += [f"{item.path}  {size(item.size_bytes)}, a job's files" for item in there.jobs]
     whole = sum(item.size_bytes for item in (*there.objects, *there.partials, *there.jobs))
@@ -62,8 +62,12 @@ def _listed(lab: LabFile, board: Board, transport: Transport) -> Findings:
     )
 
 
-def _age(item: StoreEntry) -> str:
-    return "" if item.age_seconds is None else f", unused for {item.age_seconds // 86400} days"
+def age_text(item: StoreEntry) -> str:
+    """Say since when a file on a board is unused; nothing where its clock does not tell."""
+    if item.age_seconds is None:
+        return ""
+    days = item.age_seconds // 86400
+    return f", unused for {counted(days, 'day')}" if days else ", used in the last 24 hours"
 
 
 def verify_boards(work: "StoreWork") -> int:
@@ -141,7 +145,7 @@ def _pruned(
     there: Inventory, gone: Sequence[StoreEntry], policy: PrunePolicy, *, dry_run: bool
 ) -> Findings:
     verb = "would remove" if dry_run else "removed"
-    lines = [f"{verb}: {item.label}  {size(item.size_bytes)}{_age(item)}" for item in gone]
+    lines = [f"{verb}: {item.label}  {size(item.size_bytes)}{age_text(item)}" for item in gone]
     freed = sum(item.size_bytes for item in gone)
     held = f"; pinned: {', '.join(there.pinned)}" if there.pinned else ""
     total = f"{verb}: {size(freed)} in all" if gone else "nothing to remove"

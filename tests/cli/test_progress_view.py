@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from labctl.board.prune import StoreEntry
 from labctl.build import BuildProgress, Step
 from labctl.cli import build, progress
-from labctl.cli.deploy_view import BoardsView
+from labctl.cli.deploy_view import BoardsView, result_text
 from labctl.cli.progress import ProgressView
-from labctl.cli.run_view import RunView
+from labctl.cli.run_view import RunView, progress_text
+from labctl.cli.store_work import age_text
 from labctl.errors import Blame, HostError
 from labctl.records import Failure
 from labctl.records.events import Deploy, Fetch, Loss, Note, Progress, Trial
@@ -321,3 +323,27 @@ def test_a_link_that_is_back_is_told_with_its_time(capsys: pytest.CaptureFixture
         "the link broke; trying again",
         "the link is back after 35 s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "said"),
+    [(1, None, "1 line"), (2, None, "2 lines"), (1, 1, "1/1 line"), (1, 2, "1/2 lines")],
+)
+def test_one_line_is_no_lines(done: int, total: int | None, said: str) -> None:
+    progress = Progress(phase="running", done=done, total=total, unit="lines")
+    assert progress_text(progress) == f"running, {said}"
+
+
+def test_a_board_that_needs_one_file_has_its_only_file() -> None:
+    plan = SimpleNamespace(missing=["model"], objects=["model"])
+    task = BoardTask(SimpleNamespace(name="rk1"), None, SimpleNamespace(plan=plan))  # type: ignore[arg-type]
+    assert result_text(task) == "rk1 has its only file; 1 was sent"
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [(1, "used in the last 24 hours"), (47, "unused for 1 day"), (48, "unused for 2 days")],
+)
+def test_the_age_of_a_stored_file_is_in_words(hours: int, said: str) -> None:
+    entry = StoreEntry("store/a", 5, hours * 3600)
+    assert age_text(entry) == f", {said}"

@@ -134,7 +134,7 @@ def test_a_board_in_use_keeps_nobody_waiting_for_the_others(lab: Lab, tmp_path: 
 def test_a_plan_moves_nothing(lab: Lab) -> None:
     done = lab.run("--plan")
     assert "vb0 needs 2 files" in done.text
-    assert "transfer time unknown: no speed was measured yet" in done.text
+    assert "transfer time unknown, no speed was measured yet" in done.text
     assert "weights mapped" in done.text
     assert not lab.store().exists()
 

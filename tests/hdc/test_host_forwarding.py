@@ -621,6 +621,11 @@ def test_a_port_that_is_taken_is_this_hosts_fault() -> None:
         pass
 
 
+def test_what_is_no_node_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^not a port or socket: 'bar'$"):
+        check_node("bar")
+
+
 @pytest.mark.parametrize("kind", ["localfilesystem", "localabstract"])
 def test_nodes_that_are_no_ports(kind: str, tmp_path: Path) -> None:
     name = str(tmp_path / "s") if kind == "localfilesystem" else f"labctl-test-{tmp_path.name}"

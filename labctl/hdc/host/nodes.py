@@ -23,7 +23,7 @@ def check_node(node: str) -> str:
     """
     if _FORM.fullmatch(node) is None:
         raise ConfigError(
-            f"not a port or socket:  {node!r}",
+            f"not a port or socket: {node!r}",
             hint="write tcp:PORT, localabstract:NAME or localfilesystem:PATH",
         )
     return node
