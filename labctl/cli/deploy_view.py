@@ -63,7 +63,7 @@ def waiting_text(error: BoardBusy) -> str:
 
 @dataclass
 class _Sending:
-    """What a board's bar shows."""
+    """The delivery to a board, as its bar shows it."""
 
     step: Step
     total: int
