@@ -63,9 +63,9 @@ class ListedFile:
 
 
 def refuse_offline(what: str) -> None:
-    """Raise HostError if the user forbids to ask hubs."""
+    """Raise Unreachable if the user forbids to ask hubs."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        raise HostError(
+        raise Unreachable(
             f"{what} is not on this host, and HF_HUB_OFFLINE forbids to ask a hub",
             hint="unset it, or copy the file here and name it by its path",
         )
@@ -86,7 +86,8 @@ def hub_site(site: str) -> tuple[str, dict[str, str]]:
 def list_files(site: str, repository: str, revision: str | None = None) -> list[ListedFile]:
     """Ask a hub for all GGUF files of a repository, sorted by path.
 
-    Raises ConfigError (no such repository or revision, no access), HostError.
+    Raises ConfigError (no such repository or revision, no access), Unreachable (offline),
+    HostError (a list that cannot be right).
     """
     refuse_offline(f"the list of {repository}")
     ask = _hugging_face if site == "huggingface" else modelscope_files

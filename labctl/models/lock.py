@@ -60,6 +60,16 @@ class ModelsLock:
         """Return the recorded file of a reference; None if it was never fetched."""
         return self._entries.get(reference)
 
+    def files_of(self, site: str, repository: str, revision: str | None) -> dict[str, LockedModel]:
+        """Return the recorded files of a hub's repository at a revision, by their paths in it."""
+        found = {}
+        for reference, known in self._entries.items():
+            file = reference.removeprefix(f"{_PREFIXES[site]}:{repository}/")
+            path, _, at = file.partition("@")
+            if file != reference and at == (revision or ""):
+                found[path] = known
+        return found
+
     def require(self, key: str, reference: str, found: LockedModel, *, unlock: str) -> None:
         """Raise ConfigError unless ``found`` is what the reference stands for; note what is new.
 

@@ -2,13 +2,16 @@
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from labctl.config.models import is_repository
 from labctl.errors import ConfigError
+from labctl.http import Unreachable
+from labctl.models.cache import cached
 from labctl.models.hub_files import ListedFile, choose_file, list_files
-from labctl.models.lock import HUBS
+from labctl.models.lock import HUBS, ModelsLock
 
 _REPOSITORY = r"[^/:@]+/[^/:@]+"
 #: No name that git allows has a colon: behind it somebody means a quantization.
@@ -61,9 +64,10 @@ def parse_reference(text: str) -> dict[str, Any]:
     return {"file": text.removeprefix("file:")}
 
 
-def find_reference(text: str) -> dict[str, Any]:
+def find_reference(text: str, lab_root: Path | None = None) -> dict[str, Any]:
     """Parse a model as a person types it; where it names a repository, ask the hub for its files.
 
+    A hub that cannot be reached is not needed if a file that fits is locked in the lab, and here.
     Raises ConfigError (none of the files fits, or several do), HostError.
     """
     found = parse_reference(text)
@@ -71,8 +75,21 @@ def find_reference(text: str) -> dict[str, Any]:
     if hub is None or "file" in hub:
         return found
     quantization = hub.pop("quantization", None)
-    files = list_files(hub["site"], hub["repository"], hub.get("revision"))
-    return {"hub": {**hub, "file": choose_file(files, hub["repository"], quantization).path}}
+    asked = hub["site"], hub["repository"], hub.get("revision")
+    try:
+        file = choose_file(list_files(*asked), hub["repository"], quantization)
+    except Unreachable as unreachable:
+        locked = {} if lab_root is None else ModelsLock(lab_root).files_of(*asked)
+        here = [
+            ListedFile(path, known.size_bytes, known.sha256)
+            for path, known in locked.items()
+            if cached(known.sha256)
+        ]
+        try:
+            file = choose_file(here, hub["repository"], quantization)
+        except ConfigError:
+            raise unreachable from None  # nobody can say what fits
+    return {"hub": {**hub, "file": file.path}}
 
 
 def list_repository(text: str) -> list[ListedFile]:

@@ -24,6 +24,7 @@ from labctl.models import (
 )
 from labctl.models.resolve import resolve
 from labctl.progress import silent
+from labctl.runs.inputs.bench import model_entries
 
 
 @pytest.fixture
@@ -444,6 +445,30 @@ def test_what_a_hub_lists_wrongly_is_not_the_users_fault(site: Hub, listing: byt
 def test_other_files_of_a_repository_may_be_called_anything(site: Hub) -> None:
     site.names = ["Screenshot 3.01\u202fPM.png", "m.gguf"]
     assert find_reference("hf:a/b")["hub"]["file"] == "m.gguf"
+
+
+@pytest.mark.parametrize("prefix", ["hf", "ms"])
+@pytest.mark.parametrize("why", ["forbidden", "cut off"])
+def test_without_a_hub_what_is_locked_and_here_is_taken(
+    site: Hub, tmp_path: Path, *, monkeypatch: pytest.MonkeyPatch, prefix: str, why: str
+) -> None:
+    model = get(tmp_path, HUGGING_FACE if prefix == "hf" else MODELSCOPE)
+    repository, lab = f"{prefix}:someone/tiny-GGUF", tmp_path / "lab"
+    if why == "forbidden":
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    else:
+        for name in ("HF_ENDPOINT", "MODELSCOPE_DOMAIN"):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for asked in ("", ":f32"):
+        (entry,) = model_entries([repository + asked], lab).values()
+        assert entry["hub"]["file"] == "tiny-F32.gguf"
+        assert get(tmp_path, entry) == model
+    for other in (f"{repository}:Q8_0", f"{repository}:F32@v1", f"{prefix}:else/tiny-GGUF"):
+        with pytest.raises(HostError, match=r"HF_HUB_OFFLINE|cannot reach"):
+            find_reference(other, lab)
+    model.path.unlink()
+    with pytest.raises(HostError, match=r"HF_HUB_OFFLINE|cannot reach"):
+        find_reference(repository, lab)
 
 
 HF = "https://huggingface.co/a/b-GGUF"

@@ -96,7 +96,7 @@ _Dumper.add_representer(str, _represent_text)
 def _entry(text: str, lab_root: Path) -> dict[str, Any]:
     """Return the recipe's entry for a model as a person types it."""
     if _REMOTE.match(text):
-        return find_reference(text)
+        return find_reference(text, lab_root)
     path = Path(text)
     with host_reads(text):
         if path.is_file():
