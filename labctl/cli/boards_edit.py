@@ -10,6 +10,7 @@ from labctl.cli.output import note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.lab_edit import add_board, remove_boards
+from labctl.config.names import listed
 from labctl.errors import ConfigError
 from labctl.transport.ssh.transport import SshConfig
 
@@ -31,7 +32,8 @@ def add(
     board behind an hdc server. Everything else in the file stays as it is.
     """
     lab = lab_of(invocation)
-    add_board(lab, name, _keys(name, place, server), target or _only_target(lab))
+    keys = _keys(name, place, server)
+    add_board(lab, name, keys, target or _only_target(lab), place=place)
     click.echo(f"{name} is in {lab.path}; look at it: labctl boards")
 
 
@@ -44,10 +46,19 @@ def remove(invocation: Invocation, names: tuple[str, ...]) -> None:
     What is on the boards stays there, and so do the lab's runs.
     """
     lab = lab_of(invocation)
-    was_default = remove_boards(lab, tuple(dict.fromkeys(names)))
+    names = tuple(dict.fromkeys(names))
+    left = remove_boards(lab, names)
     click.echo(f"removed {', '.join(names)} from {lab.path}")
-    if was_default:
-        note("there is no default_board now; name one with --board, or set it in devices.yaml")
+    if not left.boards:
+        note("the lab has no boards now: labctl boards add NAME HOST:PORT")
+    elif lab.lab.default_board in names:
+        known = listed(left.boards)
+        use = (
+            f"commands use {known}, the only board"
+            if len(left.boards) == 1
+            else f"name one with --board ({known}), or set it in {lab.path.name}"
+        )
+        note(f"there is no default_board now: {use}")
 
 
 def _keys(name: str, place: str, server: str | None) -> dict[str, str | int]:

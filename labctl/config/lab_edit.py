@@ -4,64 +4,88 @@ from collections.abc import Callable, Mapping, Sequence
 
 from labctl.checked import LAB_ROOT
 from labctl.config.init_files import board_entry
-from labctl.config.lab import Board, Lab, LabFile
+from labctl.config.lab import Lab, LabFile
 from labctl.config.names import NAME_RULE, is_name, unknown
-from labctl.config.yaml.document import parse, read_text
-from labctl.config.yaml.edit import add_entry, remove_entry, remove_key
+from labctl.config.yaml.document import Document
+from labctl.config.yaml.edit import CHANGED_TEXT, add_entry, change_file, remove_entry, remove_key
+from labctl.config.yaml.loader import read_yaml
 from labctl.errors import ConfigError
-from labctl.files import locked, state_dir, write_named
+from labctl.files import locked, state_dir
 
 _LOCK_SECONDS = 60.0
 _SECTION = "boards"
 
 
-def add_board(lab: LabFile, name: str, keys: Mapping[str, str | int], target: str) -> None:
+def add_board(
+    lab: LabFile, name: str, keys: Mapping[str, str | int], target: str, *, place: str
+) -> None:
     """Add a board at the end of the boards; ``keys`` as :func:`board_entry` takes them.
 
-    Raises ConfigError (bad name, name or place taken, unknown target), HostError.
+    ``place`` is what problems of the keys are named by. Raises ConfigError (bad name, name or place
+    taken, unknown target), HostError.
     """
     if not is_name(name):
         raise ConfigError(f"not a name for a board: {name!r}", hint=f"a name is {NAME_RULE}")
-    if name in lab.lab.boards:
-        raise ConfigError(
-            f"{lab.path} has a board {name!r} already", hint="choose another name, or edit the file"
-        )
     entry = board_entry(name, keys, target)
-    _change(lab, lambda text: add_entry(text, _SECTION, entry), {name})
+
+    def with_it(document: Document, now: Lab) -> Callable[[str], str]:
+        if name in now.boards:
+            raise ConfigError(
+                f"{lab.path} has a board {name!r} already",
+                hint="choose another name, or edit the file",
+            )
+        value = read_yaml(entry).value
+        assert isinstance(value, dict)
+        document.override((_SECTION, name), value[name], place)
+        document.override((_SECTION, name, "target"), target, f"--target {target}")
+        return lambda text: add_entry(text, _SECTION, entry)
+
+    _change(lab, with_it)
 
 
-def remove_boards(lab: LabFile, names: Sequence[str]) -> bool:
-    """Remove boards; return True if one was the default board, which is none then.
+def remove_boards(lab: LabFile, names: Sequence[str]) -> Lab:
+    """Remove boards; return what is left. If one was the default board, there is none then.
 
     Raises ConfigError (no such board, a file that cannot be changed so), HostError.
     """
-    for name in names:
-        if name not in lab.lab.boards:
-            raise ConfigError(unknown("board", name, lab.lab.boards, where=f" in {lab.path.name}"))
-    is_default = lab.lab.default_board in names
 
-    def without(text: str) -> str:
+    def without_them(document: Document, now: Lab) -> Callable[[str], str]:
+        is_default = now.default_board in names
         for name in names:
-            text = remove_entry(text, _SECTION, name)
-        return remove_key(text, "default_board") if is_default else text
+            if name not in now.boards:
+                raise ConfigError(unknown("board", name, now.boards, where=f" in {lab.path.name}"))
+            document.override((_SECTION, name), None, "")
+        if is_default:
+            document.override(("default_board",), None, "")
 
-    _change(lab, without, set(names))
-    return is_default
+        def change(text: str) -> str:
+            for name in names:
+                text = remove_entry(text, _SECTION, name)
+            return remove_key(text, "default_board") if is_default else text
+
+        return change
+
+    return _change(lab, without_them)
 
 
-def _change(lab: LabFile, change: Callable[[str], str], names: set[str]) -> None:
-    """Write the file anew, unless the change is wrong or concerns boards besides ``names``."""
+def _change(lab: LabFile, override: Callable[[Document, Lab], Callable[[str], str]]) -> Lab:
+    """Change the file so that it says what its document says after ``override``; return that.
 
-    def others(boards: Mapping[str, Board]) -> dict[str, Board]:
-        return {name: board for name, board in boards.items() if name not in names}
+    ``override`` gets the document and the lab in it, and returns the change of the text.
+    """
 
+    def read(document: Document) -> Lab:
+        return document.validated(type(lab.lab), context={LAB_ROOT: lab.root})
+
+    # Another command may have changed the file since ``lab`` was read.
     with locked(state_dir() / "locks" / "devices-file", timeout=_LOCK_SECONDS):
-        text = change(read_text(lab.path))
-        where = f"{lab.path} (changed)"
-        changed: Lab = parse(text, type(lab.lab), where, context={LAB_ROOT: lab.root})
-        if others(changed.boards) != others(lab.lab.boards):
-            raise ConfigError(
-                f"{lab.path} is written in a way that cannot be changed here",
-                hint="change it by hand: docs/devices.md",
-            )
-        write_named(lab.path, text)
+        document = Document.read(lab.path)
+        change = override(document, read(document))
+        wanted = read(document)
+        change_file(
+            lab.path,
+            change,
+            read=lambda text: read(Document.parse(text, CHANGED_TEXT)),
+            wanted=wanted,
+        )
+    return wanted

@@ -1,16 +1,16 @@
 """The lab's ``models.yaml``, written by commands and by hand: existing text is kept."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import yaml
 
 from labctl.config.models import CATALOGUE_FILE, Catalogue, ModelSource, load_catalogue
 from labctl.config.names import NAME_RULE, is_name, unknown
-from labctl.config.yaml.document import parse, read_text
-from labctl.config.yaml.edit import add_entry, remove_entry
+from labctl.config.yaml.document import parse
+from labctl.config.yaml.edit import CHANGED_TEXT, add_entry, change_file, remove_entry
 from labctl.errors import ConfigError
-from labctl.files import locked, state_dir, write_named
+from labctl.files import locked, state_dir
 
 _HEAD = """\
 # The models of this lab. Recipes name one as `models: {q8: {lab: NAME}}`.
@@ -42,9 +42,8 @@ def add_model(lab_root: Path, name: str, entry: dict[str, object]) -> None:
             raise ConfigError(
                 f"{path} has a model {name!r} already", hint="choose another name, or edit the file"
             )
-        before = read_text(path) if path.is_file() else _HEAD
         block = yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True, width=200)
-        _write(path, add_entry(before, _SECTION, block), {**known, name: source})
+        _change(path, lambda text: add_entry(text, _SECTION, block), {**known, name: source})
 
 
 def remove_models(lab_root: Path, names: Collection[str]) -> None:
@@ -69,16 +68,17 @@ def remove_models(lab_root: Path, names: Collection[str]) -> None:
                 f"the model {other!r} is made from {base!r}",
                 hint=f"remove both: labctl models remove {base} {other}",
             )
-        text = read_text(path)
-        for name in names:
-            text = remove_entry(text, _SECTION, name)
-        _write(path, text, {key: known[key] for key in known if key not in names})
+
+        def without(text: str) -> str:
+            for name in names:
+                text = remove_entry(text, _SECTION, name)
+            return text
+
+        _change(path, without, {key: known[key] for key in known if key not in names})
 
 
-def _write(path: Path, text: str, wanted: Mapping[str, ModelSource]) -> None:
-    """Write models.yaml anew. Raises ConfigError if the text has other models than wanted."""
-    if parse(text, Catalogue, f"{path} (changed)").models != wanted:
-        raise ConfigError(
-            f"{path} is written in a way that cannot be changed here", hint="change it by hand"
-        )
-    write_named(path, text)
+def _change(path: Path, change: Callable[[str], str], wanted: Mapping[str, ModelSource]) -> None:
+    def read(text: str) -> Mapping[str, ModelSource]:
+        return parse(text, Catalogue, CHANGED_TEXT).models
+
+    change_file(path, change, read=read, wanted=wanted, head=_HEAD)

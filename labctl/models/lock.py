@@ -16,7 +16,7 @@ from labctl.config.models import HubModel, ModelSource, PypiModel
 from labctl.config.types import Line, Sha256
 from labctl.config.yaml.document import StrictModel, load
 from labctl.errors import ConfigError
-from labctl.files import locked, state_dir, write_atomic
+from labctl.files import locked, state_dir, write_named
 
 LOCK_FILE = "models.lock.yaml"
 _HEAD = """\
@@ -111,7 +111,7 @@ class ModelsLock:
                 for reference, entry in sorted(entries.items())
             }
             text = yaml.safe_dump({"models": shown}, sort_keys=False, allow_unicode=True, width=200)
-            write_atomic(self.path, _HEAD + text)
+            write_named(self.path, _HEAD + text)
         self._entries = entries
 
     def _read(self) -> dict[str, LockedModel]:

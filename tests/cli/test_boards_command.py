@@ -1,3 +1,4 @@
+import codecs
 import json
 import socket
 from pathlib import Path
@@ -5,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from labctl.cli.root import run_cli
+from labctl.config.lab import find_lab
+from labctl.config.lab_edit import add_board, remove_boards
+from labctl.errors import ConfigError
+from labctl.transport.registry import TRANSPORTS
 
 BOARD = """\
   {name}:
@@ -62,19 +67,86 @@ def test_boards_are_added_and_removed_and_all_else_stays(
     assert devices.read_text() == LAB
     assert run_cli(["boards", "remove", "rk1"]) == 0
     assert devices.read_text() == "# my boards\nboards: {}\nbuild_hosts: {}\n"
-    assert "no default_board now" in capsys.readouterr().err
+    assert "the lab has no boards now" in capsys.readouterr().err
+
+
+def test_removing_the_default_board_tells_what_commands_use_then(
+    devices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("b", "c"):
+        assert run_cli(["boards", "add", name, f"{name}.example.org:5555"]) == 0
+    before = devices.read_text()
+    capsys.readouterr()
+    assert run_cli(["boards", "remove", "rk1", "rk1"]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"removed rk1 from {devices}\n"
+    assert "name one with --board (b or c)" in said.err
+    devices.write_text(before)
+    assert run_cli(["boards", "remove", "rk1", "c"]) == 0
+    assert "commands use b, the only board" in capsys.readouterr().err
+
+
+def test_a_board_that_another_command_added_meanwhile_stays(devices: Path) -> None:
+    read_before = find_lab(devices.parent, TRANSPORTS)
+    address = {"link": "tcp", "address": "192.0.2.3:5555"}
+    assert run_cli(["boards", "add", "rk2", "192.0.2.2:5555"]) == 0
+    devices.write_text(devices.read_text().replace("build_hosts: {}\n", "lab: third-floor\n"))
+    add_board(read_before, "rk3", address, "rk3568", place="192.0.2.3:5555")
+    lab = find_lab(devices.parent, TRANSPORTS).lab
+    assert (list(lab.boards), lab.lab) == (["rk1", "rk2", "rk3"], "third-floor")
+    with pytest.raises(ConfigError, match="has a board 'rk2' already"):
+        add_board(read_before, "rk2", address, "rk3568", place="192.0.2.3:5555")
+    remove_boards(read_before, ["rk2"])
+    with pytest.raises(ConfigError, match="no board 'rk2'"):
+        remove_boards(read_before, ["rk2"])
+
+
+def test_what_is_written_in_an_odd_way_is_left_alone(
+    devices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "boards:\n"
+        "  a: {target: &t rk3568, transport: {kind: hdc, link: tcp, address: '192.0.2.1:1'}}\n"
+        "  b: {target: *t, transport: {kind: hdc, link: tcp, address: '192.0.2.2:1'}}\n"
+    )
+    devices.write_text(text)
+    assert run_cli(["boards", "remove", "a"]) == 2
+    said = capsys.readouterr().err
+    assert f"{devices} is written in a way that cannot be changed here" in said
+    assert "the changed text:2:15: the anchor &t does not exist" in said
+    assert devices.read_text() == text
+
+
+def test_links_line_ends_and_marks_of_the_file_stay(devices: Path) -> None:
+    place = devices.with_name("shared.yaml")
+    place.write_bytes(codecs.BOM_UTF8 + LAB.replace("\n", "\r\n").encode())
+    place.chmod(0o664)
+    devices.unlink()
+    devices.symlink_to(place.name)
+    before = place.read_bytes()
+    assert run_cli(["boards", "add", "rk2", "192.0.2.2:5555"]) == 0
+    after = place.read_bytes()
+    assert devices.is_symlink()
+    assert place.stat().st_mode & 0o777 == 0o664
+    assert after.startswith(codecs.BOM_UTF8 + b"# my boards\r\n")
+    assert after.count(b"\n") == after.count(b"\r\n") == before.count(b"\n") + 3
+    assert run_cli(["boards", "remove", "rk2"]) == 0
+    assert place.read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("add", "rk1", "192.0.2.9:5555"), "has a board 'rk1' already"),
-        (("add", "rk2", "192.0.2.1:5555"), "board 'rk1' has this address too"),
+        (
+            ("add", "rk2", "192.0.2.1:5555"),
+            "192.0.2.1:5555: boards.rk2.transport.address: board 'rk1' has this address too",
+        ),
         (("add", "rk2", "192.0.2.2:99999"), "must be HOST:PORT"),
         (("add", "Rk 2", "192.0.2.2:5555"), "not a name for a board: 'Rk 2'"),
         (
             ("add", "rk2", "192.0.2.2:5555", "--target", "rk3658"),
-            "(changed):8:13: boards.rk2.target: no target 'rk3658'",
+            "--target rk3658: boards.rk2.target: no target 'rk3658'",
         ),
         (("remove", "rk11"), "did you mean 'rk1'"),
     ],

@@ -227,3 +227,18 @@ def test_what_recipes_pin_themselves_stays_locked(lab: Path, models: Models) -> 
     assert done.exit_code == 0
     assert "these recipes cannot be read: recipes/own.yaml" in done.stderr
     assert "file:models/tiny-F32.gguf:" in lock.read_text()
+
+
+def test_files_of_the_lab_may_be_links(lab: Path, models: Models) -> None:
+    shared = lab.parent / "shared"
+    shared.mkdir()
+    for name, text in (("models.yaml", "models: {}\n"), ("models.lock.yaml", "models: {}\n")):
+        (shared / name).write_text(text)
+        (lab / name).symlink_to(shared / name)
+    assert models("add", "tiny", str(lab / "models" / "tiny-F32.gguf")).exit_code == 0
+    assert "tiny:" in (shared / "models.yaml").read_text()
+    assert "tiny-F32.gguf:" in (shared / "models.lock.yaml").read_text()
+    assert models("remove", "tiny").exit_code == 0
+    for name in ("models.yaml", "models.lock.yaml"):
+        assert (lab / name).is_symlink()
+        assert "tiny" not in (shared / name).read_text()

@@ -1,20 +1,63 @@
 """Changes of a YAML file as text: comments, order and style of all the rest stay as they are.
 
-A file is changed by lines, at the places that PyYAML's own nodes have. The caller parses the result
-and compares: what is written in a style that cannot be changed so is refused, and never damaged.
+A file is changed by lines, at the places that PyYAML's own nodes have. The result is parsed and
+compared: what is written in a style that cannot be changed so is refused, and never damaged.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
 
 import yaml
 
+from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError
+from labctl.files import host_reads, write_named
+
+T = TypeVar("T")
+#: Name of what a change would write, in problems.
+CHANGED_TEXT = "the changed text"
+_BYTE_ORDER_MARK = "\ufeff"
 
 #: A comment that holds a key: something that was switched off, and no remark.
 _KEY = re.compile(r"\s*#[\s-]*[\w.-]+:(\s|$)")
 #: An empty comment or a heading, which ends a paragraph of comments.
 _RULE = re.compile(r"\s*#\s*($|[-=*#~_]{3})")
+
+
+def change_file(
+    path: Path,
+    change: Callable[[str], str],
+    *,
+    read: Callable[[str], T],
+    wanted: T,
+    head: str = "",
+) -> None:
+    """Change the text of a file of the user's, if ``read`` makes of the new one what is wanted.
+
+    A file that does not exist begins as ``head``. Links, mode, line ends and a byte order mark
+    stay. The caller holds the lock of the file. Raises ConfigError, HostError.
+    """
+    problem: str | None = None
+    mark = ""
+    before = head
+    if path.is_file():
+        before = read_text(path)
+        with host_reads(path), path.open(encoding="utf-8") as file:
+            mark = _BYTE_ORDER_MARK if file.read(1) == _BYTE_ORDER_MARK else ""
+    try:
+        text = change(before)
+        if read(text) == wanted:
+            write_named(path, mark + text)
+            return
+    except ConfigError as error:
+        problem = error.message.partition("\n")[0]
+    raise ConfigError(
+        f"{path} is written in a way that cannot be changed here",
+        hint="change it by hand",
+        details=problem,
+    )
 
 
 def add_entry(text: str, section: str, entry: str) -> str:
