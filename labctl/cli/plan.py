@@ -71,6 +71,8 @@ def plan(
     """
     if (memory is None) != (target is None):
         raise click.UsageError("--target and --memory belong together: a board that nobody has yet")
+    if memory == 0:
+        raise click.UsageError("--memory must be above 0, such as 4GB")
     if target is not None and memory is not None:
         if board is not None or ask:
             raise click.UsageError("--target is for a board that you do not have")

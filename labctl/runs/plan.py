@@ -86,6 +86,8 @@ class Preview:
             basis = f"nothing is predicted: {self.forecast.facts.execution}, not a board"
         elif not self.forecast.predicted:
             basis = "no prediction: neither a probe nor the target has a rate"
+            if self.forecast.rates is not None:
+                basis = "no prediction: what a trial reads is not known, or the rate of reading it"
         elif self.plan.predicted_seconds is None:
             basis = "not all of it is predicted"
         else:

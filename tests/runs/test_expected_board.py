@@ -62,6 +62,25 @@ def test_the_plan_is_marked(recipe: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "from the target's expectations" in said
 
 
+COMMAND = RECIPE.replace(
+    "{name: llama_cpp}",
+    '{name: command, program: {board: /bin/echo}, arguments: ["{tokens}"], tokens: {each: line}}',
+).replace("{tokens: 8, context: 64}", "{tokens: 8}")
+
+
+def test_an_engine_that_nothing_is_known_of_is_not_the_rates_fault(
+    recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The target has rates."""
+    file = Path(recipe)
+    whole = json.dumps(str(file.parent / "tiny.gguf"))
+    file.write_text(COMMAND.replace("tiny.gguf", whole).replace("prompt: hello\n", ""))
+    assert run_cli(["plan", recipe, "--target", "rk3568", "--memory", "4GB"]) == 0
+    said = capsys.readouterr().out
+    assert "no prediction: what a trial reads is not known" in said
+    assert "neither" not in said
+
+
 DERIVED = RECIPE.replace(
     "models: {tiny: {file: tiny.gguf}}",
     "models: {base: BASE, q8: {derive: {from: base, quantization: Q8_0}},"

@@ -35,10 +35,11 @@ def addressed_board(
                     f" {board.target}"
                 )
             return lab, board, f"{address} is board {board.name} of {lab.path}"
+    named = load_target(target, lab.root) if target else None  # before any contact
     with way.open(OpenOptions(timeout=_CONNECT_SECONDS)) as transport:
         facts = probe(transport, workdir=WORKDIR, timeout=_ANSWER_SECONDS)
         own = is_on_loopback(address) and virtual_workdir(transport, timeout=_ANSWER_SECONDS)
-    found, left_out = (load_target(target, lab.root), []) if target else recognise(facts, lab.root)
+    found, left_out = (named, []) if named else recognise(facts, lab.root)
     how = "as --target says" if target else "recognised by its CPU"
     if facts.execution is not Execution.BOARD and not target:
         how = f"{facts.execution}"

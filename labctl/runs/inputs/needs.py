@@ -33,7 +33,7 @@ class Need:
 
 
 def recipe_needs(recipe: Recipe, lab_root: Path) -> list[Need]:
-    """List what a recipe needs of this host; nothing is fetched, built or hashed."""
+    """List what a recipe needs of this host; nothing is fetched or built, artifacts are hashed."""
     return [*_programs(recipe, lab_root), *_models(recipe, lab_root), *_files(recipe, lab_root)]
 
 
