@@ -1,6 +1,7 @@
 """The single gateway for programs on this host. Never a shell; always a time-out."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -44,6 +45,15 @@ class Completed:
         return "\n".join(both[-lines:])
 
 
+def without_password(text: str) -> str:
+    """Remove tokens and passwords from the addresses in a text, so that it may be shown and kept.
+
+    The user of https may be a token; other schemes need theirs.
+    """
+    text = re.sub(r"(https?://)[^/?#\s]*@", r"\1", text, flags=re.IGNORECASE)
+    return re.sub(r"(\w://[^/?#\s:@]*):[^/?#\s]*@", r"\1@", text)
+
+
 def start(
     argv: Sequence[str | os.PathLike[str]],
     *,
@@ -62,7 +72,7 @@ def start(
     Raises ToolMissing when it is not installed, HostError when it cannot be started.
     """
     words = [os.fspath(word) for word in argv]
-    tell_command(lambda: shlex.join(words))
+    tell_command(lambda: shlex.join(without_password(word) for word in words))
     try:
         return subprocess.Popen(
             words,

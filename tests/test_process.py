@@ -7,6 +7,7 @@ import pytest
 
 from labctl import process
 from labctl.errors import HostError, HostTimeout, ToolMissing
+from labctl.progress import reading_commands
 from labctl.retry import wait_until
 
 
@@ -120,3 +121,23 @@ def test_a_stubborn_program_is_killed() -> None:
     assert process.stop(child, grace=0.3) == -9
     child.stdout.close()
     child.stderr.close()
+
+
+def test_a_command_is_told_without_its_passwords() -> None:
+    told: list[str] = []
+    with reading_commands(told.append):
+        for word in (
+            "https://me:SECRET@host/x.git",
+            "ssh://me:p@SECRET@host:22/x.git",
+            "--url=http://SECRET@192.168.1.30/status",
+            "git@host:x.git",
+            "https://host/?mail=a@b",
+        ):
+            process.run(["true", word], timeout=60)
+    assert told == [
+        "true https://host/x.git",
+        "true ssh://me@host:22/x.git",
+        "true --url=http://192.168.1.30/status",
+        "true git@host:x.git",
+        "true 'https://host/?mail=a@b'",
+    ]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import shutil
 import stat
 from abc import ABC, abstractmethod
@@ -35,11 +34,6 @@ class Source(ABC):
 
     def verify_unchanged(self) -> None:  # noqa: B027 - nothing changes what lies in the cache
         """Raise ConfigError when the source is no longer what it was when identified."""
-
-
-def without_password(address: str) -> str:
-    """Remove a token or password of https from an address, so that it may be shown and kept."""
-    return re.sub(r"^(https?://)[^/@]*@", r"\1", address)
 
 
 def sources_dir() -> Path:

@@ -7,8 +7,9 @@ from pathlib import Path
 from labctl import process
 from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
-from labctl.build.source import GIT_SECONDS, Source, fetching, keep, without_password
+from labctl.build.source import GIT_SECONDS, Source, fetching, keep
 from labctl.errors import ConfigError, HostError
+from labctl.process import without_password
 from labctl.system_errors import tells_full_disk
 
 FETCH_SECONDS = 1800.0

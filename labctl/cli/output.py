@@ -11,8 +11,8 @@ import io
 import os
 import select
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -121,6 +121,13 @@ def write_output(piece: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
+def lead_nowhere(descriptor: int) -> None:
+    """Let all that is still written to a file descriptor vanish."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
 class _Unfailing(io.FileIO):
     """A file descriptor that leads nowhere from the first failed write on."""
 
@@ -130,11 +137,56 @@ class _Unfailing(io.FileIO):
             while (written := super().write(piece)) is None:  # somebody made it non-blocking
                 select.select([], [self], [])
         except OSError:  # a closed pipe, a terminal that vanished, a full disk
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())
-            os.close(nowhere)
+            lead_nowhere(self.fileno())
             return memoryview(piece).nbytes
         return written
+
+
+class _Explaining(io.BufferedWriter):
+    """Standard output: what cannot be written is an error of this host. Later writes vanish.
+
+    Not the raw file below: an interrupt as that returns would have the same bytes written twice.
+    """
+
+    def write(self, piece: "ReadableBuffer", /) -> int:
+        """Write, or keep until there is more. Raises HostError, or OSError when nobody reads."""
+        with self._explained():
+            return super().write(piece)
+
+    def flush(self) -> None:
+        """Write what was kept. Raises as :meth:`write` does."""
+        with self._explained():
+            super().flush()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            lead_nowhere(self.fileno())  # also for what Python writes as it ends
+            raise HostError(f"cannot write standard output: {error.strerror}") from error
+
+
+def explaining(stream: TextIO | None) -> TextIO:
+    """Return a stream to the same place whose failures are errors of this host.
+
+    One that was closed from the start (None) leads nowhere.
+    """
+    if stream is None:
+        return Path(os.devnull).open("w", encoding="utf-8")
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:
+        return stream
+    raw = io.FileIO(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(
+        _Explaining(raw),
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.isatty(),
+    )
 
 
 def unfailing(stream: TextIO | None) -> TextIO | None:

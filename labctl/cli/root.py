@@ -5,7 +5,6 @@ Commands are loaded only when used: ``labctl --help`` must cost little more than
 
 import importlib
 import json
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,14 @@ from typing import Any
 
 import click
 
-from labctl.cli.output import Invocation, coloured, print_command, unfailing
+from labctl.cli.output import (
+    Invocation,
+    coloured,
+    explaining,
+    lead_nowhere,
+    print_command,
+    unfailing,
+)
 from labctl.errors import Blame, ExitStatus, LabctlError, printable
 from labctl.progress import reading_commands
 
@@ -232,6 +238,7 @@ def main(arguments: list[str] | None = None) -> None:
     Whatever asks it to end does so as Ctrl-C does: jobs on boards are stopped, runs say it.
     """
     sys.stderr = unfailing(sys.stderr)  # `labctl run 2>&1 | head` must not end the run
+    sys.stdout = explaining(sys.stdout)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup has SIGHUP ignored
             signal.signal(number, signal.default_int_handler)
@@ -249,7 +256,7 @@ def run_cli(words: list[str]) -> int:
         result = cli.main(args=words, prog_name="labctl", standalone_mode=False, obj=invocation)
         sys.stdout.flush()
     except (NobodyReads, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        lead_nowhere(sys.stdout.fileno())
         return invocation.status
     except Exception as error:
         if invocation.debug:
@@ -271,11 +278,16 @@ def run_cli(words: list[str]) -> int:
 def _asks_for_json(error: Exception, words: Sequence[str]) -> bool:
     """Return True for wrong use of a command that has ``--json``, where the words hold it.
 
-    The words could not be read as options then.
+    The words could not be read as options then. An option before the command can be wrong, too.
     """
     context = error.ctx if isinstance(error, click.UsageError) else None
-    known = context.command.params if context else ()
-    return "--json" in words and any("--json" in parameter.opts for parameter in known)
+    if context is None or "--json" not in words:
+        return False
+    command = context.command
+    for word in words:
+        if isinstance(command, click.Group):
+            command = command.get_command(context, word) or command
+    return any("--json" in parameter.opts for parameter in command.params)
 
 
 def _explain(error: Exception, *, as_json: bool) -> int:

@@ -1,4 +1,5 @@
 import importlib
+import json
 import os
 import pty
 import signal
@@ -91,6 +92,51 @@ def test_an_output_that_nobody_reads_is_no_failure() -> None:
         os.close(write)
         assert running.communicate(timeout=120)[1] == ""
     assert running.returncode == ExitStatus.OK
+
+
+@pytest.mark.parametrize("words", [["--version"], ["schema", "recipe"], ["docs"]])
+def test_an_output_that_cannot_be_written_is_an_error_of_this_host(
+    words: list[str], tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "labctl", "--lab", str(tmp_path), *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    said = "error (infra): cannot write standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (ExitStatus.INFRA, said)
+
+
+@pytest.mark.parametrize("words", [["--version"], ["schema", "recipe"], ["report", "--list"]])
+def test_a_closed_output_is_no_failure(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "devices.yaml").write_text("boards: {}\n")
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'exec "$0" "$@" >&-',
+            sys.executable,
+            "-m",
+            "labctl",
+            "--lab",
+            str(tmp_path),
+            *words,
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "bug" in done.stderr) == (ExitStatus.OK, False)
+
+
+def test_an_error_before_the_command_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["--lab", "/nope", "boards", "--json"]) == ExitStatus.CONFIG
+    assert "'/nope' does not exist" in json.loads(capsys.readouterr().err)["message"]
+    run_cli(["--lab", "/nope", "shell", "--", "x", "--json"])
+    assert capsys.readouterr().err.startswith("Usage: labctl")
 
 
 UNREAD = """
