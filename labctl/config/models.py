@@ -123,7 +123,7 @@ _KINDS = ("file", "url", "hub", "pypi", "derive", "lab")
 
 
 class ModelSource(StrictModel):
-    """Source of one model: exactly one of these keys."""
+    """Source of one model: exactly one of these keys, and `lock`."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [k]} for k in _KINDS]})
 
@@ -139,6 +139,8 @@ class ModelSource(StrictModel):
     """Made from another model beside this one."""
     lab: Name | None = None
     """The model of that name in the lab's models.yaml."""
+    lock: bool = True
+    """False: a `file` that may change. Its SHA-256 is in each record, but not in the lock file."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -146,6 +148,8 @@ class ModelSource(StrictModel):
         if len(given) != 1:
             what = f"has {listed(given, joiner='and')}" if given else "has none"
             raise refuse(f"a model comes from exactly one of {listed(_KINDS)}; this one {what}")
+        if not self.lock and self.file is None:
+            raise refuse("only a file may change from run to run", "lock")
         return self
 
 

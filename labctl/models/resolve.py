@@ -118,7 +118,8 @@ class _Resolving:
             commit=commit,
             quantizer=quantizer,
         )
-        self._lock.require(key, name, found, unlock=self._unlock(key, name))
+        if source.lock:
+            self._lock.require(key, name, found, unlock=self._unlock(key, name))
         return model
 
     def _unlock(self, key: str, name: str) -> str:

@@ -8,13 +8,16 @@ from hypothesis import example
 from hypothesis import given as property_of
 from hypothesis import strategies as st
 from model_hub import model_hub
+from tiny_gguf import write_tiny_gguf
 
 from labctl import shipped
 from labctl.config.lab import LabFile, lab_model
+from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.yaml.document import Document, parse
 from labctl.config.yaml.loader import read_yaml
 from labctl.errors import ConfigError
+from labctl.models.resolve import resolve
 from labctl.records import BoardFacts, CpuFacts, Execution
 from labctl.runs.board.addressed import addressed_board, recognise
 from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
@@ -27,6 +30,7 @@ HEX = "ab" * 32
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
     for name in ("Small Model.Q8_0.gguf", "other/Small Model.Q8_0.gguf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
@@ -101,6 +105,29 @@ def test_a_file_outside_the_lab_has_its_whole_path(root: Path) -> None:
     lab = root / "other"
     recipe = recipe_of(["Small Model.Q8_0.gguf"], lab, target="rk3568")
     assert recipe.models["small-model-q8_0"].file == str(root / "Small Model.Q8_0.gguf")
+
+
+def test_a_file_that_was_made_anew_is_measured_again(root: Path) -> None:
+    """By its path, as a recipe's or the lab's model it has to stay what it was."""
+
+    def hash_of(recipe: Recipe) -> str:
+        (key,) = recipe.measured_models()
+        found = resolve(recipe.models, [key], root=root, find_quantizer=lambda: pytest.fail(key))
+        return found[key].identity.sha256
+
+    write_tiny_gguf(root / "llama.gguf")
+    by_path, by_name = recipe_of(["llama.gguf"], root), recipe_of(["llama-8b"], root)
+    first = hash_of(by_path)
+    assert hash_of(by_name) == first
+    write_tiny_gguf(root / "llama.gguf", seed=2)
+    assert hash_of(by_path) != first
+    with pytest.raises(ConfigError, match="differs from"):
+        hash_of(by_name)
+
+
+def test_only_a_file_goes_without_the_lock() -> None:
+    with pytest.raises(ConfigError, match="only a file"):
+        parse("lab: m\nlock: false\n", ModelSource, "recipe")
 
 
 @pytest.mark.parametrize(

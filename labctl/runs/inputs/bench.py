@@ -102,7 +102,8 @@ def _entry(text: str, lab_root: Path) -> dict[str, Any]:
         if path.is_file():
             whole = path.resolve()
             within = whole.is_relative_to(lab_root)
-            return {"file": str(whole.relative_to(lab_root) if within else whole)}
+            # Not locked: quantizing a file in place and measuring it again is the usual thing.
+            return {"file": str(whole.relative_to(lab_root) if within else whole), "lock": False}
     known = load_catalogue(lab_root).models
     if text in known:
         return {"lab": text}
