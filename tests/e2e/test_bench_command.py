@@ -3,14 +3,16 @@
 import csv
 import io
 import json
+import re
 import shutil
+import signal
 import uuid
 from pathlib import Path
 from typing import Any
 
 import agent_builds
 import pytest
-from labs import LabUnderTest, blamed, said
+from labs import LabUnderTest, blamed, said, write_devices
 from tiny_gguf import write_tiny_gguf
 
 from labctl.build.artifact import artifacts_dir
@@ -82,15 +84,23 @@ def test_files_are_measured_at_an_address_without_a_lab(lab: LabUnderTest) -> No
     assert "EMULATED" in shown
 
 
-def test_a_bench_that_was_ended_is_resumed_at_its_address(lab: LabUnderTest) -> None:
-    (lab.root / "devices.yaml").unlink()
+@pytest.mark.parametrize("in_lab", [False, True])
+def test_a_bench_that_was_ended_is_resumed_at_its_address(lab: LabUnderTest, in_lab: bool) -> None:
+    """As Ctrl-C says; also in a lab that has another board."""
+    if in_lab:
+        write_devices(lab.root, "127.0.0.1:1", "/data/local/tmp/labctl")
+    else:
+        (lab.root / "devices.yaml").unlink()
     words = ("bench", "models/tiny.gguf", "--board", lab.board.address, *SHORT)
     running = lab.start(*words, "--set", "repeats=3")
-    trials = lab.root / "state" / "lab" / "runs"
+    trials = (lab.root if in_lab else lab.root / "state" / "lab") / "runs"
     running.waiting_for(lambda: any(trials.glob("*/trials/001-*/record.json")))
-    running.process.terminate()
-    assert running.finish().exit_status == 130
-    done = lab.run("resume", "--json")
+    running.process.send_signal(signal.SIGINT)
+    ended = running.finish()
+    assert ended.exit_status == 130
+    found = re.search(r"to continue: labctl (resume \S+)", said(ended))
+    assert found, said(ended)
+    done = lab.run(*found[1].split(), "--json")
     assert done.exit_status == 0, said(done)
     assert len(json.loads(done.text)["trials"]) == 3
 
