@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from labctl.build.builder import build
     from labctl.build.dry_run import Explanation, explain_build
     from labctl.build.manifest import BuilderKind, CompilerKind, Manifest, SmokeRun, ToolRecord
-    from labctl.build.plan import BuildRequest, Plan
+    from labctl.build.plan import BuildRequest, Plan, other_source
     from labctl.build.progress import BuildProgress, OnProgress, Step
     from labctl.build.spec import BuildSpec, find_spec
     from labctl.build.spec_source import GitSource
@@ -29,7 +29,7 @@ else:
             "builder": "build",
             "dry_run": "Explanation explain_build",
             "manifest": "BuilderKind CompilerKind Manifest SmokeRun ToolRecord",
-            "plan": "BuildRequest Plan",
+            "plan": "BuildRequest Plan other_source",
             "progress": "BuildProgress OnProgress Step",
             "spec": "BuildSpec find_spec",
             "spec_source": "GitSource",
@@ -59,4 +59,5 @@ __all__ = [
     "find_spec",
     "list_artifacts",
     "other_compiler",
+    "other_source",
 ]

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labctl.build.artifact import artifacts_dir
+from labctl.build.artifact import Artifact, artifacts_dir
 from labctl.build.builders import Choice, choose
-from labctl.build.manifest import BuilderKind, CompilerKind
+from labctl.build.manifest import BuilderKind, CompilerKind, SourceIdentity
 from labctl.build.parameters import resolve
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.script import Order
@@ -23,7 +23,7 @@ from labctl.build.spec import BuildSpec, Definition, Version, find_spec
 from labctl.build.spec_source import ArchiveSource, FolderSource, GitSource, SdkSource
 from labctl.build.toolchain import Needs
 from labctl.build.workspace import WorkspaceInputs
-from labctl.config.names import unknown
+from labctl.config.names import listed, unknown
 from labctl.config.target import Target, load_target
 from labctl.errors import ConfigError
 from labctl.files import cache_dir
@@ -31,6 +31,7 @@ from labctl.files import cache_dir
 #: Part of every key: raised when the same inputs are built into something else.
 SCHEMA = 2
 KEY_DIGITS = 12
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,7 @@ def make_plan(request: BuildRequest, on_progress: OnProgress = ignore) -> Plan:
     values = resolve(spec, request.parameters, choice.builder.kind)
     if request.source is None:
         source = _source(version, path, values)
-        patches = find_patches(target.name, spec.product, label, request.lab_root)
-        source = Patched(source, patches) if patches else source
+        source = _patched(source, target.name, spec.product, label, request.lab_root)
     else:
         source, label = _own_source(request.source, spec)
     order = Order(
@@ -150,6 +150,43 @@ def make_plan(request: BuildRequest, on_progress: OnProgress = ignore) -> Plan:
         kit=version.source.kit if isinstance(version.source, SdkSource) else None,
     )
     return Plan(order, label, tools, source, choice, _key(order, source), version.infer)
+
+
+def source_now(target: str, product: str, label: str, lab_root: Path | None) -> Source | None:
+    """Return what a version of a build spec is built from now, with its patches.
+
+    None for another label, as what is built from a user's source has, and where only a build finds
+    it out: the tree of an SDK, the head of a branch. Raises ConfigError.
+    """
+    spec, path = find_spec(target, product, lab_root)
+    version = spec.versions.get(label)
+    if version is None or isinstance(version.source, SdkSource):
+        return None
+    if isinstance(version.source, GitSource) and not _COMMIT.fullmatch(version.source.ref):
+        return None
+    return _patched(_source(version, path, {}), target, product, label, lab_root)
+
+
+def _patched(
+    source: Source, target: str, product: str, label: str, lab_root: Path | None
+) -> Source:
+    patches = find_patches(target, product, label, lab_root)
+    return Patched(source, patches) if patches else source
+
+
+def other_source(artifact: Artifact, lab_root: Path | None) -> str | None:
+    """Say that an artifact is of another source than :func:`source_now`; None if it is not."""
+    built = artifact.manifest
+    now = source_now(built.target, built.product, built.version, lab_root)
+    if now is None or built.source.digest == now.identity.digest:
+        return None
+    before, after = _described(built.source), _described(now.identity)
+    return f"from {before}, and the build spec has {after if after != before else 'changed'} now"
+
+
+def _described(source: SourceIdentity) -> str:
+    names = [Path(patch.name).name for patch in source.patches]
+    return f"{source.revision}{f' with {listed(names)}' if names else ''}"
 
 
 def _definitions(
@@ -223,7 +260,7 @@ def _own_source(given: Path | GitSource, spec: BuildSpec) -> tuple[Source, str]:
     """Return the user's own source, and the label of the artifact made from it."""
     if isinstance(given, Path):
         return Folder(given), _label("folder", spec)
-    is_commit = re.fullmatch(r"[0-9a-f]{40}", given.ref)
+    is_commit = _COMMIT.fullmatch(given.ref)
     return Repository(given.git, given.ref), _label(given.ref[: 10 if is_commit else None], spec)
 
 

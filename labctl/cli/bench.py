@@ -33,7 +33,7 @@ from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
     metavar="KEY=VALUE",
     help="Change a key of the recipe, such as tokens=8; repeatable.",
 )
-@click.option("--build", is_flag=True, help="First build what is needed and is not built.")
+@click.option("--build", is_flag=True, help="Build what is missing, damaged or of an older source.")
 @click.option("--print-recipe", is_flag=True, help="Print the recipe that this is; run nothing.")
 @result_options
 @click.argument("models", nargs=-1, required=True, shell_complete=MODEL_FILE)

@@ -269,9 +269,12 @@ class BuildView:
 
 
 def build_missing(view: progress.ProgressView, recipe: Recipe, lab_root: Path) -> None:
-    """Build what a recipe needs and is not there. Raises what :func:`labctl.build.build` raises."""
+    """Build what a recipe needs, but for the agent, unless it is there as its spec has it now.
+
+    Raises what :func:`labctl.build.build` raises.
+    """
     shown = BuildView(view)
-    for request in missing_builds(recipe, lab_root):
+    for request in missing_builds(recipe, lab_root, with_stale=True):
         shown.build(request)
 
 

@@ -1,6 +1,7 @@
 """``labctl run``."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -43,7 +44,7 @@ from labctl.runs import (
     metavar="KEY=VALUE",
     help="Change a key of the recipe for this run; repeatable.",
 )
-@click.option("--build", is_flag=True, help="First build what the recipe needs and is not built.")
+@click.option("--build", is_flag=True, help="Build what is missing, damaged or of an older source.")
 @result_options
 @click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
@@ -83,13 +84,15 @@ def run_and_tell(
 ) -> int:
     """Run a recipe and print its result; the exit status.
 
-    With ``build`` what it needs and is not built is built first. Raises what
+    With ``build`` what it needs is built unless it is here as its build spec has it now: the agent
+    when the board has told its machine, the rest before. Raises what
     :func:`labctl.runs.run_with_failover` raises.
     """
     with ProgressView() as view:
         if build:
-            from labctl.cli.build import build_missing
+            from labctl.cli.build import BuildView, build_missing
 
             build_missing(view, request.recipe, request.lab.root)
+            request = replace(request, build=BuildView(view).build)
         outcome = run_with_failover(request, spares, connect_board, Observer(RunView(view).show))
     return tell(outcome, result_format, output)

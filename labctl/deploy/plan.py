@@ -113,10 +113,14 @@ def is_machine(target: Target, machine: str) -> bool:
     return machine in (target.machine, _COMPATIBLE.get(target.machine))
 
 
+def agent_target(machine: str, target: Target) -> str:
+    """Name the target that a board's agent is built for; ``machine`` is its ``uname -m``."""
+    return target.name if is_machine(target, machine) else f"host-{machine}"
+
+
 def agent_artifact(machine: str, target: Target, lab_root: Path) -> Artifact:
     """Find the agent for a machine as ``uname -m`` names it. Raises ConfigError: not built yet."""
-    name = target.name if is_machine(target, machine) else f"host-{machine}"
-    return find_artifact(name, AGENT_PRODUCT, lab_root=lab_root)
+    return find_artifact(agent_target(machine, target), AGENT_PRODUCT, lab_root=lab_root)
 
 
 def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) -> BoardHash | None:

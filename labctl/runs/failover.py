@@ -53,7 +53,7 @@ def _on_one_board(
         broken: LinkError | BoardError = error
     for other in others:
         observer.note(f"{broken.message}; the run continues on board {other.name}")
-        again = ResumeRequest(directory, other, request.lab)
+        again = ResumeRequest(directory, other, request.lab, request.build)
         try:
             return resume_recorded(again, partial(connect, other), observer, recording)
         except (LinkError, BoardError) as error:

@@ -13,6 +13,7 @@ from labctl.performance.prediction import board_rates, rates_of
 from labctl.records import BoardFacts, CpuFacts, Execution, TrialPrediction
 from labctl.runs.board.held_board import check_machine, hold_board
 from labctl.runs.inputs.prepare import Prepared, prepare, recipe_files
+from labctl.runs.inputs.programs import agent_notes
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Forecast, make_forecast, plan_trials
 from labctl.runs.planning.trials import Plan, PlannedTrial
@@ -156,7 +157,8 @@ def preview_run(
         if trial.repeat and forecast.of(trial) is None
     }
     measured = last_measured(root, board.name, wanted) if wanted else {}
-    notes = (*prepared.notes, *forecast.notes, *plan.notes)
+    agent = agent_notes(known.facts.machine, target, root)
+    notes = (*prepared.notes, *agent, *forecast.notes, *plan.notes)
     return Preview(plan, forecast, request.max_seconds, notes, known.source, measured)
 
 

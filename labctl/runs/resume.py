@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, ConfigError, LeaseLost
@@ -45,6 +46,8 @@ class ResumeRequest:
     directory: RunDirectory
     board: Board
     lab: LabFile
+    #: Builds the agent once the board has told its machine; None: nothing is built.
+    build: Callable[[BuildRequest], object] | None = None
 
 
 def last_board(directory: RunDirectory) -> str:
@@ -101,6 +104,7 @@ def resume_recorded(
         lab,
         ours=lambda lease: journal_now().holds(lease),
         on_contact=begin,
+        build=request.build,
     ) as opened:
         held, (prepared,), journal = opened.held, opened.prepared, journal_now()
         changed = [*_other_models(run, prepared), *_other_board(run, held)]

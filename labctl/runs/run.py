@@ -1,16 +1,16 @@
 """``labctl run``: a recipe and a board become a run directory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from labctl.build import other_compiler
+from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
-from labctl.deploy.plan import agent_artifact
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
 from labctl.runs.inputs.prepare import find_files
+from labctl.runs.inputs.programs import agent_notes
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import make_forecast, plan_trials
 from labctl.runs.planning.time_limits import RunClock, planned_limits
@@ -24,11 +24,15 @@ from labctl.transport import Transport
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A request for a run: recipe, board, lab."""
+    """A request for a run: recipe, board, lab.
+
+    ``build`` builds the agent once the board has told its machine; None: nothing is built.
+    """
 
     recipe: Recipe
     board: Board
     lab: LabFile
+    build: Callable[[BuildRequest], object] | None = None
 
     @property
     def max_seconds(self) -> float:
@@ -58,7 +62,9 @@ def run_recipe(
         recording.contact(directory, recipe.name, board, held.facts.execution)
         observer.note(f"run directory: {directory.path}")
 
-    with open_board(board, [files], connect, observer, lab, on_contact=begin) as opened:
+    with open_board(
+        board, [files], connect, observer, lab, on_contact=begin, build=request.build
+    ) as opened:
         held, (prepared,) = opened.held, opened.prepared
         # Planned before gigabytes are sent: what does not fit is refused at once.
         forecast = make_forecast(prepared, held.facts, held.rates)
@@ -66,7 +72,7 @@ def run_recipe(
         limits = planned_limits(recipe, plan.trials, forecast, max_seconds)
         notes = [
             *prepared.notes,
-            *_agent_notes(held),
+            *agent_notes(held.facts.machine, held.target, lab.root),
             *forecast.notes,
             *plan.notes,
             *forecast.warnings,
@@ -94,9 +100,3 @@ def run_recipe(
             meter=meter,
         )
         return run_trials(context, plan.trials)
-
-
-def _agent_notes(held: HeldBoard) -> Iterator[str]:
-    agent = agent_artifact(held.facts.machine, held.target, held.lab.root)
-    if by := other_compiler(agent):
-        yield f"the agent was built {by}"

@@ -6,6 +6,7 @@ import pytest
 from labs import LabUnderTest, blamed, said
 
 from labctl import process
+from labctl.files import cache_dir
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -55,6 +56,24 @@ def test_a_run_goes_on_with_the_same_bytes_only(lab: LabUnderTest, recipe: str) 
     done = lab.run("resume")
     assert done.exit_status == 0, said(done)
     assert lab.end()["state"] == "finished"
+
+
+def test_the_agent_of_the_board_is_built_when_it_has_told_its_machine(
+    lab: LabUnderTest, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The board emulates an rk3568 on this host's CPU, whose agent it needs."""
+    whole, cache = cache_dir(), tmp_path / "cache"
+    (cache / "artifacts").mkdir(parents=True)
+    (cache / "artifacts" / "rk3568").symlink_to(whole / "artifacts" / "rk3568")
+    for part in ("build", "zig", "sources"):
+        if (whole / part).exists():
+            (cache / part).symlink_to(whole / part)
+    monkeypatch.setenv("LABCTL_CACHE", str(cache))
+    one = ("run", recipe, "--set", "repeats=1")
+    blamed(lab.run(*one), 2, "config", "no agent (current) is built for target host-")
+    done = lab.run(*one, "--build")
+    assert done.exit_status == 0, said(done)
+    assert list((cache / "artifacts").glob("host-*/agent-current"))
 
 
 def test_a_plan_needs_no_board_that_was_seen_before(lab: LabUnderTest, recipe: str) -> None:

@@ -17,6 +17,7 @@ from labctl.build.manifest import (
     ToolchainIdentity,
     ToolRecord,
 )
+from labctl.build.plan import source_now
 
 _FIRST = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -29,8 +30,16 @@ def make_artifact(
     version: str = "new",
     zig: str = "0.17.0",
     day: int = 0,
+    source: SourceIdentity | None = None,
 ) -> Artifact:
-    """Publish an artifact with ``tools`` and make it the current one; a later ``day`` is newer."""
+    """Publish an artifact with ``tools`` and make it the current one; a later ``day`` is newer.
+
+    Its source is what the build spec has now, unless another is given.
+    """
+    if source is None:
+        now = source_now(target, product, version, None)
+        assert now is not None
+        source = now.identity
     records, files = {}, {}
     for name in tools:
         content = f"{name} {zig} {day}".encode()
@@ -60,7 +69,7 @@ def make_artifact(
         version=version,
         target=target,
         key=key,
-        source=SourceIdentity(kind="git", location="here", commit="0" * 40),
+        source=source,
         toolchain=ToolchainIdentity(
             compiler=CompilerKind.ZIG,
             version=zig,

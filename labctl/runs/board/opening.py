@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from labctl.board import Lease
+from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.deploy import (
     DeployOptions,
@@ -21,6 +22,7 @@ from labctl.deploy import (
 from labctl.runs.board.deploy_preview import missing_on, preview_deploy, send, sending
 from labctl.runs.board.held_board import HeldBoard, hold_board
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
+from labctl.runs.inputs.programs import missing_agent
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import as_scheduled
 from labctl.transport import Transport
@@ -57,11 +59,13 @@ def open_board(
     *,
     ours: Callable[[Lease], bool] | None = None,
     on_contact: Callable[[HeldBoard], None] = lambda _held: None,
+    build: Callable[[BuildRequest], object] | None = None,
 ) -> Iterator[Opened]:
     """Hold a board, see what it can take, fetch the models, and look again before it is used.
 
     A lease that is ``ours`` is no conflict. ``on_contact`` gets the board when it has answered and
-    is free, before anything is fetched. Raises BoardBusy and what else
+    is free, before anything is fetched; ``build`` then makes the agent for its machine, unless that
+    is here. Raises BoardBusy and what else
     :func:`labctl.runs.board.held_board.hold_board` raises, what :func:`labctl.models.resolve`
     raises, and all problems of :func:`labctl.deploy.refuse` as soon as they are known.
     """
@@ -77,6 +81,10 @@ def open_board(
 
         held = hold()
         on_contact(held)
+        if build is not None and (
+            agent := missing_agent(held.facts.machine, held.target, lab.root, with_stale=True)
+        ):
+            build(agent)
         warned: list[str] = []
         ready = all(one.models_are_ready for one in files)
         if not ready:

@@ -7,10 +7,11 @@ from pathlib import Path
 from labctl.build import BuildRequest, build_command
 from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe
+from labctl.config.target import load_target
 from labctl.engines import make_engine
 from labctl.errors import ConfigError, LabctlError
 from labctl.models import reference, state_of
-from labctl.runs.inputs.programs import missing_builds, needed_program
+from labctl.runs.inputs.programs import missing_agent, missing_builds, needed_program
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ def recipe_needs(recipe: Recipe, lab_root: Path) -> list[Need]:
 def _programs(recipe: Recipe, lab_root: Path) -> Iterator[Need]:
     try:
         missing = missing_builds(recipe, lab_root)
+        target = load_target(recipe.target, lab_root)
+        if agent := missing_agent(target.machine, target, lab_root):
+            missing.append(agent)
         name = needed_program(recipe, lab_root)
     except ConfigError as error:
         yield Need("program", recipe.engine.name, here=False, action=error.message)

@@ -2,7 +2,7 @@
 
 import platform
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,16 @@ from labctl.build import (
     Artifact,
     BuildRequest,
     build_command,
-    find_artifact,
     find_artifacts,
     find_spec,
     other_compiler,
+    other_source,
 )
 from labctl.config.names import listed
 from labctl.config.recipe import Recipe
-from labctl.config.target import load_target
+from labctl.config.target import Target, load_target
 from labctl.deploy import Object, describe
-from labctl.deploy.plan import AGENT_PRODUCT
+from labctl.deploy.plan import AGENT_PRODUCT, agent_artifact, agent_target
 from labctl.engines import Engine, Tool, make_engine
 from labctl.errors import ConfigError, IntegrityError
 from labctl.models import are_ready, find_quantizer
@@ -64,7 +64,7 @@ def find_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> Program
     record = artifact.manifest.tools[tool.name]
     path = artifact.tool(tool.name)
     item = Object(record.sha256, record.size_bytes, path, tool.name, executable=True)
-    return Program(tool, artifact, item, tuple(_notes(artifact, built[0], tool.name)))
+    return Program(tool, artifact, item, tuple(_notes(artifact, built[0], tool.name, lab_root)))
 
 
 def find_or_name_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> Program:
@@ -89,29 +89,45 @@ def needed_program(recipe: Recipe, lab_root: Path) -> str | None:
     return _tool(engine, recipe, (), lab_root).name
 
 
-def missing_builds(recipe: Recipe, lab_root: Path) -> list[BuildRequest]:
-    """Return the builds that a recipe needs and that are not there; nothing is built.
+def missing_builds(
+    recipe: Recipe, lab_root: Path, *, with_stale: bool = False
+) -> list[BuildRequest]:
+    """Return the builds that a recipe needs, but for the agent; nothing is built.
 
-    They are its program, the agent of its target, and llama-quantize where a model has to be made.
-    Raises ConfigError where no build can give what it needs.
+    They are its program and, where a model has to be made, llama-quantize: those that are not
+    there, and ``with_stale`` a program of another source than the build spec has now. Raises
+    ConfigError where no build can give what it needs.
     """
     requests = []
     engine = make_engine(recipe.engine)
     if engine.program is None or engine.program.product is not None:
         try:
-            find_program(engine, recipe, lab_root)
+            artifact = find_program(engine, recipe, lab_root).artifact
         except (ConfigError, IntegrityError):
+            artifact = None
+        if artifact is None or (with_stale and other_source(artifact, lab_root)):
             product = _product(engine)
             tools = (_tool(engine, recipe, (), lab_root).name,)
             version = recipe.engine.version
             requests.append(BuildRequest(recipe.target, product, tools, version, lab_root=lab_root))
-    try:
-        find_artifact(recipe.target, AGENT_PRODUCT, lab_root=lab_root)
-    except ConfigError:
-        requests.append(BuildRequest(recipe.target, AGENT_PRODUCT, lab_root=lab_root))
     if _quantizes(recipe, lab_root):
         requests.append(_quantizer(recipe.target, lab_root))
     return _merged(requests)
+
+
+def missing_agent(
+    machine: str, target: Target, lab_root: Path, *, with_stale: bool = False
+) -> BuildRequest | None:
+    """Return the build of the agent for a board's machine, as ``uname -m`` names it; None if it is
+    here, whole and, ``with_stale``, of this labctl's source.
+    """
+    request = BuildRequest(agent_target(machine, target), AGENT_PRODUCT, lab_root=lab_root)
+    try:
+        agent = agent_artifact(machine, target, lab_root)
+    except ConfigError:
+        return request
+    is_whole = agent.has([AGENT_PRODUCT])
+    return None if is_whole and not (with_stale and other_source(agent, lab_root)) else request
 
 
 def _product(engine: Engine[Any]) -> str:
@@ -144,8 +160,8 @@ def _not_built(
     )
 
 
-def _notes(chosen: Artifact, newest: Artifact, tool: str) -> list[str]:
-    """Say what is unusual about an artifact: it is not the last one, or of another compiler."""
+def _notes(chosen: Artifact, newest: Artifact, tool: str, lab_root: Path) -> list[str]:
+    """Say what is unusual about an artifact: it is not the last one, or as :func:`build_notes`."""
     manifest, notes = chosen.manifest, []
     if chosen is not newest:
         notes.append(
@@ -153,10 +169,26 @@ def _notes(chosen: Artifact, newest: Artifact, tool: str) -> list[str]:
             f" {chosen.built:%Y-%m-%d %H:%M}, {manifest.toolchain.compiler}"
             f" {manifest.toolchain.version or ''} is used"
         )
-    if by := other_compiler(chosen):
-        command = build_command(manifest.target, manifest.product, manifest.version, [tool])
-        notes.append(f"{tool} was built {by}; to build it with that: {command}")
-    return notes
+    return [*notes, *build_notes(chosen, tool, lab_root)]
+
+
+def agent_notes(machine: str, target: Target, lab_root: Path) -> list[str]:
+    """Say what is unusual about the agent that a board of this machine gets."""
+    try:
+        agent = agent_artifact(machine, target, lab_root)
+    except ConfigError as error:
+        return [f"{error.message}; to build it: {error.hint}"]
+    return list(build_notes(agent, AGENT_PRODUCT, lab_root))
+
+
+def build_notes(artifact: Artifact, tool: str, lab_root: Path) -> Iterator[str]:
+    """Say that a tool is of another source, or another compiler, than a build would take now."""
+    manifest = artifact.manifest
+    command = build_command(manifest.target, manifest.product, manifest.version, [tool])
+    if of := other_source(artifact, lab_root):
+        yield f"{tool} was built {of}; to build that: {command}"
+    if by := other_compiler(artifact):
+        yield f"{tool} was built {by}; to build it with that: {command}"
 
 
 def _quantizes(recipe: Recipe, lab_root: Path) -> bool:
