@@ -22,6 +22,7 @@ from labctl.progress import Progress
 from labctl.retry import retry_infra
 
 _MOST_RENAMES = 5
+_SIZE = re.compile(r"[0-9]{1,18}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -70,7 +71,7 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
     answer_headers = _head(key, address, headers)
     digest = answer_headers.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
     size = answer_headers.get("X-Linked-Size", "")
-    if not _SHA256.fullmatch(digest) or not size.isdigit():
+    if not _SHA256.fullmatch(digest) or not _SIZE.fullmatch(size):
         raise HostError(
             f"{address} comes without the SHA-256 of the file, so nothing could prove it",
             hint="is HF_ENDPOINT a whole mirror? Otherwise name the file by url and sha256",

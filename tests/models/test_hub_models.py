@@ -442,6 +442,13 @@ def test_what_a_hub_lists_wrongly_is_not_the_users_fault(site: Hub, listing: byt
         find_reference("ms:a/b")
 
 
+@pytest.mark.parametrize("size", ["²", "9" * 5000, "-5", ""])
+def test_a_size_that_is_no_number_is_the_hubs_fault(site: Hub, tmp_path: Path, size: str) -> None:
+    site.head = {"X-Linked-Etag": "a" * 64, "X-Linked-Size": size}
+    with pytest.raises(HostError, match="comes without the SHA-256"):
+        get(tmp_path, HUGGING_FACE)
+
+
 def test_other_files_of_a_repository_may_be_called_anything(site: Hub) -> None:
     site.names = ["Screenshot 3.01\u202fPM.png", "m.gguf"]
     assert find_reference("hf:a/b")["hub"]["file"] == "m.gguf"

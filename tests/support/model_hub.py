@@ -31,6 +31,8 @@ class Hub(ThreadingHTTPServer):
         #: What it says in place of its list, and of the list's next page.
         self.listing: bytes | None = None
         self.next_page: str | None = None
+        #: Headers in place of those of a file.
+        self.head: dict[str, str] = {}
         #: Of the list, to another server.
         self.redirect: str | None = None
         #: Of the file, in answers to whatever requests.
@@ -67,10 +69,10 @@ class Answers(BaseHTTPRequestHandler):
             self.end_headers()
             return
         self.send_response(302 if self.server.status == 200 else self.server.status)
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("X-Linked-Etag", f'"{self.server.sha256}"')
-        self.send_header("X-Linked-Size", str(len(self.server.content)))
-        self.send_header("Location", "/cdn/file")
+        headers = {"X-Repo-Commit": COMMIT, "X-Linked-Etag": f'"{self.server.sha256}"'}
+        headers |= {"X-Linked-Size": str(len(self.server.content)), "Location": "/cdn/file"}
+        for name, value in (self.server.head or headers).items():
+            self.send_header(name, value)
         self.end_headers()
 
     def do_GET(self) -> None:
