@@ -111,6 +111,7 @@ def test_a_model_that_a_run_would_make_is_estimated_and_not_made(
     tokens = {slug: one["token_ns"] for slug, one in found["variants"].items()}
     assert tokens["q8"] < tokens["f16"] < tokens["base"]
     (note,) = (note for note in found["notes"] if "'q8' is estimated" in note)
+    assert "made from: at least " in note
     assert "8.5 bits per weight" in note
     assert not any("'base' is estimated" in note for note in found["notes"])
     assert [path.suffix for path in (tmp_path / "cache").rglob("*.gguf")] == [".gguf"] * in_cache

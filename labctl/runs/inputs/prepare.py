@@ -137,7 +137,7 @@ class RecipeFiles:
         found = self._with(partial(expect, plan_only=True), progress)
         estimates = (
             f"the model {key!r} is estimated from the one that it is made from:"
-            f" {size(model.identity.size_bytes)}, {model.identity.bits_per_weight:.4g} bits per"
+            f" at least {size(model.identity.size_bytes)}, {model.identity.bits_per_weight:.4g} bits per"
             " weight"
             for key, model in found.models.items()
             if model.estimated and model.identity.bits_per_weight is not None
