@@ -137,8 +137,8 @@ class RecipeFiles:
         found = self._with(partial(expect, plan_only=True), progress)
         estimates = (
             f"the model {key!r} is estimated from the one that it is made from:"
-            f" at least {size(model.identity.size_bytes)}, {model.identity.bits_per_weight:.4g} bits per"
-            " weight"
+            f" at least {size(model.identity.size_bytes)},"
+            f" {model.identity.bits_per_weight:.4g} bits per weight"
             for key, model in found.models.items()
             if model.estimated and model.identity.bits_per_weight is not None
         )
