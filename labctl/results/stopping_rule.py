@@ -63,7 +63,7 @@ def ratio_verdict(row: VariantSummary, first: str) -> str | None:
     if found is None:
         return None
     if found.is_vague:
-        return f"{row.variant}: its ratio to {first} is not known: {vague(found, 'rounds')}"
+        return f"{row.variant}: ratio to {first}: {vague(found, 'rounds')}"
     text = (
         f"{row.variant}: {digits(found.mean)} times the token time of {first} ({found.level:.0%}"
         f" interval {_range(found)}, {found.count} rounds)"
@@ -73,7 +73,7 @@ def ratio_verdict(row: VariantSummary, first: str) -> str | None:
 
 def vague(interval: Interval, of: str) -> str:
     """Say that an interval tells nothing, and why."""
-    return f"its {interval.count} {of} differ too much for an interval: it is wider than ± 100 %"
+    return f"its {interval.count} {of} differ too much: the interval is wider than ± 100 %"
 
 
 def trend_verdict(variant: str, trials: Iterable[TrialRecord]) -> str | None:

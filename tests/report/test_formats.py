@@ -75,7 +75,7 @@ def test_csv_says_why_there_is_no_result() -> None:
 def test_an_interval_over_100_percent_is_no_precision() -> None:
     """Two trials that differ by chance can have one over forty orders of magnitude."""
     apart = [trial(1, timing=timing([1])), trial(2, timing=timing([160]))]
-    note = "q2_k: its 2 trials differ too much for an interval: it is wider than ± 100 %"
+    note = "q2_k: its 2 trials differ too much: the interval is wider than ± 100 %"
     for wide in (False, True):
         console = Console(file=io.StringIO(), width=200)
         print_timing_table(console, run(), apart, wide=wide)
