@@ -8,7 +8,7 @@ import click
 
 from labctl.board.status import board_status
 from labctl.cli.lab import connect_board, lab_of
-from labctl.cli.output import json_option
+from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation, LazyGroup
 from labctl.errors import ExitStatus
 from labctl.transport import states_status
@@ -75,4 +75,6 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
                 f"{state.name:{width}}  {state.state:12}  {state.target}  {state.address}"
                 + (f"  {state.detail}" if state.detail else "")
             )
+        if not states:
+            note("no boards yet: labctl boards add NAME HOST:PORT")
     return status

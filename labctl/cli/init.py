@@ -122,15 +122,18 @@ def init(
 
 
 def _check_virtual_folder(folder: Path, *, wanted: bool) -> None:
+    if wanted:
+        hint = "make the lab in another folder, or give it another board with --address or --ssh"
+        check_board_folder(folder.resolve(), hint=hint)
+
+
+def check_board_folder(folder: Path, *, hint: str) -> None:
     """Raise ConfigError if no virtual board can be in the folder: its paths are the board's."""
-    if not wanted:
-        return
     try:
-        check_remote_path(str(folder.resolve()))
+        check_remote_path(str(folder))
     except ConfigError as error:
         raise ConfigError(
-            f"no virtual board can be in {folder.resolve()}: {error.message}",
-            hint="make the lab in another folder, or give it another board with --address or --ssh",
+            f"no virtual board can be in {folder}: {error.message}", hint=hint
         ) from error
 
 

@@ -6,7 +6,8 @@ from labctl.cli.complete import BOARD
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import note, write_output
 from labctl.cli.root import Invocation
-from labctl.errors import ExitStatus
+from labctl.config.lab import Board, LabFile
+from labctl.errors import ConfigError, ExitStatus
 from labctl.transport import remote_words
 
 #: What only a shell understands, in a word that is passed on as it is.
@@ -65,15 +66,29 @@ def shell(
     input is closed; standard output and error arrive as one stream. Exit status: the command's own,
     or 255 if labctl itself failed.
     """
+    typed = words
     if board is None and not only_command and words:
         board, *rest = words
         words = tuple(rest[1:] if rest[:1] == ["--"] else rest)
     if not words:
         raise click.UsageError("there is no command: labctl shell [--board BOARD] -- COMMAND...")
     lab = lab_of(invocation)
-    with connect_board(lab.board(board)) as transport:
+    with connect_board(_board(lab, board, typed if typed != words else ())) as transport:
         invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known
         status = transport.stream(remote_words(*words), timeout=timeout, write=write_output)
     if status == _NOT_FOUND and any(sign in words[0] for sign in _OF_A_SHELL):
         note(f"{_SHELL_HINT}{remote_words('sh', '-c', ' '.join(words))}")
     return status
+
+
+def _board(lab: LabFile, name: str | None, typed: tuple[str, ...]) -> Board:
+    """Return the board; ``typed`` are the words whose first is its name. Raises ConfigError."""
+    try:
+        return lab.board(name)
+    except ConfigError as error:
+        has_default = lab.lab.default_board is not None or len(lab.lab.boards) == 1
+        if typed and "--" not in typed and has_default:
+            command = f"for a command on {lab.board().name}:"
+            command += f" labctl shell -- {remote_words(*typed)}"
+            raise ConfigError(error.message, hint=f"{error.hint}; {command}") from error
+        raise

@@ -3,6 +3,7 @@
 import json
 import platform
 import shutil
+import textwrap
 from pathlib import Path
 from typing import get_args
 
@@ -12,13 +13,14 @@ from labctl.build import BuildRequest, Plan, build_command
 from labctl.checked import split_endpoint
 from labctl.cli.build import BuildView
 from labctl.cli.complete import TARGET
+from labctl.cli.init import check_board_folder
 from labctl.cli.output import json_option
 from labctl.cli.parameters import SIZE
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.virtual_faults import allow, inject
 from labctl.cli.virtual_faults import faults as faults_command
-from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS
+from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, board_entry
 from labctl.config.lab import FILE_NAME, Board, LabFile, find_lab
 from labctl.config.target import load_target
 from labctl.config.yaml.document import read_text
@@ -145,8 +147,9 @@ def virtual_board(
     if target is None and emulator is None and own is not None:
         target = own.target
     words = _emulator_words(target, emulator, lab)
-    notes, shim = _own_parts(needs_shim=bool(words), no_build=no_build)
     root = (directory or (lab or Path.cwd()) / "virtual-board").resolve()
+    check_board_folder(root, hint="name another one: --dir DIR")
+    notes, shim = _own_parts(needs_shim=bool(words), no_build=no_build)
     plans = [
         VirtualBoard(
             name=name if count == 1 else f"{name}-{index + 1}",
@@ -271,9 +274,5 @@ def _emulator_words(target: str | None, emulator: str | None, lab: Path | None) 
 
 
 def _snippet(board: Served, target: str | None) -> str:
-    return (
-        f"  {board.name}:\n"
-        f"    target: {target or 'TARGET'}\n"
-        f'    transport: {{kind: hdc, link: tcp, address: "{board.address}"}}\n'
-        f"    workdir: {board.workdir}"
-    )
+    keys = {"link": "tcp", "address": board.address, "workdir": str(board.workdir)}
+    return textwrap.indent(board_entry(board.name, keys, target or "TARGET").rstrip(), "  ")

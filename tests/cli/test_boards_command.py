@@ -163,3 +163,5 @@ def test_the_list_has_a_name(devices: Path, capsys: pytest.CaptureFixture[str]) 
     devices.write_text("boards: {}\n")
     assert run_cli(["boards", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+    assert run_cli(["boards"]) == 0
+    assert "no boards yet: labctl boards add NAME HOST:PORT" in capsys.readouterr().err

@@ -99,7 +99,7 @@ def test_what_is_no_model_is_not_added(lab: Path, models: Models) -> None:
 def test_verify_finds_one_flipped_bit(lab: Path, models: Models) -> None:
     file = lab / "models" / "tiny-F32.gguf"
     models("add", "tiny", str(file))
-    assert models("verify").exit_code == 0
+    assert models("verify").stdout == "tiny: good\n"
     raw = bytearray(file.read_bytes())
     raw[-1] ^= 1
     file.write_bytes(raw)
@@ -108,13 +108,17 @@ def test_verify_finds_one_flipped_bit(lab: Path, models: Models) -> None:
     assert "labctl models unlock tiny\n" in refused.stderr
     found = models("verify")
     assert found.exit_code == 2
+    assert found.stdout == "tiny: differs from models.lock.yaml\n"
     assert "differs from the lock file" in found.stderr
     assert "remove" not in found.stderr  # it may be the only copy
     assert "copy the file from where it came from" in found.stderr
     assert "labctl models unlock tiny" in found.stderr
 
     assert models("unlock", "tiny").exit_code == 0
-    assert "nothing to compare with" in models("verify").stderr
+    assert "nothing to compare with" in models("verify").stdout
+    file.rename(file.with_suffix(".old"))
+    assert models("verify").stdout == "tiny: not on this host\n"
+    file.with_suffix(".old").rename(file)
     assert models("unlock", "tiny").exit_code == 2
 
 
@@ -179,7 +183,7 @@ def test_a_model_is_removed_and_its_file_stays(lab: Path, models: Models) -> Non
     assert "tiny:" not in catalogue.read_text()
     assert catalogue.read_text().endswith("# the end\n")
     assert models("verify", "same").exit_code == 0  # the lock still knows what both stood for
-    assert "good" in models("verify", "same").stderr
+    assert "good" in models("verify", "same").stdout
     assert models("remove", "same").exit_code == 0
     assert "tiny-F32" not in (lab / "models.lock.yaml").read_text()
     assert models("list").exit_code == 0

@@ -57,6 +57,15 @@ def test_a_quoted_pipe_is_answered_with_the_way_to_write_it(
     assert "sh -c" not in capfd.readouterr().err
 
 
+def test_a_command_taken_for_a_board_is_answered_with_the_way_to_write_it(
+    lab: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["--lab", str(lab), "shell", "echo", "a b"]) == 255
+    assert "for a command on rk1: labctl shell -- echo 'a b'" in capfd.readouterr().err
+    assert run_cli(["--lab", str(lab), "shell", "rk2", "--", "echo"]) == 255
+    assert "for a command" not in capfd.readouterr().err
+
+
 def test_the_environment_may_name_the_lab(
     lab: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

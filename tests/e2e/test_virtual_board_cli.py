@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from virtual_process import virtual_board_process
 
 from labctl import process
@@ -51,17 +52,21 @@ def hello_arm64(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_says_how_to_use_the_boards_and_ends_on_an_interrupt(tmp_path: Path) -> None:
-    words = ["virtual-board", "--count", "2", "--port", "0", "--dir", str(tmp_path / "boards")]
+    folder = tmp_path / "a #b: c"
+    words = ["virtual-board", "--count", "2", "--port", "0", "--dir", str(folder)]
     started = process.start([sys.executable, "-m", "labctl", *words], cwd=tmp_path)
     assert started.stdout is not None
-    last = f"workdir: {tmp_path}/boards/virtual-2/data/local/tmp/labctl\n"
     said = [""]
-    while not said[-1].endswith(last):
+    while "workdir:" not in said[-1] or "virtual-2" not in said[-1]:
         said.append(started.stdout.readline().decode())
         assert said[-1], said
     assert said[1].startswith("virtual-1 answers at 127.0.0.1:")
     assert said[2].startswith("virtual-2 answers at 127.0.0.1:")
     assert "run as you" in "".join(said)
+    boards = yaml.safe_load("".join(said).partition("For devices.yaml:\n")[2])["boards"]
+    assert {name: board["workdir"] for name, board in boards.items()} == {
+        name: f"{folder}/{name}/data/local/tmp/labctl" for name in ("virtual-1", "virtual-2")
+    }
     started.send_signal(2)
     _, errors = started.communicate(timeout=120)
     assert started.returncode == 0
@@ -72,6 +77,7 @@ def test_wrong_use_is_one_clear_sentence(tmp_path: Path) -> None:
     for words, says in (
         (("--target", "rk3569"), "rk3568"),
         (("--emulator", "no-such-emulator"), "the emulator is not installed"),
+        (("--dir", "100%"), "no virtual board can be in"),
         (("--target", "rk3568", "--emulator", "x"), "not both"),
         (("--count", "3", "--port", "65534"), "ports above 65535"),
     ):

@@ -14,6 +14,7 @@ from labctl.config.models import ModelSource, load_catalogue
 from labctl.config.recipe import find_recipe
 from labctl.errors import ConfigError, ExitStatus, printable_line
 from labctl.models import ModelFile, find_quantizer, state_of
+from labctl.models.lock import LOCK_FILE
 from labctl.models.resolve import resolve
 from labctl.runs import read_recipe
 from labctl.units import size
@@ -49,23 +50,23 @@ def verify(invocation: Invocation, names: tuple[str, ...]) -> int:
     lab = lab_of(invocation)
     known = load_catalogue(lab.root).models
     changed = 0
-    with ProgressView() as view:
-        shown = Steps(view)
-        for name in names or known:
-            state = state_of(known_name(lab, name), known, lab.root)
-            if state.path is None:
-                shown.note(f"{name}: not on this host")
-                continue
-            try:
-                state.verify(shown.step)
-            except ConfigError as error:
-                changed += 1
+    for name in names or known:
+        state = state_of(known_name(lab, name), known, lab.root)
+        result = "good" if state.locked else "not locked yet, nothing to compare with"
+        if state.path is None:
+            result = "not on this host"
+        else:
+            with ProgressView() as view:
+                shown = Steps(view)
+                try:
+                    state.verify(shown.step)
+                except ConfigError as error:
+                    changed += 1
+                    shown.end()
+                    view.say_error(f"{name}: {error.message}\n  {error.hint}")
+                    result = f"differs from {LOCK_FILE}"
                 shown.end()
-                view.say_error(f"{name}: {error.message}\n  {error.hint}")
-            else:
-                proven = "good" if state.locked else "not locked yet, nothing to compare with"
-                shown.note(f"{name}: {proven}")
-        shown.end()
+        click.echo(f"{name}: {result}")
     return ExitStatus.CONFIG if changed else ExitStatus.OK
 
 
