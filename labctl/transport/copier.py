@@ -27,6 +27,8 @@ _TOOLS = (
     ("sha1", "sha1sum"),
     ("md5", "md5sum"),
 )
+#: Sizes that /proc and /sys give for files that the kernel makes as they are read: 0, or a page.
+_PSEUDO_BYTES = os.sysconf("SC_PAGE_SIZE")
 #: A slow board without SHA instructions reading from a slow eMMC still hashes this much.
 _HASH_BYTES_PER_SECOND = 5_000_000
 
@@ -167,14 +169,26 @@ __all__ = ["appearing", "new_file", "open_source", "set_aside"]
 
 @contextmanager
 def open_source(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading. Raises ConfigError if it is not one or cannot be read."""
-    try:
-        if not path.is_file():
-            raise ConfigError(f"not a file on this host: {path}")
-        file = path.open("rb", buffering=0)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    with file:
+    """Open a regular file for reading. Raises ConfigError if it is not one or cannot be read.
+
+    Files of /proc and /sys are none: links go by a file's size, which theirs is not.
+    """
+    with ExitStack() as held:
+        try:
+            if not path.is_file():
+                raise ConfigError(f"not a file on this host: {path}")
+            file = held.enter_context(path.open("rb", buffering=0))
+            size = os.fstat(file.fileno()).st_size
+            made_when_read = (
+                size <= _PSEUDO_BYTES and len(os.pread(file.fileno(), size + 1, 0)) != size
+            )
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        if made_when_read:
+            raise ConfigError(
+                f"{path} has not the {size} bytes that its size says, as files of /proc and /sys",
+                hint="copy it first, and send the copy",
+            )
         yield file
 
 

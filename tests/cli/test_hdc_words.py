@@ -184,6 +184,18 @@ def test_what_is_not_proven_is_said(
     assert "not proven: 1 file of proc" in printed.err
 
 
+@pytest.mark.parametrize("name", ["/proc/version", "/sys/kernel/uevent_seqnum"])
+@pytest.mark.parametrize("words", [["send"], ["file", "send"]])
+def test_a_pseudo_file_of_this_host_is_not_sent(
+    name: str, words: list[str], places: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    there = Path(places["dir"], "pseudo")
+    assert run_cli(["hdc", "-t", places["key"], *words, name, str(there)]) == 2
+    printed = capfd.readouterr()
+    assert "as files of /proc and /sys" in printed.err
+    assert (printed.out, there.exists()) == ("", False)
+
+
 def test_a_serial_number_means_the_servers_board(
     places: dict[str, str],
     tmp_path: Path,
