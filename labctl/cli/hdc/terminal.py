@@ -46,33 +46,38 @@ class _Marks:
     """
 
     nonce: str = field(default_factory=lambda: f"labctl-{os.urandom(8).hex()}")
+    #: How often the first line was sent: each has its number.
+    sent: int = 0
     started: threading.Event = field(default_factory=threading.Event)
     #: The shell has shown something: it reads what is typed.
     prompted: threading.Event = field(default_factory=threading.Event)
     exit_status: int | None = None
     _pending: bytes = b""
 
-    @property
-    def line(self) -> bytes:
-        """The line to type first."""
+    def next_line(self) -> bytes:
+        """Return the line to type first, once more; all before its own mark is hidden.
+
+        A slow shell shows each line that was repeated meanwhile, after the marks of those before.
+        """
+        self.sent += 1
         mark = f"printf '\\036{self.nonce}:%s\\n'"
-        return f'trap "{mark} \\$?" EXIT; {mark} start\n'.encode()
+        return f'trap "{mark} \\$?" EXIT; {mark} start{self.sent}\n'.encode()
 
     def feed(self, piece: bytes) -> bytes:
         """Take output; return what of it is to be shown."""
         self.prompted.set()
         self._pending += piece
         shown = b""
-        mark = rb"\x1e" + self.nonce.encode() + rb":(start|\d{1,3})\r*\n"
+        mark = rb"\x1e" + self.nonce.encode() + rb":(start\d+|\d{1,3})\r*\n"
         while match := re.search(mark, self._pending):
             shown += self._before(match.start())
             self._pending = self._pending[match.end() :]
-            if match[1] == b"start":
+            if match[1] == b"start%d" % self.sent:
                 self.started.set()
-            else:
+            elif not match[1].startswith(b"start"):
                 self.exit_status = int(match[1])
         cut = self._pending.rfind(b"\x1e")
-        whole = f"\x1e{self.nonce}:start\r\n".encode()
+        whole = f"\x1e{self.nonce}:start{self.sent}\r\n".encode()
         may_become = cut >= 0 and len(self._pending) - cut < len(whole)
         cut = cut if may_become else len(self._pending)
         shown += self._before(cut)
@@ -105,7 +110,10 @@ def converse(remote: Terminal) -> int:
                 _end(remote, ended)
                 break
             remote.send(typed)
-    return ExitStatus.SHELL_FAILURE if marks.exit_status is None else marks.exit_status
+    if marks.exit_status is None:
+        note("the shell ended without telling its status")
+        return ExitStatus.SHELL_FAILURE
+    return marks.exit_status
 
 
 def _start(remote: Terminal, marks: _Marks, ended: int) -> None:
@@ -115,7 +123,7 @@ def _start(remote: Terminal, marks: _Marks, ended: int) -> None:
     def is_started() -> bool:
         if select.select([ended], [], [], 0)[0]:
             return True
-        remote.send(marks.line)
+        remote.send(marks.next_line())
         return marks.started.wait(_REPEAT_SECONDS)
 
     if not wait_until(is_started, timeout=_START_SECONDS, interval=0):
