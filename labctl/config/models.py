@@ -139,7 +139,7 @@ class ModelSource(StrictModel):
     """Made from another model beside this one."""
     lab: Name | None = None
     """The model of that name in the lab's models.yaml."""
-    lock: bool = True
+    lock: bool | None = None
     """False: a `file` that may change. Its SHA-256 is in each record, but not in the lock file."""
 
     @model_validator(mode="after")
@@ -148,7 +148,7 @@ class ModelSource(StrictModel):
         if len(given) != 1:
             what = f"has {listed(given, joiner='and')}" if given else "has none"
             raise refuse(f"a model comes from exactly one of {listed(_KINDS)}; this one {what}")
-        if not self.lock and self.file is None:
+        if self.lock is False and self.file is None:
             raise refuse("only a file may change from run to run", "lock")
         return self
 

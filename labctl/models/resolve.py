@@ -118,7 +118,7 @@ class _Resolving:
             commit=commit,
             quantizer=quantizer,
         )
-        if source.lock:
+        if source.lock is not False:
             self._lock.require(key, name, found, unlock=self._unlock(key, name))
         return model
 

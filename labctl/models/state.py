@@ -84,7 +84,7 @@ def _state(
         known = lock.get(derivation.reference)
         path = derivation.present(known.quantizer) if known and known.quantizer else None
         return ModelState(name, source, derivation.reference, known, path)
-    known = lock.get(reference(source)) if source.lock else None
+    known = lock.get(reference(source)) if source.lock is not False else None
     return ModelState(name, source, reference(source), known, _present(source, known, lab_root))
 
 
