@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from labctl.errors import LabctlError
+from labctl.errors import ConfigError, LabctlError
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 _Names = Callable[[click.Context], Iterable[str]]
@@ -85,6 +86,26 @@ def models(ctx: click.Context) -> Iterable[str]:
     return () if root is None else load_catalogue(root).models
 
 
+def pages(_ctx: click.Context) -> Iterable[str]:
+    """Name the pages of the documentation."""
+    from labctl.cli.docs import pages as all_pages
+
+    return all_pages()
+
+
+def commands(ctx: click.Context) -> Iterable[str]:
+    """Name labctl's commands, or those below the words that are there already."""
+    within = ctx.find_root()
+    for word in ctx.params.get("words") or ():
+        command = within.command
+        found = command.get_command(within, word) if isinstance(command, click.Group) else None
+        if found is None:
+            return ()
+        within = click.Context(found, info_name=word, parent=within)
+    group = within.command
+    return group.list_commands(within) if isinstance(group, click.Group) else ()
+
+
 def complete(names: _Names, suffix: str | None = None) -> Completer:
     """Offer names that begin as the word does; where a file may stand too, files as well.
 
@@ -124,12 +145,22 @@ TARGET = complete(targets)
 TOOL = complete(tools)
 ARTIFACT = complete(artifacts)
 MODEL = complete(models)
+PAGE = complete(pages)
+COMMAND = complete(commands)
 #: A model of the lab's, or a file.
 MODEL_FILE = complete(models, ".gguf")
 
 
 def _folder(ctx: click.Context) -> Path:
-    return ctx.find_root().params.get("lab") or Path.cwd()
+    root = ctx.find_root()
+    if (named := root.params.get("lab")) is not None:
+        return Path(named)
+    if root.get_parameter_source("lab") in (
+        ParameterSource.COMMANDLINE,
+        ParameterSource.ENVIRONMENT,
+    ):
+        raise ConfigError("the named lab is not there")  # so it is not the one that is around here
+    return Path.cwd()
 
 
 def _root(ctx: click.Context) -> Path | None:

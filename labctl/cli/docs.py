@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from labctl.cli.complete import PAGE
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.shipped import DOCS
@@ -15,7 +16,7 @@ _LESS = "-RFX"
 
 
 @click.command(epilog="Example: labctl docs getting-started")
-@click.argument("page", required=False)
+@click.argument("page", required=False, shell_complete=PAGE)
 def docs(page: str | None) -> None:
     """Print a page of the documentation.
 
@@ -26,7 +27,7 @@ def docs(page: str | None) -> None:
         return
     path = DOCS / f"{page.removesuffix('.md')}.md"
     if path not in set(DOCS.glob("*.md")):
-        raise ConfigError(unknown("page", page, _pages()), hint="`labctl docs` lists the pages")
+        raise ConfigError(unknown("page", page, pages()), hint="`labctl docs` lists the pages")
     text = path.read_text()
     if sys.stdout.isatty():
         _page(text)
@@ -34,15 +35,16 @@ def docs(page: str | None) -> None:
         click.echo(text, nl=False)
 
 
-def _pages() -> list[str]:
+def pages() -> list[str]:
+    """Name the pages, guides first."""
     references = {path.stem for path in DOCS.glob("*.md")} - {*GUIDES}
     return [*GUIDES, *sorted(references)]
 
 
 def _list() -> None:
-    pages = _pages()
-    width = max(map(len, pages))
-    for heading, names in (("Guides:", GUIDES), ("References:", pages[len(GUIDES) :])):
+    known = pages()
+    width = max(map(len, known))
+    for heading, names in (("Guides:", GUIDES), ("References:", known[len(GUIDES) :])):
         click.echo(heading)
         for name in names:
             title = (DOCS / f"{name}.md").read_text().partition("\n")[0].removeprefix("# ")

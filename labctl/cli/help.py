@@ -2,9 +2,11 @@
 
 import click
 
+from labctl.cli.complete import COMMAND
+
 
 @click.command("help", epilog="Example: labctl help models add")
-@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=COMMAND)
 @click.pass_context
 def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of labctl or of a command."""
