@@ -12,7 +12,7 @@ from labctl.cli.complete import ARTIFACT, TARGET
 from labctl.cli.output import json_option, note, output_console
 from labctl.config.types import parse_duration
 from labctl.errors import ConfigError, IntegrityError
-from labctl.report.details import print_whole
+from labctl.report.details import print_fitting, print_whole
 from labctl.units import size
 
 #: In the table of differences; JSON has all of it.
@@ -31,30 +31,31 @@ def artifacts() -> None:
 @click.option("--target", shell_complete=TARGET, help="Only artifacts for this target.")
 @json_option("Print JSON.")
 def list_command(target: str | None, *, as_json: bool) -> None:
-    """List all artifacts; a star marks the current one of a version."""
+    """List all artifacts; a star marks the current one of a version.
+
+    On a narrow terminal, source and toolchain are left out: `labctl artifacts show` has them.
+    """
     found = [a for a in list_artifacts() if target in (None, a.manifest.target)]
     current = artifact_store.current_paths()
     if as_json:
         rows = [{"current": a.path.resolve() in current, **a.document()} for a in found]
         click.echo(json.dumps(rows, indent=2))
         return
-    table = _table(
-        "", "target", "product", "version", "key", "source", "toolchain", "size", "built"
-    )
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for heading in ("", "artifact", "key", "size", "built", "source", "toolchain"):
+        table.add_column(heading, justify="right" if heading == "size" else "left")
     for artifact in found:
         manifest = artifact.manifest
         table.add_row(
             "*" if artifact.path.resolve() in current else "",
-            manifest.target,
-            manifest.product,
-            manifest.version,
+            f"{manifest.target}/{manifest.product}-{manifest.version}",
             manifest.key[: artifact_store.KEY_DIGITS],
-            manifest.source.revision,
-            str(manifest.toolchain),
             size(artifact_store.size_bytes(artifact)),
             f"{artifact.built:%Y-%m-%d %H:%M}",
+            manifest.source.revision,
+            str(manifest.toolchain),
         )
-    print_whole(output_console(), table)
+    print_fitting(output_console(), table, spare=2)
 
 
 @artifacts.command(epilog="Example: labctl artifacts show rk3568/llama.cpp-new")

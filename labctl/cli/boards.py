@@ -1,8 +1,12 @@
 """``labctl boards``."""
 
 import json
+import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
+from textwrap import wrap
 
 import click
 
@@ -71,10 +75,19 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
     else:
         width = max((len(state.name) for state in states), default=0)
         for state in states:
-            click.echo(
-                f"{state.name:{width}}  {state.state:12}  {state.target}  {state.address}"
-                + (f"  {state.detail}" if state.detail else "")
-            )
+            line = f"{state.name:{width}}  {state.state:12}  {state.target}  {state.address}"
+            click.echo(_with_detail(line, state.detail))
         if not states:
             note("no boards yet: labctl boards add NAME HOST:PORT")
     return status
+
+
+def _with_detail(line: str, detail: str) -> str:
+    """Put the detail behind a line; on a terminal under itself, or below where it has no space."""
+    if not detail or not sys.stdout.isatty():
+        return f"{line}  {detail}" if detail else line
+    columns, indent = shutil.get_terminal_size().columns, len(line) + 2
+    split = partial(wrap, detail, break_long_words=False, break_on_hyphens=False)
+    if indent + max(map(len, detail.split())) <= columns:
+        return f"{line}  " + f"\n{'':{indent}}".join(split(columns - indent))
+    return "\n    ".join([line, *split(columns - 4)])

@@ -18,7 +18,7 @@ from labctl.config.target import load_target
 from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError
 from labctl.files import host_reads, write_atomic
-from labctl.report.details import plain, print_whole
+from labctl.report.details import plain, print_fitting
 from labctl.runs import read_recipe
 from labctl.runs.inputs.needs import Need, recipe_needs
 
@@ -59,7 +59,7 @@ def list_command(invocation: Invocation, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(documents, indent=2))
     else:
-        print_whole(output_console(), table)
+        print_fitting(output_console(), table)
 
 
 @recipes.command(epilog="Example: labctl recipes show q8_latency")

@@ -6,7 +6,7 @@ which to trust."""
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
@@ -147,6 +147,31 @@ def print_whole(console: Console, table: Table) -> None:
     terminal, console.width = console.width, max(needed, console.width)
     console.print(table)
     console.width = terminal
+
+
+def print_fitting(console: Console, table: Table, *, spare: int = 0) -> None:
+    """Print a table; on a terminal, cells wrap between words, the last column first, until it fits.
+
+    Where that is not enough, the last ``spare`` columns are left out, one after the other.
+    """
+    roomy = console.options.update(max_width=_WIDEST)
+
+    def width(part: RenderableType) -> Measurement:
+        return Measurement.get(console, roomy, part)
+
+    while console.is_terminal:
+        cells = [[width(cell) for cell in (v.header, *v.cells)] for v in table.columns]
+        least = [max(cell.minimum for cell in column) for column in cells]
+        most = [max(cell.maximum for cell in column) for column in cells]
+        excess = width(table).maximum - console.width
+        if not spare or excess <= sum(most) - sum(least):
+            for column, low, high in reversed(list(zip(table.columns, least, most, strict=True))):
+                column.width = max(low, high - max(0, excess))
+                excess -= high - column.width
+            break
+        table.columns.pop()
+        spare -= 1
+    print_whole(console, table)
 
 
 def plain(text: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from labctl.board.status import BoardStatus
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
 from labctl.config.lab_edit import add_board, remove_boards
@@ -165,3 +166,22 @@ def test_the_list_has_a_name(devices: Path, capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out) == []
     assert run_cli(["boards"]) == 0
     assert "no boards yet: labctl boards add NAME HOST:PORT" in capsys.readouterr().err
+
+
+def test_on_a_terminal_a_detail_wraps_under_itself(
+    devices: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detail = "aarch64, 4 cores, 4.10 GB memory, 21.0 GB free, no agent"
+    state = BoardStatus("rk1", "rk3568", "192.0.2.1:5555", "connected", detail)
+    monkeypatch.setattr("labctl.cli.boards.board_status", lambda *_: state)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for columns, expected in (
+        (64, ["aarch64, 4 cores,", "4.10 GB memory, 21.0", "GB free, no agent"]),
+        (50, ["", "aarch64, 4 cores, 4.10 GB memory, 21.0 GB", "free, no agent"]),
+    ):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert run_cli(["boards"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert all(len(line) <= columns for line in lines)
+        assert lines[0].startswith("rk1  connected     rk3568  192.0.2.1:5555")
+        assert [lines[0][43:], *(line.strip() for line in lines[1:])] == expected

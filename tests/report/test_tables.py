@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from records_made import energy, model, run, timing, trial
 from rich.console import Console
+from rich.table import Table
 
 from labctl.errors import ProgramFailed
 from labctl.records import (
@@ -23,7 +24,7 @@ from labctl.records import (
     TrialState,
 )
 from labctl.report import print_experiment, print_timing_table
-from labctl.report.details import shortened
+from labctl.report.details import print_fitting, shortened
 from labctl.report.document import run_document
 from labctl.results.summary import summarise
 from labctl.units import digits, duration, size
@@ -539,3 +540,43 @@ def test_warm_ups_never_count() -> None:
     assert "SIGILL" in text  # why there is nothing
     good = [trial(1, repeat=0), *(trial(1 + n, repeat=n) for n in range(1, 6))]
     assert " 5/5 " in drawn(print_timing_table, run(), good)
+
+
+def made_table() -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "engine", "needs"):
+        table.add_column(heading)
+    table.add_row("q8_latency", "llama_cpp, completion", "build llama.cpp; missing: q8_0")
+    return table
+
+
+def fitted(columns: int, *, terminal: bool = True, spare: int = 0) -> list[str]:
+    file = StringIO()
+    console = Console(file=file, width=columns, force_terminal=terminal, color_system=None)
+    print_fitting(console, made_table(), spare=spare)
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def test_cells_wrap_between_words_the_last_first() -> None:
+    assert fitted(55) == [
+        "name        engine                 needs",
+        "q8_latency  llama_cpp, completion  build llama.cpp;",
+        "                                   missing: q8_0",
+    ]
+    assert fitted(40)[1:] == [
+        "q8_latency  llama_cpp,        build",
+        "            completion        llama.cpp;",
+        "                              missing:",
+        "                              q8_0",
+    ]
+    assert all(len(line) <= 40 for line in fitted(40))
+
+
+def test_spare_columns_go_where_no_wrapping_helps() -> None:
+    assert fitted(30, spare=1)[1:] == ["q8_latency  llama_cpp,", "            completion"]
+
+
+def test_elsewhere_a_table_is_whole() -> None:
+    assert fitted(40, terminal=False, spare=2)[1:] == [
+        "q8_latency  llama_cpp, completion  build llama.cpp; missing: q8_0"
+    ]
