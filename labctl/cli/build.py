@@ -258,6 +258,8 @@ class BuildView:
             self._finish()
             title = f"{event.step}: {event.message}"
             self._step, self._name = self._view.open(title, event.total), event.step
+            if not self._view.live:
+                self._view.say(f"{title} ...")
         elif self._step is not None:
             note = event.message.rpartition("/")[2]
             self._step.update(event.done, event.total, note, unit=_UNITS.get(event.step, ""))

@@ -347,3 +347,18 @@ def test_a_board_that_needs_one_file_has_its_only_file() -> None:
 def test_the_age_of_a_stored_file_is_in_words(hours: int, said: str) -> None:
     entry = StoreEntry("store/a", 5, hours * 3600)
     assert age_text(entry) == f", {said}"
+
+
+def test_without_a_terminal_each_step_of_a_build_is_told_as_it_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "build_artifact", lambda _request, on_progress: on_progress)
+    with ProgressView() as view:
+        shown = build.BuildView(view)
+        shown._show(BuildProgress(Step.WAIT, "another build of agent (process 5) is at it"))
+        assert capsys.readouterr().err == "wait: another build of agent (process 5) is at it ...\n"
+        for done in (None, 1, 2):
+            shown._show(BuildProgress(Step.COMPILE, "agent", done, 2))
+        lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("wait: another build of agent (process 5) is at it: done in ")
+    assert lines[1:] == ["compile: agent ..."]
