@@ -14,3 +14,11 @@ TOOLCHAINS = _DATA / "toolchains"
 RECIPES = _DATA / "recipes"
 #: The documentation, one Markdown file a page.
 DOCS = _DATA / "docs"
+#: Pages to read from beginning to end, in this order; the others are references.
+GUIDES = ("getting-started", "first-recipe", "measuring", "deploying", "virtual-boards")
+
+
+def pages() -> list[str]:
+    """Name the pages, guides first."""
+    references = {path.stem for path in DOCS.glob("*.md")} - {*GUIDES}
+    return [*GUIDES, *sorted(references)]

@@ -88,7 +88,7 @@ def models(ctx: click.Context) -> Iterable[str]:
 
 def pages(_ctx: click.Context) -> Iterable[str]:
     """Name the pages of the documentation."""
-    from labctl.cli.docs import pages as all_pages
+    from labctl.shipped import pages as all_pages
 
     return all_pages()
 

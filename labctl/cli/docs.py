@@ -7,10 +7,8 @@ import click
 from labctl.cli.complete import PAGE
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
-from labctl.shipped import DOCS
+from labctl.shipped import DOCS, GUIDES, pages
 
-#: Pages to read from beginning to end, in this order; the others are references.
-GUIDES = ("getting-started", "first-recipe", "measuring", "deploying", "virtual-boards")
 #: Options of `less`: keep colours, quit if the page fits, leave it on the screen.
 _LESS = "-RFX"
 
@@ -33,12 +31,6 @@ def docs(page: str | None) -> None:
         _page(text)
     else:
         click.echo(text, nl=False)
-
-
-def pages() -> list[str]:
-    """Name the pages, guides first."""
-    references = {path.stem for path in DOCS.glob("*.md")} - {*GUIDES}
-    return [*GUIDES, *sorted(references)]
 
 
 def _list() -> None:
