@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labctl.board.probes import last_probes
+from labctl.board.probe_files import last_probes
 from labctl.config.target import Expectations, Target
 from labctl.engines import MemoryNeed, TokenCounts
 from labctl.records import BoardFacts, BoardProbe, Execution, ModelIdentity, Workload

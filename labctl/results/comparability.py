@@ -1,8 +1,9 @@
 """Comparability of records: which may be compared, by a key without measured numbers.
 
-The key of a trial has the parameters that its engine asked for, the build, prompt and files, the
-recipe's conditions, the CPUs and the priority that the job got, and the classes of the board's
-state: each is added where it becomes known, in ``labctl.runs.trial``.
+The key of a trial has the parameters that its engine asked for (``Engine.comparability``), the
+build, prompt and files (``Prepared.comparability``), what is the same for all trials of a run
+(``RunContext.comparability``), the CPUs and the priority that the job got, and the classes of the
+board's state. ``labctl.runs.trial`` puts them together.
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ names its board, and tables say where a run moved.
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from labctl.board.probes import latest_probe
+from labctl.board.probe_files import latest_probe
 from labctl.errors import BoardError
 from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord
 from labctl.runs.board.conditions import BoardConditions

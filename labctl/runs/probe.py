@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from labctl.board.measuring import FULL, QUICK, Measuring, MemoryBench
-from labctl.board.probes import compare_probes, last_probes, save_probe
+from labctl.board.probe_files import compare_probes, last_probes, save_probe
 from labctl.config.lab import Board, LabFile
 from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.performance.prediction import NEAR

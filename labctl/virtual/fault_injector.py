@@ -21,8 +21,8 @@ from labctl.virtual.fault_script import (
     Throttle,
     Timed,
 )
+from labctl.virtual.faulty_wire import FaultyWire
 from labctl.virtual.injected_fault import FaultState, Injected
-from labctl.virtual.wire import FaultyWire
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board.probes import (
+from labctl.board.probe_files import (
     compare_probes,
     last_probes,
     latest_probe,

@@ -7,7 +7,7 @@ import pytest
 from labs import LabUnderTest, said
 from small_disk import small_disk
 
-from labctl.board.probes import latest_probe
+from labctl.board.probe_files import latest_probe
 from labctl.records import BoardProbe, Execution
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from labctl.board.probes import last_probes
+from labctl.board.probe_files import last_probes
 from labctl.cli.root import run_cli
 from labctl.records import (
     SCHEMA_VERSION,

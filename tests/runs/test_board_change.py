@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from records_made import planned_run, run, trial
 
-from labctl.board.probes import save_probe
+from labctl.board.probe_files import save_probe
 from labctl.config.variants import Variant
 from labctl.engines.llama_cpp import LlamaCpp
 from labctl.records import (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from records_made import BEGAN, model, planned_run, run, trial
 
-from labctl.board.probes import save_probe
+from labctl.board.probe_files import save_probe
 from labctl.records import BoardFacts, BoardProbe, Execution, JobStatus, PlanRecord, TrialState
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.history import Wanted, last_measured, last_seen

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from labctl.board.probes import latest_probe
+from labctl.board.probe_files import latest_probe
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, Execution, RunRecord, TrialState
 from labctl.results.comparability import is_like
