@@ -29,8 +29,12 @@ def entry_of(
     *,
     annotations: Annotations,
     stamp: str,
+    warm_ups: int = 0,
 ) -> Entry:
-    """Return the rows of a run. ``run_id`` is the name of its directory, which finds it again."""
+    """Return the rows of a run. ``run_id`` is the name of its directory, which finds it again.
+
+    Its planned ``warm_ups`` count as no trials.
+    """
     measured = [trial for trial in trials if trial.repeat > 0]
     states = [trial.state for trial in measured]
     tokens = _estimates(trials, token_time)
@@ -52,7 +56,7 @@ def entry_of(
         failure=end.failure.kind if end and end.failure else None,
         gates_passed=gates.count(True),
         gates_missed=gates.count(False),
-        trials_planned=run.trials_planned,
+        trials_planned=run.trials_planned - warm_ups,
         trials_recorded=len(trials),
         trials_ok=states.count(TrialState.OK),
         trials_failed=states.count(TrialState.FAILED),

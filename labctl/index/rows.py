@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, get_type_hints
 
 #: Version of the tables. Another one is no error: they are made again from the run directories.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 Json: TypeAlias = Mapping[str, object]
 

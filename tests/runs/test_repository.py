@@ -20,6 +20,7 @@ from labctl.records import (
     ConditionRecord,
     Failure,
     GateRecord,
+    PlannedRecord,
     RunEnd,
     TrialState,
 )
@@ -54,6 +55,17 @@ def ids(runs: Path, **wanted: object) -> list[str]:
 
 def finish(directory: RunDirectory, **changes: object) -> None:
     directory.finish(RunEnd(**{"state": "finished", "finished": BEGAN, **changes}))  # type: ignore[arg-type]
+
+
+def test_warm_ups_count_as_no_trials(tmp_path: Path) -> None:
+    planned = PlannedRecord(
+        number=1, variant="q2", model="q2_k", repeat=0, parameters={}, warm_up_pass=False
+    )
+    directory = planned_run(tmp_path, run(), plan().model_copy(update={"trials": (planned,)}))
+    directory.add(trial(1, repeat=0))
+    directory.add(trial(2))
+    (row,) = RunRepository(tmp_path).query()
+    assert (row.run.trials_ok, row.run.trials_planned) == (1, 2)  # of 3, one of them a warm-up
 
 
 def test_a_trial_has_a_row_with_all_that_its_record_says_but_tokens(tmp_path: Path) -> None:

@@ -121,9 +121,10 @@ def _entry(directory: RunDirectory, stamp: str) -> Entry:
     try:
         annotations = directory.annotations()
         run, trials, end = directory.run(), directory.trials(), directory.end()
+        warm_ups = sum(trial.repeat == 0 for trial in directory.plan().trials)
     except ConfigError as error:
         return damaged_entry(name, error.message, annotations, stamp)
-    return entry_of(name, run, trials, end, annotations=annotations, stamp=stamp)
+    return entry_of(name, run, trials, end, annotations=annotations, stamp=stamp, warm_ups=warm_ups)
 
 
 def _stamps(runs: Path) -> dict[str, str]:
