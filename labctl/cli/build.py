@@ -11,6 +11,7 @@ import click
 from pydantic import ValidationError
 from rich.table import Table
 
+from labctl import shipped
 from labctl.build import (
     Artifact,
     BuilderKind,
@@ -280,12 +281,20 @@ def build_missing(view: progress.ProgressView, recipe: Recipe, lab_root: Path) -
         shown.build(request)
 
 
+def _location(location: str) -> str:
+    """Name a source; one that comes with labctl without the folder where labctl is installed."""
+    path = Path(location)
+    if path.is_relative_to(shipped.TOOLCHAINS):
+        return f"labctl's {path.relative_to(shipped.TOOLCHAINS.parent)}"
+    return location
+
+
 def _print_summary(artifact: Artifact, only: tuple[str, ...]) -> None:
     manifest = artifact.manifest
     console = output_console()
     console.print(
         f"{manifest.product} ({manifest.version}) for {manifest.target}: "
-        f"{manifest.source.revision} of {manifest.source.location}",
+        f"{manifest.source.revision} of {_location(manifest.source.location)}",
         style="bold",
         highlight=False,
         soft_wrap=True,
