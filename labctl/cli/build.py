@@ -237,7 +237,7 @@ class BuildView:
         self._view = view
         self._step: progress.Step | None = None
         self._name: Step | None = None
-        #: Whether nothing had to be done so far.
+        #: True while nothing had to be done.
         self.idle = True
 
     def build(

@@ -244,7 +244,7 @@ def main(arguments: list[str] | None = None) -> None:
             signal.signal(number, signal.default_int_handler)
     status = run_cli(sys.argv[1:] if arguments is None else arguments)
     # CPython remembers an interrupt inside a text that `exec` runs, as dataclasses do in a late
-    # import, and `python -m` would then end by SIGINT instead of with the status. A text forgets.
+    # import; `python -m` would then end by SIGINT instead of with the status. `exec` clears that.
     exec("")  # noqa: S102 - nothing is run
     sys.exit(status)
 

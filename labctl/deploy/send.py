@@ -146,7 +146,7 @@ def known_rate(path: Path) -> float | None:
 
 @dataclass
 class Stopwatch:
-    """Bytes that crossed a link, and the time that they took. Told before bytes are sent."""
+    """Bytes that crossed a link, and the time that they took. Call it before bytes are sent."""
 
     sent_bytes: int = 0
     _began: float = field(init=False)
@@ -156,7 +156,7 @@ class Stopwatch:
         self._began = self._last = time.monotonic()
 
     def __call__(self, count: int) -> None:
-        """So many bytes are about to be sent."""
+        """Count bytes that are about to be sent."""
         self.sent_bytes += count
         self._last = time.monotonic()
 

@@ -103,22 +103,22 @@ class BoardTask:
 
 
 class FleetView:
-    """Told what happens to each board, from several threads. This one shows nothing."""
+    """Receives what happens to each board, from several threads. This one shows nothing."""
 
     def step(self, step: str, done: int, total: int | None) -> None:
-        """So much of a step on this host is done."""
+        """Report the progress of a step on this host."""
 
     def waits(self, error: BoardBusy) -> None:
-        """Somebody else uses the board, who is waited for."""
+        """Report that another labctl uses the board, and that labctl waits for it."""
 
     def begun(self, task: BoardTask) -> None:
         """Report that files are sent from now on."""
 
     def sent(self, task: BoardTask, count: int) -> None:
-        """So many bytes more are sent; ``moved`` tells when they are there."""
+        """Report ``count`` more bytes as sent; ``moved`` reports those that arrived."""
 
     def moved(self, task: BoardTask, item: Object, done_bytes: int) -> None:
-        """So much of an object is on the board."""
+        """Report how many bytes of an object are on the board."""
 
     def lost(self, task: BoardTask, error: InfraError) -> None:
         """Report that the link was lost and is reopened."""

@@ -1,20 +1,14 @@
 """``labctl run`` while it runs, as a person sees it; programs on the CPUs that were asked for."""
 
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from labs import TALKING, LabUnderTest, blamed, said
+from terminals import terminal
 
 from labctl.virtual import Control
 from labctl.virtual import fault_script as f
@@ -24,35 +18,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 COLUMNS = 100
 
 
-@contextmanager
-def terminal() -> Iterator[tuple[int, list[bytes]]]:
-    """A terminal to write to, and what was written to it when the block is over."""
-    mine, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    seen: list[bytes] = []
-
-    def read() -> None:
-        while True:
-            try:
-                seen.append(os.read(mine, 1 << 16))
-            except OSError:  # the last writer is gone
-                return
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        yield theirs, seen
-    finally:
-        os.close(theirs)
-        reader.join()
-        os.close(mine)
-
-
 def test_a_person_sees_phase_tokens_rate_heat_and_what_is_left(talking: LabUnderTest) -> None:
     Control(talking.board.directory).add(f.Throttle(on="now", celsius=71.5))
     words = [sys.executable, "-m", "labctl", "run", talking.recipe(TALKING)]
     environment = {**os.environ, "TERM": "xterm-256color"}
-    with terminal() as (theirs, seen):
+    with terminal(COLUMNS) as (theirs, seen):
         done = subprocess.run(
             words,
             cwd=talking.root,

@@ -1,23 +1,19 @@
 """Somebody who has just installed labctl's wheel: no root, an empty folder, a terminal."""
 
-import fcntl
 import os
-import pty
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import termios
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from terminals import terminal
 
 from labctl import process
 from labctl.files import cache_dir
@@ -69,7 +65,7 @@ class Newcomer:
 
     def run(self, *words: str, timeout: float = 400) -> Shown:
         """Type a command into a terminal of 80 columns, and wait for its end."""
-        with _terminal() as (theirs, seen):
+        with terminal(COLUMNS) as (theirs, seen):
             running = subprocess.Popen(
                 _as_nobody(self.labctl, *words),
                 cwd=self.lab,
@@ -167,27 +163,3 @@ def _as_nobody(*words: object) -> list[str]:
 def _run(*words: str, cwd: Path | None = None) -> None:
     done = process.run(list(words), timeout=120, cwd=cwd)
     assert done.exit_status == 0, done.tail()
-
-
-@contextmanager
-def _terminal() -> Iterator[tuple[int, list[bytes]]]:
-    """A terminal to write to, and what was written to it when the block is over."""
-    mine, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    seen: list[bytes] = []
-
-    def read() -> None:
-        while True:
-            try:
-                seen.append(os.read(mine, 1 << 16))
-            except OSError:  # the last writer is gone
-                return
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        yield theirs, seen
-    finally:
-        os.close(theirs)
-        reader.join()
-        os.close(mine)
