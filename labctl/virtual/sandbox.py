@@ -33,8 +33,8 @@ _MARK_FILE = Path(".labctl-boot-id")
 _NEVER_KILLED = "-1000"
 _KILL_SECONDS = 10.0
 _CLEAN_LOOKS = 3
-#: While a process is seen that may be ours, in the middle of an exec.
-_DOUBTFUL_LOOKS = 15
+#: A process has no environment in the middle of an exec, which is over sooner than this.
+_EXEC_SECONDS = 1.0
 #: OpenHarmony's, with its texts (``services/param/cmd``); the daemon looks at the same files.
 _PARAM = """#!/bin/sh
 cd {folder} || exit
@@ -145,7 +145,7 @@ def kill_boot(boot_id: str) -> None:
         for pid in _marked(boot_id):
             clean_looks = 0
             kill_process(pid, boot_id)
-        return clean_looks >= (_DOUBTFUL_LOOKS if _is_any_in_exec() else _CLEAN_LOOKS)
+        return clean_looks >= _CLEAN_LOOKS
 
     if not wait_until(gone, timeout=_KILL_SECONDS, interval=0.02):
         raise HostError(
@@ -236,17 +236,32 @@ def _marked(boot_id: str) -> Iterator[int]:
             yield int(entry.name)
 
 
-def _is_any_in_exec() -> bool:
-    """Return True if a process of a program shows no environment, as during an exec."""
-    return any(
-        entry.name.isdigit() and _environment(entry) == [b""] and os.access(entry / "exe", os.R_OK)
-        for entry in Path("/proc").iterdir()
-    )
-
-
 def _environment(entry: Path) -> list[bytes]:
-    """Return a process's variables; none if it is gone, another user's, or a zombie."""
+    """Return a process's variables; none if it is gone, another user's, or a zombie.
+
+    Wait while it is in the middle of an exec: it will have the variables then that it had before.
+    """
+    content = b""
+
+    def is_known() -> bool:
+        nonlocal content
+        content = (entry / "environ").read_bytes()
+        return bool(content) or _has_no_variables(entry)
+
     try:
-        return (entry / "environ").read_bytes().split(b"\0")
+        wait_until(is_known, timeout=_EXEC_SECONDS, interval=0.001)
     except OSError:
         return []
+    return content.split(b"\0")
+
+
+def _has_no_variables(entry: Path) -> bool:
+    """Return True for a thread of the kernel, and for a process that was started without variables.
+
+    Of a process in the middle of an exec the addresses of its environment are 0; when they differ
+    the exec has ended since. Fields 50 and 51 of /proc/PID/stat: proc_pid_stat(5).
+    """
+    if not os.access(entry / "exe", os.R_OK):
+        return True
+    start, end = (entry / "stat").read_text().rpartition(")")[2].split()[47:49]
+    return start == end != "0"
