@@ -44,20 +44,48 @@ class Moment(click.ParamType[datetime]):
         return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+class Setting(click.ParamType[tuple[str, str]]):
+    """A parameter with its value."""
+
+    name = "setting"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return name and value."""
+        name, equals, wanted = str(value).partition("=")
+        if not (name.strip() and equals):
+            self.fail(f"{value!r}: must be NAME=VALUE, such as threads=4", param, ctx)
+        return name.strip(), wanted.strip()
+
+
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that choose runs; the command gets ``wanted``, a Filter."""
 
     @wraps(command)
     def with_filter(
-        *words: Any, state: tuple[str, ...], tag: tuple[str, ...], **options: Any
+        *words: Any,
+        state: tuple[str, ...],
+        tag: tuple[str, ...],
+        parameters: tuple[tuple[str, str], ...],
+        **options: Any,
     ) -> Any:
         names = ("recipe", "board", "model", "quantization", "build", "since", "until", "verdict")
         chosen = {name: options.pop(name) for name in names}
-        return command(*words, wanted=Filter(states=state, tags=tag, **chosen), **options)
+        wanted = Filter(states=state, tags=tag, parameters=parameters, **chosen)
+        return command(*words, wanted=wanted, **options)
 
     decorated: Callable[..., Any] = with_filter
     when = Moment()
     for option in (
+        click.option(
+            "--param",
+            "parameters",
+            multiple=True,
+            type=Setting(),
+            metavar="NAME=VALUE",
+            help="Engine parameter; repeatable: all names, any value of a name.",
+        ),
         click.option("--tag", multiple=True, shell_complete=TAG, help="Tag; repeatable: all."),
         click.option(
             "--verdict", type=click.Choice(VERDICTS), help="Verdict on a run that has ended."

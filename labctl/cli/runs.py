@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import click
+from click.core import ParameterSource
 
 from labctl.cli.complete import RUN, TAG
 from labctl.cli.lab import runs_folder
@@ -41,11 +42,28 @@ def runs(ctx: click.Context, *, wanted: Filter, limit: int, wide: bool, as_json:
     found.
     """
     if ctx.invoked_subcommand is not None:
+        _refuse_options(ctx, ctx.invoked_subcommand)
         return
     invocation: Invocation = ctx.obj
     print_runs(
         runs_folder(invocation, "latest"), wanted, limit=limit or None, wide=wide, as_json=as_json
     )
+
+
+def _refuse_options(ctx: click.Context, command: str) -> None:
+    """Refuse options of the list before a command, which would pass them over in silence."""
+    given = [
+        parameter.opts[0]
+        for parameter in ctx.command.params
+        if isinstance(parameter, click.Option)
+        and parameter.expose_value
+        and ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"{', '.join(given)}: an option of the list, which `runs {command}` does not use;"
+            f" name the run: `labctl runs {command} --help`"
+        )
 
 
 @runs.command(epilog="Example: labctl runs tag latest release-1.2 baseline")

@@ -1,9 +1,14 @@
 """Conditions that choose runs, as SQL that SQLite and PostgreSQL both know."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from labctl.index.rows import parameter_text
+
+#: Digits of any number, which a float would round.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")
 #: A condition, with a value for each of its names.
 Condition = tuple[str, dict[str, str]]
 
@@ -27,6 +32,8 @@ class Filter:
     verdict: str | None = None
     #: All of these.
     tags: tuple[str, ...] = ()
+    #: All of these names of engine parameters, each with any of its values: of one variant.
+    parameters: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -68,6 +75,10 @@ def trial_condition(wanted: Filter) -> Condition:
         condition += " AND trial.board = :board"
     if wanted.quantization is not None:
         condition += " AND lower(trial.quantization) = lower(:quantization)"
+    if wanted.parameters:
+        same, more = _variant_condition(wanted, "trial.run", "trial.variant")
+        condition += f" AND {same}"
+        values |= more
     if wanted.model is not None:
         condition += (
             f" AND trial.model IN (SELECT key FROM model WHERE model.run = run.id AND {_MODEL})"
@@ -78,8 +89,9 @@ def trial_condition(wanted: Filter) -> Condition:
 def _parts(wanted: Filter) -> Iterator[Condition]:
     if wanted.ids:
         yield _any_of("run.id", "id", wanted.ids)
-    if wanted.recipe is not None:
-        yield "run.recipe = :recipe", {"recipe": wanted.recipe}
+    for column in ("recipe", "verdict"):
+        if (word := getattr(wanted, column)) is not None:
+            yield f"run.{column} = :{column}", {column: word}
     if wanted.board is not None:
         yield _BOARD, {"board": wanted.board}
     if wanted.model is not None:
@@ -90,17 +102,45 @@ def _parts(wanted: Filter) -> Iterator[Condition]:
         yield f"run.id IN (SELECT run FROM model WHERE {same})", values
     if wanted.build is not None:
         yield _BUILD, {"build": wanted.build}
-    if wanted.since is not None:
-        yield "run.started >= :since", {"since": moment(wanted.since)}
-    if wanted.until is not None:
-        yield "run.started < :until", {"until": moment(wanted.until)}
+    for bound, than in (("since", ">="), ("until", "<")):
+        if (when := getattr(wanted, bound)) is not None:
+            yield f"run.started {than} :{bound}", {bound: moment(when)}
     if wanted.states:
         yield _any_of("run.state", "state", wanted.states)
-    if wanted.verdict is not None:
-        yield "run.verdict = :verdict", {"verdict": wanted.verdict}
     for number, tag in enumerate(wanted.tags):
         key = f"tag{number}"
         yield f"run.id IN (SELECT run FROM tag WHERE tag = :{key})", {key: tag}
+    if wanted.parameters:
+        same, values = _variant_condition(wanted, "p.run", "p.variant")
+        yield f"run.id IN (SELECT p.run FROM parameter AS p WHERE {same})", values
+
+
+def _variant_condition(wanted: Filter, run: str, variant: str) -> Condition:
+    """Return the condition on a variant of a run: it has each parameter, with one of its values."""
+    asked: dict[str, set[str]] = {}
+    for name, value in wanted.parameters:
+        asked.setdefault(name, set()).update((value, _as_number(value)))
+    parts: list[str] = []
+    values: dict[str, str] = {}
+    for number, (name, texts) in enumerate(asked.items()):
+        key = f"parameter{number}"
+        same, more = _any_of("value", f"{key}_", tuple(sorted(texts)))
+        parts.append(
+            f"({run}, {variant}) IN (SELECT run, variant FROM parameter"
+            f" WHERE name = :{key} AND {same})"
+        )
+        values |= {key: name, **more}
+    return " AND ".join(parts), values
+
+
+def _as_number(text: str) -> str:
+    """Return a value as the index holds that number or truth value: ``4`` of ``4.0``."""
+    if text.lower() in ("true", "false", "null"):
+        return text.lower()
+    try:
+        return str(int(text)) if _WHOLE.fullmatch(text) else parameter_text(float(text))
+    except ValueError:
+        return text
 
 
 def _any_of(column: str, name: str, words: tuple[str, ...]) -> Condition:

@@ -82,6 +82,7 @@ class Index:
                 "model": [model for entry in known for model in entry.models],
                 "tag": [TagRow(entry.run.id, tag) for entry in known for tag in entry.tags],
                 "trial": [trial for entry in known for trial in entry.trials],
+                "parameter": [row for entry in known for row in entry.parameters],
             }
             from labctl.index.tables import TABLE
 

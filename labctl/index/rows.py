@@ -4,12 +4,13 @@ Durations are ns, sizes bytes, moments ISO 8601 in UTC, so that text sorts as ti
 what was not measured or not reported.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, get_type_hints
 
 #: Version of the tables. Another one is no error: they are made again from the run directories.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 Json: TypeAlias = Mapping[str, object]
 
@@ -130,19 +131,31 @@ class TrialRow:
     comparability: Json
 
 
-Row: TypeAlias = RunRow | ModelRow | TagRow | TrialRow
+@dataclass(frozen=True)
+class ParameterRow:
+    """A parameter's value in a variant of a run, as text: :func:`parameter_text`."""
+
+    run: str
+    variant: str
+    name: str
+    value: str
+
+
+Row: TypeAlias = RunRow | ModelRow | TagRow | TrialRow | ParameterRow
 #: table -> its row, and the columns that name one row
 TABLES: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "run": (RunRow, ("id",)),
     "model": (ModelRow, ("run", "key")),
     "tag": (TagRow, ("run", "tag")),
     "trial": (TrialRow, ("run", "number")),
+    "parameter": (ParameterRow, ("run", "variant", "name", "value")),
 }
 #: What filters look for beside those, as (table, columns).
 LOOKED_FOR = (
     ("model", ("quantization", "run")),
     ("tag", ("tag", "run")),
     ("trial", ("board", "run")),
+    ("parameter", ("name", "value", "run", "variant")),
 )
 
 
@@ -154,6 +167,23 @@ class Entry:
     models: tuple[ModelRow, ...] = ()
     tags: tuple[str, ...] = ()
     trials: tuple[TrialRow, ...] = ()
+
+    @property
+    def parameters(self) -> list[ParameterRow]:
+        """Rows of its trials' parameters, each value of a variant once."""
+        found = {
+            ParameterRow(trial.run, trial.variant, name, parameter_text(value))
+            for trial in self.trials
+            for name, value in trial.parameters.items()
+        }
+        return list(found)
+
+
+def parameter_text(value: object) -> str:
+    """Return a parameter's value as a person types it: ``4`` (also of 4.0), ``0.8``, ``true``."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def columns(row: type[Any]) -> dict[str, tuple[type, bool]]:

@@ -72,6 +72,27 @@ def test_filters_join_and_json_has_the_plain_values(labctl) -> None:  # type: ig
     assert [one["id"] for one in json.loads(labctl("runs", "-n", "1", "--json")[0])] == [SECOND]
 
 
+def test_runs_are_found_by_a_parameter(labctl) -> None:  # type: ignore[no-untyped-def]
+    words = ("--param", "tokens=4", "--recipe", "q2")
+    assert len(labctl("runs", *words)[0].splitlines()) == 2
+    assert labctl("runs", "--param", "tokens=5")[0] == ""
+    assert len(labctl("export", "--param", "tokens=4")[0].splitlines()) == 5
+    for wrong in ("tokens", "=4", " = 4"):
+        assert "must be NAME=VALUE" in labctl("runs", "--param", wrong, status=2)[1]
+
+
+@pytest.mark.parametrize("given", [("--board", "rk1"), ("-n", "3"), ("--wide",), ("--json",)])
+def test_options_of_the_list_before_a_command_are_refused(
+    lab: Path,
+    labctl,  # type: ignore[no-untyped-def]
+    given: tuple[str, ...],
+) -> None:
+    err = labctl("runs", *given, "tag", "abcdef", "x", status=2)[1]
+    assert given[0] in err
+    assert "runs tag" in err
+    assert not (lab / "runs" / FIRST / "annotations.json").exists()
+
+
 @pytest.mark.parametrize("when", ["yesterday", "2026-13-01", "3x"])
 def test_a_moment_that_is_none_is_wrong_use(labctl, when: str) -> None:  # type: ignore[no-untyped-def]
     assert "must be a date such as" in labctl("runs", "--since", when, status=2)[1]

@@ -196,6 +196,48 @@ def test_of_a_run_that_is_found_only_the_trials_looked_for_come(tmp_path: Path) 
         assert [one.trial.number for one in repository.trials(wanted)] == [2]
 
 
+@pytest.mark.parametrize(
+    ("asked", "numbers"),
+    [
+        (["threads=4"], [1, 2]),
+        (["threads=4.0"], [1, 2]),
+        (["threads=04"], [1, 2]),
+        (["threads=2", "threads=4"], [1, 2, 3]),
+        (["threads=4", "mmap=true"], [1]),
+        (["threads=2", "mmap=true"], []),
+        (["mmap=False"], [2, 3]),
+        (["temperature=0.80"], [1]),
+        (["seed=12345678901234567890"], [2]),
+        (["seed=12345678901234567891"], []),
+        (["cache=q8_0"], [3]),
+        (["label=4"], [3]),
+        (["label=1e3"], []),
+        (["label=%"], []),
+        (["Threads=4"], []),
+        (["stop=[1, 2]"], [3]),
+        (["x' OR '1'='1"], []),
+    ],
+)
+def test_trials_are_found_by_the_values_of_their_parameters(
+    tmp_path: Path, asked: list[str], numbers: list[int]
+) -> None:
+    directory = planned_run(tmp_path, run(FIRST), plan())
+    for number, parameters in enumerate(
+        (
+            {"threads": 4, "mmap": True, "temperature": 0.8},
+            {"threads": 4.0, "mmap": False, "seed": 12345678901234567890},
+            {"threads": 2, "mmap": False, "cache": "q8_0", "label": "4", "stop": [1, 2]},
+        ),
+        1,
+    ):
+        directory.add(trial(number, variant=f"v{number}", parameters=parameters))
+    pairs = tuple((name, value) for name, _, value in (word.partition("=") for word in asked))
+    repository = RunRepository(tmp_path)
+    wanted = Filter(parameters=pairs, board="rk1")
+    assert [one.trial.number for one in repository.trials(wanted)] == numbers
+    assert [one.run.id for one in repository.query(wanted)] == ([FIRST] if numbers else [])
+
+
 def test_the_list_comes_back_when_the_index_is_gone_or_behind(runs: Path) -> None:
     assert ids(runs) == [SECOND, FIRST]
     third = planned_run(runs, run("20261122T000000Z-q2-fedcba"), plan())
