@@ -87,11 +87,7 @@ def trial_condition(wanted: Filter) -> Condition:
 
 
 def _parts(wanted: Filter) -> Iterator[Condition]:
-    if wanted.ids:
-        yield _any_of("run.id", "id", wanted.ids)
-    for column in ("recipe", "verdict"):
-        if (word := getattr(wanted, column)) is not None:
-            yield f"run.{column} = :{column}", {column: word}
+    yield from _own_parts(wanted)
     if wanted.board is not None:
         yield _BOARD, {"board": wanted.board}
     if wanted.model is not None:
@@ -100,6 +96,21 @@ def _parts(wanted: Filter) -> Iterator[Condition]:
         same = "lower(quantization) = lower(:quantization)"
         values = {"quantization": wanted.quantization}
         yield f"run.id IN (SELECT run FROM model WHERE {same})", values
+    for number, tag in enumerate(wanted.tags):
+        key = f"tag{number}"
+        yield f"run.id IN (SELECT run FROM tag WHERE tag = :{key})", {key: tag}
+    if wanted.parameters:
+        same, values = _variant_condition(wanted, "p.run", "p.variant")
+        yield f"run.id IN (SELECT p.run FROM parameter AS p WHERE {same})", values
+
+
+def _own_parts(wanted: Filter) -> Iterator[Condition]:
+    """Yield the conditions on columns of the run alone."""
+    if wanted.ids:
+        yield _any_of("run.id", "id", wanted.ids)
+    for column in ("recipe", "verdict"):
+        if (word := getattr(wanted, column)) is not None:
+            yield f"run.{column} = :{column}", {column: word}
     if wanted.build is not None:
         yield _BUILD, {"build": wanted.build}
     for bound, than in (("since", ">="), ("until", "<")):
@@ -107,12 +118,6 @@ def _parts(wanted: Filter) -> Iterator[Condition]:
             yield f"run.started {than} :{bound}", {bound: moment(when)}
     if wanted.states:
         yield _any_of("run.state", "state", wanted.states)
-    for number, tag in enumerate(wanted.tags):
-        key = f"tag{number}"
-        yield f"run.id IN (SELECT run FROM tag WHERE tag = :{key})", {key: tag}
-    if wanted.parameters:
-        same, values = _variant_condition(wanted, "p.run", "p.variant")
-        yield f"run.id IN (SELECT p.run FROM parameter AS p WHERE {same})", values
 
 
 def _variant_condition(wanted: Filter, run: str, variant: str) -> Condition:
