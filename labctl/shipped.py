@@ -1,4 +1,4 @@
-"""Folders of the data that comes with labctl: toolchains, recipes and documentation.
+"""Places of the data that comes with labctl: toolchains, recipes, references, documentation.
 
 In a wheel they are inside the package, in a checkout beside it.
 """
@@ -12,6 +12,8 @@ _DATA = _PACKAGE / "_shipped" if (_PACKAGE / "_shipped").is_dir() else _PACKAGE.
 TOOLCHAINS = _DATA / "toolchains"
 #: Recipes that work in any lab.
 RECIPES = _DATA / "recipes"
+#: Published figures.
+REFERENCES = _DATA / "references.yaml"
 #: The documentation, one Markdown file a page.
 DOCS = _DATA / "docs"
 #: Pages to read from beginning to end, in this order; the others are references.

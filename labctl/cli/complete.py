@@ -86,6 +86,13 @@ def models(ctx: click.Context) -> Iterable[str]:
     return () if root is None else load_catalogue(root).models
 
 
+def references(ctx: click.Context) -> Iterable[str]:
+    """Name the published figures that can be shown."""
+    from labctl.config.references import known_references
+
+    return ["all", *known_references(_root(ctx))]
+
+
 def pages(_ctx: click.Context) -> Iterable[str]:
     """Name the pages of the documentation."""
     from labctl.shipped import pages as all_pages
@@ -145,6 +152,7 @@ TARGET = complete(targets)
 TOOL = complete(tools)
 ARTIFACT = complete(artifacts)
 MODEL = complete(models)
+REFERENCE = complete(references)
 PAGE = complete(pages)
 COMMAND = complete(commands)
 #: A model of the lab's, or a file.

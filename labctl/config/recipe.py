@@ -211,6 +211,9 @@ class Recipe(StrictModel):
     instance). A lost link alone interrupts no trial, and a failed program is not retried."""
     gates: tuple[Gate, ...] = ()
     """Bounds that the results must keep."""
+    references: tuple[Name, ...] = ()
+    """Published figures to show beside the results, by their names in references.yaml; they are
+    quoted, and no statistic uses them."""
     _origin: _Origin = PrivateAttr(default_factory=_Origin)
 
     @model_validator(mode="after")

@@ -11,19 +11,20 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-Kind = Literal["recipe", "devices", "models", "target"]
+Kind = Literal["recipe", "devices", "models", "references", "target"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _TITLES: dict[Kind, str] = {
     "recipe": "labctl recipe",
     "devices": "labctl devices.yaml",
     "models": "labctl models.yaml",
+    "references": "labctl references.yaml",
     "target": "labctl target.yaml",
 }
 
 
 def json_schema(kind: Kind, model: type[BaseModel] | None = None) -> dict[str, Any]:
-    """Return the schema (draft 2020-12) of a recipe, devices.yaml, models.yaml or target.yaml.
+    """Return the schema (draft 2020-12) of a kind of document.
 
     It accepts what labctl accepts. Rules between keys (a model that another key names) and an
     engine's own parameters are beyond it. ``model`` stands in for the document's own: one that
@@ -93,6 +94,10 @@ def document_model(kind: Kind) -> type[BaseModel]:
         from labctl.config.models import Catalogue
 
         return Catalogue
+    if kind == "references":
+        from labctl.config.references import References
+
+        return References
     from labctl.config.target import Target
 
     return Target

@@ -13,6 +13,7 @@ from labctl.errors import printable_line
 from labctl.records import GateRecord, RunRecord, TrialRecord
 from labctl.report.details import detail_tables
 from labctl.report.document import run_document
+from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.report.tables import (
     headline,
     print_experiment,
@@ -31,29 +32,32 @@ def result_text(
     trials: Sequence[TrialRecord],
     gates: Sequence[GateRecord],
     directory: Path,
+    *,
+    references: Sequence[ReferenceRow] = (),
 ) -> str:
     """Return the result of a run as ``table``, ``wide``, ``md``, ``csv``, ``json``, ``jsonl``
     or ``experiment``.
 
-    ``wide`` is the table with all columns, as Markdown is. CSV has a line for each variant: times
-    in ns, sizes in bytes, an empty cell where nothing was measured. JSON is that of ``labctl report
-    --json``, JSON Lines are the trials' records.
+    ``wide`` is the table with all columns, as Markdown is. ``references`` are published figures,
+    which tables, Markdown and JSON show apart from the run's own. CSV has a line for each variant:
+    times in ns, sizes in bytes, an empty cell where nothing was measured. JSON is that of ``labctl
+    report --json``, JSON Lines are the trials' records.
     """
     match form:
         case "json":
-            return json.dumps(run_document(run, trials, directory), indent=2) + "\n"
+            return json.dumps(run_document(run, trials, directory, references), indent=2) + "\n"
         case "jsonl":
             return "".join(trial.model_dump_json() + "\n" for trial in trials)
         case "csv":
             return _csv(run, summarise(trials, run.variants, wanted_precision(run)))
         case "md":
-            return "\n".join(_markdown(run, trials, gates)) + "\n"
+            return "\n".join(_markdown(run, trials, gates, references)) + "\n"
     written = io.StringIO()
     console = Console(file=written, width=_WIDTH)
     if form == "experiment":
         print_experiment(console, run, trials)
         return written.getvalue()
-    print_timing_table(console, run, trials, gates, wide=form == "wide")
+    print_timing_table(console, run, trials, gates, wide=form == "wide", references=references)
     return written.getvalue()
 
 
@@ -104,7 +108,10 @@ def _flat(run: RunRecord, row: VariantSummary) -> dict[str, object]:
 
 
 def _markdown(
-    run: RunRecord, trials: Sequence[TrialRecord], gates: Sequence[GateRecord]
+    run: RunRecord,
+    trials: Sequence[TrialRecord],
+    gates: Sequence[GateRecord],
+    references: Sequence[ReferenceRow],
 ) -> Iterator[str]:
     where, warning = headline(run)
     yield f"**{_text(run.recipe)}** {_text(where)}"
@@ -113,11 +120,18 @@ def _markdown(
         yield from (f"**{_text(warning)}**", "")
     rows = summarise(trials, run.variants, wanted_precision(run))
     for headings, table in [timing_cells(run, trials), *detail_tables(rows, wide=True)]:
-        yield _line([name.removeprefix(">") for name in headings])
-        yield _line(["--:" if name.startswith(">") else ":--" for name in headings])
-        yield from (_line([_text(cell) for cell in row]) for row in table)
-        yield ""
+        yield from _table(headings, table)
+    if references:
+        yield from (f"**{_text(HEADLINE)}**", "")
+        yield from _table(COLUMNS, [row.cells for row in references])
     yield from (f"- {_text(one.lead + one.text)}" for one in remarks(run, trials, gates))
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield _line([name.removeprefix(">") for name in headings])
+    yield _line(["--:" if name.startswith(">") else ":--" for name in headings])
+    yield from (_line([_text(cell) for cell in row]) for row in rows)
+    yield ""
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from labctl.records import (
     TrialRecord,
 )
 from labctl.report.details import detail_tables, plain, print_lines, print_table, reasons
+from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.results.stopping_rule import vague
 from labctl.results.summary import LEVEL, VariantSummary, good_trials, summarise, wanted_precision
 from labctl.units import digits, duration, ranges, size
@@ -32,6 +33,7 @@ def print_timing_table(
     gates: Sequence[GateRecord] = (),
     *,
     wide: bool = False,
+    references: Sequence[ReferenceRow] = (),
 ) -> None:
     """Print the table of a run: a row for each variant, then notes that the reader needs.
 
@@ -44,10 +46,29 @@ def print_timing_table(
     for names, details in detail_tables(rows, wide=wide):
         console.print()
         print_table(console, names, details, shorten=not wide)
+    if references:
+        print_references(console, references, wide=wide)
     told = remarks(run, trials, gates)
     print_lines(console, [f"[{one.style}]{one.lead}[/]{plain(one.text)}" for one in told])
     legend = _LEGEND if wide else f"{_LEGEND} {_SHORT_LEGEND.format(level=_level(run))}"
     print_lines(console, [f"[dim]{legend}[/]"])
+
+
+def print_references(
+    console: Console, references: Sequence[ReferenceRow], *, wide: bool = False
+) -> None:
+    """Print published figures, marked as such, in a table of their own."""
+    console.print()
+    print_lines(console, [f"[bold yellow]{HEADLINE}[/]"])
+    if wide:
+        print_table(console, COLUMNS, [row.cells for row in references], shorten=False)
+        return
+    columns = (0, 1, 3)  # of which 80 columns have space
+    cells = [tuple(row.cells[index] for index in columns) for row in references]
+    print_table(console, [COLUMNS[index] for index in columns], cells, shorten=True)
+    print_lines(
+        console, [plain(f"{row.name}: {row.cells[2]}; {row.cells[6]}") for row in references]
+    )
 
 
 def timing_cells(

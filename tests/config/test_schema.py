@@ -171,7 +171,7 @@ def test_the_command_prints_the_schema(kind: Kind, capsys: pytest.CaptureFixture
 
 def test_the_command_refuses_other_kinds(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["schema", "board"]) == 2
-    assert "'recipe', 'devices', 'models', 'target'" in capsys.readouterr().err
+    assert "'recipe', 'devices', 'models', 'references', 'target'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)

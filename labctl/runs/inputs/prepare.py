@@ -16,6 +16,7 @@ from labctl.build import Artifact
 from labctl.config.lab import Board
 from labctl.config.names import listed, unknown
 from labctl.config.recipe import Recipe, load_recipe
+from labctl.config.references import known_references
 from labctl.config.target import target_names
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Path as DocumentPath
@@ -200,9 +201,22 @@ def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentP
     if recipe.target not in targets:
         yield ("target",), unknown("target", recipe.target, targets)
     yield from metric_problems(recipe)
+    yield from _reference_problems(recipe, lab_root)
     engine = make_engine(recipe.engine)
     yield from _input_problems(recipe, engine)
     yield from parameter_problems(recipe, engine.parameters_model)
+
+
+def _reference_problems(
+    recipe: Recipe, lab_root: Path | None
+) -> Iterator[tuple[DocumentPath, str]]:
+    """Yield the published figures that nobody knows."""
+    if not recipe.references:
+        return
+    known = known_references(lab_root)
+    for index, name in enumerate(recipe.references):
+        if name not in known:
+            yield ("references", index), unknown("reference", name, known)
 
 
 def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[DocumentPath, str]]:

@@ -1,0 +1,108 @@
+"""Published figures beside a run's own: quoted in tables of their own, in no statistic."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from labctl.config.lab import find_lab_root
+from labctl.config.names import unknown
+from labctl.config.references import Reference, known_references
+from labctl.errors import ConfigError
+from labctl.records import RunRecord
+from labctl.units import digits, duration
+
+#: Stands for all references that are known.
+ALL = "all"
+#: Says in every table that nobody here measured them.
+HEADLINE = "QUOTED from publications, not measured by labctl; part of no statistic"
+COLUMNS = ("quoted", "device", "model", ">as published", ">per token", ">tokens/s", "source")
+
+
+@dataclass(frozen=True)
+class ReferenceRow:
+    """A published figure, as text and as values.
+
+    ``token_ns`` and ``tokens_per_second`` are the figure in other units, not other measurements.
+    """
+
+    name: str
+    device: str
+    model: str
+    quantization: str | None
+    program: str | None
+    value: float
+    unit: str
+    token_ns: int
+    tokens_per_second: float
+    source: str
+    address: str | None
+    quoted: bool = True
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Texts for the headings :data:`COLUMNS`."""
+        what = " ".join(filter(None, (self.model, self.quantization)))
+        source = " ".join(filter(None, (self.source, self.address)))
+        return (
+            self.name,
+            self.device,
+            f"{what} ({self.program})" if self.program else what,
+            f"{self.value:g} {self.unit}",
+            duration(self.token_ns),
+            digits(self.tokens_per_second),
+            source,
+        )
+
+    def document(self) -> dict[str, object]:
+        """Return the row as JSON."""
+        return asdict(self)
+
+
+def reference_rows(
+    run: RunRecord, lab_root: Path | None, names: Sequence[str] | None = None
+) -> tuple[ReferenceRow, ...]:
+    """Return the published figures that a run's recipe asks for, in its order.
+
+    Args:
+        run: its recipe's key ``references`` names them.
+        lab_root: the lab, whose references.yaml adds to the one that comes with labctl.
+        names: those to show instead; ``all`` stands for every known one.
+
+    Raises ConfigError for a name in ``names`` that is not known, and for a references.yaml that is
+    wrong. A name of the recipe that is not known here, in a run of another lab, is left out.
+    """
+    recorded = run.recipe_resolved.get("references")
+    asked = [str(name) for name in recorded] if isinstance(recorded, list) else []
+    if not asked and not names:
+        return ()
+    known = known_references(lab_root)
+    if names:
+        asked = [one for name in names for one in (known if name == ALL else (name,))]
+        for name in asked:
+            if name not in known:
+                what = unknown("reference", name, known)
+                raise ConfigError(what, hint=f"--references {ALL} shows every known one")
+    return tuple(_row(name, known[name]) for name in dict.fromkeys(asked) if name in known)
+
+
+def references_of(
+    run: RunRecord, directory: Path, names: Sequence[str] | None = None
+) -> tuple[ReferenceRow, ...]:
+    """As :func:`reference_rows`, for the lab that a run directory lies in."""
+    return reference_rows(run, find_lab_root(directory), names)
+
+
+def _row(name: str, found: Reference) -> ReferenceRow:
+    return ReferenceRow(
+        name=name,
+        device=found.device,
+        model=found.model,
+        quantization=found.quantization,
+        program=found.program,
+        value=found.value,
+        unit=found.unit,
+        token_ns=found.token_ns,
+        tokens_per_second=1e9 / found.token_ns,
+        source=found.source,
+        address=found.address,
+    )

@@ -1,0 +1,109 @@
+"""Published figures: quoted beside a run's own, marked as such, and in no statistic."""
+
+import json
+from pathlib import Path
+
+import pytest
+from records_made import plan, planned_run, run, trial
+
+from labctl import shipped
+from labctl.cli.root import run_cli
+from labctl.config.references import known_references
+from labctl.errors import ConfigError
+from labctl.report.references import reference_rows
+from labctl.runs import read_recipe
+
+OWN = """\
+references:
+  other-board:
+    device: RK3588
+    model: Llama
+    value: 250
+    unit: ms/token
+    source: "somebody <b>&</b> | 2025"
+"""
+Q8 = "rk3568-llama31-8b-q8-0"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    (tmp_path / "devices.yaml").write_text("boards: {}\n")
+    (tmp_path / "references.yaml").write_text(OWN)
+    return tmp_path
+
+
+def made(lab: Path, *names: str) -> Path:
+    asked = {"name": "q2", "references": list(names)}
+    directory = planned_run(lab / "runs", run(recipe_resolved=asked), plan())
+    directory.add(trial(1))
+    return directory.path
+
+
+def test_the_shipped_figures_are_those_that_were_published() -> None:
+    known = known_references(None)
+    assert [(one.value, one.unit) for one in known.values()] == [
+        (49.73, "s/token"), (18.18, "s/token"), (6.7, "tokens/s"), (3.2, "tokens/s"),
+    ]  # fmt: skip
+    assert all(one.source for one in known.values())
+    assert known["8gen2-llama-awq-perfxllm"].token_ns == round(1e9 / 6.7)
+
+
+def test_a_wrong_file_is_refused_with_its_line(lab: Path) -> None:
+    (lab / "references.yaml").write_text(OWN.replace("ms/token", "tokens"))
+    with pytest.raises(ConfigError, match=r"references\.yaml:6:\d+: .*unit: must be s/token"):
+        known_references(lab)
+
+
+def test_a_recipe_that_names_an_unknown_figure_is_refused(lab: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "r.yaml"
+    text = (shipped.RECIPES / "q8_latency.yaml").read_text()
+    recipe.write_text(f"{text}references: [other-bord]\n")
+    with pytest.raises(ConfigError, match="did you mean 'other-board'"):
+        read_recipe(recipe, lab_root=lab)
+    recipe.write_text(f"{text}references: [other-board, {Q8}]\n")
+    assert read_recipe(recipe, lab_root=lab).references == ("other-board", Q8)
+
+
+@pytest.mark.parametrize("form", ["table", "wide", "md"])
+def test_reports_show_what_the_recipe_names_as_quoted(
+    form: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--wide"] if form == "wide" else ["--format", form]
+    assert run_cli(["report", str(made(lab, Q8, "other-board")), *options]) == 0
+    text = capsys.readouterr().out
+    assert text.count("QUOTED from publications, not measured by labctl") == 1
+    for part in ("HH-SCDAYU200 (RK3568)", "49.73 s/token", "250 ms/token", "ph2"):
+        assert part in text
+    assert "| 2025" not in text.replace("\\|", "") or form != "md"  # the source makes no cell
+    assert "6.7" not in text
+
+
+def test_quoted_figures_change_no_number(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = made(lab)
+    run_cli(["report", str(path), "--json"])
+    without = json.loads(capsys.readouterr().out)
+    run_cli(["report", str(path), "--json", "--references", "all"])
+    shown = json.loads(capsys.readouterr().out)
+    quoted = shown.pop("references")
+    assert [row["quoted"] for row in quoted] == [True] * 5
+    assert quoted[-1]["name"] == "other-board"
+    assert quoted[-1]["tokens_per_second"] == 4
+    assert shown == without
+    run_cli(["report", str(path), "--format", "csv", "--references", "all"])
+    assert "49.73" not in capsys.readouterr().out
+
+
+def test_an_unknown_name_is_refused_and_a_foreign_run_still_reports(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = made(lab, Q8, "other-board")
+    assert run_cli(["report", str(path), "--references", "other"]) == 2
+    assert "no reference 'other'" in capsys.readouterr().err
+    (lab / "references.yaml").unlink()
+    foreign = run(recipe_resolved={"references": [Q8, "x"]})
+    assert [row.name for row in reference_rows(foreign, lab)] == [Q8]
+
+
+def test_a_lab_may_replace_a_figure(lab: Path) -> None:
+    (lab / "references.yaml").write_text(OWN.replace("other-board", Q8))
+    assert known_references(lab)[Q8].device == "RK3588"
