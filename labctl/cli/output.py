@@ -12,7 +12,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -277,10 +277,18 @@ def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def tell(outcome: "Outcome", result_format: str, output: Path | None) -> int:
     """Print or write the result of a run; its exit status."""
     run, trials, where = outcome.run, outcome.trials, outcome.directory.path
-    with redirect_stdout(unfailing(sys.stdout)):  # its status holds though nobody reads
+    try:
         show_result(run, trials, outcome.gates, where, result_format=result_format, output=output)
         if result_format in TABLES and output is None:
             click.echo(f"run directory: {where}")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        lead_nowhere(sys.stdout.fileno())  # its status holds though nobody reads
+    except HostError as error:
+        error.hint = f"`labctl report {where.name}` prints the result"
+        if outcome.exit_status == ExitStatus.OK:
+            raise
+        click.echo(f"note: {error.message}; {error.hint}", err=True)
     return outcome.exit_status
 
 

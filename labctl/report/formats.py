@@ -21,6 +21,7 @@ from labctl.report.tables import (
     remarks,
     timing_cells,
 )
+from labctl.report.trial_export import csv_cell
 from labctl.results.summary import VariantSummary, summarise, wanted_precision
 
 _WIDTH = 120
@@ -66,7 +67,7 @@ def _csv(run: RunRecord, rows: Sequence[VariantSummary]) -> str:
     lines = [_flat(run, row) for row in rows]
     writer = csv.DictWriter(written, lines[0] if lines else ["run"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
     return written.getvalue()
 
 

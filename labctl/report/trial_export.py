@@ -43,10 +43,10 @@ def trials_csv(trials: Sequence[IndexedTrial]) -> str:
     rows = [_flat(_document(one)) for one in trials]
     names = dict.fromkeys((*_plain_columns(), *(name for row in rows for name in row)))
     written = io.StringIO()
-    writer = csv.DictWriter(written, [_cell(name) for name in names], lineterminator="\r\n")
+    writer = csv.DictWriter(written, [csv_cell(name) for name in names], lineterminator="\r\n")
     writer.writeheader()
     writer.writerows(
-        {_cell(name): _cell(value) for name, value in row.items() if value is not None}
+        {csv_cell(name): csv_cell(value) for name, value in row.items() if value is not None}
         for row in rows
     )
     return written.getvalue()
@@ -80,6 +80,6 @@ def _scalar(value: object) -> object:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
-def _cell(value: object) -> object:
+def csv_cell(value: object) -> object:
     """Return a cell that no spreadsheet computes. Numbers may begin with a minus."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

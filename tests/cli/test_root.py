@@ -84,6 +84,22 @@ def test_control_sequences_in_evidence_do_not_reach_the_terminal(  # type: ignor
     assert "\\x1b]0;owned\\x07" in said
 
 
+def test_an_interrupt_while_labctl_is_loaded_is_no_traceback() -> None:
+    script = """
+        import sys
+        class Interrupt:
+            def find_spec(self, name, *_):
+                if name == "labctl.cli.root":
+                    raise KeyboardInterrupt
+        sys.meta_path.insert(0, Interrupt())
+        from labctl.cli import main
+        main(["--version"])
+    """
+    words = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(words, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (ExitStatus.INTERRUPTED, b"", b"")
+
+
 def test_an_output_that_nobody_reads_is_no_failure() -> None:
     read, write = os.pipe()
     os.close(read)
@@ -202,6 +218,42 @@ def test_a_run_keeps_its_exit_status_when_nobody_reads_its_table() -> None:
         ended = subprocess.run(words, stdout=write, stderr=-1, env=environment, check=False)
         os.close(write)
         assert (ended.returncode, ended.stderr) == (41, b"")
+
+
+@pytest.mark.parametrize(("state", "status"), [("ok", 3), ("failed", 41)])
+@pytest.mark.parametrize("kind", ["json", "table"])
+def test_a_run_whose_table_cannot_be_written_names_the_command_that_prints_it(
+    kind: str, state: str, status: int
+) -> None:
+    script = """
+        import sys
+        from pathlib import Path
+        from records_made import run, timing, trial
+        from labctl.cli.output import explaining, tell
+        from labctl.errors import HostError
+        from labctl.records import TrialState
+        from labctl.runs import Outcome
+        from labctl.runs.record.directory import RunDirectory
+
+        sys.stdout = explaining(sys.stdout)
+        one = trial(1, state=TrialState(sys.argv[2]), timing=timing([100]))
+        outcome = Outcome(RunDirectory(Path("r-1")), run("r"), (one,), ())
+        try:
+            sys.exit(40 + tell(outcome, sys.argv[1], None))
+        except HostError as error:
+            print(f"{error.message}; {error.hint}", file=sys.stderr)
+            sys.exit(error.exit_status)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(script), kind, state]
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": path}
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            words, stdout=full, stderr=-1, env=environment, check=False, text=True
+        )
+    said = "cannot write standard output: No space left on device; `labctl report r-1` prints"
+    assert said in ended.stderr
+    assert ended.returncode == status
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

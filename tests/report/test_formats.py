@@ -72,6 +72,12 @@ def test_csv_says_why_there_is_no_result() -> None:
     assert "\x1b" not in bad["failures"]
 
 
+def test_no_cell_of_csv_is_a_formula() -> None:
+    (row,) = rows_of([trial(1, variant="=1+1", timing=timing([100]))])
+    assert row["variant"].startswith("'=1")
+    assert row["token_ns"] == "100000000"
+
+
 def test_an_interval_over_100_percent_is_no_precision() -> None:
     """Two trials that differ by chance can have one over forty orders of magnitude."""
     apart = [trial(1, timing=timing([1])), trial(2, timing=timing([160]))]
