@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ArtifactIdentity,
         GateRecord,
         JournalEntry,
+        Origin,
         PlannedRecord,
         PlanRecord,
         RunEnd,
@@ -61,7 +62,7 @@ else:
             "model": "ModelIdentity TensorMix",
             "probe": "BoardProbe ComputeRate CpuClock MemoryRate Slowdown StorageRate",
             "run": "Annotations ArtifactIdentity GateRecord RunEnd RunRecord JournalEntry"
-            " PlannedRecord PlanRecord",
+            " Origin PlannedRecord PlanRecord",
             "telemetry": "StreamSoFar TelemetrySample BoardState ClockState CoolingState"
             " ResidentFile",
             "timing": "BenchTest ClockCheck Measure SpanCheck TimingRecord",
@@ -97,6 +98,7 @@ __all__ = [
     "MemoryRate",
     "ModelIdentity",
     "NewerRecord",
+    "Origin",
     "PlanRecord",
     "PlannedRecord",
     "ResidentFile",

@@ -35,6 +35,7 @@ STEPS: Mapping[str, tuple[Step, ...]] = {
     "TrialRecord": (_trial_2,),
     "RunEnd": (_unchanged,),
     "Annotations": (_unchanged,),
+    "Origin": (_unchanged,),
     "BoardProbe": (_unchanged,),
     "Event": (_unchanged,),
 }

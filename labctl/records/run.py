@@ -79,6 +79,20 @@ class Annotations(FileRecord):
     note: str | None = None
 
 
+class Origin(FileRecord):
+    """``origin.json``: where an imported run comes from; a run of this lab has none."""
+
+    kind: str = Field(description="format of the file: `bundle`, `llama-bench`")
+    file: str = Field(description="base name of the file")
+    sha256: str = Field(description="of the file")
+    run: str | None = Field(None, description="id in the lab that measured it, if it tells one")
+    signed_by: str | None = Field(
+        None, description="who signed the file, verified at the import; None: nobody is known to"
+    )
+    left_out: tuple[str, ...] = Field((), description="what its maker left out of it")
+    imported: AwareDatetime
+
+
 class PlannedRecord(Record):
     """One trial of the plan."""
 

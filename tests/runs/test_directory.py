@@ -5,7 +5,7 @@ import pytest
 from records_made import BEGAN, plan, planned_run, run, trial
 
 from labctl.errors import ConfigError, HostTimeout
-from labctl.records import RunEnd
+from labctl.records import Origin, RunEnd
 from labctl.runs.record.directory import RunDirectory, find_run, find_unfinished
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
@@ -124,3 +124,14 @@ def test_who_resumes_a_finished_run_is_told_of_the_unfinished_ones(runs: Path) -
     with pytest.raises(ConfigError, match="is finished; nothing to resume") as caught:
         find_run(runs, "latest").refuse_if_finished()
     assert f"unfinished: {FIRST}; finish it: `labctl resume {FIRST}`" in str(caught.value.hint)
+
+
+def test_an_imported_run_is_listed_and_read_but_never_resumed(runs: Path) -> None:
+    directory = find_run(runs, FIRST)
+    origin = Origin(kind="bundle", file="x.labctl.zip", sha256="0" * 64, run="r", imported=BEGAN)
+    directory.mark_imported(origin)
+    assert find_run(runs, FIRST).origin() == origin
+    assert find_run(runs, SECOND).origin() is None
+    assert find_unfinished(runs).path.name == SECOND
+    with pytest.raises(ConfigError, match="was imported; it cannot be resumed here"):
+        directory.refuse_if_finished()

@@ -7,7 +7,15 @@ import pytest
 from records_made import BEGAN, model, planned_run, run, trial
 
 from labctl.board.probe_files import save_probe
-from labctl.records import BoardFacts, BoardProbe, Execution, JobStatus, PlanRecord, TrialState
+from labctl.records import (
+    BoardFacts,
+    BoardProbe,
+    Execution,
+    JobStatus,
+    Origin,
+    PlanRecord,
+    TrialState,
+)
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.history import Wanted, last_measured, last_seen
 
@@ -97,3 +105,12 @@ def test_what_was_taken_over_took_as_long_as_its_job(tmp_path: Path) -> None:
     )
     made(tmp_path, 18).add(taken_over)
     assert last_measured(tmp_path, "rk1", {"q2": LIKE})["q2"].seconds == 90
+
+
+def test_another_labs_board_of_the_same_name_is_another_board(tmp_path: Path) -> None:
+    imported = made(tmp_path, 19)
+    origin = Origin(kind="bundle", file="x", sha256="0" * 64, imported=BEGAN)
+    imported.mark_imported(origin)
+    imported.add(trial(1, model=MODEL, comparability=LIKE.comparability))
+    assert last_seen(tmp_path, "rk1") is None
+    assert last_measured(tmp_path, "rk1", {"q2_k": LIKE}) == {}

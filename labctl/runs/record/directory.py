@@ -4,8 +4,8 @@
 files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a line each);
 ``plan.json`` and ``journal.jsonl`` are what :mod:`labctl.runs.resume` goes on from, and
 ``events.jsonl`` is what :mod:`labctl.runs.watch` shows; ``annotations.json`` has the tags and the
-note that people gave it. The directory begins when the board has answered and can take the run; it
-is a run once it has a ``run.json``.
+note that people gave it, and ``origin.json`` where an imported run comes from. The directory begins
+when the board has answered and can take the run; it is a run once it has a ``run.json``.
 """
 
 import re
@@ -34,6 +34,7 @@ from labctl.files import (
 from labctl.records import (
     Annotations,
     FileRecord,
+    Origin,
     PlanRecord,
     RunEnd,
     RunRecord,
@@ -47,6 +48,7 @@ RecordT = TypeVar("RecordT", bound=FileRecord)
 
 RECORD = "record.json"
 ANNOTATIONS = "annotations.json"
+ORIGIN = "origin.json"
 LOCK = "lock"
 #: A process that checks whether a run is held has its lock for a moment.
 _LOOK_SECONDS = 0.5
@@ -147,8 +149,26 @@ class RunDirectory:
         return _read(path, RunEnd) if path.exists() else None
 
     @property
+    def is_imported(self) -> bool:
+        """True if another lab measured it: none of its boards is one of this lab."""
+        return (self.path / ORIGIN).exists()
+
+    def origin(self) -> Origin | None:
+        """Return where an imported run comes from; None for this lab's own. Raises ConfigError."""
+        return _read(self.path / ORIGIN, Origin) if self.is_imported else None
+
+    def mark_imported(self, origin: Origin) -> None:
+        """Say where its files come from, before it gets its ``run.json``."""
+        write_atomic(self.path / ORIGIN, origin.model_dump_json(indent=2) + "\n")
+
+    @property
     def is_unfinished(self) -> bool:
-        """True if it did not come to its end, or nobody can read whether it did."""
+        """True if it did not come to its end, or nobody can read whether it did.
+
+        An imported run cannot be continued here: it is as finished as it will be.
+        """
+        if self.is_imported:
+            return False
         try:
             end = self.end()
         except ConfigError:
@@ -170,7 +190,12 @@ class RunDirectory:
         return _read(path, Annotations) if path.exists() else Annotations()
 
     def refuse_if_finished(self) -> None:
-        """Raise ConfigError for a run that came to its end."""
+        """Raise ConfigError for a run that came to its end, or is another lab's."""
+        if self.is_imported:
+            raise ConfigError(
+                f"run {self.path.name} was imported; it cannot be resumed here",
+                hint=f"show it: `labctl report {self.path.name}`",
+            )
         end, run = self.end(), self.path.name
         if end and end.state == "finished":
             hint = f"show it: `labctl report {run}`; start a new one: `labctl run`"

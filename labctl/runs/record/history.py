@@ -88,5 +88,6 @@ def _runs_on(lab_root: Path, board: str) -> Iterator[tuple[RunDirectory, RunReco
             run = directory.run()
         except ConfigError:
             continue
-        if run.board == board:
+        # Another lab's board of this name is another board.
+        if run.board == board and not directory.is_imported:
             yield directory, run
