@@ -1,10 +1,15 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
@@ -22,6 +27,15 @@ def private_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A state directory of the test's own; the cache stays the user's, slow things live there."""
     monkeypatch.setenv("LABCTL_STATE", str(tmp_path / "state"))
     return tmp_path / "state"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> "Iterator[PostgresServer]":
+    """One PostgreSQL for all tests of this process."""
+    from postgres_server import postgres_server
+
+    with postgres_server() as server:
+        yield server
 
 
 @pytest.hookimpl(hookwrapper=True)

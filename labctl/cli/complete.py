@@ -56,6 +56,16 @@ def tags(ctx: click.Context) -> Iterable[str]:
     return () if root is None else RunRepository(root / "runs").tags()
 
 
+def baselines(ctx: click.Context) -> Iterable[str]:
+    """Name the lab's baselines."""
+    from labctl.config.lab import find_lab
+    from labctl.state import lab_state
+    from labctl.transport.registry import TRANSPORTS
+
+    lab = find_lab(_folder(ctx), TRANSPORTS)
+    return (one.name for one in lab_state(lab).baselines.list())
+
+
 def targets(ctx: click.Context) -> Iterable[str]:
     """Name the targets that programs can be built for."""
     from labctl.config.target import target_names
@@ -148,6 +158,7 @@ BOARD = complete(boards)
 RUN = complete(runs)
 UNFINISHED = complete(unfinished)
 TAG = complete(tags)
+BASELINE = complete(baselines)
 TARGET = complete(targets)
 TOOL = complete(tools)
 ARTIFACT = complete(artifacts)

@@ -62,6 +62,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "export",
         "Write a row for each trial of the runs that are named, or that meet the conditions.",
     ),
+    "baseline": (
+        "labctl.cli.baseline",
+        "baseline",
+        "Name runs that later runs are compared with.",
+    ),
+    "state": (
+        "labctl.cli.state",
+        "state",
+        "Back up and restore the lab's state: its baselines.",
+    ),
     "index": ("labctl.cli.index", "index", "Manage the index of the lab's runs."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),

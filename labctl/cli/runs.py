@@ -6,7 +6,7 @@ import click
 from click.core import ParameterSource
 
 from labctl.cli.complete import RUN, TAG
-from labctl.cli.lab import runs_folder
+from labctl.cli.lab import lab_or_own, runs_folder
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
@@ -107,9 +107,13 @@ def remove(invocation: Invocation, names: Sequence[str], *, yes: bool) -> None:
     """Move runs to the trash.
 
     The trash is the folder runs/trash of the lab; to get a run back, move its directory back. A run
-    that is in progress is refused.
+    that is in progress is refused, and one that a baseline stands for.
     """
+    from labctl.runs.record.baselines import refuse_needed
+    from labctl.state import lab_state
+
     directories = {found.path.resolve(): found for found in (_find(invocation, n) for n in names)}
+    refuse_needed(lab_state(lab_or_own(invocation)), [path.name for path in directories])
     if not yes:
         confirm(f"move to the trash: {', '.join(path.name for path in directories)}")
     for directory in directories.values():

@@ -4,6 +4,7 @@ The folder that holds the file is the lab. Nothing here says what a board can do
 the board.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, reduce
@@ -35,12 +36,24 @@ from labctl.checked import LAB_ROOT, HostPath, SshAddress, Word
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.power import Meter
 from labctl.config.target import target_names
-from labctl.config.types import BoardPath, Duration, Line, Name, Size
+from labctl.config.types import (
+    BoardPath,
+    DatabaseUrl,
+    Duration,
+    Line,
+    Name,
+    Size,
+    check_database_url,
+)
 from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
 from labctl.errors import ConfigError
 
 FILE_NAME = "devices.yaml"
 WORKDIR = "/data/local/tmp/labctl"
+#: Names a database in place of devices.yaml, so that no file holds its password.
+DATABASE_VARIABLE = "LABCTL_DATABASE"
+#: PostgreSQL takes 63 characters; those of ``labctl_`` come before a lab's name.
+_LONGEST_SCHEMA = 56
 
 
 @runtime_checkable
@@ -165,6 +178,9 @@ class Lab(StrictModel):
     """Name of the lab in leases and reports; by default the name of its folder."""
     default_board: Name | None = None
     """Board of commands that name none."""
+    database: DatabaseUrl | None = Field(default=None, repr=False)
+    """URL of a PostgreSQL for the index and the lab's state, postgresql://USER@HOST/DATABASE; needs
+    `lab`. The environment variable LABCTL_DATABASE wins. By default files in the lab's folder."""
     boards: dict[Name, Board]
     """The boards, by name."""
     build_hosts: dict[Name, BuildHost] = Field(default_factory=dict)
@@ -287,6 +303,27 @@ class LabFile:
     def name(self) -> str:
         """Name of the lab."""
         return self.lab.lab or self.root.name or "lab"
+
+    @property
+    def database(self) -> str | None:
+        """URL of its PostgreSQL, which may hold a password; None without one. Raises ConfigError.
+
+        Labs share a database by their names, so that a folder's name is none.
+        """
+        url = os.environ.get(DATABASE_VARIABLE) or self.lab.database
+        if url is None:
+            return None
+        try:
+            check_database_url(url)
+        except ValueError as error:
+            raise ConfigError(f"{DATABASE_VARIABLE} {error}") from None
+        if self.lab.lab is None or len(self.lab.lab) > _LONGEST_SCHEMA:
+            raise ConfigError(
+                f"a lab in a database needs a name of its own, of at most {_LONGEST_SCHEMA}"
+                " characters, by which hosts share it",
+                hint=f"add a line to {self.path}: `lab: NAME`",
+            )
+        return url
 
     @property
     def path(self) -> Path:

@@ -92,6 +92,29 @@ BoardPath = Annotated[
 ]
 
 
+_DATABASE_PATTERN = (
+    r"^postgres(ql)?://([^@/?#\s]*@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]*)(:[0-9]{1,5})?"
+    r"/[^/?#\s]+(\?[^#\s]*)?$"
+)
+
+
+def check_database_url(text: str) -> str:
+    """Return the URL of a PostgreSQL database. Raises ValueError, whose text has no part of it."""
+    if not re.fullmatch(_DATABASE_PATTERN.removesuffix("$"), text):
+        raise ValueError(
+            "has to be a URL such as postgresql://user@host:5432/database; '@', ':', '/' and '#'"
+            " of a password are written %40, %3A, %2F and %23"
+        )
+    return text
+
+
+#: URL of a PostgreSQL database; it may hold a password, so no message shows it.
+DatabaseUrl = Annotated[
+    str,
+    AfterValidator(check_database_url),
+    _text_schema(_DATABASE_PATTERN, "postgresql://labctl@db.example.org/lab"),
+]
+
 _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _DURATION = re.compile(
     rf"(?:({_NUMBER})d)?(?:({_NUMBER})h)?(?:({_NUMBER})m(?!s))?(?:({_NUMBER})s)?(?:({_NUMBER})ms)?"

@@ -9,6 +9,9 @@ from click.shell_completion import get_completion_class
 
 from labctl import process
 from labctl.cli.root import cli
+from labctl.config.lab import find_lab
+from labctl.state import lab_state
+from labctl.transport.registry import TRANSPORTS
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -30,6 +33,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "runs" / "20261121T101010Z-q2-aaaaaa" / "end.json").write_text(end)
     tags = '{"schema_version": 2, "tags": ["nightly"]}'  # of a run that is damaged otherwise
     (tmp_path / "runs" / "20261122T101010Z-q2-bbbbbb" / "annotations.json").write_text(tags)
+    lab_state(find_lab(tmp_path, TRANSPORTS)).baselines.set("cold-start", ["latest"])
     return tmp_path
 
 
@@ -63,6 +67,8 @@ def offered(line: str, shell: str = "bash") -> list[str]:
         ("labctl runs --tag ni", ["plain,nightly"]),
         ("labctl runs tag latest ni", ["plain,nightly"]),
         ("labctl runs remove 20261122", ["plain,20261122T101010Z-q2-bbbbbb"]),
+        ("labctl baseline set x latest 20261122", ["plain,20261122T101010Z-q2-bbbbbb"]),
+        ("labctl baseline remove cold", ["plain,cold-start"]),
         ("labctl build --target rk", ["plain,rk3568", "plain,rk3588"]),
         ("labctl build --target rk3568 --tool llama-per", ["plain,llama-perplexity"]),
         ("labctl models verify ll", ["plain,llama-8b"]),

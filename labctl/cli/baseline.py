@@ -1,0 +1,86 @@
+"""``labctl baseline``: names for runs that others are compared with."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from labctl.cli.complete import BASELINE, RUN
+from labctl.cli.lab import lab_or_own, runs_folder
+from labctl.cli.output import json_option, note
+from labctl.cli.root import Invocation
+from labctl.errors import printable_line
+from labctl.runs.record.directory import find_run
+from labctl.state import Baseline, lab_state
+
+
+@click.group(epilog="Example: labctl baseline set release-1.2 latest")
+def baseline() -> None:
+    """Name runs that later runs are compared with."""
+
+
+@baseline.command("set", epilog="Example: labctl baseline set release-1.2 latest --variant q8_0")
+@click.option("--variant", metavar="NAME", help="The variant that counts; default: each.")
+@click.option("--note", "text", metavar="TEXT", help="Reason, for people.")
+@json_option("Print the baseline as JSON.")
+@click.argument("name", shell_complete=BASELINE)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=RUN)
+@click.pass_obj
+def set_command(
+    invocation: Invocation,
+    name: str,
+    runs: Sequence[str],
+    *,
+    variant: str | None,
+    text: str | None,
+    as_json: bool,
+) -> None:
+    """Let NAME stand for one run or several, in place of what it stood for.
+
+    `labctl runs remove` refuses these runs. A run in progress, one without a good trial, and a mix
+    of real and emulated boards are refused.
+    """
+    from labctl.runs.record.baselines import set_baseline
+
+    state = lab_state(lab_or_own(invocation))
+    before = state.baselines.get(name)
+    directories = [find_run(runs_folder(invocation, run), run) for run in runs]
+    new = set_baseline(state, name, directories, variant=variant, note=text)
+    if before:
+        note(f"was: {printable_line(_line(before))}")
+    click.echo(json.dumps(_document(new), indent=2) if as_json else printable_line(_line(new)))
+
+
+@baseline.command("list", epilog="Example: labctl baseline list --json")
+@json_option("Print all baselines as JSON.")
+@click.pass_obj
+def list_command(invocation: Invocation, *, as_json: bool) -> None:
+    """List all baselines, with who set them, and when."""
+    found = lab_state(lab_or_own(invocation)).baselines.list()
+    if as_json:
+        click.echo(json.dumps([_document(one) for one in found], indent=2))
+        return
+    for one in found:
+        click.echo(printable_line(_line(one)))
+    if not found:
+        note("no baselines; make one: `labctl baseline set NAME RUN`")
+
+
+@baseline.command("remove", epilog="Example: labctl baseline remove release-1.2")
+@click.argument("name", shell_complete=BASELINE)
+@click.pass_obj
+def remove(invocation: Invocation, name: str) -> None:
+    """Remove a baseline. Its runs stay."""
+    lab_state(lab_or_own(invocation)).baselines.remove(name)
+
+
+def _line(one: Baseline) -> str:
+    variant = f" variant {one.variant}" if one.variant else ""
+    text = f"  {one.note}" if one.note else ""
+    when = f"{one.set_at:%Y-%m-%d %H:%M}"
+    return f"{one.name}: {' '.join(one.runs)}{variant} ({one.set_by}, {when}){text}"
+
+
+def _document(one: Baseline) -> dict[str, object]:
+    return {**asdict(one), "set_at": one.set_at.isoformat()}

@@ -1,0 +1,46 @@
+"""``labctl state``: backups of what people decided in the lab."""
+
+from pathlib import Path
+
+import click
+
+from labctl.cli.lab import lab_or_own
+from labctl.cli.output import confirm
+from labctl.cli.root import Invocation
+from labctl.state import lab_state
+
+
+@click.group(epilog="Example: labctl state backup -o /media/usb/lab.sqlite")
+def state() -> None:
+    """Back up and restore the lab's state: its baselines.
+
+    labctl makes a backup by itself before the first change of a day and before its tables change.
+    """
+
+
+@state.command(epilog="Example: labctl state backup -o /media/usb/lab.sqlite")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="New file; default: one in the lab's folder backups/.",
+)
+@click.pass_obj
+def backup(invocation: Invocation, output: Path | None) -> None:
+    """Copy the lab's state to a SQLite file."""
+    click.echo(lab_state(lab_or_own(invocation)).backup(output))
+
+
+@state.command(epilog="Example: labctl state restore /media/usb/lab.sqlite --yes")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.pass_obj
+def restore(invocation: Invocation, file: Path, *, yes: bool) -> None:
+    """Replace the lab's state by a backup.
+
+    What was there is backed up first. A labctl.sqlite is a backup too: so a lab's state moves into
+    a PostgreSQL, or out of it.
+    """
+    if not yes:
+        confirm(f"replace the lab's state by {file}")
+    lab_state(lab_or_own(invocation)).restore(file)

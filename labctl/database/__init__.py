@@ -1,0 +1,32 @@
+"""SQL databases that labctl writes to: a SQLite file, or a PostgreSQL that a lab shares."""
+
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.database.base import DamagedDatabase, Database
+    from labctl.database.choice import lab_database
+    from labctl.database.migrations import Schema
+    from labctl.database.postgresql import PostgresDatabase
+    from labctl.database.sqlite import SqliteDatabase
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "base": "DamagedDatabase Database",
+            "choice": "lab_database",
+            "migrations": "Schema",
+            "postgresql": "PostgresDatabase",
+            "sqlite": "SqliteDatabase",
+        },
+    )
+
+__all__ = [
+    "DamagedDatabase",
+    "Database",
+    "PostgresDatabase",
+    "Schema",
+    "SqliteDatabase",
+    "lab_database",
+]

@@ -1,0 +1,49 @@
+"""The few things that labctl asks of a database, whichever it is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from labctl.errors import HostError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+#: Others write for moments only; a rebuild of a large lab commits often.
+LOCK_SECONDS = 60.0
+
+Row = tuple[Any, ...]
+
+
+class DamagedDatabase(HostError):
+    """The database cannot be read, and will not be by trying again."""
+
+
+class Database(ABC):
+    """One database. Its text names it for people, without any password."""
+
+    #: True if labctl of several hosts may write to it.
+    is_shared: bool
+
+    @abstractmethod
+    def tables(self) -> set[str]:
+        """Return the names of all tables; none where there is no database yet. Raises HostError."""
+
+    @abstractmethod
+    def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
+        """Return the rows that an SQL text asks for; ``:name`` stands for a value.
+
+        Raises HostError, and DamagedDatabase where the database itself is wrong.
+        """
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager["Connection"]:
+        """Open a transaction that no other writer shares; it ends with the block, or not at all.
+
+        Raises as :meth:`ask` does.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove a damaged database, as far as it is a file of labctl's own."""

@@ -1,0 +1,69 @@
+"""Versions of the tables of one part of a database, and the steps from each to the next.
+
+A step and its version are one transaction, on SQLite as on PostgreSQL: a kill leaves either the
+old or the new tables.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from labctl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+Step = Callable[["Connection"], None]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Tables of one part.
+
+    Args:
+        table: the table that holds the version, in one row.
+        steps: the first makes the tables of version 1, each further one changes them to the next.
+            A step that was released is never changed.
+    """
+
+    table: str
+    steps: tuple[Step, ...]
+
+    @property
+    def version(self) -> int:
+        """The version that this labctl writes."""
+        return len(self.steps)
+
+    def found(self, connection: "Connection") -> int:
+        """Return the version of the tables that are there; 0 where there are none."""
+        from sqlalchemy import inspect
+
+        if not inspect(connection).has_table(self.table):
+            return 0
+        return int(connection.exec_driver_sql(f"SELECT version FROM {self.table}").scalar_one())
+
+    def migrate(self, connection: "Connection") -> None:
+        """Bring the tables to this version. Raises ConfigError where they are of a newer one."""
+        from sqlalchemy import text
+
+        found = self.found(connection)
+        self.check(found)
+        if found == self.version:
+            return
+        if not found:
+            connection.exec_driver_sql(f"CREATE TABLE {self.table} (version INTEGER NOT NULL)")
+            connection.exec_driver_sql(f"INSERT INTO {self.table} VALUES (0)")
+        for step in self.steps[found:]:
+            step(connection)
+        connection.execute(
+            text(f"UPDATE {self.table} SET version = :version"), {"version": self.version}
+        )
+
+    def check(self, found: int) -> None:
+        """Raise ConfigError if ``found`` is the version of a newer labctl."""
+        if found > self.version:
+            raise ConfigError(
+                f"the lab's database was written by a newer labctl: {self.table} is {found},"
+                f" this one knows up to {self.version}",
+                hint="update labctl on this host",
+            )

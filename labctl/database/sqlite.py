@@ -1,0 +1,94 @@
+"""A database in one SQLite file, safe for several processes and for their sudden end."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labctl.database.base import LOCK_SECONDS, DamagedDatabase, Database, Row
+from labctl.errors import HostError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+
+class SqliteDatabase(Database):
+    """A file. Questions go through ``sqlite3``: a list must not wait for SQLAlchemy's import.
+
+    Args:
+        path: the file; the first writer makes it.
+        name: word for people: ``the index``.
+        hint: help where it cannot be used.
+    """
+
+    is_shared = False
+
+    def __init__(self, path: Path, name: str, hint: str):
+        self.path = path
+        self._name = name
+        self._hint = hint
+
+    def __str__(self) -> str:
+        return f"{self._name} {self.path}"
+
+    def tables(self) -> set[str]:
+        """Return the names of all tables."""
+        if not self.path.exists():
+            return set()
+        question = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        return {name for (name,) in self.ask(question, {})}
+
+    def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
+        """Return the rows that an SQL text asks for."""
+        # Not read-only: what a killed writer left in its journal has to be rolled back.
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
+        try:
+            with closing(sqlite3.connect(uri, uri=True, timeout=LOCK_SECONDS)) as db:
+                return db.execute(question, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._typed(error) from error
+
+    @contextmanager
+    def writing(self) -> Iterator["Connection"]:
+        """Open a transaction that no other writer shares."""
+        from sqlalchemy.exc import DBAPIError
+
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._engine.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise self._typed(error.orig or error) from error
+        except OSError as error:
+            raise self._typed(error) from error
+
+    def discard(self) -> None:
+        """Remove the file, and what a killed writer left beside it."""
+        for suffix in ("", "-journal"):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+
+    def _typed(self, error: BaseException) -> HostError:
+        # What is operational (locked, full, not allowed) says nothing against the file.
+        damaged = isinstance(error, sqlite3.DatabaseError) and type(error) is sqlite3.DatabaseError
+        kind = DamagedDatabase if damaged else HostError
+        return kind(f"cannot use {self}: {error}", hint=self._hint)
+
+    @cached_property
+    def _engine(self) -> "Engine":
+        from sqlalchemy import URL, NullPool, create_engine, event
+
+        url = URL.create("sqlite", database=str(self.path.absolute()))
+        engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_SECONDS})
+
+        # Python's sqlite3 would begin a transaction late, and fail where two of them began to read.
+        @event.listens_for(engine, "connect")
+        def no_own_transactions(connection: sqlite3.Connection, _record: object) -> None:
+            connection.isolation_level = None
+
+        @event.listens_for(engine, "begin")
+        def write_from_the_start(connection: "Connection") -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+        return engine

@@ -1,0 +1,154 @@
+"""Baselines: names for runs that later ones are compared with."""
+
+import getpass
+import os
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from labctl.config.names import unknown
+from labctl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from labctl.state.state import LabState
+
+_NAME = re.compile(r"[^\W_][\w.+-]{0,62}")
+#: Names of runs that commands take already.
+_TAKEN = ("latest",)
+_COLUMNS = "name, variant, note, set_by, set_at"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A name, and the runs that it stands for."""
+
+    name: str
+    #: Ids, in the order in which they were named.
+    runs: tuple[str, ...]
+    #: The variant of these runs that counts; None: each is compared with its own kind.
+    variant: str | None
+    note: str | None
+    #: ``USER@HOST``
+    set_by: str
+    #: In UTC.
+    set_at: datetime
+
+
+class Baselines:
+    """All baselines of a lab."""
+
+    def __init__(self, state: "LabState"):
+        self._state = state
+
+    def list(self) -> list[Baseline]:
+        """Return all, by name. Raises HostError, ConfigError as the database does."""
+        runs: dict[str, tuple[str, ...]] = {}
+        question = "SELECT baseline, run FROM baseline_run ORDER BY baseline, position"
+        rows = self._state.ask(f"SELECT {_COLUMNS} FROM baseline", {})
+        for name, run in self._state.ask(question, {}):
+            runs[name] = (*runs.get(name, ()), run)
+        found = [
+            Baseline(name, runs.get(name, ()), variant, note, by, datetime.fromisoformat(at))
+            for name, variant, note, by, at in rows
+        ]
+        return sorted(found, key=lambda one: one.name)
+
+    def get(self, name: str) -> Baseline | None:
+        """Return one by its name; None if there is none."""
+        return next((one for one in self.list() if one.name == name), None)
+
+    def find(self, name: str) -> Baseline:
+        """Return one by its name. Raises ConfigError with the nearest name."""
+        known = {one.name: one for one in self.list()}
+        if name not in known:
+            raise _unknown(name, list(known))
+        return known[name]
+
+    def needing(self, run: str) -> Sequence[Baseline]:
+        """Return the baselines that stand for a run."""
+        return [one for one in self.list() if run in one.runs]
+
+    def set(
+        self,
+        name: str,
+        runs: Sequence[str],
+        *,
+        variant: str | None = None,
+        note: str | None = None,
+    ) -> Baseline:
+        """Let a name stand for these runs, in place of what it stood for.
+
+        The ids are taken as they are. Raises ConfigError for a name that cannot be, HostError.
+        """
+        from sqlalchemy import text
+
+        new = Baseline(
+            check_name(name),
+            tuple(dict.fromkeys(runs)),
+            variant,
+            note,
+            f"{_user()}@{socket.gethostname()}",
+            datetime.now(UTC),
+        )
+        row = {
+            "name": new.name,
+            "variant": new.variant,
+            "note": new.note,
+            "set_by": new.set_by,
+            "set_at": new.set_at.isoformat(),
+        }
+        places = [
+            {"name": name, "position": position, "run": run}
+            for position, run in enumerate(new.runs)
+        ]
+        with self._state.changing() as connection:
+            _delete(connection, name)
+            insert = f"INSERT INTO baseline ({_COLUMNS}) VALUES (:name, :variant, :note,"
+            connection.execute(text(f"{insert} :set_by, :set_at)"), row)
+            insert = "INSERT INTO baseline_run (baseline, position, run)"
+            connection.execute(text(f"{insert} VALUES (:name, :position, :run)"), places)
+        return new
+
+    def remove(self, name: str) -> None:
+        """Remove one; its runs stay. Raises ConfigError if there is none, HostError."""
+        self.find(name)
+        with self._state.changing() as connection:
+            _delete(connection, name)
+
+
+def check_name(name: str) -> str:
+    """Return a baseline's name. Raises ConfigError for one that commands could not take."""
+    if not _NAME.fullmatch(name) or name in _TAKEN:
+        raise ConfigError(
+            f"not a name for a baseline: {name!r}",
+            hint="it begins with a letter or digit and has letters, digits and . + - _, at most 63;"
+            " 'latest' is the newest run",
+        )
+    return name
+
+
+def _unknown(name: str, known: Sequence[str]) -> ConfigError:
+    hint = "`labctl baseline list` shows them" if known else "make one: `labctl baseline set`"
+    return ConfigError(unknown("baseline", name, known), hint=hint)
+
+
+def _delete(connection: "Connection", name: str) -> None:
+    from sqlalchemy import text
+
+    for statement in (
+        "DELETE FROM baseline WHERE name = :name",
+        "DELETE FROM baseline_run WHERE baseline = :name",
+    ):
+        connection.execute(text(statement), {"name": name})
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return str(os.getuid())

@@ -1,0 +1,112 @@
+"""The database of a lab's state, and its backups.
+
+It is ``labctl.sqlite`` beside devices.yaml, or tables in the lab's PostgreSQL. Each backup is a
+SQLite file of the same tables, whichever it is.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labctl.config.lab import LabFile
+from labctl.database import Database, SqliteDatabase, lab_database
+from labctl.database.base import Row
+from labctl.errors import ConfigError
+from labctl.state.baselines import Baselines
+from labctl.state.tables import SCHEMA
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+FILE_NAME = "labctl.sqlite"
+BACKUPS = "backups"
+#: Backups that labctl makes by itself: one a day at most, so that these are weeks of changes.
+_KEPT = 14
+_HINT = (
+    "if the file is damaged: move it away, then `labctl state restore FILE`; backups are in the"
+    " lab's folder backups/"
+)
+
+
+def lab_state(lab: LabFile) -> "LabState":
+    """Return the state of a lab. Raises ConfigError for a database that cannot be."""
+    database = lab_database(lab) or SqliteDatabase(lab.root / FILE_NAME, "the lab's state", _HINT)
+    return LabState(database, lab.root / BACKUPS)
+
+
+class LabState:
+    """State of one lab. Nothing is made before something is to be kept."""
+
+    def __init__(self, database: Database, backups: Path):
+        self._database = database
+        self._backups = backups
+
+    @cached_property
+    def baselines(self) -> Baselines:
+        """Named runs that others are compared with."""
+        return Baselines(self)
+
+    def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
+        """Return rows; none where nothing was ever kept. Raises HostError, ConfigError."""
+        found = self._version()
+        SCHEMA.check(found)
+        if not found:
+            return []
+        if found < SCHEMA.version:
+            with self.changing():  # of an older labctl
+                pass
+        return self._database.ask(question, values)
+
+    @contextmanager
+    def changing(self) -> Iterator["Connection"]:
+        """Open a transaction that no other labctl shares, after a backup where one is due."""
+        found = self._version()
+        if found and (found < SCHEMA.version or self._is_backup_due()):
+            self.backup()
+        with self._database.writing() as connection:
+            SCHEMA.migrate(connection)
+            yield connection
+
+    def backup(self, path: Path | None = None) -> Path:
+        """Copy the state to a new SQLite file; return it. Raises ConfigError, HostError.
+
+        Without a path it gets one below backups/, and the oldest of those go.
+        """
+        from labctl.state.backup import write_backup
+
+        if path is None:
+            name = f"labctl-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.sqlite"
+            write_backup(self._database, self._backups / name)
+            for old in self._known_backups()[:-_KEPT]:
+                old.unlink(missing_ok=True)
+            return self._backups / name
+        if path.exists():
+            raise ConfigError(f"{path} exists", hint="name a new file")
+        write_backup(self._database, path)
+        return path
+
+    def restore(self, path: Path) -> None:
+        """Replace the whole state by a backup; what was there is backed up first."""
+        from labctl.state.backup import read_backup, replace_rows
+
+        rows = read_backup(path)
+        if self._version():
+            self.backup()
+        with self._database.writing() as connection:
+            SCHEMA.migrate(connection)
+            replace_rows(connection, rows)
+
+    def _version(self) -> int:
+        if SCHEMA.table not in self._database.tables():
+            return 0
+        return int(self._database.ask(f"SELECT version FROM {SCHEMA.table}", {})[0][0])
+
+    def _known_backups(self) -> list[Path]:
+        return sorted(self._backups.glob("labctl-*T*Z.sqlite"))
+
+    def _is_backup_due(self) -> bool:
+        today = f"labctl-{datetime.now(UTC):%Y%m%d}T"
+        return not any(path.name.startswith(today) for path in self._known_backups())

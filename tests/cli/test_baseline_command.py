@@ -1,0 +1,91 @@
+"""``labctl baseline`` and ``labctl state``: what a person types and sees."""
+
+import json
+from pathlib import Path
+
+import pytest
+from records_made import BEGAN, plan, planned_run, run, trial
+
+from labctl.cli.root import run_cli
+from labctl.records import BoardFacts, Execution, RunEnd, TrialState
+from labctl.runs.record.directory import RunDirectory
+
+FIRST, SECOND, THIRD = (f"2026112{n}T223000Z-q2-00000{n}" for n in (1, 2, 3))
+EMULATED = BoardFacts(execution=Execution.EMULATED, machine="aarch64", kernel="5.10", boot_id="b1")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    board = "{target: rk3568, transport: {kind: local}, workdir: w}"
+    (tmp_path / "devices.yaml").write_text(f"boards: {{rk1: {board}}}\n")
+    for run_id, changes in ((FIRST, {}), (SECOND, {}), (THIRD, {"facts": EMULATED})):
+        made = planned_run(tmp_path / "runs", run(run_id, **changes), plan())
+        made.add(trial(1))
+        made.finish(RunEnd(state="finished", finished=BEGAN))
+    return tmp_path
+
+
+@pytest.fixture
+def labctl(lab: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    def call(*words: str, status: int = 0) -> tuple[str, str]:
+        assert run_cli(["--lab", str(lab), *words]) == status
+        return capsys.readouterr()
+
+    return call
+
+
+def test_a_baseline_is_set_listed_and_removed(labctl) -> None:  # type: ignore[no-untyped-def]
+    assert "no baselines" in labctl("baseline", "list")[1]
+    out = labctl("baseline", "set", "cold", "000001", "000002", "--note", "new\nfan")[0]
+    assert out.startswith(f"cold: {FIRST} {SECOND} (")
+    assert out.endswith(")  new\\x0afan\n")
+    (found,) = json.loads(labctl("baseline", "list", "--json")[0])
+    assert (found["name"], found["runs"], found["variant"]) == ("cold", [FIRST, SECOND], None)
+    assert found["set_at"].endswith("+00:00")
+    out, err = labctl("baseline", "set", "cold", "000002", "--variant", "q2_k", "--json")
+    assert f"was: cold: {FIRST} {SECOND}" in err
+    assert json.loads(out)["variant"] == "q2_k"
+    assert labctl("baseline", "list")[0].startswith(f"cold: {SECOND} variant q2_k (")
+    labctl("baseline", "remove", "cold")
+    assert labctl("baseline", "list")[0] == ""
+    assert "no baseline 'cold'" in labctl("baseline", "remove", "cold", status=2)[1]
+
+
+def test_a_run_that_is_no_basis_is_refused(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    def refused(*words: str) -> str:
+        return labctl("baseline", "set", "x", *words, status=2)[1]
+
+    assert "cannot mix" in refused("000001", "000003")
+    assert "did you mean 'q2_k'" in refused("000001", "--variant", "q2k")
+    assert "no run 'nothing'" in refused("nothing")
+    failed = planned_run(lab / "runs", run("20261124T223000Z-q2-000004"), plan())
+    failed.add(trial(1, state=TrialState.FAILED, timing=None))
+    assert "has no good trial" in refused("000004")
+    with RunDirectory(lab / "runs" / FIRST).held():
+        assert "is in progress" in refused("000001")
+    assert labctl("baseline", "list")[0] == ""
+    labctl("baseline", "set", "emulated", "000003")
+
+
+def test_a_run_that_a_baseline_needs_is_not_removed(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    labctl("baseline", "set", "cold", "000001")
+    err = labctl("runs", "remove", "000001", "000002", "--yes", status=2)[1]
+    assert f"baseline cold needs {FIRST}" in err
+    assert (lab / "runs" / SECOND).is_dir()
+    labctl("baseline", "set", "cold", "000002")
+    labctl("runs", "remove", "000001", "--yes")
+    assert not (lab / "runs" / FIRST).exists()
+
+
+def test_the_state_survives_by_its_backup(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    assert "nothing to back up" in labctl("state", "backup", status=2)[1]
+    labctl("baseline", "set", "cold", "000001")
+    copy = labctl("state", "backup")[0].strip()
+    assert Path(copy).parent == lab / "backups"
+    (lab / "labctl.sqlite").write_bytes(b"damaged" * 1000)
+    err = labctl("baseline", "list", status=3)[1]
+    assert "move it away, then `labctl state restore FILE`" in err
+    assert "confirm" in labctl("state", "restore", copy, status=2)[1]
+    (lab / "labctl.sqlite").unlink()
+    labctl("state", "restore", copy, "--yes")
+    assert labctl("baseline", "list")[0].startswith("cold: ")

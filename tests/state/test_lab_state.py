@@ -1,0 +1,244 @@
+"""The lab's state, on SQLite and on PostgreSQL: kept, migrated, backed up, brought back."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+
+from labctl.config.lab import Lab, LabFile
+from labctl.database import Schema
+from labctl.errors import ConfigError, HostError, ToolMissing
+from labctl.state import LabState, lab_state
+from labctl.state import backup as backup_module
+from labctl.state import state as state_module
+
+RUN, OTHER = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
+#: A password whose appearance anywhere is a failure.
+SECRET = "hunter2"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> LabFile:
+    if request.param == "sqlite":
+        return LabFile(tmp_path, Lab(boards={}))
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return LabFile(tmp_path, Lab(lab=server.new_lab(), database=server.url, boards={}))
+
+
+@pytest.fixture
+def state(lab: LabFile) -> LabState:
+    return lab_state(lab)
+
+
+def backups(lab: LabFile) -> list[Path]:
+    return sorted((lab.root / "backups").glob("*.sqlite"))
+
+
+def names(state: LabState) -> list[str]:
+    return [one.name for one in state.baselines.list()]
+
+
+def test_baselines_are_kept_replaced_and_removed(lab: LabFile, state: LabState) -> None:
+    assert state.baselines.list() == []
+    assert not (lab.root / "labctl.sqlite").exists()
+    first = state.baselines.set("release-1.2", [OTHER, RUN, OTHER], variant="q8", note="ü 'x'")
+    assert lab_state(lab).baselines.get("release-1.2") == first
+    assert first.runs == (OTHER, RUN)
+    assert (first.variant, first.note) == ("q8", "ü 'x'")
+    assert "@" in first.set_by
+    state.baselines.set("a", [RUN])
+    second = state.baselines.set("release-1.2", [RUN])
+    assert state.baselines.get("release-1.2") == second
+    assert (second.runs, second.variant, second.note) == ((RUN,), None, None)
+    assert names(state) == ["a", "release-1.2"]
+    assert [one.name for one in state.baselines.needing(RUN)] == ["a", "release-1.2"]
+    state.baselines.remove("a")
+    assert state.baselines.get("a") is None
+    assert state.baselines.needing(OTHER) == []
+
+
+def test_an_unknown_baseline_is_named_with_the_nearest(state: LabState) -> None:
+    with pytest.raises(ConfigError, match="no baseline 'x'"):
+        state.baselines.find("x")
+    state.baselines.set("nightly", [RUN])
+    with pytest.raises(ConfigError, match="did you mean 'nightly'"):
+        state.baselines.remove("nigthly")
+    assert state.baselines.find("nightly").runs == (RUN,)
+
+
+@pytest.mark.parametrize("name", ["latest", "", "-x", "a b", "a/b", "x" * 64])
+def test_names_that_commands_cannot_take_are_refused(tmp_path: Path, name: str) -> None:
+    state = lab_state(LabFile(tmp_path, Lab(boards={})))
+    with pytest.raises(ConfigError, match="not a name for a baseline"):
+        state.baselines.set(name, [RUN])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_change_of_a_day_is_preceded_by_a_backup(lab: LabFile, state: LabState) -> None:
+    state.baselines.set("a", [RUN])
+    assert backups(lab) == []  # there was nothing to back up
+    state.baselines.set("b", [RUN, OTHER])
+    state.baselines.remove("b")
+    (made,) = backups(lab)
+    assert made.name.startswith("labctl-20")
+    state.restore(made)
+    assert names(state) == ["a"]
+    assert len(backups(lab)) == 2  # what was replaced
+
+
+def test_a_backup_is_brought_back_whole(lab: LabFile, state: LabState) -> None:
+    with pytest.raises(ConfigError, match="nothing to back up"):
+        state.backup()
+    kept = state.baselines.set("a", [RUN, OTHER], note="n")
+    copy = state.backup(lab.root / "copy.sqlite")
+    with pytest.raises(ConfigError, match="exists"):
+        state.backup(copy)
+    state.baselines.remove("a")
+    state.restore(copy)
+    assert state.baselines.list() == [kept]
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 100])
+def test_what_is_no_backup_changes_nothing(lab: LabFile, state: LabState, content: bytes) -> None:
+    state.baselines.set("a", [RUN])
+    (lab.root / "x").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"x is no backup of a lab's state"):
+        state.restore(lab.root / "x")
+    with pytest.raises(ConfigError, match="no file"):
+        state.restore(lab.root / "y")
+    assert names(state) == ["a"]
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The labctl of the next release: a column more."""
+    old = state_module.SCHEMA
+
+    def step(connection: object) -> None:
+        connection.exec_driver_sql("ALTER TABLE baseline ADD COLUMN colour TEXT")  # type: ignore[attr-defined]
+
+    for module in (state_module, backup_module):
+        monkeypatch.setattr(module, "SCHEMA", Schema(old.table, (*old.steps, step)))
+    return monkeypatch
+
+
+def test_older_tables_are_migrated_after_a_backup(
+    lab: LabFile, request: pytest.FixtureRequest
+) -> None:
+    state = lab_state(lab)
+    state.baselines.set("a", [RUN])
+    before = state.backup(lab.root / "old.sqlite")
+    newer = request.getfixturevalue("newer")
+    assert names(lab_state(lab)) == ["a"]
+    (made,) = backups(lab)
+    assert lab_state(lab).ask("SELECT name, colour FROM baseline", {}) == [("a", None)]
+    lab_state(lab).baselines.remove("a")
+    lab_state(lab).restore(before)  # a backup of an older labctl
+    assert names(lab_state(lab)) == ["a"]
+    newer.undo()
+    with pytest.raises(ConfigError, match="written by a newer labctl: state_version is 2"):
+        names(lab_state(lab))
+    with pytest.raises(ConfigError, match="written by a newer labctl"):
+        lab_state(lab).baselines.set("b", [RUN])
+    with sqlite3.connect(made) as db:
+        assert db.execute("SELECT version FROM state_version").fetchone() == (1,)
+    db.close()
+
+
+def test_a_migration_that_fails_leaves_the_old_tables(
+    lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.baselines.set("a", [RUN])
+    old = state_module.SCHEMA
+
+    def step(connection: object) -> None:
+        connection.exec_driver_sql("ALTER TABLE baseline ADD COLUMN colour TEXT")  # type: ignore[attr-defined]
+        connection.exec_driver_sql("no SQL")  # type: ignore[attr-defined]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(state_module, "SCHEMA", Schema(old.table, (*old.steps, step)))
+        with pytest.raises(HostError, match="cannot use"):
+            names(state)
+    assert names(state) == ["a"]
+    state.baselines.set("b", [RUN])
+
+
+WRITES = """
+import sys
+from pathlib import Path
+from labctl.config.lab import Lab, LabFile
+from labctl.state import lab_state
+root, name, url, first = sys.argv[1:]
+lab = LabFile(Path(root), Lab(lab=name or None, database=url or None, boards={}))
+for number in range(5):
+    lab_state(lab).baselines.set(f"b{first}-{number}", ["r1", "r2"])
+"""
+
+
+def test_writers_of_several_processes_lose_nothing(lab: LabFile) -> None:
+    words = [str(lab.root), lab.lab.lab or "", lab.lab.database or ""]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITES, *words, str(first)]) for first in range(3)
+    ]
+    assert [writer.wait(120) for writer in writers] == [0, 0, 0]
+    found = lab_state(lab).baselines.list()
+    assert len(found) == 15
+    assert {one.runs for one in found} == {("r1", "r2")}
+
+
+def test_labs_that_share_a_database_do_not_see_each_other(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    one, other = (
+        lab_state(LabFile(tmp_path, Lab(lab=name, database=postgres.url, boards={})))
+        for name in (postgres.new_lab(), postgres.new_lab())
+    )
+    one.baselines.set("a", [RUN])
+    assert names(other) == []
+    other.baselines.set("b", [RUN])
+    assert (names(one), names(other)) == (["a"], ["b"])
+
+
+def test_the_environment_names_the_database_and_no_message_its_password(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = LabFile(tmp_path, Lab(lab=postgres.new_lab(), boards={}))
+    monkeypatch.setenv("LABCTL_DATABASE", postgres.url)
+    lab_state(lab).baselines.set("a", [RUN])
+    assert not (tmp_path / "labctl.sqlite").exists()
+    wrong = postgres.url.replace("labctl@/postgres", f"me:{SECRET}@/other")
+    monkeypatch.setenv("LABCTL_DATABASE", wrong)
+    with pytest.raises(HostError, match=r"cannot use the database postgresql://me@/other") as lost:
+        lab_state(lab).baselines.list()
+    assert lost.value.exit_status == 3
+    assert SECRET not in f"{lost.value} {lost.value.hint} {lost.value.__cause__}"
+    monkeypatch.setenv("LABCTL_DATABASE", f"postgresql://me:{SECRET}@h:99x9/db")
+    with pytest.raises(ConfigError, match="LABCTL_DATABASE has to be a URL") as refused:
+        lab_state(lab)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_server_that_is_not_there_and_a_missing_package_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"postgresql://me:{SECRET}@127.0.0.1:1/db"
+    lab = LabFile(tmp_path, Lab(lab="x", database=url, boards={}))
+    assert SECRET not in repr(lab)
+    with pytest.raises(HostError, match="connection") as lost:
+        lab_state(lab).baselines.list()
+    assert "LABCTL_DATABASE" in (lost.value.hint or "")
+    assert SECRET not in str(lost.value)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ToolMissing, match="needs the Python package 'psycopg'") as missing:
+        lab_state(lab).baselines.list()
+    assert missing.value.hint == "pip install 'labctl[postgresql]'"
+
+
+def test_a_lab_in_a_database_needs_a_name(tmp_path: Path) -> None:
+    for lab in (Lab(database="postgresql:///db", boards={}), Lab(lab="x" * 57, boards={})):
+        found = LabFile(tmp_path, lab.model_copy(update={"database": "postgresql:///db"}))
+        with pytest.raises(ConfigError, match="needs a name of its own"):
+            lab_state(found)
