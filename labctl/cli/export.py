@@ -10,10 +10,15 @@ from labctl.cli.lab import runs_folder
 from labctl.cli.output import note, output_option, write_result
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
-from labctl.index import Filter
+from labctl.index import Filter, IndexedTrial
 from labctl.runs.record.directory import find_run
 from labctl.runs.record.repository import RunRepository
 from labctl.units import counted
+
+_OF_LLAMA_BENCH = ("llama-bench-json", "llama-bench-sql")
+FORMATS = ("csv", "jsonl", *_OF_LLAMA_BENCH)
+#: How the name of an output file ends -> its format.
+_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".sql": "llama-bench-sql"}
 
 
 @click.command(epilog="Example: labctl export --board rk1 --since 30d --format csv -o trials.csv")
@@ -22,10 +27,10 @@ from labctl.units import counted
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["csv", "jsonl"]),
-    default="csv",
-    show_default=True,
-    help="csv: a cell for each value; jsonl: an object on each line.",
+    type=click.Choice(FORMATS),
+    show_default="by the name of the output file, else csv",
+    help="csv: a cell for each value; jsonl: an object on each line; llama-bench-json and"
+    " llama-bench-sql: as llama-bench prints its tests.",
 )
 @output_option
 @click.pass_obj
@@ -34,26 +39,54 @@ def export(
     names: Sequence[str],
     *,
     wanted: Filter,
-    form: str,
+    form: str | None,
     output: Path | None,
 ) -> None:
     """Write a row for each trial of the runs that are named, or that meet the conditions.
 
     Without either, of all runs. Warm-ups have repeat 0. In CSV a text that a spreadsheet could take
-    for a formula gets a ' before it; JSON Lines have every text as it is.
+    for a formula gets a ' before it; JSON Lines have every text as it is. The formats of
+    llama-bench have a row for each test of its own, and of each text completion of llama.cpp; its
+    compare-llama-bench.py reads them.
     """
     from dataclasses import replace
 
-    from labctl.report.trial_export import trials_csv, trials_jsonl
-
+    form = form or _form_of(output)
     runs = runs_folder(invocation, names[0] if names else "latest")
     ids = tuple(find_run(runs, name).path.resolve().name for name in names)
     repository = RunRepository(runs, note)
-    wanted = replace(wanted, ids=ids)
-    found = repository.trials(wanted)
+    found = repository.trials(replace(wanted, ids=ids))
     for one in repository.query(Filter(ids=ids, states=("damaged",))):
         note(f"left out, damaged: {one.run.id}")
-    text = (trials_csv if form == "csv" else trials_jsonl)(found)
+    text, count = _text(runs, found, form)
     write_result(text, output)
     if output is not None:
-        note(f"wrote {counted(len(found), 'trial')} to {output}")
+        note(f"wrote {count} to {output}")
+
+
+def _form_of(output: Path | None) -> str:
+    """Return the format that the name of a file asks for. Raises a wrong use for JSON."""
+    suffix = output.suffix.lower() if output else ""
+    if suffix in (".json", ".sqlite", ".db"):
+        raise click.UsageError(
+            f"{output}: choose a --format: jsonl for all values of the trials, llama-bench-json or"
+            " llama-bench-sql for llama.cpp's tools"
+        )
+    return _BY_SUFFIX.get(suffix, "csv")
+
+
+def _text(runs: Path, found: Sequence[IndexedTrial], form: str) -> tuple[str, str]:
+    """Return the text of trials in a format, and how many there are in it."""
+    if form not in _OF_LLAMA_BENCH:
+        from labctl.report.trial_export import trials_csv, trials_jsonl
+
+        text = (trials_csv if form == "csv" else trials_jsonl)(found)
+        return text, counted(len(found), "trial")
+    from labctl.engines.llama_cpp.bench_results import json_text, sql_text
+    from labctl.report.llama_bench import bench_results
+
+    rows = bench_results(runs, found, note)
+    for execution in sorted({one.trial.execution for one in found} - {"board"}):
+        note(f"{execution.upper()}: llama-bench's format does not show it")
+    text = (json_text if form == "llama-bench-json" else sql_text)(rows)
+    return text, counted(len(rows), "test")
