@@ -145,7 +145,7 @@ def make_engine(choice: EngineChoice) -> Engine[Any]:
 
 
 def make_server(choice: EngineChoice) -> ServerEngine[Any]:
-    """Make an engine that is a server, as :func:`labctl.engines.serving.serve` starts it.
+    """Make an engine that is a server, as :func:`labctl.engines.server_lifecycle.serve` starts it.
 
     Raises ConfigError.
     """

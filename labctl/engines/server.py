@@ -1,6 +1,6 @@
 """The contract of an engine that is a server: started, ready, asked many times, stopped.
 
-The engine starts nothing and waits for nothing: :mod:`labctl.engines.serving` does.
+The engine starts nothing and waits for nothing: :mod:`labctl.engines.server_lifecycle` does.
 """
 
 import json

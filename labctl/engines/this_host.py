@@ -1,4 +1,4 @@
-"""Servers on this host, for :mod:`labctl.engines.serving`."""
+"""Servers on this host, for :mod:`labctl.engines.server_lifecycle`."""
 
 import signal
 import socket

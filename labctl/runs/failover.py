@@ -6,9 +6,9 @@ from functools import partial
 from labctl.config.lab import Board
 from labctl.errors import BoardError, ConfigError, LinkError
 from labctl.runs.observer import Observer
-from labctl.runs.recording import Recording
 from labctl.runs.resume import ResumeRequest, last_board, resume_recorded
 from labctl.runs.run import RunRequest, run_recipe
+from labctl.runs.run_session import RunSession
 from labctl.runs.runner import Outcome
 from labctl.transport import Transport
 
@@ -31,9 +31,9 @@ def run_with_failover(
                 f" {request.board.target}: a run cannot move from one to the other",
                 hint="name a board of the same target",
             )
-    with Recording(observer) as recording:
-        outcome = _on_one_board(request, others, connect, observer, recording)
-        recording.finished(outcome.exit_status)
+    with RunSession(observer) as session:
+        outcome = _on_one_board(request, others, connect, observer, session)
+        session.finished(outcome.exit_status)
         return outcome
 
 
@@ -42,12 +42,12 @@ def _on_one_board(
     others: Sequence[Board],
     connect: Callable[[Board], Transport],
     observer: Observer,
-    recording: Recording,
+    session: RunSession,
 ) -> Outcome:
     try:
-        return run_recipe(request, partial(connect, request.board), observer, recording)
+        return run_recipe(request, partial(connect, request.board), observer, session)
     except (LinkError, BoardError) as error:
-        directory = recording.directory
+        directory = session.directory
         if directory is None or not directory.is_planned:
             raise
         broken: LinkError | BoardError = error
@@ -55,7 +55,7 @@ def _on_one_board(
         observer.note(f"{broken.message}; the run continues on board {other.name}")
         again = ResumeRequest(directory, other, request.lab, request.build)
         try:
-            return resume_recorded(again, partial(connect, other), observer, recording)
+            return resume_recorded(again, partial(connect, other), observer, session)
         except (LinkError, BoardError) as error:
             broken = error
         except ConfigError as error:

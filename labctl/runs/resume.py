@@ -18,7 +18,6 @@ from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import SCHEMA_VERSION, PlanRecord, RunRecord, TrialRecord
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
-from labctl.runs.board_change import leave_board, try_board, unlike_in_speed
 from labctl.runs.context import (
     RunContext,
     artifact_identities,
@@ -27,13 +26,14 @@ from labctl.runs.context import (
     program_sha256,
 )
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
+from labctl.runs.moved_run import leave_board, try_board, unlike_in_speed
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import make_forecast
 from labctl.runs.planning.time_limits import RunClock
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
-from labctl.runs.recording import Recording
+from labctl.runs.run_session import RunSession
 from labctl.runs.runner import Outcome, remaining, run_trials
 from labctl.runs.trial.energy import working_meter
 from labctl.transport import Transport
@@ -58,9 +58,9 @@ def last_board(directory: RunDirectory) -> str:
 
 def resume(request: ResumeRequest, connect: Callable[[], Transport], observer: Observer) -> Outcome:
     """Finish a run that did not come to its end. Raises as :func:`resume_recorded` does."""
-    with Recording(observer) as recording:
-        outcome = resume_recorded(request, connect, observer, recording)
-        recording.finished(outcome.exit_status)
+    with RunSession(observer) as session:
+        outcome = resume_recorded(request, connect, observer, session)
+        session.finished(outcome.exit_status)
         return outcome
 
 
@@ -68,7 +68,7 @@ def resume_recorded(
     request: ResumeRequest,
     connect: Callable[[], Transport],
     observer: Observer,
-    recording: Recording,
+    session: RunSession,
 ) -> Outcome:
     """Finish a run that did not come to its end; its events go on from the board's answer.
 
@@ -93,7 +93,7 @@ def resume_recorded(
 
     def begin(held: HeldBoard) -> None:
         again = journal_now().resumptions + 1
-        recording.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
+        session.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
         observer.note(f"run directory: {directory.path}")
 
     with open_board(

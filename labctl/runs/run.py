@@ -16,7 +16,7 @@ from labctl.runs.planning.forecast import make_forecast, plan_trials
 from labctl.runs.planning.time_limits import RunClock, planned_limits
 from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal
-from labctl.runs.recording import Recording
+from labctl.runs.run_session import RunSession
 from labctl.runs.runner import Outcome, run_trials
 from labctl.runs.trial.energy import working_meter
 from labctl.transport import Transport
@@ -44,7 +44,7 @@ def run_recipe(
     request: RunRequest,
     connect: Callable[[], Transport],
     observer: Observer,
-    recording: Recording,
+    session: RunSession,
 ) -> Outcome:
     """Look at the board, fetch, plan, deploy, run. From the board's answer on it is recorded.
 
@@ -59,7 +59,7 @@ def run_recipe(
 
     def begin(held: HeldBoard) -> None:
         directory.begin()
-        recording.contact(directory, recipe.name, board, held.facts.execution)
+        session.contact(directory, recipe.name, board, held.facts.execution)
         observer.note(f"run directory: {directory.path}")
 
     with open_board(

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
         remote_words,
         require,
     )
-    from labctl.transport.copier import BoardHash
     from labctl.transport.copy import Delivered, receive, send
     from labctl.transport.directories import pull_directory, push_directory
+    from labctl.transport.file_transfer import BoardHash
     from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig, HdcTransport, find_server
     from labctl.transport.linked import Stream
     from labctl.transport.local import LocalConfig, LocalTransport
@@ -44,7 +44,7 @@ else:
             "local": "LocalConfig LocalTransport",
             "readiness": "board_state boot_id reboot states_status wait_until_ready",
             "linked": "Stream",
-            "copier": "BoardHash",
+            "file_transfer": "BoardHash",
         },
     )
 

@@ -26,7 +26,7 @@ from labctl.system_errors import tells_full_disk, tells_refusal
 
 if TYPE_CHECKING:
     from labctl.hdc import Consent
-    from labctl.transport.copier import BoardHash, Copier
+    from labctl.transport.file_transfer import BoardHash, FileTransfer
     from labctl.transport.linked import Stream
 
 
@@ -226,7 +226,7 @@ class Transport(ABC):
         as :func:`labctl.transport.send` does. ``compress``: where the board is known to do it well.
         Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, ConfigError (unsafe path).
         """
-        self.copier(timeout=timeout, compress=compress).push(local, remote, progress)
+        self.file_transfer(timeout=timeout, compress=compress).push(local, remote, progress)
 
     def pull(
         self,
@@ -238,11 +238,11 @@ class Transport(ABC):
         compress: bool = False,
     ) -> None:
         """Copy a file from the board; ``local`` appears only once its hash is proven."""
-        self.copier(timeout=timeout, compress=compress).pull(remote, local, progress)
+        self.file_transfer(timeout=timeout, compress=compress).pull(remote, local, progress)
 
     @abstractmethod
-    def copier(self, *, timeout: float, compress: bool = False) -> "Copier":
-        """Return the copier of this link; :meth:`push` and :meth:`pull` verify what it copied."""
+    def file_transfer(self, *, timeout: float, compress: bool = False) -> "FileTransfer":
+        """Return the transfer of this link; :meth:`push` and :meth:`pull` verify what it copied."""
 
     @abstractmethod
     def connect(self, port: int, *, timeout: float) -> AbstractContextManager["Stream"]:

@@ -28,7 +28,7 @@ from labctl.errors import BoardError, ConfigError, IntegrityError, LinkError, Pr
 from labctl.files import host_writes, sync_directory
 from labctl.progress import BytesDone
 from labctl.transport.base import Copied, Transport, check_remote_path, remote_words, require
-from labctl.transport.copier import Copier, Digest, hash_patience
+from labctl.transport.file_transfer import Digest, FileTransfer, hash_patience
 from labctl.transport.pseudo_files import (
     pseudo_files,
     read_pseudo_files,
@@ -66,7 +66,7 @@ def push_directory(
     Missing parents are made; existing entries stay or are overwritten. Links to files are sent as
     files, other links are skipped. ``timeout`` and errors as for :meth:`Transport.push`.
     """
-    copier = transport.copier(timeout=timeout, compress=compress)
+    transfer = transport.file_transfer(timeout=timeout, compress=compress)
     tree = _walk(local)
     for name in (*tree.directories, *tree.files):
         check_remote_path(_place(remote, name))
@@ -80,9 +80,9 @@ def push_directory(
     try:
         board.each(("mkdir", "-p"), [places[name] for name in tree.directories])
         if tree.files:
-            digests = copier.send_all(local, tree.files, staged, counter)
+            digests = transfer.send_all(local, tree.files, staged, counter)
             sent = {places[name]: digest for name, digest in digests.items()}
-        _prove(transport, copier, sent, f"{local} pushed to {remote}", timeout)
+        _prove(transport, transfer, sent, f"{local} pushed to {remote}", timeout)
         board.chmod((places[name], mode) for name, mode in tree.files.items())
         if board.is_missing(remote):
             board.chmod((places[name], mode) for name, mode in _inner_first(tree))
@@ -114,7 +114,7 @@ def pull_directory(
     It must not exist, or be empty. Links are skipped. Whatever the board says its files are
     called, nothing is written outside. ``timeout`` and errors as for :meth:`Transport.pull`.
     """
-    copier = transport.copier(timeout=timeout, compress=compress)
+    transfer = transport.file_transfer(timeout=timeout, compress=compress)
     check_remote_path(remote)
     counter = _Counter(progress)
     with _appearing_directory(local) as folder:
@@ -127,7 +127,7 @@ def pull_directory(
         if kernels is not None:  # new entries: their file system is unknown
             pseudo = {name: pseudo.get(name, kernels) for name in tree.files}
         received = {
-            _place(remote, name): copier.receive(_place(remote, name), folder / name, counter)
+            _place(remote, name): transfer.receive(_place(remote, name), folder / name, counter)
             for name in tree.files
             if name not in pseudo
         }
@@ -138,7 +138,7 @@ def pull_directory(
             for place in read_pseudo_files(transport, files, counter, timeout=timeout):
                 unreadable.append(places[place])
                 del tree.files[places[place]], pseudo[places[place]]
-        _prove(transport, copier, received, f"{remote} pulled to {local}", timeout)
+        _prove(transport, transfer, received, f"{remote} pulled to {local}", timeout)
         for name, mode in (*tree.files.items(), *_inner_first(tree)):
             (folder / name).chmod(mode)
     return Copied(
@@ -282,17 +282,21 @@ def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool)
 
 
 def _prove(
-    transport: Transport, copier: Copier, copied: Mapping[str, Digest], what: str, timeout: float
+    transport: Transport,
+    transfer: FileTransfer,
+    copied: Mapping[str, Digest],
+    what: str,
+    timeout: float,
 ) -> None:
     """Raise IntegrityError unless each file on the board has the hash of its copy here."""
-    board_hash = copier.board_hash
+    board_hash = transfer.board_hash
     if not copied:
         return
     if board_hash.command is None:
         with tempfile.TemporaryDirectory(prefix="labctl-") as folder:
             for place, digest in copied.items():
                 back = Path(folder) / "back"
-                copier.receive(place, back, lambda _count: None).require(digest, what)
+                transfer.receive(place, back, lambda _count: None).require(digest, what)
                 back.unlink()
         return
     for batch in _batches(list(copied)):

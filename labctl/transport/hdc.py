@@ -30,7 +30,7 @@ from labctl.transport.linked import LinkedTransport
 if TYPE_CHECKING:  # a command does not wait for the import of what moves files
     from labctl.hdc import HdcServer
     from labctl.hdc.keys import HostKey
-    from labctl.transport.hdc_files import HdcCopier
+    from labctl.transport.hdc_files import HdcFileTransfer
     from labctl.transport.linked import Stream
 
 #: Where the hdc server of this host listens when nobody tells it otherwise.
@@ -47,11 +47,11 @@ class HdcTransport(LinkedTransport[HostLink]):
         """Run a script; see :class:`LinkedTransport`."""
         return hdc.shell(link, script, timeout=timeout)
 
-    def copier(self, *, timeout: float, compress: bool = False) -> "HdcCopier":
-        """Return the copier; see :class:`Transport`."""
-        from labctl.transport.hdc_files import HdcCopier
+    def file_transfer(self, *, timeout: float, compress: bool = False) -> "HdcFileTransfer":
+        """Return the transfer; see :class:`Transport`."""
+        from labctl.transport.hdc_files import HdcFileTransfer
 
-        return HdcCopier(self, timeout, connected=self.connected, compress=compress)
+        return HdcFileTransfer(self, timeout, connected=self.connected, compress=compress)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator["Stream"]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from labctl.hdc import HostLink, Sending, receive_file, send_file
 from labctl.progress import BytesDone
 from labctl.transport.base import Transport
-from labctl.transport.copier import Copier, Digest, Take, both, named, open_source
+from labctl.transport.file_transfer import Digest, FileTransfer, Take, both, named, open_source
 
 
-class HdcCopier(Copier):
+class HdcFileTransfer(FileTransfer):
     """Moves files over whatever link is there; ``compress`` where its board is known to do well."""
 
     def __init__(
@@ -25,7 +25,7 @@ class HdcCopier(Copier):
         self._compress = compress
 
     def transmit(self, local: Path, remote: str, sent: Take) -> None:
-        """Send a file; see :class:`Copier`."""
+        """Send a file; see :class:`FileTransfer`."""
         with open_source(local) as source:
             send_file(
                 self._connected(),
@@ -37,7 +37,7 @@ class HdcCopier(Copier):
             )
 
     def collect(self, remote: str, came: Take) -> None:
-        """Receive a file; see :class:`Copier`."""
+        """Receive a file; see :class:`FileTransfer`."""
         receive_file(
             self._connected(), remote, timeout=self.timeout, write=came, compress=self._compress
         )

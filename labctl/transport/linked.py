@@ -156,7 +156,7 @@ class LinkedTransport(Transport, Generic[L]):
     @contextmanager
     def _as_script(self, command: str, timeout: float) -> Iterator[str]:
         """Yield a command that runs a text too long for the link, from a file on the board."""
-        from labctl.transport.copier import set_aside
+        from labctl.transport.file_transfer import set_aside
 
         scratch = self.run(f'echo "${{TMPDIR:-{self.scratch}}}"', timeout=timeout).check().text
         path = check_remote_path(f"{scratch.strip()}/labctl-{os.urandom(16).hex()}.sh")

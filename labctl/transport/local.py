@@ -28,7 +28,7 @@ from labctl.transport.base import (
     remote_words,
 )
 from labctl.transport.config import rules
-from labctl.transport.copier import Copier, Take, open_source, set_aside
+from labctl.transport.file_transfer import FileTransfer, Take, open_source, set_aside
 from labctl.transport.linked import Stream
 
 _USUAL = OpenOptions()
@@ -61,10 +61,10 @@ class LocalTransport(Transport):
             status = process.run_live(argv, timeout=timeout, write=write)
         return _status(status, command)
 
-    def copier(self, *, timeout: float, compress: bool = False) -> "LocalCopier":
-        """Return the copier; a local copy always makes progress."""
+    def file_transfer(self, *, timeout: float, compress: bool = False) -> "LocalFileTransfer":
+        """Return the transfer; a local copy always makes progress."""
         del compress
-        return LocalCopier(self, timeout)
+        return LocalFileTransfer(self, timeout)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
@@ -118,18 +118,18 @@ def _status(status: int, command: str) -> int:
     return status
 
 
-class LocalCopier(Copier):
+class LocalFileTransfer(FileTransfer):
     """Copies within this host."""
 
     def transmit(self, local: Path, remote: str, sent: Take) -> None:
-        """Copy a file; see :class:`Copier`."""
+        """Copy a file; see :class:`FileTransfer`."""
         with open_source(local) as source, _board_file(remote, "wb") as target:
             while block := source.read(_BLOCK_BYTES):
                 target.write(block)
                 sent(block)
 
     def collect(self, remote: str, came: Take) -> None:
-        """Read a file; see :class:`Copier`."""
+        """Read a file; see :class:`FileTransfer`."""
         with _board_file(remote, "rb") as source:
             while block := source.read(_BLOCK_BYTES):
                 came(block)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkRefused
 from labctl.transport.base import CommandResult, HdcFeatures, Transport, Write
-from labctl.transport.copier import BoardHash, Copier, Take
+from labctl.transport.file_transfer import BoardHash, FileTransfer, Take
 from labctl.transport.linked import Connected, Stream
 
 #: What a command is answered with: its output (status 0), status and output, or an error raised.
@@ -67,10 +67,10 @@ class ScriptedTransport(Transport):
         write(result.output)
         return result.exit_status
 
-    def copier(self, *, timeout: float, compress: bool = False) -> "ScriptedCopier":
-        """Return the copier to and from :attr:`files`."""
+    def file_transfer(self, *, timeout: float, compress: bool = False) -> "ScriptedFileTransfer":
+        """Return the transfer to and from :attr:`files`."""
         del compress
-        return ScriptedCopier(self, timeout)
+        return ScriptedFileTransfer(self, timeout)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
@@ -83,7 +83,7 @@ class ScriptedTransport(Transport):
         """Nothing to give back."""
 
 
-class ScriptedCopier(Copier):
+class ScriptedFileTransfer(FileTransfer):
     """Copies to and from the memory of a :class:`ScriptedTransport`."""
 
     def __init__(self, transport: ScriptedTransport, timeout: float):
@@ -117,10 +117,10 @@ class WrappedTransport(Transport):
         """As the other one."""
         return self.inner.stream(command, timeout=timeout, write=write)
 
-    def copier(self, *, timeout: float, compress: bool = False) -> Copier:
+    def file_transfer(self, *, timeout: float, compress: bool = False) -> FileTransfer:
         """As the other one."""
         self.inner.board_hash = self.board_hash or self.inner.board_hash
-        return self.inner.copier(timeout=timeout, compress=compress)
+        return self.inner.file_transfer(timeout=timeout, compress=compress)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:

@@ -13,7 +13,7 @@ from tiny_gguf import write_tiny_gguf
 from labctl.build import Artifact, BuildRequest, build
 from labctl.config.recipe import EngineChoice
 from labctl.engines import Endpoint, Inputs, Question, Reply, make_server
-from labctl.engines.serving import Server, serve
+from labctl.engines.server_lifecycle import Server, serve
 from labctl.engines.this_host import ThisHost
 from labctl.errors import OutputNotUnderstood, ProgramFailed, ProgramTimeout
 
@@ -43,7 +43,7 @@ def served(
     inputs = Inputs(str(artifact.tool(tool.name)), str(model))
     asked = engine.parameters({"threads": 1, "context": 256, **parameters})
     with serve(
-        engine, tool, asked, inputs, place=ThisHost(folder), ready_within=ready_within
+        engine, tool, asked, inputs, host=ThisHost(folder), ready_within=ready_within
     ) as server:
         yield server
 

@@ -21,7 +21,7 @@ from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.event_log import EVENTS, EventLog
 from labctl.runs.record.event_reader import EventReader
 from labctl.runs.record.repository import RunRepository
-from labctl.runs.recording import Recording
+from labctl.runs.run_session import RunSession
 from labctl.runs.watch import Watch, find_watched
 
 RUN = "20261120T223000Z-q2-abcdef"
@@ -40,12 +40,12 @@ from labctl.records.events import Contact, Progress, Trial
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_reader import EventReader
-from labctl.runs.recording import Recording
+from labctl.runs.run_session import RunSession
 
 directory = RunDirectory(Path(sys.argv[1]))
 observer = Observer()
-with Recording(observer) as recording:
-    recording.begin(directory)
+with RunSession(observer) as session:
+    session.begin(directory)
     observer.tell(Trial(number=1, trials=2, slug="q2-r1", variant="q2", state="started"))
     observer.tell(Progress(number=1, phase="generating", elapsed_s=5, done=17, total=32,
                            unit="tokens"))
@@ -85,8 +85,8 @@ def watch(directory: RunDirectory) -> int:
 def record(directory: RunDirectory, *events: AnyEvent, error: BaseException | None = None) -> None:
     """A run in which this was reported, with its end."""
     observer = Observer()
-    with Recording(observer) as recording:
-        recording.begin(directory)
+    with RunSession(observer) as session:
+        session.begin(directory)
         for event in events:
             observer.tell(event)
         if error:
@@ -95,8 +95,8 @@ def record(directory: RunDirectory, *events: AnyEvent, error: BaseException | No
 
 def test_a_watcher_sees_each_event_until_the_end(directory: RunDirectory) -> None:
     observer, seen = Observer(), list[AnyEvent | None]()
-    with Recording(observer) as recording:
-        recording.begin(directory)
+    with RunSession(observer) as session:
+        session.begin(directory)
         steps = iter((CONTACT, START, HALF, GOOD))
 
         def wait(_seconds: float) -> None:
@@ -104,7 +104,7 @@ def test_a_watcher_sees_each_event_until_the_end(directory: RunDirectory) -> Non
             if event is not None:
                 observer.tell(event)
             else:
-                recording.__exit__(None, None, None)
+                session.__exit__(None, None, None)
 
         seen += Watch(directory, wait=wait).events()
     events = [event for event in seen if event is not None]
@@ -174,9 +174,9 @@ def test_a_controller_that_was_killed_before_its_first_trial_left_nothing_to_res
 def test_a_full_disk_ends_the_events_of_a_run_and_not_the_run(tmp_path: Path) -> None:
     seen: list[AnyEvent] = []
     observer = Observer(seen.append)
-    with small_disk(tmp_path / "runs", 256), Recording(observer) as recording:
+    with small_disk(tmp_path / "runs", 256), RunSession(observer) as session:
         directory = new_run(tmp_path, RUN)
-        recording.begin(directory)
+        session.begin(directory)
         observer.note("before")
         fill(directory.path)
         for number in range(200):
@@ -305,11 +305,11 @@ def test_a_watcher_tells_why_a_run_was_refused(
     blame: str,
 ) -> None:
     observer = Observer()
-    with Recording(observer) as recording:
-        recording.begin(directory)
+    with RunSession(observer) as session:
+        session.begin(directory)
 
         def refuse(_seconds: float) -> None:
-            recording.__exit__(type(error), error, None)
+            session.__exit__(type(error), error, None)
 
         monkeypatch.setattr("labctl.cli.watch.Watch", partial(Watch, wait=refuse))
         assert watch(directory) == status
@@ -343,8 +343,8 @@ def test_the_run_that_is_driven_now_is_the_one_to_watch(
     for one in (old, newer):
         record(one, Note(text=f"this is {one.path.name}"))
     observer = Observer()
-    with Recording(observer) as recording:
-        recording.begin(old)
+    with RunSession(observer) as session:
+        session.begin(old)
         assert find_watched(tmp_path / "runs", None).path == old.path
     assert run_cli(["--lab", str(tmp_path), "watch"]) == 0
     assert f"this is {newer.path.name}" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 
 from labctl.errors import BoardError, ConfigError, IntegrityError, ProtocolError
 from labctl.transport import HdcTcpConfig, Transport, pull_directory, push_directory, remote_words
-from labctl.transport.copier import BoardHash, Digest
+from labctl.transport.file_transfer import BoardHash, Digest
 from labctl.transport.testing import Answer, ScriptedTransport
 from labctl.virtual import VirtualBoard, serving
 

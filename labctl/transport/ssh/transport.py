@@ -14,7 +14,7 @@ from labctl.checked import HostName, HostPath, InLab, SshHop, Word, split_hop
 from labctl.errors import ToolMissing
 from labctl.transport.base import OpenOptions, file_error
 from labctl.transport.config import rules
-from labctl.transport.copier import Copier, Take, open_source
+from labctl.transport.file_transfer import FileTransfer, Take, open_source
 from labctl.transport.linked import LinkedTransport, Stream
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class SshTransport(LinkedTransport["SshLink"]):
 
         return command_line(_MERGE + script, "0" * 2 * NONCE_BYTES)
 
-    def copier(self, *, timeout: float, compress: bool = False) -> "SshCopier":
-        """Return the copier; a connection compresses as a whole or not at all."""
+    def file_transfer(self, *, timeout: float, compress: bool = False) -> "SshFileTransfer":
+        """Return the transfer; a connection compresses as a whole or not at all."""
         del compress
-        return SshCopier(self, timeout)
+        return SshFileTransfer(self, timeout)
 
     @contextmanager
     def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
@@ -83,7 +83,7 @@ class _Port:
         self._channel.sendall(bytes(data))
 
 
-class SshCopier(Copier):
+class SshFileTransfer(FileTransfer):
     """Moves files through ``cat``."""
 
     def __init__(self, transport: SshTransport, timeout: float):
@@ -91,7 +91,7 @@ class SshCopier(Copier):
         self._connected = transport.connected
 
     def transmit(self, local: Path, remote: str, sent: Take) -> None:
-        """Send a file; see :class:`Copier`."""
+        """Send a file; see :class:`FileTransfer`."""
         with open_source(local) as source, self._program(_RECEIVE, remote) as program:
             while block := source.read(_BLOCK_BYTES):
                 program.limit(self.timeout)
@@ -104,7 +104,7 @@ class SshCopier(Copier):
             _require(program)
 
     def collect(self, remote: str, came: Take) -> None:
-        """Receive a file; see :class:`Copier`."""
+        """Receive a file; see :class:`FileTransfer`."""
         with self._program(_SEND, remote) as program:
             program.end_input()
             while piece := program.read():

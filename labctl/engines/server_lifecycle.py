@@ -22,7 +22,7 @@ _LOOK_SILENCE_SECONDS = 5.0
 _END_SECONDS = 2.0
 
 
-class Running(Protocol):
+class RunningServer(Protocol):
     """A started server program."""
 
     @property
@@ -39,13 +39,13 @@ class Running(Protocol):
         """End it, and all that it started. Does nothing when it has ended."""
 
 
-class Place(Protocol):
+class ServerHost(Protocol):
     """A machine where servers run."""
 
     def free_port(self) -> int:
         """Return a port of its loopback on which nobody listens now."""
 
-    def start(self, argv: Sequence[str], port: int) -> Running:
+    def start(self, argv: Sequence[str], port: int) -> RunningServer:
         """Start a server that listens on ``port``."""
 
 
@@ -55,7 +55,7 @@ class Server:
 
     engine: ServerEngine[Any]
     tool: Tool
-    running: Running
+    running: RunningServer
     name: str
 
     def ask(self, question: Question, *, timeout: float) -> Answer:
@@ -124,7 +124,7 @@ def serve(
     parameters: EngineParameters,
     inputs: Inputs,
     *,
-    place: Place,
+    host: ServerHost,
     ready_within: float,
 ) -> Iterator[Server]:
     """Serve during the block; yields the server when it is ready, and stops it in the end.
@@ -133,9 +133,9 @@ def serve(
     ProgramFailed, or what the engine makes of its last words, when it ends before; ConfigError for
     what the program cannot do.
     """
-    listen = Listen(place.free_port(), f"labctl-{secrets.token_hex(8)}")
+    listen = Listen(host.free_port(), f"labctl-{secrets.token_hex(8)}")
     argv = engine.command(tool, parameters, replace(inputs, listen=listen))
-    running = place.start(argv, listen.port)
+    running = host.start(argv, listen.port)
     try:
         server = Server(engine, tool, running, listen.name)
         server._wait(ready_within)

@@ -11,21 +11,21 @@ from labctl.records import RunEnd
 from labctl.records.events import End
 from labctl.runs.observer import Observer
 from labctl.runs.record.event_log import EVENTS
-from labctl.runs.recording import Recording
+from labctl.runs.run_session import RunSession
 
 
 def test_who_comes_after_the_end_of_a_run_writes_nothing_into_it(tmp_path: Path) -> None:
     directory, observer = planned_run(tmp_path, run(), plan()), Observer()
-    with Recording(observer) as recording:
-        recording.begin(directory)
+    with RunSession(observer) as session:
+        session.begin(directory)
         directory.finish(RunEnd(state="finished", finished=datetime.now(UTC)))
     written = (directory.path / EVENTS).read_text()
     assert End.model_validate_json(written.splitlines()[-1]).state == "finished"
 
     with (
         pytest.raises(ConfigError, match="is finished; nothing to resume"),
-        Recording(observer) as recording,
+        RunSession(observer) as session,
     ):
-        recording.begin(directory)
+        session.begin(directory)
     assert (directory.path / EVENTS).read_text() == written
     assert not directory.is_held()

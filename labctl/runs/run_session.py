@@ -16,7 +16,7 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventLog
 
 
-class Recording:
+class RunSession:
     """A context in which one controller drives one run, on one board or on several in turn.
 
     From :meth:`begin` on the run's directory is held, and its events are written. The last one

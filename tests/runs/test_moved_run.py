@@ -19,8 +19,8 @@ from labctl.records import (
     PlanRecord,
     StorageRate,
 )
-from labctl.runs.board_change import leave_board, unlike_in_speed
 from labctl.runs.context import differences, differences_in_kind
+from labctl.runs.moved_run import leave_board, unlike_in_speed
 from labctl.runs.planning.time_limits import RunClock
 from labctl.runs.planning.trials import Amount, Order, PlannedTrial, make_plan
 from labctl.runs.record.directory import RunDirectory

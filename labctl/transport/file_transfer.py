@@ -218,7 +218,7 @@ Take = Callable[[bytes | memoryview], object]
 _LOG = logging.getLogger("labctl.transport")
 
 
-class Copier(ABC):
+class FileTransfer(ABC):
     """Moves files over whatever link is there; ``timeout`` (s) bounds each wait for progress.
 
     A transport gives :meth:`transmit` and :meth:`collect`. All raise LinkError, BoardError,

@@ -28,7 +28,7 @@ from labctl.engines import (
     make_engine,
     make_server,
 )
-from labctl.engines.serving import Server, serve
+from labctl.engines.server_lifecycle import Server, serve
 from labctl.engines.this_host import HostServer, ThisHost
 from labctl.errors import (
     ConfigError,
@@ -122,7 +122,7 @@ def shouting(host: Watched, *, ready_within: float = 30, **parameters: Any) -> I
     inputs = Inputs(sys.executable, files={"script": str(fake_server.__file__)})
     engine = Shouter()
     asked = engine.parameters(parameters)
-    with serve(engine, TOOL, asked, inputs, place=host, ready_within=ready_within) as server:
+    with serve(engine, TOOL, asked, inputs, host=host, ready_within=ready_within) as server:
         yield server
 
 
@@ -230,7 +230,7 @@ def test_a_program_that_is_not_there_is_the_hosts(host: Watched) -> None:
     inputs = Inputs("/nowhere/shouter", files={"script": "x"})
     with (
         pytest.raises(ToolMissing),
-        serve(engine, TOOL, engine.parameters({}), inputs, place=host, ready_within=1),
+        serve(engine, TOOL, engine.parameters({}), inputs, host=host, ready_within=1),
     ):
         pass
 
