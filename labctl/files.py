@@ -92,7 +92,7 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:
         sync_directory(path.parent)
 
 
-def write_named(path: Path, data: str) -> None:
+def write_named(path: Path, data: str | bytes) -> None:
     """Write to a file that the user named: as :func:`write_atomic`, but what is there stays.
 
     Links and modes stay, and what is no regular file (a device, a FIFO) is written to. Raises
@@ -100,7 +100,7 @@ def write_named(path: Path, data: str) -> None:
     """
     if path.exists() and not path.is_file():
         with host_writes(path), path.open("wb") as file:
-            file.write(data.encode())
+            file.write(data.encode() if isinstance(data, str) else data)
         return
     whole = Path(os.path.realpath(path))
     with host_writes(path):

@@ -207,24 +207,30 @@ def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool 
     """Return True if the board throttled, also between two samples; None if it does not report
     that.
     """
-    limits = [sample.freq_limit_khz for sample in samples if sample.freq_limit_khz]
+    limits = [sample for sample in samples if sample.freq_limit_khz]
     cooled = [cooling for s in samples if (cooling := _without_fans(s.cooling))]
     counted = {
         f"{one.device} {state}": int(state != "0" and time > 0)
         for one in (job.state.cooling if job and job.state else ())
         for state, time in one.time_in_state_ms.items()
     }
-    if counted := _without_fans(counted):
-        cooled.append(counted)
-    if not limits and not cooled:
+    counted = _without_fans(counted)
+    if not limits and not cooled and not counted:
         return None
-    lowered = any(
-        limit[cpu] < highest
-        for cpu, highest in _highest(limits).items()
-        for limit in limits
-        if cpu in limit
-    )
-    return lowered or any(state > 0 for cooling in cooled for state in cooling.values())
+    return any(held_down(samples)) or any(state > 0 for state in counted.values())
+
+
+def held_down(samples: Sequence[TelemetrySample]) -> list[bool]:
+    """Tell of each sample whether the board throttled then.
+
+    A cooling device was active, or a CPU's limit was below its highest in these samples.
+    """
+    highest = _highest([sample.freq_limit_khz for sample in samples])
+    return [
+        any(khz < highest[cpu] for cpu, khz in sample.freq_limit_khz.items())
+        or any(state > 0 for state in _without_fans(sample.cooling).values())
+        for sample in samples
+    ]
 
 
 def _without_fans(cooling: Mapping[str, int]) -> dict[str, int]:

@@ -1,0 +1,30 @@
+"""All figures of some runs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from labctl.records import Execution
+from labctl.report.figures.estimates import estimates
+from labctl.report.figures.figure import Figure, Figures, Missing
+from labctl.report.figures.measured import MeasuredRun, execution_of
+from labctl.report.figures.tokens import token_times
+from labctl.report.figures.words import Language, Words
+from labctl.report.references import ReferenceRow
+
+
+def figures_of(
+    runs: Sequence[MeasuredRun], *, language: Language = "en", quoted: Sequence[ReferenceRow] = ()
+) -> Figures:
+    """Return what can be drawn of the runs, and why the rest cannot.
+
+    Raises ConfigError for telemetry that cannot be read.
+    """
+    words = Words(language)
+    found: list[Figure | Missing] = [
+        estimates(runs, words, quoted),
+        token_times(runs, words),
+    ]
+    execution = execution_of(runs)
+    warning = "" if execution is Execution.BOARD else words(str(execution))
+    drawn = tuple(replace(one, warning=warning) for one in found if isinstance(one, Figure))
+    return Figures(drawn, tuple(one for one in found if isinstance(one, Missing)))

@@ -1,0 +1,170 @@
+"""The answer at a glance: time per token of each variant with its interval and its repeats."""
+
+from collections.abc import Iterator, Sequence
+
+from labctl.config.recipe import Precision
+from labctl.report.figures.figure import Figure, Missing, Row, Spec
+from labctl.report.figures.marks import only, row_axis, series_colour, series_shape
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.scale import TimeScale
+from labctl.report.figures.words import Words
+from labctl.report.references import ReferenceRow
+from labctl.results.summary import LEVEL, interval_of, wanted_precision
+from labctl.stats import median
+from labctl.units import digits, duration
+
+NAME = "estimates"
+#: Repeats of one variant that are drawn; more are a smear.
+_MOST_REPEATS = 60
+_ROW = 46
+
+
+def estimates(
+    runs: Sequence[MeasuredRun], words: Words, quoted: Sequence[ReferenceRow] = ()
+) -> Figure | Missing:
+    """Draw the estimate of each variant, its interval, its repeats, and published figures."""
+    timed = [one for one in all_series(runs) if one.token_times]
+    if not timed:
+        return Missing(NAME, words(NAME), words("no-token-time"))
+    shown = told_apart(timed)
+    all_ns: list[float] = [time for one in shown for time in one.token_times]
+    all_ns += [one.token_ns for one in quoted]
+    scale = TimeScale.of(all_ns)
+    rows: list[Row] = []
+    told = []
+    for one in shown:
+        estimate, text = _estimate(one, scale, words)
+        told.append(text)
+        rows += [estimate, *_repeats(one, scale)]
+    rows += [_quoted(one, scale, words) for one in quoted]
+    level = _precision(shown[0])
+    caption = words(f"{NAME}.caption", level=f"{level.level if level else LEVEL:.0%}")
+    if quoted:
+        sources = dict.fromkeys(f"{one.name}: {one.source}" for one in quoted)
+        caption += words(f"{NAME}.quoted", sources="; ".join(sources))
+    if len(shown) < len(timed):
+        caption += words("shown", shown=len(shown), count=len(timed))
+    return Figure(
+        name=NAME,
+        title=words(NAME),
+        caption=caption,
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        spec=_spec(shown, [one.name for one in quoted], scale, words),
+        rows=rows,
+    )
+
+
+def _precision(one: Series) -> Precision | None:
+    return wanted_precision(one.runs[0].run)
+
+
+def _estimate(one: Series, scale: TimeScale, words: Words) -> tuple[Row, str]:
+    """Return the row of an estimate, and the sentence that tells it."""
+    times = one.token_times
+    value = median(times)
+    until = _precision(one)
+    found = interval_of(times, until)
+    row: dict[str, float | str] = {
+        "kind": "estimate",
+        "series": one.label,
+        "time": scale.of_ns(value),
+        "text": duration(value),
+    }
+    if found is None or found.is_vague:
+        return row, words("value-of", label=one.label, value=duration(value))
+    wider = max(found.high / value - 1, 1 - found.low / value)
+    row["low"], row["high"] = scale.of_ns(found.low), scale.of_ns(found.high)
+    row["text"] = f"{duration(value)} ± {digits(100 * wider, 2)} %"
+    return row, words(
+        "interval-of",
+        label=one.label,
+        value=duration(value),
+        level=f"{found.level:.0%}",
+        low=duration(found.low),
+        high=duration(found.high),
+    )
+
+
+def _repeats(one: Series, scale: TimeScale) -> Iterator[Row]:
+    times = one.token_times
+    if 1 < len(times) <= _MOST_REPEATS:
+        for number, time in enumerate(times, 1):
+            yield {
+                "kind": "repeat",
+                "series": one.label,
+                "repeat": number,
+                "time": scale.of_ns(time),
+            }
+
+
+def _quoted(one: ReferenceRow, scale: TimeScale, words: Words) -> Row:
+    return {
+        "kind": "quoted",
+        "series": one.name,
+        "time": scale.of_ns(one.token_ns),
+        "text": words("quoted-value", value=duration(one.token_ns)),
+        "source": one.source,
+    }
+
+
+def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, words: Words) -> Spec:
+    names = [one.label for one in shown]
+    x: Spec = {
+        "field": "time",
+        "type": "quantitative",
+        "title": scale.title(words),
+        "scale": scale.scale(room=0 if scale.is_log else 0.03),
+        "axis": {"tickCount": 5, "grid": True},
+    }
+    y = row_axis("series", [*names, *quoted])
+    colour = series_colour(names, legend=False)
+    shape = {**series_shape(names), "legend": None}
+    tooltip = [
+        {"field": "series", "type": "nominal", "title": words("variant")},
+        {"field": "repeat", "type": "quantitative", "title": words("repeat")},
+        {"field": "time", "type": "quantitative", "title": scale.title(words)},
+        {"field": "text", "type": "nominal", "title": words("median")},
+        {"field": "source", "type": "nominal", "title": words("quoted")},
+    ]
+    label: Spec = {"type": "text", "baseline": "bottom", "dy": -9}
+    text = {"field": "text", "type": "nominal"}
+    return {
+        "height": _ROW * (len(names) + len(quoted)),
+        "layer": [
+            {
+                "transform": [only("estimate")],
+                "mark": {"type": "rule", "strokeWidth": 3, "strokeCap": "round"},
+                "encoding": {
+                    "x": {**x, "field": "low"},
+                    "x2": {"field": "high"},
+                    "y": y,
+                    "color": colour,
+                },
+            },
+            {
+                "transform": [only("repeat")],
+                "mark": {"type": "point", "shape": "circle", "size": 34, "opacity": 0.8},
+                "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip[:3]},
+            },
+            {
+                "transform": [only("estimate")],
+                "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
+                "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tooltip},
+            },
+            {
+                "transform": [only("estimate")],
+                "mark": {**label, "style": "label"},
+                "encoding": {"x": x, "y": y, "text": text},
+            },
+            {
+                "transform": [only("quoted")],
+                "mark": {"type": "point", "shape": "diamond", "size": 110, "style": "quoted"},
+                "encoding": {"x": x, "y": y, "tooltip": tooltip},
+            },
+            {
+                "transform": [only("quoted")],
+                "mark": {**label, "style": "quiet-label"},
+                "encoding": {"x": x, "y": y, "text": text},
+            },
+        ],
+    }

@@ -1,0 +1,71 @@
+"""Parts of charts that several figures share."""
+
+from collections.abc import Sequence
+
+from labctl.report.figures.figure import Spec
+from labctl.report.figures.theme import DASHES, SHAPES
+
+#: A longer name needs a line of a legend for itself, also on a phone.
+_LONG = 18
+
+
+def only(kind: str) -> Spec:
+    """Return the transform that keeps the rows of a layer."""
+    return {"filter": {"field": "kind", "equal": kind}}
+
+
+def series_colour(names: Sequence[str], *, legend: bool = True) -> Spec:
+    """Return the colours of series, with a legend where there are several.
+
+    Its symbols are long strokes, which show dashes too.
+    """
+    columns = 1 if max(map(len, names)) > _LONG else 2
+    shown = (
+        {"columns": columns, "symbolType": "stroke", "symbolSize": 500}
+        if legend and len(names) > 1
+        else None
+    )
+    return {
+        "field": "series",
+        "type": "nominal",
+        "scale": {"domain": list(names), "range": "category"},
+        "legend": shown if legend and len(names) > 1 else None,
+    }
+
+
+def series_dash(names: Sequence[str]) -> Spec:
+    """Return the dashes of series: the same series without its colour."""
+    colour = series_colour(names)
+    return {**colour, "scale": {**colour["scale"], "range": list(DASHES[: len(names)])}}
+
+
+def series_shape(names: Sequence[str]) -> Spec:
+    """Return the shapes of series: the same series without its colour."""
+    colour = series_colour(names)
+    legend = {"columns": colour["legend"]["columns"]} if colour["legend"] else None
+    scale = {**colour["scale"], "range": list(SHAPES[: len(names)])}
+    return {**colour, "scale": scale, "legend": legend}
+
+
+def text_at(kind: Spec) -> Spec:
+    """Return a layer of texts below each other in the left corner: ``slot`` px from the top."""
+    return {
+        "transform": [kind],
+        "mark": {"type": "text", "align": "left", "baseline": "middle", "style": "label"},
+        "encoding": {
+            "x": {"value": 6},
+            "y": {"field": "slot", "type": "quantitative", "scale": None, "axis": None},
+            "text": {"field": "text", "type": "nominal"},
+        },
+    }
+
+
+def row_axis(field: str, names: Sequence[str]) -> Spec:
+    """Return an axis of rows with names, from the top down, in this order."""
+    return {
+        "field": field,
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": list(names)},
+        "axis": {"grid": False, "labelFontSize": 12, "labelLimit": 170, "labelPadding": 8},
+    }

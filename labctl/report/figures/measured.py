@@ -1,0 +1,144 @@
+"""Runs with their trials, read for figures, and the series that a figure tells apart."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from labctl.board.probe_files import last_probes
+from labctl.errors import printable_line
+from labctl.records import BoardProbe, Execution, RunRecord, TelemetrySample, TrialRecord
+from labctl.report.figures.theme import MOST_SERIES
+from labctl.results.summary import good_trials, token_time
+from labctl.results.telemetry import read_telemetry
+from labctl.runs.record.directory import RunDirectory
+from labctl.stats import median
+
+
+def _no_telemetry(_trial: TrialRecord) -> Sequence[TelemetrySample]:
+    return ()
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A run with what was recorded of it.
+
+    ``probes`` are those of its board in its execution, newest first; ``telemetry`` reads the
+    samples of a trial, when a figure needs them.
+    """
+
+    run: RunRecord
+    trials: Sequence[TrialRecord]
+    probes: Sequence[BoardProbe] = ()
+    telemetry: Callable[[TrialRecord], Sequence[TelemetrySample]] = _no_telemetry
+
+    @property
+    def short_id(self) -> str:
+        """The end of its id, by which every command finds it."""
+        return self.run.id.rpartition("-")[2]
+
+
+def measured_run(directory: RunDirectory) -> MeasuredRun:
+    """Read a run for its figures. Raises ConfigError if its files cannot be read."""
+    run = directory.run()
+    lab_root = directory.path.resolve().parent.parent
+
+    def telemetry(trial: TrialRecord) -> Sequence[TelemetrySample]:
+        folder = directory.trial_path(trial.number, trial.slug)
+        return read_telemetry(folder / "telemetry").samples
+
+    probes = last_probes(lab_root, run.board, run.facts.execution)
+    return MeasuredRun(run, directory.trials(), probes, telemetry)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Good trials that a figure shows as one: of a variant, in one run or in several alike."""
+
+    label: str
+    trials: Sequence[TrialRecord]
+    runs: Sequence[MeasuredRun]
+
+    @property
+    def token_times(self) -> list[int]:
+        """Mean time of a token of each trial that has one, in ns."""
+        return [time for trial in self.trials if (time := token_time(trial))]
+
+    def run_of(self, trial: TrialRecord) -> MeasuredRun:
+        """Return the run that a trial of the series belongs to."""
+        return next(run for run in self.runs if any(one is trial for one in run.trials))
+
+    @property
+    def typical(self) -> TrialRecord | None:
+        """The trial whose token time is nearest to the median; None if no token was timed."""
+        times = self.token_times
+        timed = [trial for trial in self.trials if token_time(trial)]
+        if not timed:
+            return None
+        middle = median(times)
+        return min(timed, key=lambda trial: abs((token_time(trial) or 0) - middle))
+
+
+def all_series(runs: Sequence[MeasuredRun]) -> list[Series]:
+    """Return the series of runs: a variant of a run each.
+
+    Where these are more than a figure can tell apart, the trials of one variant on one board with
+    one model are a series, whatever their run.
+    """
+    apart = _grouped(runs, by_run=True)
+    return apart if len(apart) <= MOST_SERIES else _grouped(runs, by_run=False)
+
+
+def told_apart(series: Sequence[Series]) -> list[Series]:
+    """Return no more series than a figure can tell apart.
+
+    They are the first, the fastest, the slowest, and others spread evenly between these.
+    """
+    if len(series) <= MOST_SERIES:
+        return list(series)
+    timed = [one for one in series[1:] if one.token_times]
+    ranked = sorted(timed, key=lambda one: median(one.token_times))
+    wanted = MOST_SERIES - 1
+    step = (len(ranked) - 1) / (wanted - 1)
+    chosen = [ranked[round(n * step)] for n in range(wanted)] if len(ranked) > wanted else ranked
+    return [one for one in series if one is series[0] or any(one is other for other in chosen)]
+
+
+def _grouped(runs: Sequence[MeasuredRun], *, by_run: bool) -> list[Series]:
+    groups: dict[tuple[str, ...], list[TrialRecord]] = {}
+    parts: dict[tuple[str, ...], dict[str, MeasuredRun]] = {}
+    for run in runs:
+        order = {variant: n for n, variant in enumerate(run.run.variants)}
+        good = good_trials(run.trials)
+        for trial in sorted(good, key=lambda trial: order.get(trial.variant, len(order))):
+            origin = (run.run.id,) if by_run else (trial.board, trial.model.sha256, trial.execution)
+            key = (trial.variant, *origin)
+            groups.setdefault(key, []).append(trial)
+            parts.setdefault(key, {})[run.run.id] = run
+    labels = _labels(list(groups))
+    kinds = {trial.execution for trials in groups.values() for trial in trials}
+    found = []
+    for key, trials in groups.items():
+        kind = trials[0].execution
+        mark = "" if len(kinds) == 1 or kind is Execution.BOARD else f" · {kind.upper()}"
+        found.append(Series(labels[key] + mark, trials, tuple(parts[key].values())))
+    return found
+
+
+def _labels(keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """Return a name for each key: the variant, and what tells it from the others of its name."""
+    labels = {}
+    for key in keys:
+        alike = [other for other in keys if other[0] == key[0]]
+        told = [n for n, _ in enumerate(key[1:3], 1) if len({other[n] for other in alike}) > 1]
+        words = (key[0], *(key[n].rpartition("-")[2][:12] for n in told))
+        labels[key] = printable_line(" · ".join(words))
+    return labels
+
+
+def execution_of(runs: Sequence[MeasuredRun]) -> Execution:
+    """Return what the trials ran on; of runs that differ, what is least like a board."""
+    found = {trial.execution for run in runs for trial in run.trials}
+    found |= {run.run.facts.execution for run in runs}
+    for worst in (Execution.EMULATED, Execution.NATIVE_HOST):
+        if worst in found:
+            return worst
+    return Execution.BOARD

@@ -1,0 +1,45 @@
+"""The moments of a trial on its board's clock: its tokens, and when the board throttled."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from labctl.records import TelemetrySample, TrialRecord
+from labctl.results.telemetry import held_down
+
+
+@dataclass(frozen=True)
+class Span:
+    """From one moment to another, in ns of the board's monotonic clock."""
+
+    begin_ns: int
+    end_ns: int
+
+    def meets(self, other: "Span") -> bool:
+        """Tell whether the spans share a moment."""
+        return self.begin_ns < other.end_ns and other.begin_ns < self.end_ns
+
+
+def token_spans(trial: TrialRecord) -> list[Span]:
+    """Return the time before each token, the first one's from the start of the process.
+
+    Empty where the trial has no times of tokens.
+    """
+    timing, job = trial.timing, trial.job
+    if timing is None or job is None or timing.ttft_ns is None:
+        return []
+    ends = accumulate((timing.ttft_ns, *timing.token_ns), initial=job.start_mono_ns)
+    return [Span(begin, end) for begin, end in pairwise(ends)]
+
+
+def throttled_spans(samples: Sequence[TelemetrySample]) -> list[Span]:
+    """Return when the board held its clock down: from a sample that says so to the next one."""
+    found: list[Span] = []
+    for (sample, after), is_held in zip(pairwise(samples), held_down(samples), strict=False):
+        if not is_held:
+            continue
+        begin = sample.mono_ns
+        if found and found[-1].end_ns == begin:
+            begin = found.pop().begin_ns
+        found.append(Span(begin, after.mono_ns))
+    return found

@@ -1,0 +1,129 @@
+"""Colours, fonts and marks of the figures, for light and dark backgrounds.
+
+The colours of categories start from M. Okabe and K. Ito's (2008), which people with colour-blind
+eyes tell apart, made darker or lighter until each has a contrast of 3:1 with its background
+(WCAG 2.2, 1.4.11). Charts name styles and ranges, and never a colour.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+Theme: TypeAlias = Literal["light", "dark"]
+
+#: As a page has them, and then what a machine without these has.
+FONT = (
+    "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Noto Sans CJK SC',"
+    " 'PingFang SC', 'Microsoft YaHei', sans-serif"
+)
+#: Series that one figure tells apart.
+MOST_SERIES = 8
+SHAPES = (
+    *("circle", "square", "triangle-up", "diamond"),
+    *("cross", "triangle-down", "triangle-right", "triangle-left"),
+)
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 2, 1, 2], [1, 3], [12, 3, 3, 3])
+
+
+@dataclass(frozen=True)
+class _Palette:
+    """Colours of one theme; ``background`` is what contrasts are held against."""
+
+    background: str
+    text: str
+    muted: str
+    grid: str
+    alarm: str
+    categories: tuple[str, ...]
+    ramp: tuple[str, ...]
+
+
+PALETTES: dict[Theme, _Palette] = {
+    "light": _Palette(
+        background="#ffffff",
+        text="#1f2328",
+        muted="#59636e",
+        grid="#e4e7eb",
+        alarm="#b3261e",
+        categories=(
+            *("#0067b0", "#c2500a", "#00805c", "#a4498a"),
+            *("#8f6a00", "#3a86c8", "#5d5d5d", "#7a4fc4"),
+        ),
+        # few -> much: cividis, without its darkest end, which swallows labels
+        ramp=("#fff3c4", "#f2d067", "#c9a63f", "#92854f", "#5f6771", "#37476b", "#0b2a57"),
+    ),
+    "dark": _Palette(
+        background="#14181d",
+        text="#e6e9ed",
+        muted="#a3adb8",
+        grid="#2c333b",
+        alarm="#ff8a80",
+        categories=(
+            *("#4da6ee", "#f0884a", "#2fbf93", "#d98cc4"),
+            *("#e0b53c", "#8fd0ff", "#b5b5b5", "#b197fc"),
+        ),
+        ramp=("#14284a", "#2f4a78", "#566a86", "#84877f", "#b4a160", "#e0c05a", "#fff0b3"),
+    ),
+}
+
+
+def config(theme: Theme) -> dict[str, Any]:
+    """Return the Vega-Lite config of a theme."""
+    colours = PALETTES[theme]
+    axis = {
+        "labelColor": colours.muted,
+        "titleColor": colours.text,
+        "gridColor": colours.grid,
+        "domainColor": colours.grid,
+        "tickColor": colours.grid,
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelLimit": 190,
+        "labelOverlap": "greedy",
+    }
+    text = {"color": colours.text, "fontSize": 11}
+    return {
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": axis,
+        "axisX": {"grid": False},
+        "axisY": {"domain": False, "ticks": False},
+        "legend": {
+            "labelColor": colours.text,
+            "titleColor": colours.muted,
+            "labelFontSize": 12,
+            "labelLimit": 260,
+            "symbolSize": 90,
+            "symbolStrokeWidth": 2,
+            "symbolOpacity": 1,
+            "orient": "top",
+            "direction": "horizontal",
+            "title": None,
+            "columns": 2,
+            "columnPadding": 14,
+        },
+        "title": {
+            "anchor": "start",
+            "frame": "bounds",
+            "color": colours.text,
+            "subtitleColor": colours.alarm,
+            "fontSize": 15,
+            "subtitleFontSize": 12,
+            "subtitleFontWeight": "bold",
+            "offset": 12,
+        },
+        "range": {"category": list(colours.categories), "ramp": list(colours.ramp)},
+        "style": {
+            "warning": {"color": colours.alarm, "fontSize": 12, "fontWeight": "bold"},
+            "label": text,
+            "quiet-label": {**text, "color": colours.muted},
+            "quoted": {"color": colours.muted, "strokeWidth": 2, "strokeDash": [3, 2]},
+            "alarm": {"color": colours.alarm, "opacity": 1},
+            "alarm-label": {**text, "color": colours.alarm},
+            "alarm-band": {"color": colours.alarm, "opacity": 0.15},
+            "reference": {"color": colours.muted, "strokeDash": [4, 3], "strokeWidth": 1},
+            "hollow": {"fill": colours.background, "strokeWidth": 1.6, "opacity": 1},
+            "gap": {"stroke": colours.background, "strokeWidth": 1},
+        },
+    }

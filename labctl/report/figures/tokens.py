@@ -1,0 +1,211 @@
+"""Time per token over position: where it drifts, where the board throttled, and TTFT."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from labctl.records import TrialRecord
+from labctl.report.figures.figure import Figure, Missing, Row, Spec
+from labctl.report.figures.marks import only, series_colour, series_dash, text_at
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.moments import Span, throttled_spans, token_spans
+from labctl.report.figures.scale import TimeScale
+from labctl.report.figures.words import Words
+from labctl.results.lateness import Gap, single_gaps
+from labctl.stats import median, percentile
+from labctl.units import duration
+
+NAME = "token-times"
+#: More repeats than these are no lines that an eye can follow: a band shows them.
+_MOST_LINES = 16
+#: More points along the axis than a wide page has pixels to spare for are joined.
+_MOST_POINTS = 256
+#: TTFTs of more series are no labels any more.
+_MOST_LABELS = 4
+
+
+def token_times(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+    """Draw the time of each token over its position."""
+    timed = [one for one in all_series(runs) if any(map(_gaps, one.trials))]
+    if not timed:
+        return Missing(NAME, words(NAME), words("no-tokens"))
+    shown = told_apart(timed)
+    trials = [trial for one in shown for trial in one.trials if _gaps(trial)]
+    longest = max(_gaps(trial)[-1].position for trial in trials)
+    size = math.ceil(longest / _MOST_POINTS)
+    scale = TimeScale.of([gap.ns for trial in trials for gap in _gaps(trial)])
+    in_lines = len(trials) <= _MOST_LINES
+    rows: list[Row] = []
+    for one in shown:
+        rows += _lines(one, scale, size) if in_lines else []
+        rows += _middles(one, scale, size, band=not in_lines)
+        rows += _throttled(one, scale, size) if in_lines else []
+    firsts = [row for n, one in enumerate(shown) for row in _first(one, n, len(shown))]
+    rows += firsts if len(shown) <= _MOST_LABELS else []
+    caption = words(f"{NAME}.{'caption' if in_lines else 'band'}")
+    caption += _notes(trials, rows, words, size=size, in_lines=in_lines)
+    if len(shown) < len(timed):
+        caption += words("shown", shown=len(shown), count=len(timed))
+    told = [
+        words("median-of", label=one.label, value=duration(median(_all_ns(one)))) for one in shown
+    ]
+    return Figure(
+        name=NAME,
+        title=words(NAME),
+        caption=caption,
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        spec=_spec(shown, scale, words, labels=len(firsts) if len(shown) <= _MOST_LABELS else 0),
+        rows=rows,
+    )
+
+
+def _gaps(trial: TrialRecord) -> list[Gap]:
+    """Return the gaps of one token each; none where it is not known which these are."""
+    timing = trial.timing
+    return single_gaps(timing) if timing and timing.p50_ns is not None else []
+
+
+def _all_ns(one: Series) -> list[int]:
+    return [gap.ns for trial in one.trials for gap in _gaps(trial)]
+
+
+def _binned(gaps: Sequence[Gap], size: int) -> dict[int, list[int]]:
+    """Return the times by position; ``size`` positions in a row are one, their middle."""
+    bins: dict[int, list[int]] = {}
+    for gap in gaps:
+        first = gap.position - (gap.position - 1) % size
+        bins.setdefault(first + 1 + (size - 1) // 2, []).append(gap.ns)
+    return bins
+
+
+def _lines(one: Series, scale: TimeScale, size: int) -> Iterator[Row]:
+    for number, trial in enumerate(one.trials, 1):
+        for position, times in _binned(_gaps(trial), size).items():
+            yield {
+                "kind": "repeat",
+                "series": one.label,
+                "repeat": number,
+                "position": position,
+                "time": scale.of_ns(median(times)),
+            }
+
+
+def _middles(one: Series, scale: TimeScale, size: int, *, band: bool) -> Iterator[Row]:
+    """Yield the medians of the repeats; of one or two there is none but the lines themselves."""
+    if len(one.trials) < 3 and not band:
+        return
+    gaps = [gap for trial in one.trials for gap in _gaps(trial)]
+    for position, times in sorted(_binned(gaps, size).items()):
+        row: dict[str, float | str] = {
+            "kind": "median",
+            "series": one.label,
+            "position": position,
+            "time": scale.of_ns(median(times)),
+        }
+        if band:
+            row["low"] = scale.of_ns(percentile(times, 10))
+            row["high"] = scale.of_ns(percentile(times, 90))
+        yield row
+
+
+def _throttled(one: Series, scale: TimeScale, size: int) -> Iterator[Row]:
+    for trial in one.trials:
+        held = throttled_spans(one.run_of(trial).telemetry(trial)) if _was_held(trial) else []
+        if not held:
+            continue
+        spans: list[Span] = token_spans(trial)
+        slow = [g for g in _gaps(trial) if any(spans[g.position].meets(span) for span in held)]
+        for position, times in _binned(slow, size).items():
+            yield {
+                "kind": "throttled",
+                "series": one.label,
+                "repeat": trial.repeat,
+                "position": position,
+                "time": scale.of_ns(median(times)),
+            }
+
+
+def _was_held(trial: TrialRecord) -> bool:
+    return bool(trial.evidence and trial.evidence.limited and trial.job)
+
+
+def _first(one: Series, number: int, count: int) -> Iterator[Row]:
+    known = [t.timing.ttft_ns for t in one.trials if t.timing and t.timing.ttft_ns]
+    if known:
+        label = f"▲ TTFT {duration(median(known))}" + (f"  {one.label}" if count > 1 else "")
+        yield {"kind": "ttft", "series": one.label, "slot": 8 + 16 * number, "text": label}
+
+
+def _notes(
+    trials: Sequence[TrialRecord], rows: Sequence[Row], words: Words, *, size: int, in_lines: bool
+) -> str:
+    note = words(f"{NAME}.bins", size=size) if size > 1 else ""
+    if any(row["kind"] == "throttled" for row in rows):
+        note += words(f"{NAME}.throttled")
+    held = sum(map(_was_held, trials))
+    if held and not in_lines:
+        note += words(f"{NAME}.throttled-some", count=held, trials=len(trials))
+    return note
+
+
+def _spec(shown: Sequence[Series], scale: TimeScale, words: Words, *, labels: int) -> Spec:
+    names = [one.label for one in shown]
+    x: Spec = {
+        "field": "position",
+        "type": "quantitative",
+        "title": words("position"),
+        "scale": {"domainMin": 1, "nice": False},
+        "axis": {"tickMinStep": 1, "format": "d"},
+    }
+    y: Spec = {
+        "field": "time",
+        "type": "quantitative",
+        "title": scale.title(words),
+        "scale": scale.scale(room=0.03 + 0.06 * labels),
+        "axis": {"tickCount": 6},
+    }
+    colour, dash = series_colour(names), series_dash(names)
+    tooltip = [
+        {"field": "series", "type": "nominal", "title": words("variant")},
+        {"field": "repeat", "type": "quantitative", "title": words("repeat")},
+        {"field": "position", "type": "quantitative", "title": words("position")},
+        {"field": "time", "type": "quantitative", "title": scale.title(words)},
+    ]
+    line: Spec = {"type": "line", "clip": True, "interpolate": "linear"}
+    return {
+        "height": 300,
+        "layer": [
+            {
+                "transform": [only("median")],
+                "mark": {"type": "area", "opacity": 0.18, "clip": True},
+                "encoding": {
+                    "x": x,
+                    "y": {**y, "field": "low"},
+                    "y2": {"field": "high"},
+                    "color": colour,
+                },
+            },
+            {
+                "transform": [only("repeat")],
+                "mark": {**line, "strokeWidth": 1.1, "opacity": 0.75},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": colour,
+                    "strokeDash": dash,
+                    "detail": {"field": "repeat", "type": "nominal"},
+                    "tooltip": tooltip,
+                },
+            },
+            {
+                "transform": [only("median")],
+                "mark": {**line, "strokeWidth": 2.6},
+                "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash},
+            },
+            {
+                "transform": [only("throttled")],
+                "mark": {"type": "point", "shape": "cross", "style": "alarm", "size": 45},
+                "encoding": {"x": x, "y": y, "tooltip": tooltip},
+            },
+            text_at(only("ttft")),
+        ],
+    }

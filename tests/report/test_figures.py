@@ -1,0 +1,199 @@
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import vl_convert
+from measured_runs import PAIR, Made, measured
+from records_made import trial
+
+from labctl.records import Execution
+from labctl.report.figures import Figure, Language, MeasuredRun, figures_of
+from labctl.report.figures.theme import MOST_SERIES
+from labctl.stats import median
+
+HOSTILE = "</script><b onload='x'>\"&=cmd|' /C calc'!A0\\"
+
+#: Keys of Vega whose text is an expression.
+EVALUATED = ("signal", "expr", "update", "test", "init", "events", "labelExpr")
+
+
+def figure(name: str, *runs: MeasuredRun, language: Language = "en") -> Figure:
+    return next(one for one in figures_of(runs, language=language).drawn if one.name == name)
+
+
+def rows(of: Figure, kind: str) -> list[dict[str, Any]]:
+    return [dict(row) for row in of.rows if row.get("kind") == kind]
+
+
+def strings(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from strings(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from strings(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+MANY = [measured(run_id=f"20261120T2230{n:02d}Z-q2-{n:06x}", seed=n) for n in range(12)]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [measured(throttled=5)],
+        [measured(PAIR[:1], repeats=1, execution=Execution.EMULATED)],
+        MANY,
+        [measured([Made(HOSTILE), Made("q2_k", 9.0)])],
+    ],
+    ids=["one run", "one trial", "many runs", "hostile names"],
+)
+def test_every_figure_compiles_without_a_warning(
+    runs: list[MeasuredRun], language: Language, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = figures_of(runs, language=language)
+    assert found.drawn
+    for one in found.drawn:
+        for chart in (one.chart("light"), one.chart("dark", width=340)):
+            vl_convert.vegalite_to_svg(json.loads(json.dumps(chart)), show_warnings=True)
+    out, err = capfd.readouterr()
+    assert out + err == ""
+
+
+def expressions(value: object, key: str = "") -> Iterator[str]:
+    """The texts of a Vega specification that Vega evaluates."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from expressions(inner, name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from expressions(inner, key)
+    elif isinstance(value, str) and key in EVALUATED:
+        yield value
+
+
+def test_names_are_data_and_never_a_part_of_an_expression() -> None:
+    found = figures_of([measured([Made(HOSTILE), Made("q2_k")], throttled=1)])
+    for one in found.drawn:
+        chart = one.chart()
+        assert not {"calculate", "url", "href", "labelExpr"} & set(strings(chart))
+        vega = vl_convert.vegalite_to_vega(chart)
+        assert HOSTILE in set(strings(vega))
+        assert not [text for text in expressions(vega) if "onload" in text or "cmd" in text]
+
+
+def test_the_points_of_the_token_figure_are_the_records_gaps() -> None:
+    run = measured(repeats=2, tokens=5)
+    found = rows(figure("token-times", run), "repeat")
+    for variant in PAIR:
+        for one in (t for t in run.trials if t.variant == variant.name):
+            assert one.timing
+            mine = [
+                row["time"]
+                for row in found
+                if row["series"] == one.variant and row["repeat"] == one.repeat
+            ]
+            assert mine == [pytest.approx(gap / 1e6, rel=1e-5) for gap in one.timing.token_ns]
+    assert {row["position"] for row in found} == {2, 3, 4, 5, 6}
+
+
+def test_tokens_that_came_while_the_board_throttled_are_marked() -> None:
+    found = figure("token-times", measured(throttled=5, tokens=32))
+    marked = rows(found, "throttled")
+    assert {(row["series"], row["repeat"]) for row in marked} == {("q8_0", 3)}
+    assert {row["position"] for row in marked} >= set(range(20, 34))
+    assert 2 not in {row["position"] for row in marked}
+    assert "held its clock down" in found.caption
+    assert "held its clock down" not in figure("token-times", measured()).caption
+
+
+def test_ttft_is_labelled_with_its_median() -> None:
+    found = rows(figure("token-times", measured()), "ttft")
+    assert [row["text"] for row in found] == ["▲ TTFT 1.60 s  q8_0", "▲ TTFT 1.60 s  q2_k"]
+
+
+def test_many_repeats_become_a_band_of_the_same_medians() -> None:
+    found = figure("token-times", *MANY)
+    assert not rows(found, "repeat")
+    third = [
+        one.timing.token_ns[2]
+        for run in MANY
+        for one in run.trials
+        if one.timing and one.variant == "q2_k"
+    ]
+    (drawn,) = [
+        row for row in rows(found, "median") if row["series"] == "q2_k" and row["position"] == 4
+    ]
+    assert drawn["time"] == pytest.approx(median(third) / 1e6, rel=1e-5)
+    assert drawn["low"] < drawn["time"] < drawn["high"]
+
+
+def test_more_variants_than_colours_leaves_the_first_fastest_and_slowest() -> None:
+    variants = [Made(f"v{n}", 100.0 + 10 * n) for n in (5, *range(5), *range(6, 20))]
+    found = figure("estimates", measured(variants, repeats=2, tokens=4))
+    shown = [row["series"] for row in rows(found, "estimate")]
+    assert len(shown) == MOST_SERIES
+    assert {"v5", "v0", "v19"} <= set(shown)
+    assert "8 of 20" in found.caption
+
+
+def test_the_estimate_is_the_tables_with_its_interval() -> None:
+    run = measured(repeats=5)
+    (q8, q2) = rows(figure("estimates", run), "estimate")
+    means = [t.timing.mean_ns for t in run.trials if t.timing and t.variant == "q8_0"]
+    assert q8["time"] == pytest.approx(median([m or 0 for m in means]) / 1e6, rel=1e-5)
+    assert q8["low"] < q8["time"] < q8["high"]
+    assert q2["text"].startswith("19")
+    assert "±" in q2["text"]
+
+
+def test_one_repeat_has_no_interval() -> None:
+    (row,) = rows(figure("estimates", measured(PAIR[:1], repeats=1)), "estimate")
+    assert "low" not in row
+    assert "±" not in row["text"]
+
+
+@pytest.mark.parametrize(
+    ("execution", "mark"), [(Execution.EMULATED, "EMULATED"), (Execution.NATIVE_HOST, "NATIVE")]
+)
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("width", [None, 700])
+def test_what_is_no_boards_says_so_in_the_picture(
+    execution: Execution, mark: str, language: Language, width: int | None
+) -> None:
+    for one in figures_of([measured(execution=execution)], language=language).drawn:
+        assert mark in json.dumps(one.chart(width=width)["title"], ensure_ascii=False)
+    for one in figures_of([measured()], language=language).drawn:
+        assert mark not in json.dumps(one.chart(width=width).get("title", ""))
+
+
+def test_emulated_series_beside_those_of_boards_have_it_in_their_names() -> None:
+    emulated = measured(run_id="20261121T223000Z-q2-fedcba", execution=Execution.EMULATED)
+    found = figure("estimates", measured(), emulated)
+    shown = [row["series"] for row in rows(found, "estimate")]
+    assert [("EMULATED" in name) for name in shown] == [False, False, True, True]
+
+
+def test_runs_without_tokens_say_why_a_figure_is_missing() -> None:
+    bare = measured()
+    empty = MeasuredRun(bare.run, [trial(timing=None)])
+    found = figures_of([empty])
+    assert {one.name: one.reason for one in found.missing} == {
+        **{one.name: one.reason for one in found.missing},
+        "token-times": "no repeat has the times of single tokens",
+        "estimates": "no repeat has a time per token",
+    }
+
+
+def test_the_csv_of_a_figure_has_its_rows_and_no_formula() -> None:
+    found = figure("estimates", measured([Made("=cmd|' /C calc'!A0")]))
+    read = list(csv.DictReader(io.StringIO(found.csv())))
+    assert len(read) == len(found.rows)
+    assert {row["series"] for row in read} == {"'=cmd|' /C calc'!A0"}
+    assert float(read[0]["time"]) == found.rows[0]["time"]
