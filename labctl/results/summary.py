@@ -16,7 +16,7 @@ from labctl.records import (
     TrialRecord,
     TrialState,
 )
-from labctl.stats import Interval, geometric_interval, median, percentile, ratio_interval
+from labctl.stats import Interval, Repeat, geometric_interval, median, percentile, within_run
 
 #: Confidence of intervals where the recipe asks for none.
 LEVEL = 0.95
@@ -72,25 +72,24 @@ def ratio_of(
 ) -> Ratio | None:
     """Return the ratio of a variant to the first one; None if one of them has no token time.
 
-    A pair is what was measured in one round; the ratio is the pairs' geometric mean.
+    It is the one that `labctl compare` judges: the geometric mean, of pairs where the rounds were
+    interleaved.
     """
-    own, base = _by_round(trials), _by_round(first)
+    own, base = _repeats(trials), _repeats(first)
     if not own or not base:
         return None
-    rounds = sorted(own.keys() & base.keys())
-    if len(rounds) < 2:
-        return Ratio(median([*own.values()]) / median([*base.values()]), None)
-    found = ratio_interval(
-        [own[n] for n in rounds],
-        [base[n] for n in rounds],
-        level=until.level if until else LEVEL,
-        stopped=until is not None,
-    )
-    return Ratio(found.mean, found)
+    found = within_run(own, base, stopped=until is not None)
+    if found is None:
+        return Ratio(median([r.value for r in own]) / median([r.value for r in base]), None)
+    return Ratio(found.ratio, found.interval(until.level if until else LEVEL))
 
 
-def _by_round(trials: Iterable[TrialRecord]) -> dict[int, int]:
-    return {trial.repeat: time for trial in good_trials(trials) if (time := token_time(trial))}
+def _repeats(trials: Iterable[TrialRecord]) -> list[Repeat]:
+    return [
+        Repeat(trial.repeat, trial.number, time)
+        for trial in good_trials(trials)
+        if (time := token_time(trial))
+    ]
 
 
 @dataclass(frozen=True)

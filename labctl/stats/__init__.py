@@ -8,13 +8,23 @@ from labctl.stats.energy import (
     energy_of_counter,
     energy_of_power,
 )
+from labctl.stats.holm import holm
 from labctl.stats.intervals import (
     STOPPING_COST,
     Interval,
     geometric_interval,
     mean_interval,
-    ratio_interval,
     student_quantile,
+)
+from labctl.stats.log_ratio import (
+    LEAST_SESSIONS,
+    LogRatio,
+    Repeat,
+    between_sessions,
+    known_sessions,
+    paired,
+    unpaired,
+    within_run,
 )
 from labctl.stats.roofline import (
     UNSURE,
@@ -28,30 +38,38 @@ from labctl.stats.roofline import (
 from labctl.stats.trend import Trend, find_trend
 
 __all__ = [
+    "LEAST_SESSIONS",
     "MAD_TO_SIGMA",
     "STOPPING_COST",
     "UNSURE",
     "Bound",
     "Energy",
     "Interval",
+    "LogRatio",
     "NoEnergy",
     "Prediction",
     "Reading",
+    "Repeat",
     "Trend",
+    "between_sessions",
     "energy_of_counter",
     "energy_of_power",
     "experts_read",
     "find_trend",
     "geometric_interval",
+    "holm",
+    "known_sessions",
     "mad",
     "mean",
     "mean_interval",
     "median",
     "near_border",
+    "paired",
     "percentile",
     "predict",
     "ratio",
-    "ratio_interval",
     "student_quantile",
     "surely_fits",
+    "unpaired",
+    "within_run",
 ]

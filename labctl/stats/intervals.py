@@ -73,43 +73,43 @@ def geometric_interval(
     return Interval(mean, low, high, level, found.count)
 
 
-def ratio_interval(
-    values: Sequence[float],
-    references: Sequence[float],
-    *,
-    level: float = 0.95,
-    stopped: bool = False,
-) -> Interval:
-    """Return the interval of a ratio from pairs that were measured one after the other.
-
-    What drifts slowly meets both of a pair alike and leaves their ratio. Raises ValueError for
-    fewer than two pairs, sequences of unequal length, and values that are not above 0.
-    """
-    if min(*values, *references, 1.0) <= 0:
-        raise ValueError("a ratio is of values above 0")
-    pairs = zip(values, references, strict=True)
-    return geometric_interval([a / b for a, b in pairs], level=level, stopped=stopped)
-
-
 @lru_cache(maxsize=1024)
-def student_quantile(probability: float, degrees: int) -> float:
+def student_quantile(probability: float, degrees: float) -> float:
     """Return the quantile ``t`` of Student's distribution with ``degrees`` degrees of freedom."""
+    if not float(degrees).is_integer():
+        from scipy.special import stdtrit  # slow to import
+
+        return float(stdtrit(degrees, probability))
     if probability < 0.5:
         return -student_quantile(1 - probability, degrees)
     low, high = 0.0, 1.0
-    while _student_cdf(high, degrees) < probability:
+    while student_cdf(high, degrees) < probability:
         low, high = high, high * 2
     for _ in range(100):
         middle = (low + high) / 2
-        if _student_cdf(middle, degrees) < probability:
+        if student_cdf(middle, degrees) < probability:
             low = middle
         else:
             high = middle
     return (low + high) / 2
 
 
-def _student_cdf(t: float, degrees: int) -> float:
-    """For ``t`` >= 0, by its finite series (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+def student_cdf(t: float, degrees: float) -> float:
+    """Return Student's distribution function.
+
+    Of whole degrees by its finite series (Abramowitz and Stegun, 26.7.3 and 26.7.4), which needs no
+    library.
+    """
+    if not float(degrees).is_integer():
+        from scipy.special import stdtr
+
+        return float(stdtr(degrees, t))
+    if t < 0:
+        return 1 - student_cdf(-t, degrees)
+    return _student_series(t, int(degrees))
+
+
+def _student_series(t: float, degrees: int) -> float:
     angle = math.atan(t / math.sqrt(degrees))
     sine, cosine = math.sin(angle), math.cos(angle)
     if degrees % 2:

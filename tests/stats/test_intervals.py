@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from labctl.stats import geometric_interval, mean_interval, ratio_interval, student_quantile
+from labctl.stats import geometric_interval, mean_interval, student_quantile
 
 
 @pytest.mark.parametrize(
@@ -33,26 +33,6 @@ def test_more_values_of_the_same_spread_make_it_narrower() -> None:
 def test_one_value_has_no_interval(values: list[float]) -> None:
     with pytest.raises(ValueError, match="two values"):
         mean_interval(values)
-
-
-def test_a_ratio_of_pairs_is_free_of_what_drifts() -> None:
-    found = ratio_interval([270.0, 324.0, 406.0], [100.0, 120.0, 150.0])
-    assert found.count == 3
-    assert found.low < 2.7022 < found.high
-    assert found.relative < 0.01
-    assert found.mean**2 == pytest.approx(found.low * found.high)  # symmetric in logarithms
-    turned = ratio_interval([100.0, 120.0, 150.0], [270.0, 324.0, 406.0])
-    assert turned.high == pytest.approx(1 / found.low)
-
-
-@pytest.mark.parametrize(
-    ("values", "references"), [([1.0, 0.0], [1.0, 1.0]), ([1.0], [1.0]), ([1.0, 1.0], [1.0])]
-)
-def test_a_ratio_without_pairs_has_no_interval(
-    values: list[float], references: list[float]
-) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        ratio_interval(values, references)
 
 
 def test_an_interval_that_ended_the_repeating_counts_three_values_less() -> None:

@@ -1,0 +1,220 @@
+"""The one estimator of how two sets of measurements differ: the geometric mean of their ratio.
+
+Everything is done with natural logarithms: their difference is the logarithm of the ratio, noise of
+the same percentage is the same noise at any speed, and times and rates give the same answer. The
+unit is the repeat, a process of its own; the tokens of one are no independent measurements.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, stdev, variance
+
+from labctl.stats.intervals import STOPPING_COST, Interval, student_cdf, student_quantile
+
+#: Fewer sessions say too little of how they differ.
+LEAST_SESSIONS = 5
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One value above 0 of a run: its round, and its position among all trials of the run."""
+
+    round: int
+    position: int
+    value: float
+
+
+@dataclass(frozen=True)
+class LogRatio:
+    """The logarithm of a ratio, with its standard error and the degrees of freedom of that.
+
+    ``noise`` is the standard deviation of a single repeat's logarithm, 0.02 for 2 %; ``count`` the
+    number of pairs, or of repeats of the side that has fewer. ``is_paired``: it is of pairs.
+    """
+
+    mean: float
+    error: float
+    degrees: float
+    noise: float
+    count: int
+    is_paired: bool
+
+    @property
+    def ratio(self) -> float:
+        """The ratio itself, a geometric mean."""
+        return math.exp(self.mean)
+
+    def interval(self, level: float) -> Interval:
+        """Return the ratio with its interval (Student's, of the logarithm)."""
+        half = student_quantile((1 + level) / 2, self.degrees) * self.error
+        low, high = math.exp(self.mean - half), math.exp(self.mean + half)
+        return Interval(self.ratio, low, high, level, self.count)
+
+    def p_different(self) -> float:
+        """Return the p-value of "there is no difference", two-sided (Student's t test)."""
+        return min(1.0, 2 * self._tail(abs(self.mean)))
+
+    def p_beyond(self, margin: float) -> float:
+        """Return the p-value of "the logarithm is not within ± ``margin``".
+
+        Two one-sided tests (D. J. Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15(6),
+        1987); it is at most ``a`` just where the interval of level ``1 - 2a`` lies within.
+        """
+        return self._tail(margin - abs(self.mean))
+
+    def _tail(self, distance: float) -> float:
+        """Return the probability that chance alone brings the mean this far to one side."""
+        if self.error == 0:
+            return 0.0 if distance > 0 else 1.0
+        return 1 - student_cdf(distance / self.error, self.degrees)
+
+
+def paired(
+    values: Sequence[float], references: Sequence[float], *, stopped: bool = False
+) -> LogRatio:
+    """Compare pairs that were measured one after the other.
+
+    What drifts slowly meets both of a pair alike and leaves their ratio. ``stopped``: repeating may
+    have ended because a result was precise (see :data:`STOPPING_COST`). Raises ValueError for fewer
+    than two pairs, sequences of unequal length, and values that are not above 0.
+    """
+    logs = [a - b for a, b in zip(_logs(values), _logs(references), strict=True)]
+    if len(logs) < 2:
+        raise ValueError("a comparison needs two pairs or more")
+    spread = stdev(logs)
+    error = spread / math.sqrt(len(logs) - _cost(len(logs), stopped))
+    return LogRatio(
+        fmean(logs), error, len(logs) - 1, spread / math.sqrt(2), len(logs), is_paired=True
+    )
+
+
+def unpaired(
+    values: Sequence[float], references: Sequence[float], *, stopped: bool = False
+) -> LogRatio:
+    """Compare two sets of one session, in which no two were measured together.
+
+    Equal numbers: Student's test, exact where the noise of both is the same percentage. Else
+    B. L. Welch's (Biometrika 34(1-2), 1947), which does not need that. Raises ValueError for fewer
+    than two values on a side, and values that are not above 0.
+    """
+    sides = [_logs(values), _logs(references)]
+    counts = [len(side) for side in sides]
+    if min(counts) < 2:
+        raise ValueError("a comparison needs two values or more on each side")
+    squares = [
+        variance(side) / (count - _cost(count, stopped))
+        for side, count in zip(sides, counts, strict=True)
+    ]
+    total = sum(squares)
+    degrees = float(sum(counts) - 2)
+    if counts[0] != counts[1] and total > 0:
+        parts = (square**2 / (n - 1) for square, n in zip(squares, counts, strict=True))
+        degrees = total**2 / sum(parts)
+    noise, _ = _within(sides)
+    mean = fmean(sides[0]) - fmean(sides[1])
+    return LogRatio(mean, math.sqrt(total), degrees, math.sqrt(noise), min(counts), is_paired=False)
+
+
+def within_run(
+    own: Iterable[Repeat], base: Iterable[Repeat], *, stopped: bool = False
+) -> LogRatio | None:
+    """Compare two variants of one run: in pairs where their rounds were interleaved.
+
+    None where too few repeats have a value.
+    """
+    mine, theirs = ({one.round: one for one in side} for side in (own, base))
+    rounds = sorted(mine.keys() & theirs.keys())
+    if len(rounds) > 1 and _are_interleaved([*mine.values(), *theirs.values()]):
+        return paired(
+            [mine[n].value for n in rounds], [theirs[n].value for n in rounds], stopped=stopped
+        )
+    if min(len(mine), len(theirs)) < 2:
+        return None
+    return unpaired(
+        [one.value for one in mine.values()],
+        [one.value for one in theirs.values()],
+        stopped=stopped,
+    )
+
+
+def _are_interleaved(repeats: Iterable[Repeat]) -> bool:
+    """Return True if each round ended before the next one began."""
+    rounds: dict[int, list[int]] = {}
+    for one in repeats:
+        rounds.setdefault(one.round, []).append(one.position)
+    spans = [(min(positions), max(positions)) for _, positions in sorted(rounds.items())]
+    return all(before[1] < after[0] for before, after in pairwise(spans))
+
+
+Session = Sequence[float]
+
+
+def known_sessions(groups: Iterable[Sequence[Session]]) -> int:
+    """Return how many sessions tell how sessions differ: one more than their degrees of freedom."""
+    degrees = sum(len(group) - 1 for group in groups if group)
+    return degrees + 1 if degrees else 0
+
+
+def between_sessions(
+    values: Sequence[Session],
+    references: Sequence[Session],
+    history: Iterable[Sequence[Session]] = (),
+) -> LogRatio:
+    """Compare sessions: each has its own offset, which repeating inside it does not average out.
+
+    The variance of a session's mean is taken from groups of sessions that measured the same thing:
+    those of each side, and others of ``history``, none of which may be one of the two sides'. It
+    holds all that makes means of sessions differ, also repeats that resemble their neighbours.
+    Where the new sessions have fewer repeats than those, the noise of what is missing is added (a
+    variance of two components, with F. E. Satterthwaite's degrees of freedom, Biometrics Bulletin
+    2(6), 1946); where they have more, the interval is wider than it need be.
+
+    Raises ValueError where fewer than LEAST_SESSIONS tell how sessions differ.
+    """
+    sides = [[_logs(one) for one in side] for side in (values, references)]
+    groups = [*sides, *([_logs(one) for one in group] for group in history)]
+    if known_sessions(groups) < LEAST_SESSIONS:
+        raise ValueError(f"fewer than {LEAST_SESSIONS} sessions tell how sessions differ")
+    means = [[fmean(one) for one in group] for group in groups]
+    between, between_degrees = _within(means)
+    shares = [fmean(1 / len(one) for one in group) for group in groups]
+    usual = sum((len(g) - 1) * share for g, share in zip(groups, shares, strict=True))
+    usual /= between_degrees
+    within, within_degrees = _within([one for group in groups for one in group])
+    count = sum(1 / len(side) for side in sides)
+    more = sum(share / len(side) for share, side in zip(shares[:2], sides, strict=True))
+    parts = [(between * count, between_degrees)]
+    if (missing := more - usual * count) > 0 and within_degrees:
+        parts.append((within * missing, within_degrees))
+    total = sum(part for part, _ in parts)
+    spent = sum(part**2 / degrees for part, degrees in parts)
+    return LogRatio(
+        fmean(means[0]) - fmean(means[1]),
+        math.sqrt(total),
+        total**2 / spent if spent else between_degrees,
+        math.sqrt(within),
+        min(sum(map(len, side)) for side in sides),
+        is_paired=False,
+    )
+
+
+def _within(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
+    """Return the variance inside groups, pooled, and its degrees of freedom."""
+    squares, degrees = 0.0, 0
+    for group in groups:
+        if len(group) > 1:
+            squares += variance(group) * (len(group) - 1)
+            degrees += len(group) - 1
+    return (squares / degrees if degrees else 0.0), degrees
+
+
+def _logs(values: Sequence[float]) -> list[float]:
+    if min(values, default=1.0) <= 0:
+        raise ValueError("a ratio is of values above 0")
+    return [math.log(value) for value in values]
+
+
+def _cost(count: int, stopped: bool) -> int:
+    return STOPPING_COST if stopped and count > STOPPING_COST else 0

@@ -1,0 +1,104 @@
+"""Numbers of interleaved repeats that a verdict needs, at a known noise."""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+#: Probability with which the repeats that are told lead to the verdict.
+POWER = 0.9
+#: More repeats than these are no advice.
+MOST_REPEATS = 200
+_NODES = 400
+
+
+def repeats_for_same(
+    noise: float,
+    margin: float,
+    *,
+    difference: float = 0.0,
+    error: float = 0.05,
+    most: int = MOST_REPEATS,
+) -> int | None:
+    """Return the fewest pairs that show sameness within ± ``margin`` with probability POWER.
+
+    Args:
+        noise: standard deviation of a single repeat's logarithm; that of a pair is √2 times it.
+        margin: of the logarithm.
+        difference: the true one, of logarithms.
+        error: of each of the two one-sided tests.
+        most: None is returned where even so many do not suffice.
+    """
+
+    def power(count: int) -> float:
+        return _share_within(count, noise, margin, difference, error)
+
+    return _fewest(power, most) if abs(difference) < margin else None
+
+
+def repeats_for_difference(
+    noise: float,
+    difference: float,
+    *,
+    threshold: float = 0.0,
+    error: float = 0.05,
+    most: int = MOST_REPEATS,
+) -> int | None:
+    """Return the fewest pairs that show a true difference with probability POWER.
+
+    It is shown when the interval of level ``1 - error`` excludes 0 and the estimate is beyond
+    ``threshold``, all of logarithms. Arguments and None as in :func:`repeats_for_same`.
+    """
+
+    def power(count: int) -> float:
+        return _share_beyond(count, noise, abs(difference), threshold, error)
+
+    return _fewest(power, most) if abs(difference) > threshold else None
+
+
+def _fewest(power: Callable[[int], float], most: int) -> int | None:
+    """Return the smallest number whose power suffices; it grows with the number."""
+    if power(most) < POWER:
+        return None
+    low, high = 1, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+    return high
+
+
+def _share_within(
+    count: int, noise: float, margin: float, difference: float, error: float
+) -> float:
+    from scipy.special import ndtr, stdtrit
+
+    true, seen = _errors(count, noise)
+    room = margin - stdtrit(count - 1, 1 - error) * seen
+    share = ndtr((room - difference) / true) - ndtr((-room - difference) / true)
+    return float(share[room > 0].sum()) / _NODES
+
+
+def _share_beyond(
+    count: int, noise: float, difference: float, threshold: float, error: float
+) -> float:
+    from scipy.special import ndtr, stdtrit
+
+    true, seen = _errors(count, noise)
+    needed = (stdtrit(count - 1, 1 - error / 2) * seen).clip(threshold)
+    return float(ndtr((difference - needed) / true).mean())
+
+
+def _errors(count: int, noise: float) -> tuple[float, Any]:
+    """Return the standard error of the mean of pairs, and how it is seen: with what it scatters."""
+    true = max(noise, 1e-9) * math.sqrt(2 / count)
+    return true, true * _scatter(count - 1)
+
+
+@lru_cache(maxsize=256)
+def _scatter(degrees: int) -> Any:
+    """Return equally probable values of an estimated standard deviation over the true one."""
+    import numpy as np
+    from scipy.special import gammaincinv
+
+    shares = (np.arange(_NODES) + 0.5) / _NODES
+    return np.sqrt(2 * gammaincinv(degrees / 2, shares) / degrees)
