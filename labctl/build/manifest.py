@@ -272,3 +272,18 @@ class Manifest(Recorded):
     def commit(self) -> str | None:
         """The source's git commit, where it has one."""
         return self.source.commit
+
+    @property
+    def spec(self) -> str:
+        """SHA-256 of how it was built: compiler, definitions and flags, not what was built.
+
+        Two builds with the same one differ in their source alone.
+        """
+        how = [
+            self.product,
+            self.target,
+            self.toolchain.digested,
+            sorted(self.definitions.items()),
+            self.flags,
+        ]
+        return hashlib.sha256(json.dumps(how).encode()).hexdigest()

@@ -99,9 +99,13 @@ class RunContext:
     @property
     def comparability(self) -> dict[str, JsonValue]:
         """The part of the comparability key that is the same for all trials."""
+        artifact = self.prepared.artifact
         return {
             **self.prepared.comparability,
+            "build_spec": artifact.manifest.spec if artifact else None,
             "program_sha256": self.program_sha256,
+            "kernel": self.facts.kernel,
+            "os_version": self.facts.os_version,
             **self.conditions.unlike,
         }
 
