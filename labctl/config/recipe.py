@@ -26,7 +26,7 @@ from labctl.checked import HostPath, Word
 from labctl.config.conditions import Conditions, Scheduling
 from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
-from labctl.config.types import Duration, Interval, Line, Name
+from labctl.config.types import Duration, Interval, Line, Name, Share
 from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
 from labctl.config.yaml.document import (
     Document,
@@ -142,6 +142,15 @@ class Gate(StrictModel):
         return self
 
 
+class ComparisonLimits(StrictModel):
+    """Judgement of `labctl compare` on the results, in shares of the compared figure."""
+
+    same_within: Share = 0.03
+    """Two results are the same where the ratio's 90 % interval is within plus or minus this."""
+    practical: Share = 0.02
+    """Smallest difference that counts as slower or faster."""
+
+
 Values = Annotated[
     tuple[Scalar, ...], Field(min_length=1, max_length=100), AfterValidator(_distinct)
 ]
@@ -211,6 +220,8 @@ class Recipe(StrictModel):
     instance). A lost link alone interrupts no trial, and a failed program is not retried."""
     gates: tuple[Gate, ...] = ()
     """Bounds that the results must keep."""
+    comparison: ComparisonLimits = ComparisonLimits()
+    """Judgement of `labctl compare` on the results."""
     references: tuple[Name, ...] = ()
     """Published figures to show beside the results, by their names in references.yaml; they are
     quoted, and no statistic uses them."""

@@ -241,3 +241,35 @@ Size = Annotated[
         }
     ),
 ]
+
+_PERCENT = re.compile(rf"({_NUMBER}) ?%")
+
+
+def parse_share(text: object) -> float:
+    """Return the share in ``3%`` or ``0.03``. Raises ValueError with a sentence for people."""
+    match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+    if match is not None:
+        share = float(Decimal(match[1]) / 100)
+    elif isinstance(text, int | float) and not isinstance(text, bool):
+        share = float(text)
+    else:
+        raise ValueError("must be a share such as 3% or 0.03")
+    if not 0 < share < 1:
+        raise ValueError("must be above 0 and below 100 %; write 3% or 0.03")
+    return share
+
+
+#: Above 0 and below 1.
+Share = Annotated[
+    float,
+    BeforeValidator(parse_share),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+                {"type": "string", "pattern": f"^{_PERCENT.pattern}$"},
+            ],
+            "examples": ["3%", 0.03],
+        }
+    ),
+]

@@ -81,7 +81,7 @@ def entry_of(
         ModelRow(run_id, model.key, model.file, model.sha256, model.name, model.quantization)
         for model in run.models
     )
-    rows = tuple(_trial_row(run_id, trial) for trial in trials)
+    rows = tuple(trial_row(run_id, trial) for trial in trials)
     return Entry(row, models, tuple(dict.fromkeys(annotations.tags)), rows)
 
 
@@ -131,7 +131,8 @@ def _build(artifacts: Iterable[ArtifactIdentity]) -> ArtifactIdentity | None:
     return next((one for one in artifacts if one.product != "agent"), None)
 
 
-def _trial_row(run_id: str, trial: TrialRecord) -> TrialRow:
+def trial_row(run_id: str, trial: TrialRecord) -> TrialRow:
+    """Return the row of a trial."""
     timing, failure, energy, job = trial.timing, trial.failure, trial.energy, trial.job
     evidence, model = trial.evidence, trial.model
     return TrialRow(

@@ -1,0 +1,48 @@
+"""Comparison of what was measured: are two sides alike, is one slower, is it not known."""
+
+from typing import TYPE_CHECKING
+
+from labctl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from labctl.compare.estimates import History
+    from labctl.compare.figures import DEFAULT_FIGURES, FIGURES, Figure
+    from labctl.compare.judging import compare
+    from labctl.compare.likeness import REVISION, Difference, differences
+    from labctl.compare.sides import Pair, Session, Side, match_sides, run_sides
+    from labctl.compare.thresholds import Thresholds
+    from labctl.compare.verdicts import Basis, Comparison, Row, Verdict
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "estimates": "History",
+            "figures": "DEFAULT_FIGURES FIGURES Figure",
+            "judging": "compare",
+            "likeness": "REVISION Difference differences",
+            "sides": "Pair Session Side match_sides run_sides",
+            "thresholds": "Thresholds",
+            "verdicts": "Basis Comparison Row Verdict",
+        },
+    )
+
+__all__ = [
+    "DEFAULT_FIGURES",
+    "FIGURES",
+    "REVISION",
+    "Basis",
+    "Comparison",
+    "Difference",
+    "Figure",
+    "History",
+    "Pair",
+    "Row",
+    "Session",
+    "Side",
+    "Thresholds",
+    "Verdict",
+    "compare",
+    "differences",
+    "match_sides",
+    "run_sides",
+]

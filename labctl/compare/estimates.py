@@ -1,0 +1,104 @@
+"""Differences of two sides in a figure, by what was measured."""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from labctl.compare.figures import Figure
+from labctl.compare.sides import Pair, Side
+from labctl.compare.verdicts import Basis
+from labctl.index import TrialRow
+from labctl.stats import LogRatio, Repeat, between_sessions, known_sessions, unpaired, within_run
+from labctl.stats.log_ratio import LEAST_SESSIONS
+from labctl.stats.rank_tests import LEAST, mann_whitney, sign_flip
+
+#: Sessions that measured the same: of each the good repeats.
+Sessions = Sequence[Sequence[TrialRow]]
+#: Gives other sessions that measured the same as a side, but none of the runs that are named.
+History = Callable[[Side, Collection[str]], Sessions]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Difference of two sides. ``found`` is None where too few repeats have the figure.
+
+    ``sessions`` is how many tell how sessions of this board differ; None: it does not matter.
+    ``check`` is the p-value of the test without a distribution; None with too few repeats.
+    """
+
+    found: LogRatio | None
+    basis: Basis
+    sessions: int | None = None
+    check: float | None = None
+
+
+def other_sessions(pair: Pair, history: History | None) -> list[Sessions]:
+    """Return groups of sessions that tell how sessions differ; none for variants of one run."""
+    left, right = pair
+    if history is None or left.runs & right.runs:
+        return []
+    groups: list[Sessions] = []
+    taken: set[tuple[str, str]] = set()
+    for side in pair:
+        found = [one for one in history(side, left.runs | right.runs) if one]
+        groups.append([one for one in found if (one[0].run, one[0].variant) not in taken])
+        taken |= {(one[0].run, one[0].variant) for one in found}
+    return groups
+
+
+def estimate(pair: Pair, figure: Figure, others: Sequence[Sessions]) -> Estimate:
+    """Estimate how the right side's figure differs from the left one's."""
+    left, right = pair
+    stopped = any(session.stopped for side in pair for session in side.sessions)
+    if left.runs == right.runs and len(left.runs) == 1:
+        mine, theirs = _repeats(right, figure), _repeats(left, figure)
+        found = within_run(mine, theirs, stopped=stopped)
+        basis = Basis.PAIRED if found and found.is_paired else Basis.UNPAIRED
+        check = _check(found, mine, theirs)
+        return Estimate(found, basis, check=check)
+    mine, theirs = _repeats(right, figure), _repeats(left, figure)
+    check = _mann_whitney(mine, theirs)
+    groups = [[_values(rows, figure) for rows in group] for group in others]
+    groups = [[one for one in group if one] for group in groups]
+    sides = [_side_sessions(right, figure), _side_sessions(left, figure)]
+    known = known_sessions([*sides, *groups])
+    if known >= LEAST_SESSIONS:
+        found = between_sessions(sides[0], sides[1], groups)
+        return Estimate(found, Basis.SESSIONS, known, check)
+    enough = min(len(mine), len(theirs)) > 1
+    plain = unpaired(*([r.value for r in side] for side in (mine, theirs)), stopped=stopped)
+    return Estimate(plain if enough else None, Basis.UNKNOWN_SESSIONS, known, check)
+
+
+def _repeats(side: Side, figure: Figure) -> list[Repeat]:
+    return [
+        Repeat(row.repeat, row.number, value)
+        for row in side.repeats
+        if (value := figure.value(row))
+    ]
+
+
+def _side_sessions(side: Side, figure: Figure) -> list[list[float]]:
+    found = [_values(session.repeats, figure) for session in side.sessions]
+    return [values for values in found if values]
+
+
+def _values(rows: Sequence[TrialRow], figure: Figure) -> list[float]:
+    return [value for row in rows if (value := figure.value(row))]
+
+
+def _check(
+    found: LogRatio | None, mine: Sequence[Repeat], theirs: Sequence[Repeat]
+) -> float | None:
+    if found is None or not found.is_paired:
+        return _mann_whitney(mine, theirs)
+    if found.count < LEAST:
+        return None
+    base = {one.round: one.value for one in theirs}
+    return sign_flip([math.log(r.value / base[r.round]) for r in mine if r.round in base])
+
+
+def _mann_whitney(mine: Sequence[Repeat], theirs: Sequence[Repeat]) -> float | None:
+    if min(len(mine), len(theirs)) < LEAST:
+        return None
+    return mann_whitney([one.value for one in mine], [one.value for one in theirs])

@@ -1,0 +1,160 @@
+"""The judgement: unlike, same, slower or faster, or that it cannot be told; in this order.
+
+Tests for a difference and for sameness are two families, each with one error over all rows
+(Holm). The interval of a row is the one that decides.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from labctl.compare import words
+from labctl.compare.estimates import Estimate, History, estimate, other_sessions
+from labctl.compare.figures import Figure, figures_of
+from labctl.compare.likeness import Difference, differences
+from labctl.compare.sides import Pair
+from labctl.compare.thresholds import Thresholds
+from labctl.compare.verdicts import Basis, Comparison, Row, Verdict
+from labctl.index import TrialRow
+from labctl.stats import LogRatio, holm, median
+from labctl.stats.power import repeats_for_difference, repeats_for_same
+
+
+def compare(
+    pairs: Iterable[Pair],
+    *,
+    figures: Sequence[str] = (),
+    thresholds: Thresholds | None = None,
+    allow: Collection[str] = (),
+    history: History | None = None,
+) -> Comparison:
+    """Compare the sides of each pair, the reference first.
+
+    Args:
+        pairs: what is compared.
+        figures: names in FIGURES; by default the usual ones that were measured.
+        thresholds: by default those of the recipe of the first reference.
+        allow: keys in which two sides may differ.
+        history: other sessions of the board; without it different runs are at best suspected.
+    """
+    known = list(pairs)
+    asked = thresholds or next((left.thresholds for left, _ in known if left.thresholds), None)
+    judged_by = asked or Thresholds.of_recipe({})
+    open_rows: list[tuple[Row, Estimate | None]] = []
+    for pair in known:
+        found = tuple(differences(*pair, allow))
+        refused = [one for one in found if one.allowed is None]
+        others = [] if refused else other_sessions(pair, history)
+        rows = [*pair[0].repeats, *pair[1].repeats]
+        for figure in figures_of(rows, figures):
+            row = _row(pair, figure, found)
+            if refused:
+                row = replace(row, verdict=Verdict.UNLIKE, reason=words.unlike(refused))
+                open_rows.append((row, None))
+            elif row.left_repeats and row.right_repeats:
+                open_rows.append((row, estimate(pair, figure, others)))
+            else:
+                open_rows.append((replace(row, reason=words.no_values(row)), None))
+    execution = {str(row.execution) for pair in known for side in pair for row in side.repeats}
+    return Comparison(tuple(_judged(open_rows, judged_by)), judged_by, frozenset(execution))
+
+
+def _row(pair: Pair, figure: Figure, found: tuple[Difference, ...]) -> Row:
+    left, right = pair
+    mine, theirs = _values(right.repeats, figure), _values(left.repeats, figure)
+    return Row(
+        left=left.name,
+        right=right.name,
+        figure=figure.name,
+        label=figure.label,
+        more_is_faster=figure.more_is_faster,
+        verdict=Verdict.CANT_TELL,
+        reason="",
+        left_value=median(theirs) if theirs else None,
+        right_value=median(mine) if mine else None,
+        left_repeats=len(theirs),
+        right_repeats=len(mine),
+        differences=found,
+    )
+
+
+def _values(rows: Iterable[TrialRow], figure: Figure) -> list[float]:
+    return [value for row in rows if (value := figure.value(row))]
+
+
+def _judged(rows: Sequence[tuple[Row, Estimate | None]], limits: Thresholds) -> list[Row]:
+    different = _family(
+        [one.found.p_different() if one and one.found else None for _, one in rows], limits.error
+    )
+    same = _family(
+        [
+            one.found.p_beyond(limits.same_log)
+            if one and one.found and one.basis is not Basis.UNKNOWN_SESSIONS
+            else None
+            for _, one in rows
+        ],
+        limits.error,
+    )
+    judged = []
+    for (row, one), error, same_error in zip(rows, different, same, strict=True):
+        if one is None:
+            judged.append(row)
+        elif one.found is None or error is None:
+            judged.append(replace(row, basis=one.basis, reason=words.too_few(one)))
+        else:
+            judged.append(_judge(row, one, one.found, limits, error=error, same_error=same_error))
+    return judged
+
+
+def _family(probabilities: Sequence[float | None], error: float) -> list[float | None]:
+    """Return the error at which each member is judged; None for what is no member."""
+    members = [index for index, p in enumerate(probabilities) if p is not None]
+    errors = holm([p for p in probabilities if p is not None], error)
+    found: list[float | None] = [None] * len(probabilities)
+    for index, one in zip(members, errors, strict=True):
+        found[index] = one
+    return found
+
+
+def _judge(
+    row: Row,
+    one: Estimate,
+    found: LogRatio,
+    limits: Thresholds,
+    *,
+    error: float,
+    same_error: float | None,
+) -> Row:
+    p_different = found.p_different()
+    p_same = None if same_error is None else found.p_beyond(limits.same_log)
+    differs = p_different <= error
+    matters = abs(found.mean) > limits.practical_log
+    row = replace(
+        row,
+        basis=one.basis,
+        ratio=found.ratio,
+        interval=None if one.basis is Basis.UNKNOWN_SESSIONS else found.interval(1 - error),
+        p_different=p_different,
+        p_same=p_same,
+        noise=found.noise,
+        check=one.check,
+        warnings=words.warnings(one, differs=differs, error=error),
+    )
+    if same_error is not None and p_same is not None and p_same <= same_error:
+        row = replace(row, verdict=Verdict.SAME, interval=found.interval(1 - 2 * same_error))
+    elif differs and matters:
+        slower = (found.mean > 0) is not row.more_is_faster
+        verdict = Verdict.SLOWER if slower else Verdict.FASTER
+        known = one.basis is not Basis.UNKNOWN_SESSIONS
+        row = replace(row, verdict=verdict if known else Verdict.SUSPECTED)
+    if row.verdict in (Verdict.CANT_TELL, Verdict.SUSPECTED):
+        row = replace(row, repeats=_settling(found, limits, error, same_error or error))
+    return replace(row, reason=words.reason(row, limits, one.sessions))
+
+
+def _settling(found: LogRatio, limits: Thresholds, error: float, same_error: float) -> int | None:
+    """Return the fewest interleaved rounds that settle it, if the difference is as it was seen."""
+    same = repeats_for_same(found.noise, limits.same_log, difference=found.mean, error=same_error)
+    different = repeats_for_difference(
+        found.noise, found.mean, threshold=limits.practical_log, error=error
+    )
+    return min((count for count in (same, different) if count is not None), default=None)

@@ -1,0 +1,92 @@
+"""Likeness of two sides: every value that must agree before numbers may be compared."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from labctl.compare.sides import Side
+from labctl.index.rows import TrialRow, parameter_text
+
+#: Which source was built. It is left out: what a change of the source does is what one wants to
+#: see. How it was built (compiler, flags) is not.
+REVISION = ("version", "build_key", "build_commit", "program_sha256")
+_BUILD = ("build_spec", "compiler")
+EXECUTION = "execution"
+#: Parts of a trial's record that must agree, beside its ``comparability``.
+_IDENTITY = ("board", "target", EXECUTION)
+_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key in which two sides differ, with what each has, for people.
+
+    ``allowed`` says why they are compared nevertheless; None: they are not.
+    """
+
+    key: str
+    left: str
+    right: str
+    allowed: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.left} / {self.right}"
+
+
+def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Difference]:
+    """Return all differences of two sides, by key.
+
+    Allowed are the source's revision, what a recipe varies between variants of one run, and the
+    keys in ``allow``; never that the one ran on a board and the other did not.
+    """
+    mine, theirs = _values(left), _values(right)
+    same_build = mine.get("build_key") == theirs.get("build_key") and "build_key" in mine
+    found = []
+    varied = left.varied & right.varied if left.runs == right.runs else frozenset()
+    for key in sorted(mine.keys() | theirs.keys()):
+        if mine.get(key) == theirs.get(key) or (key in _BUILD and same_build):
+            continue
+        if key == "compiler" and "build_spec" in mine and "build_spec" in theirs:
+            continue  # the specification has it
+        why = None
+        if key == EXECUTION:
+            why = None
+        elif key in REVISION:
+            why = "revision"
+        elif key in varied:
+            why = "varied"
+        elif key in allow:
+            why = "allowed"
+        found.append(Difference(key, _text(mine.get(key)), _text(theirs.get(key)), why))
+    return found
+
+
+def _values(side: Side) -> dict[str, frozenset[str]]:
+    """Return for each key the values that its repeats have; of most keys it is one."""
+    found: dict[str, set[str]] = {}
+    for session in side.sessions:
+        for row in session.repeats:
+            for key, value in {**session.facts, **row_values(row)}.items():
+                if value is not None:
+                    found.setdefault(key, set()).add(parameter_text(value))
+    return {key: frozenset(values) for key, values in found.items()}
+
+
+def row_values(row: TrialRow) -> dict[str, object]:
+    """Return all that must agree, of one trial."""
+    return {
+        **row.comparability,
+        "model": row.model_sha256,
+        **{name: getattr(row, name) for name in _IDENTITY},
+    }
+
+
+def _text(values: frozenset[str] | None) -> str:
+    if not values:
+        return "not known"
+    return " and ".join(sorted(map(_short, values)))
+
+
+def _short(text: str) -> str:
+    """Return the beginning of a hash."""
+    is_hash = len(text) in (40, 64) and all(c in "0123456789abcdef" for c in text)
+    return text[:_DIGITS] if is_hash else text or "''"

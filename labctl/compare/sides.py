@@ -1,0 +1,112 @@
+"""The sides of a comparison: one variant, measured in one run or, of a baseline, in several."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from labctl.compare.thresholds import Thresholds
+from labctl.config.recipe import MODEL_AXIS
+from labctl.index import TrialRow
+from labctl.index.entry import trial_row
+from labctl.records import RunRecord, TrialRecord
+from labctl.results.summary import wanted_precision
+
+
+@dataclass(frozen=True)
+class Session:
+    """The good repeats of a variant in one run, warm-ups left out.
+
+    ``stopped``: repeating may have ended because a result was precise. ``facts`` are of the run.
+    """
+
+    run: str
+    repeats: tuple[TrialRow, ...]
+    stopped: bool = False
+    facts: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side. ``name`` is for people; ``varied`` are keys in which its recipe's variants differ
+    on purpose.
+    """
+
+    name: str
+    variant: str
+    sessions: tuple[Session, ...]
+    varied: frozenset[str] = frozenset()
+    thresholds: Thresholds | None = None
+
+    @property
+    def repeats(self) -> tuple[TrialRow, ...]:
+        """All its repeats."""
+        return tuple(row for session in self.sessions for row in session.repeats)
+
+    @property
+    def runs(self) -> frozenset[str]:
+        """Ids of its runs."""
+        return frozenset(session.run for session in self.sessions)
+
+
+Pair = tuple[Side, Side]
+"""The reference, and what is compared with it."""
+
+
+def run_sides(run: RunRecord, trials: Iterable[TrialRecord], name: str | None = None) -> list[Side]:
+    """Return a side for each variant of a run, in its recipe's order, also those without a result.
+
+    ``name`` stands for the run's id in the sides' names.
+    """
+    rows: dict[str, list[TrialRow]] = {variant: [] for variant in run.variants}
+    for trial in trials:
+        group = rows.setdefault(trial.variant, [])
+        if is_good(row := trial_row(run.id, trial)):
+            group.append(row)
+    stopped = wanted_precision(run) is not None
+    varied = _varied(run)
+    thresholds = Thresholds.of_recipe(run.recipe_resolved)
+    facts = _facts(run)
+    return [
+        Side(
+            f"{name or run.id}:{variant}",
+            variant,
+            (Session(run.id, tuple(found), stopped, facts),),
+            varied,
+            thresholds,
+        )
+        for variant, found in rows.items()
+    ]
+
+
+def is_good(row: TrialRow) -> bool:
+    """Tell whether a trial counts: neither a warm-up nor a failure."""
+    return row.state == "ok" and row.repeat > 0
+
+
+def match_sides(references: Sequence[Side], others: Sequence[Side]) -> list[Pair]:
+    """Return the pairs of sides of the same variant, in the order of the references.
+
+    Two single sides are a pair whatever their variants are.
+    """
+    if len(references) == len(others) == 1:
+        return [(references[0], others[0])]
+    by_variant = {side.variant: side for side in others}
+    return [(one, by_variant[one.variant]) for one in references if one.variant in by_variant]
+
+
+def _varied(run: RunRecord) -> frozenset[str]:
+    matrix = run.recipe_resolved.get("matrix")
+    axes = set(matrix) if isinstance(matrix, dict) else set()
+    return frozenset(axes | ({MODEL_AXIS} if len(run.models) > 1 else set()))
+
+
+def _facts(run: RunRecord) -> dict[str, JsonValue]:
+    """Return what older trials do not say of themselves, from their run."""
+    compiler = next((one.toolchain for one in run.artifacts if one.product != "agent"), None)
+    found = {
+        "kernel": run.facts.kernel,
+        "os_version": run.facts.os_version,
+        "compiler": compiler,
+    }
+    return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,87 @@
+"""Results of a comparison: rows, each with its verdict and the interval that decides."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from labctl.compare.likeness import Difference
+from labctl.compare.thresholds import Thresholds
+from labctl.stats import Interval
+
+
+class Verdict(StrEnum):
+    """Judgement of a row."""
+
+    UNLIKE = "unlike"
+    SAME = "same"
+    SLOWER = "slower"
+    FASTER = "faster"
+    SUSPECTED = "suspected"
+    CANT_TELL = "can't tell"
+
+
+class Basis(StrEnum):
+    """Measurements that the interval of a row rests on."""
+
+    PAIRED = "paired"
+    """Variants of one run that took turns: pairs by round."""
+    UNPAIRED = "unpaired"
+    """Variants of one run, one after the other."""
+    SESSIONS = "sessions"
+    """Different runs, and how much runs of this board differ is known."""
+    UNKNOWN_SESSIONS = "unknown-sessions"
+    """Different runs, and that is not known: there is no honest interval."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of one pair of sides.
+
+    Args:
+        left: name of the reference; ``right`` is what is compared with it.
+        figure: its name in FIGURES; ``label`` is for people.
+        reason: why it has this verdict, in a sentence.
+        left_value: median over the repeats: ns, or tokens/s. None: no good repeat has one.
+        ratio: right over left, the geometric mean; None: unlike, or one side has no value.
+        interval: of the ratio, with its level: the one that decides. None: there is none.
+        p_different: p-value of "no difference"; ``p_same`` that of "not the same", uncorrected.
+        noise: of a single repeat, 0.02 is 2 %.
+        repeats: interleaved rounds of one run that would settle it; None: it is settled, or no
+            number up to the most would.
+        check: p-value of the test that assumes no distribution, from ten repeats on.
+        differences: all of them, those that are allowed too.
+    """
+
+    left: str
+    right: str
+    figure: str
+    label: str
+    more_is_faster: bool
+    verdict: Verdict
+    reason: str
+    left_value: float | None = None
+    right_value: float | None = None
+    left_repeats: int = 0
+    right_repeats: int = 0
+    ratio: float | None = None
+    interval: Interval | None = None
+    basis: Basis | None = None
+    p_different: float | None = None
+    p_same: float | None = None
+    noise: float | None = None
+    repeats: int | None = None
+    check: float | None = None
+    differences: tuple[Difference, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows, what they were judged by, and on what kind of machine they were measured."""
+
+    rows: tuple[Row, ...]
+    thresholds: Thresholds
+    execution: frozenset[str]
+
+    def having(self, *verdicts: Verdict) -> list[Row]:
+        """Return the rows with one of these verdicts."""
+        return [row for row in self.rows if row.verdict in verdicts]

@@ -1,0 +1,109 @@
+"""Reasons and warnings of a comparison, in words."""
+
+from collections.abc import Sequence
+
+from labctl.compare.estimates import Estimate
+from labctl.compare.likeness import EXECUTION, Difference
+from labctl.compare.thresholds import Thresholds
+from labctl.compare.verdicts import Basis, Row, Verdict
+from labctl.stats import Interval
+from labctl.stats.log_ratio import LEAST_SESSIONS
+from labctl.stats.power import MOST_REPEATS
+from labctl.units import digits
+
+
+def unlike(refused: Sequence[Difference]) -> str:
+    """Name the differences that forbid a comparison, and how to compare nevertheless."""
+    named = "; ".join(map(str, refused))
+    if any(one.key == EXECUTION for one in refused):
+        return f"{named}: what ran on a board is never compared with what did not"
+    allow = " ".join(f"--allow {one.key}" for one in refused)
+    return f"{named} ({allow} compares them)"
+
+
+def no_values(row: Row) -> str:
+    """Say which side has no value."""
+    missing = row.right if row.left_repeats else row.left
+    return f"no good repeat of {missing} has this figure"
+
+
+def too_few(one: Estimate) -> str:
+    """Say that one value shows no noise."""
+    if one.basis is Basis.UNKNOWN_SESSIONS:
+        return f"a side has one repeat only, and {_sessions(one.sessions)}"
+    return "a side has one repeat only, which says nothing of its noise; make 5 or more"
+
+
+def warnings(one: Estimate, *, differs: bool, error: float) -> tuple[str, ...]:
+    """Say where the test without a distribution disagrees.
+
+    Between runs it knows nothing of how runs differ: that it finds more there means nothing.
+    """
+    if one.check is None or differs == (one.check <= error):
+        return ()
+    if not differs and one.basis in (Basis.SESSIONS, Basis.UNKNOWN_SESSIONS):
+        return ()
+    name = "sign-flip test" if one.basis is Basis.PAIRED else "Mann-Whitney test"
+    what = "finds no difference" if differs else "finds a difference"
+    return (
+        f"the {name} {what} (p = {one.check:.2g}): look at the single repeats, some lie far off",
+    )
+
+
+def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:
+    """Say why a row that was compared has its verdict."""
+    margin = percent(limits.same_within)
+    match row.verdict:
+        case Verdict.SAME:
+            return f"the {interval_text(row.interval)} is within ± {margin}"
+        case Verdict.SLOWER | Verdict.FASTER:
+            return f"{change(row)}: {interval_text(row.interval)}"
+        case Verdict.SUSPECTED:
+            known = _sessions(sessions)
+            return f"{change(row)}, but {known}: confirm interleaved{_rounds(row)}"
+    if row.interval is None:
+        return f"{_sessions(sessions)}: measure interleaved{_rounds(row)}"
+    text = interval_text(row.interval)
+    if row.interval.is_vague:
+        text = f"the {row.interval.count} repeats differ too much"
+    if row.repeats is None:
+        return f"{text}: no number of repeats up to {MOST_REPEATS} would settle it"
+    return f"{text}: {row.repeats} interleaved rounds would settle it"
+
+
+def change(row: Row) -> str:
+    """Return ``5.2 % slower``; from a factor of 2 on ``2.7 times slower``."""
+    if row.ratio is None:
+        return "not known"
+    slower = (row.ratio > 1) is not row.more_is_faster
+    word = "slower" if slower else "faster"
+    factor = max(row.ratio, 1 / row.ratio)
+    if factor >= 2:
+        return f"{digits(factor)} times {word}"
+    return f"{percent(abs(row.ratio - 1))} {word}"
+
+
+def percent(share: float) -> str:
+    """Return ``3 %``, ``0.35 %``."""
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def interval_text(found: Interval | None) -> str:
+    """Return ``95 % interval 1.032 to 1.071``."""
+    if found is None:
+        return "no interval"
+    level = f"{100 * found.level:.4g}"
+    return f"{level} % interval {digits(found.low, 4)} to {digits(found.high, 4)}"
+
+
+def _sessions(known: int | None) -> str:
+    return (
+        f"how much runs on this board differ is not known ({known or 0} of {LEAST_SESSIONS}"
+        " like runs)"
+    )
+
+
+def _rounds(row: Row) -> str:
+    if row.repeats is None:
+        return " in one run"
+    return f" in one run, {row.repeats} rounds"
