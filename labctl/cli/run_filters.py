@@ -1,20 +1,18 @@
 """Options that choose runs, for every command that takes several."""
 
-import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import wraps
 from typing import Any
 
 import click
 
 from labctl.cli.complete import BOARD, TAG
-from labctl.config.types import parse_duration
 from labctl.index import Filter
+from labctl.index.filters import parse_moment
 
 STATES = ("finished", "failed", "interrupted", "unfinished", "damaged")
 VERDICTS = ("passed", "failed", "infra", "config")
-_DAYS = re.compile(r"(\d{1,5})d")
 
 
 class Moment(click.ParamType[datetime]):
@@ -26,22 +24,10 @@ class Moment(click.ParamType[datetime]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
         """Return the moment; without an offset it is in UTC, as the ids of runs are."""
-        text = str(value)
-        if days := _DAYS.fullmatch(text):
-            return datetime.now(UTC) - timedelta(days=int(days[1]))
         try:
-            found = datetime.fromisoformat(text)
-        except ValueError:
-            try:
-                return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
-            except ValueError:
-                self.fail(
-                    f"{text!r}: must be a date such as 2026-11-22 or 2026-11-22T08:00 (UTC),"
-                    " or an age such as 7d or 12h",
-                    param,
-                    ctx,
-                )
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+            return parse_moment(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Setting(click.ParamType[tuple[str, str]]):

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+from labctl.config.types import parse_duration
 from labctl.index.rows import parameter_text
 
+_DAYS = re.compile(r"(\d{1,5})d")
 #: Digits of any number, which a float would round.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")
 #: A condition, with a value for each of its names.
@@ -44,6 +46,27 @@ class Filter:
 def moment(when: datetime) -> str:
     """Return a moment as the index holds it: text that sorts as time does."""
     return when.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def parse_moment(text: str) -> datetime:
+    """Return the moment of a date, a time of a day, or an age such as ``7d`` or ``12h``.
+
+    Without an offset it is in UTC, as the ids of runs are. Raises ValueError.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    except ValueError:
+        pass
+    try:
+        days = _DAYS.fullmatch(text)
+        age = timedelta(days=int(days[1])) if days else timedelta(seconds=parse_duration(text))
+        return datetime.now(UTC) - age
+    except ValueError:
+        raise ValueError(
+            f"{text!r}: must be a date such as 2026-11-22 or 2026-11-22T08:00 (UTC),"
+            " or an age such as 7d or 12h"
+        ) from None
 
 
 def _starts(column: str, name: str) -> str:

@@ -32,7 +32,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 def trials_jsonl(trials: Sequence[IndexedTrial]) -> str:
     """Return a line of JSON for each trial: times in ns, sizes in bytes, null what is not known."""
-    return "".join(json.dumps(_document(one), ensure_ascii=False) + "\n" for one in trials)
+    return "".join(json.dumps(trial_document(one), ensure_ascii=False) + "\n" for one in trials)
 
 
 def trials_csv(trials: Sequence[IndexedTrial]) -> str:
@@ -40,7 +40,7 @@ def trials_csv(trials: Sequence[IndexedTrial]) -> str:
 
     Lines end as RFC 4180 has it: only so does Python quote a cell with a carriage return in it.
     """
-    rows = [_flat(_document(one)) for one in trials]
+    rows = [flat_document(one) for one in trials]
     names = dict.fromkeys((*_plain_columns(), *(name for row in rows for name in row)))
     written = io.StringIO()
     writer = csv.DictWriter(written, [csv_cell(name) for name in names], lineterminator="\r\n")
@@ -57,16 +57,18 @@ def _plain_columns() -> list[str]:
     return [*own, *_OF_RUN, "tags"]
 
 
-def _document(one: IndexedTrial) -> dict[str, object]:
+def trial_document(one: IndexedTrial) -> dict[str, object]:
+    """Return a trial with facts of its run; parameters, conditions, comparability are mappings."""
     of_run = {name: getattr(one.run, name) for name in _OF_RUN}
     trial = asdict(one.trial)
     nested = {name: trial.pop(name) for name in _NESTED}
     return {**trial, **of_run, "tags": list(one.tags), **nested}
 
 
-def _flat(document: Mapping[str, object]) -> dict[str, object]:
+def flat_document(one: IndexedTrial) -> dict[str, object]:
+    """Return a trial without mappings: each has a key for each of theirs, and plain values."""
     row: dict[str, object] = {}
-    for name, value in document.items():
+    for name, value in trial_document(one).items():
         if name in _NESTED and isinstance(value, Mapping):
             row.update({f"{name}.{key}": _scalar(inner) for key, inner in value.items()})
         else:

@@ -1,0 +1,161 @@
+"""A lab: where it is, and the runs in it that meet conditions."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack, overload
+
+from labctl.api.frames import data_frame
+from labctl.api.run import Run, Trial, Trials
+from labctl.config.lab import FILE_NAME, find_lab_root
+from labctl.errors import ConfigError
+from labctl.index import Filter
+from labctl.index.filters import parse_moment
+from labctl.index.rows import parameter_text
+from labctl.runs.record.directory import find_run
+from labctl.runs.record.repository import RunRepository
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Words = str | Sequence[str]
+
+
+class Conditions(TypedDict, total=False):
+    """Conditions on runs, joined by "and": the options of ``labctl runs``.
+
+    ``since`` and ``until`` take a moment (without an offset: UTC) or the words of the command line,
+    ``2026-11-22`` or ``7d``. ``state``: any of these; ``tag``: all of these; ``parameters``: engine
+    parameters with their values, all in one variant.
+    """
+
+    recipe: str
+    board: str
+    model: str
+    quantization: str
+    build: str
+    since: datetime | str
+    until: datetime | str
+    verdict: str
+    state: Words
+    tag: Words
+    parameters: Mapping[str, bool | int | float | str]
+
+
+class Runs(Sequence[Run]):
+    """Runs, newest first."""
+
+    def __init__(self, runs: Sequence[Run]):
+        self._runs = tuple(runs)
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Runs": ...
+    def __getitem__(self, index: int | slice) -> "Run | Runs":
+        return Runs(self._runs[index]) if isinstance(index, slice) else self._runs[index]
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} runs>"
+
+    def to_pandas(self) -> "DataFrame":
+        """Return a table with a row for each run, as ``labctl runs --json`` has it.
+
+        Raises ConfigError without pandas.
+        """
+        rows = [one.indexed.document() for one in self]
+        return data_frame(rows, moments=("started", "finished"))
+
+
+class Lab:
+    """A lab's runs. Nothing is kept between two questions: each sees the lab as it is then."""
+
+    def __init__(self, root: Path):
+        #: The folder with devices.yaml.
+        self.root = root
+
+    @property
+    def _folder(self) -> Path:
+        return self.root / "runs"
+
+    def runs(self, *, limit: int | None = None, **conditions: Unpack[Conditions]) -> Runs:
+        """Return the runs that meet conditions, newest first. Raises ConfigError or HostError."""
+        found = RunRepository(self._folder).query(_filter(conditions), limit=limit)
+        return Runs([Run(self._folder / one.run.id, one) for one in found])
+
+    def trials(self, **conditions: Unpack[Conditions]) -> Trials:
+        """Return the trials of runs that meet conditions, oldest first.
+
+        Raises ConfigError or HostError.
+        """
+        found = RunRepository(self._folder).trials(_filter(conditions))
+        return Trials([Trial(self._folder / one.run.id, one) for one in found])
+
+    def run(self, name: str = "latest") -> Run:
+        """Return a run by its id, the start or end of one, its path, or ``latest``.
+
+        Raises ConfigError if there is none, or more than one.
+        """
+        directory = find_run(self._folder, name).path.resolve()
+        found = RunRepository(directory.parent).get(directory.name)
+        if found is None:
+            raise ConfigError(f"{directory} is no run of a lab")
+        return Run(directory, found)
+
+    def __repr__(self) -> str:
+        return f"<lab {self.root}>"
+
+
+def open_lab(path: str | os.PathLike[str] | None = None) -> Lab:
+    """Open the lab in a folder or the nearest one above it that has a devices.yaml.
+
+    ``path`` None: what the environment variable LABCTL_LAB names, else the current folder. Raises
+    ConfigError if there is no lab.
+    """
+    start = Path(path if path is not None else os.environ.get("LABCTL_LAB") or Path.cwd())
+    root = find_lab_root(start)
+    if root is None:
+        raise ConfigError(
+            f"no {FILE_NAME} in {start.resolve()} or a folder above it",
+            hint="name the lab's folder: open_lab('DIR'); or write a first lab: `labctl init`",
+        )
+    return Lab(root)
+
+
+def _filter(conditions: Conditions) -> Filter:
+    if unknown := conditions.keys() - Conditions.__annotations__.keys():
+        raise TypeError(f"not a condition on runs: {', '.join(sorted(unknown))}")
+    parameters = conditions.get("parameters", {})
+    return Filter(
+        recipe=conditions.get("recipe"),
+        board=conditions.get("board"),
+        model=conditions.get("model"),
+        quantization=conditions.get("quantization"),
+        build=conditions.get("build"),
+        since=_moment(conditions.get("since")),
+        until=_moment(conditions.get("until")),
+        states=_words(conditions.get("state", ())),
+        verdict=conditions.get("verdict"),
+        tags=_words(conditions.get("tag", ())),
+        parameters=tuple((name, parameter_text(value)) for name, value in parameters.items()),
+    )
+
+
+def _moment(when: datetime | str | None) -> datetime | None:
+    if isinstance(when, str):
+        try:
+            return parse_moment(when)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    return parse_moment(when.isoformat()) if when else None
+
+
+def _words(words: Words) -> tuple[str, ...]:
+    return (words,) if isinstance(words, str) else tuple(words)

@@ -1,0 +1,204 @@
+"""Runs and trials: rows of the index, and what the run directory has when it is asked for."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labctl.api.frames import data_frame
+from labctl.api.telemetry import Telemetry
+from labctl.errors import ConfigError
+from labctl.index import IndexedRun, IndexedTrial, RunRow, TrialRow
+from labctl.records import RunEnd, RunRecord, TrialRecord
+from labctl.results.telemetry import read_telemetry
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.repository import RunRepository
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Trials(Sequence["Trial"]):
+    """Trials, by run from the oldest on and then by number; warm-ups have ``repeat`` 0."""
+
+    def __init__(self, trials: Sequence["Trial"]):
+        self._trials = tuple(trials)
+
+    @overload
+    def __getitem__(self, index: int) -> "Trial": ...
+    @overload
+    def __getitem__(self, index: slice) -> "Trials": ...
+    def __getitem__(self, index: int | slice) -> "Trial | Trials":
+        if isinstance(index, slice):
+            return Trials(self._trials[index])
+        return self._trials[index]
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def __iter__(self) -> Iterator["Trial"]:
+        return iter(self._trials)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} trials>"
+
+    def to_pandas(self) -> "DataFrame":
+        """Return a table with a row for each trial, with the columns of ``labctl export``.
+
+        Parameters, conditions and comparability have a column for each key,
+        ``parameters.threads``. Raises ConfigError without pandas.
+        """
+        from labctl.report.trial_export import flat_document
+
+        return data_frame(
+            [flat_document(trial.indexed) for trial in self], moments=("started", "finished")
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A run. ``row`` has its facts as the index holds them."""
+
+    #: The run directory.
+    path: Path
+    indexed: IndexedRun
+
+    @property
+    def row(self) -> RunRow:
+        """All facts of lists and filters; times in ns."""
+        return self.indexed.run
+
+    @property
+    def id(self) -> str:
+        """The name of its directory."""
+        return self.row.id
+
+    @property
+    def recipe(self) -> str:
+        """Name of the recipe."""
+        return self.row.recipe
+
+    @property
+    def board(self) -> str | None:
+        """Name of the board that it began on; None if it is damaged."""
+        return self.row.board
+
+    @property
+    def started(self) -> datetime:
+        """Moment of its start, in UTC."""
+        return datetime.fromisoformat(self.row.started)
+
+    @property
+    def state(self) -> str:
+        """Return ``finished``, ``failed``, ``interrupted``, ``unfinished`` or ``damaged``."""
+        return self.row.state
+
+    @property
+    def verdict(self) -> str | None:
+        """Return ``passed``, ``failed``, ``infra`` or ``config``; None before its end."""
+        return self.row.verdict
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags that people gave it."""
+        return self.indexed.tags
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """Its ``run.json``. Raises ConfigError if that is damaged."""
+        return RunDirectory(self.path).run()
+
+    @cached_property
+    def end(self) -> RunEnd | None:
+        """Its ``end.json``; None if it has not ended. Raises ConfigError."""
+        return RunDirectory(self.path).end()
+
+    @cached_property
+    def trials(self) -> Trials:
+        """Its finished trials. Raises HostError."""
+        from labctl.index import Filter
+
+        found = RunRepository(self.path.parent).trials(Filter(ids=(self.id,)))
+        return Trials([Trial(self.path, one) for one in found])
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+
+@dataclass(frozen=True, repr=False)
+class Trial:
+    """A finished trial. ``row`` has its figures; tokens and telemetry are read when asked for."""
+
+    #: The run's directory.
+    path: Path
+    indexed: IndexedTrial
+
+    @property
+    def row(self) -> TrialRow:
+        """All facts and figures of the index; times in ns, sizes in bytes."""
+        return self.indexed.trial
+
+    @property
+    def run(self) -> RunRow:
+        """The run that it belongs to."""
+        return self.indexed.run
+
+    @property
+    def number(self) -> int:
+        """Position in its run, from 1."""
+        return self.row.number
+
+    @property
+    def variant(self) -> str:
+        """The combination of the recipe's matrix."""
+        return self.row.variant
+
+    @property
+    def repeat(self) -> int:
+        """From 1; 0 = a warm-up, never part of a result."""
+        return self.row.repeat
+
+    @property
+    def state(self) -> str:
+        """Return ``ok``, ``failed`` or ``skipped``."""
+        return self.row.state
+
+    @property
+    def folder(self) -> Path:
+        """Folder of its raw files and its record."""
+        return RunDirectory(self.path).trial_path(self.number, self.row.slug)
+
+    @cached_property
+    def record(self) -> TrialRecord:
+        """Its ``record.json``. Raises ConfigError if that is gone or damaged."""
+        for trial in RunDirectory(self.path).trials():
+            if trial.number == self.number:
+                return trial
+        raise ConfigError(f"run {self.path.name} has no trial {self.number} any more")
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """Times in ns between successive tokens; the first token, whose time is TTFT, has none.
+
+        Empty where single tokens were not seen, as in a benchmark. Raises ConfigError.
+        """
+        timing = self.record.timing
+        return np.array(timing.token_ns if timing else (), dtype=np.int64)
+
+    @cached_property
+    def telemetry(self) -> Telemetry:
+        """Samples of board and program while it ran; empty where there are none.
+
+        Raises ConfigError.
+        """
+        job = self.record.job
+        samples = read_telemetry(self.folder / "telemetry").samples
+        return Telemetry(samples, job.start_mono_ns if job else None)
+
+    def __repr__(self) -> str:
+        return f"<trial {self.path.name}/{self.number} {self.variant}>"
