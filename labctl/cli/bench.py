@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, MODEL_FILE, TARGET
 from labctl.cli.lab import lab_and_board, lab_or_own
 from labctl.cli.output import result_options, write_result
@@ -36,6 +37,7 @@ from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
 @click.option("--build", is_flag=True, help="Build what is missing, damaged or of an older source.")
 @click.option("--print-recipe", is_flag=True, help="Print the recipe that this is; run nothing.")
 @result_options
+@ci_options
 @click.argument("models", nargs=-1, required=True, shell_complete=MODEL_FILE)
 @click.pass_obj
 def bench(
@@ -49,6 +51,7 @@ def bench(
     print_recipe: bool,
     result_format: str,
     output: Path | None,
+    ci: CiOutput,
 ) -> int:
     """Measure GGUF files on a board, without a recipe.
 
@@ -67,4 +70,4 @@ def bench(
     if print_recipe:
         write_result(recipe_text(document), output)
         return 0
-    return run_and_tell(RunRequest(recipe, chosen, lab), (), result_format, output, build=build)
+    return run_and_tell(RunRequest(recipe, chosen, lab), (), result_format, output, ci, build=build)

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.console import Console
 
+    from labctl.cli.ci_output import CiOutput
     from labctl.records import GateRecord, RunRecord, TrialRecord
     from labctl.runs.runner import Outcome
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Formats of the result of a run.
 FORMATS = ("table", "md", "csv", "json", "jsonl")
+#: Formats for CI servers.
+CI_FORMATS = ("junit", "summary", "github", "gitlab-metrics", "gitlab-code-quality")
 #: What is printed with run directory and state below it: as ``--format`` has it, or ``--wide``.
 TABLES = ("table", "wide")
 
@@ -263,22 +266,37 @@ def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--format",
             "result_format",
-            type=click.Choice(FORMATS),
+            type=click.Choice((*FORMATS, *CI_FORMATS)),
             show_default="table",
             is_eager=True,
             callback=set_json,
-            help="Format of the result; csv has a line for each variant, jsonl for each trial.",
+            help="Format of the result; csv has a line for each variant, jsonl for each trial. From"
+            " junit on: for CI servers.",
         ),
     ):
         decorated = option(decorated)
     return decorated
 
 
-def tell(outcome: "Outcome", result_format: str, output: Path | None) -> int:
-    """Print or write the result of a run; its exit status."""
+def tell(
+    outcome: "Outcome", result_format: str, output: Path | None, ci: "CiOutput | None" = None
+) -> int:
+    """Print or write the result of a run, and what a CI server gets; its exit status."""
     run, trials, where = outcome.run, outcome.trials, outcome.directory.path
+    status = outcome.exit_status
     try:
-        show_result(run, trials, outcome.gates, where, result_format=result_format, output=output)
+        if ci and not ci.write(outcome.directory, run, trials, outcome.gates):
+            status = ExitStatus.JOB
+        strict = ci is not None and ci.strict
+        show_result(
+            run,
+            trials,
+            outcome.gates,
+            where,
+            result_format=result_format,
+            output=output,
+            strict=strict,
+        )
         if result_format in TABLES and output is None:
             click.echo(f"run directory: {where}")
         sys.stdout.flush()
@@ -286,10 +304,10 @@ def tell(outcome: "Outcome", result_format: str, output: Path | None) -> int:
         lead_nowhere(sys.stdout.fileno())  # its status holds though nobody reads
     except HostError as error:
         error.hint = f"`labctl report {where.name}` prints the result"
-        if outcome.exit_status == ExitStatus.OK:
+        if status == ExitStatus.OK:
             raise
         click.echo(f"note: {error.message}; {error.hint}", err=True)
-    return outcome.exit_status
+    return status
 
 
 def show_result(
@@ -301,6 +319,7 @@ def show_result(
     result_format: str,
     output: Path | None,
     references: Sequence[str] = (),
+    strict: bool = False,
 ) -> None:
     """Print or write the result of a run, with the published figures that are named.
 
@@ -317,9 +336,10 @@ def show_result(
         return
     from labctl.report.formats import result_text
 
-    write_result(
-        result_text(result_format, run, trials, gates, directory, references=quoted), output
+    text = result_text(
+        result_format, run, trials, gates, directory, references=quoted, strict=strict
     )
+    write_result(text, output)
 
 
 def write_result(text: str, output: Path | None) -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 
+from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import REFERENCE, RUN
 from labctl.cli.lab import runs_folder
-from labctl.cli.output import TABLES, output_console, result_options, show_result
+from labctl.cli.output import CI_FORMATS, TABLES, output_console, result_options, show_result
 from labctl.cli.root import Invocation
 from labctl.cli.run_list import print_runs
 from labctl.cli.runs import LIMIT
@@ -32,6 +33,7 @@ from labctl.runs.record.directory import find_run
 )
 @click.option("--list", "list_all", is_flag=True, help="The same as `labctl runs`.")
 @result_options
+@ci_options
 @click.pass_obj
 def report(
     invocation: Invocation,
@@ -42,6 +44,7 @@ def report(
     list_all: bool,
     result_format: str,
     output: Path | None,
+    ci: CiOutput,
 ) -> None:
     """Print the tables of a finished run.
 
@@ -64,7 +67,7 @@ def report(
         return
     directory = find_run(runs, run)
     record, trials = directory.run(), directory.trials()
-    if not trials and result_format != "json":
+    if not trials and not ci.files and result_format not in ("json", *CI_FORMATS):
         raise ConfigError(f"run {record.id} has no finished trial", hint=f"see {directory.path}")
     from rich.markup import escape
 
@@ -78,6 +81,7 @@ def report(
         result_format = form
     end = directory.end()
     gates = end.gates if end else ()
+    ci.write(directory, record, trials, gates)
     show_result(
         record,
         trials,
@@ -85,6 +89,7 @@ def report(
         directory.path,
         result_format=result_format,
         output=output,
+        strict=ci.strict,
         references=[name for name in (references or "").split(",") if name],
     )
     if result_format not in TABLES or output is not None:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import click
 
+from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, UNFINISHED
 from labctl.cli.lab import connect_board, lab_and_board, runs_folder
 from labctl.cli.output import result_options, tell
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
+from labctl.errors import LabctlError
 from labctl.runs import Observer, ResumeRequest
 from labctl.runs.record.directory import find_run, find_unfinished
 from labctl.runs.resume import last_board
@@ -22,6 +24,7 @@ from labctl.runs.resume import resume as resume_run
     "--board", "-b", shell_complete=BOARD, help="Another, equal board; default: the run's own."
 )
 @result_options
+@ci_options
 @click.argument("run", required=False, shell_complete=UNFINISHED)
 @click.pass_obj
 def resume(
@@ -31,6 +34,7 @@ def resume(
     board: str | None,
     result_format: str,
     output: Path | None,
+    ci: CiOutput,
 ) -> int:
     """Resume an unfinished run.
 
@@ -45,10 +49,14 @@ def resume(
     runs = runs_folder(invocation, run or "latest")
     directory = find_run(runs, run) if run else find_unfinished(runs)
     lab, on = lab_and_board(invocation, board or last_board(directory))
-    with ProgressView() as view:
-        outcome = resume_run(
-            ResumeRequest(directory, on, lab),
-            partial(connect_board, on),
-            Observer(RunView(view).show),
-        )
-    return tell(outcome, result_format, output)
+    try:
+        with ProgressView() as view:
+            outcome = resume_run(
+                ResumeRequest(directory, on, lab),
+                partial(connect_board, on),
+                Observer(RunView(view).show),
+            )
+    except LabctlError as error:
+        ci.write_failed(error, directory)
+        raise
+    return tell(outcome, result_format, output, ci)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, RECIPE
 from labctl.cli.lab import connect_board, lab_and_board
 from labctl.cli.output import result_options, tell
@@ -14,12 +15,15 @@ from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.lab import Board
 from labctl.config.recipe import find_recipe
+from labctl.errors import LabctlError
+from labctl.records.events import AnyEvent, Contact
 from labctl.runs import (
     Observer,
     RunRequest,
     read_recipe,
     run_with_failover,
 )
+from labctl.runs.record.directory import RunDirectory
 
 
 @click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")
@@ -46,6 +50,7 @@ from labctl.runs import (
 )
 @click.option("--build", is_flag=True, help="Build what is missing, damaged or of an older source.")
 @result_options
+@ci_options
 @click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
 def run(
@@ -58,6 +63,7 @@ def run(
     build: bool,
     result_format: str,
     output: Path | None,
+    ci: CiOutput,
 ) -> int:
     """Run a recipe on a board and print its timing table.
 
@@ -71,7 +77,8 @@ def run(
     lab, chosen = lab_and_board(invocation, board)
     wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
     others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
-    return run_and_tell(RunRequest(wanted, chosen, lab), others, result_format, output, build=build)
+    request = RunRequest(wanted, chosen, lab)
+    return run_and_tell(request, others, result_format, output, ci, build=build)
 
 
 def run_and_tell(
@@ -79,6 +86,7 @@ def run_and_tell(
     spares: Sequence[Board],
     result_format: str,
     output: Path | None,
+    ci: CiOutput,
     *,
     build: bool,
 ) -> int:
@@ -88,11 +96,23 @@ def run_and_tell(
     when the board has told its machine, the rest before. Raises what
     :func:`labctl.runs.run_with_failover` raises.
     """
-    with ProgressView() as view:
-        if build:
-            from labctl.cli.build import BuildView, build_missing
+    directory: RunDirectory | None = None
 
-            build_missing(view, request.recipe, request.lab.root)
-            request = replace(request, build=BuildView(view).build)
-        outcome = run_with_failover(request, spares, connect_board, Observer(RunView(view).show))
-    return tell(outcome, result_format, output)
+    def remember(event: AnyEvent) -> None:
+        nonlocal directory
+        if isinstance(event, Contact):
+            directory = RunDirectory(request.lab.root / "runs" / event.run)
+
+    try:
+        with ProgressView() as view:
+            if build:
+                from labctl.cli.build import BuildView, build_missing
+
+                build_missing(view, request.recipe, request.lab.root)
+                request = replace(request, build=BuildView(view).build)
+            observer = Observer(RunView(view).show, remember)
+            outcome = run_with_failover(request, spares, connect_board, observer)
+    except LabctlError as error:
+        ci.write_failed(error, directory, request.recipe, request.board.name)
+        raise
+    return tell(outcome, result_format, output, ci)

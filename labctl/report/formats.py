@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,8 +10,10 @@ from rich.console import Console
 
 from labctl.errors import printable_line
 from labctl.records import GateRecord, RunRecord, TrialRecord
+from labctl.report.ci import CI_FORMATS, ci_text, run_suite
 from labctl.report.details import detail_tables
 from labctl.report.document import run_document
+from labctl.report.markdown import cell, table
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.report.tables import (
     headline,
@@ -23,6 +24,7 @@ from labctl.report.tables import (
 )
 from labctl.report.trial_export import csv_cell
 from labctl.results.summary import VariantSummary, summarise, wanted_precision
+from labctl.runs.record.directory import RunDirectory
 
 _WIDTH = 120
 
@@ -35,15 +37,19 @@ def result_text(
     directory: Path,
     *,
     references: Sequence[ReferenceRow] = (),
+    strict: bool = False,
 ) -> str:
-    """Return the result of a run as ``table``, ``wide``, ``md``, ``csv``, ``json``, ``jsonl``
-    or ``experiment``.
+    """Return the result of a run as ``table``, ``wide``, ``md``, ``csv``, ``json``, ``jsonl``,
+    ``experiment``, or in a format of :data:`labctl.report.ci.CI_FORMATS`.
 
     ``wide`` is the table with all columns, as Markdown is. ``references`` are published figures,
     which tables, Markdown and JSON show apart from the run's own. CSV has a line for each variant:
     times in ns, sizes in bytes, an empty cell where nothing was measured. JSON is that of ``labctl
-    report --json``, JSON Lines are the trials' records.
+    report --json``, JSON Lines are the trials' records. ``strict`` is for formats of a CI server.
     """
+    if form in CI_FORMATS:
+        suite = run_suite(RunDirectory(directory), run, trials, gates, strict=strict)
+        return ci_text(form, suite, lambda own: result_text(own, run, trials, gates, directory))
     match form:
         case "json":
             return json.dumps(run_document(run, trials, directory, references), indent=2) + "\n"
@@ -57,8 +63,9 @@ def result_text(
     console = Console(file=written, width=_WIDTH)
     if form == "experiment":
         print_experiment(console, run, trials)
-        return written.getvalue()
-    print_timing_table(console, run, trials, gates, wide=form == "wide", references=references)
+    else:
+        wide = form == "wide"
+        print_timing_table(console, run, trials, gates, wide=wide, references=references)
     return written.getvalue()
 
 
@@ -115,30 +122,14 @@ def _markdown(
     references: Sequence[ReferenceRow],
 ) -> Iterator[str]:
     where, warning = headline(run)
-    yield f"**{_text(run.recipe)}** {_text(where)}"
+    yield f"**{cell(run.recipe)}** {cell(where)}"
     yield ""
     if warning:
-        yield from (f"**{_text(warning)}**", "")
+        yield from (f"**{cell(warning)}**", "")
     rows = summarise(trials, run.variants, wanted_precision(run))
-    for headings, table in [timing_cells(run, trials), *detail_tables(rows, wide=True)]:
-        yield from _table(headings, table)
+    for headings, cells in [timing_cells(run, trials), *detail_tables(rows, wide=True)]:
+        yield from table(headings, cells)
     if references:
-        yield from (f"**{_text(HEADLINE)}**", "")
-        yield from _table(COLUMNS, [row.cells for row in references])
-    yield from (f"- {_text(one.lead + one.text)}" for one in remarks(run, trials, gates))
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield _line([name.removeprefix(">") for name in headings])
-    yield _line(["--:" if name.startswith(">") else ":--" for name in headings])
-    yield from (_line([_text(cell) for cell in row]) for row in rows)
-    yield ""
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _text(text: str) -> str:
-    """Text of boards and programs on a line of Markdown: no cell, no HTML, no control sequence."""
-    return re.sub(r"([\\|<])", r"\\\1", printable_line(text))
+        yield from (f"**{cell(HEADLINE)}**", "")
+        yield from table(COLUMNS, [row.cells for row in references])
+    yield from (f"- {cell(one.lead + one.text)}" for one in remarks(run, trials, gates))

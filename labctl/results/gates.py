@@ -87,7 +87,7 @@ def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRec
     return GateRecord(
         variant=summary.variant,
         metric=gate.metric,
-        limit=_limit(gate),
+        limit=limit_of(gate),
         value=value,
         passed=passed,
         detail=detail,
@@ -99,14 +99,15 @@ def _idle(gate: Gate) -> GateRecord:
     return GateRecord(
         variant="no variant",
         metric=gate.metric,
-        limit=_limit(gate),
+        limit=limit_of(gate),
         value=None,
         passed=None,
         detail=f"not judged: no variant of this run has {where}",
     )
 
 
-def _limit(gate: Gate) -> str:
+def limit_of(gate: Gate) -> str:
+    """Return the bounds of a gate in words, `>= 2 and <= 20`."""
     low = [] if gate.min is None else [f">= {gate.min:g}"]
     high = [] if gate.max is None else [f"<= {gate.max:g}"]
     return " and ".join(low + high)

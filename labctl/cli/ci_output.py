@@ -1,0 +1,145 @@
+"""Files for a CI server, written beside the result of a run: ``--junit``, ``--write``."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from labctl.cli.output import CI_FORMATS, FORMATS, write_result
+from labctl.errors import LabctlError
+
+if TYPE_CHECKING:
+    from labctl.config.recipe import Recipe
+    from labctl.records import GateRecord, RunRecord, TrialRecord
+    from labctl.report.ci import Suite
+    from labctl.runs.record.directory import RunDirectory
+
+
+class _Written(click.ParamType[tuple[str, Path | None]]):
+    """A format and the file it is written to."""
+
+    name = "FORMAT=FILE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Path | None]:
+        """Return the format and the file, None for ``-``; find now that it cannot be written."""
+        from labctl.config.names import listed
+
+        form, _, file = str(value).partition("=")
+        if form not in (known := (*FORMATS, *CI_FORMATS)) or not file:
+            self.fail(f"{value!r} is not FORMAT=FILE with a format of {listed(known)}", param, ctx)
+        return form, _writable(file)
+
+
+def _writable(file: str) -> Path | None:
+    from labctl.files import check_named
+
+    if file == "-":
+        return None
+    check_named(Path(file))
+    return Path(file)
+
+
+@dataclass(frozen=True)
+class CiOutput:
+    """Files to write, by format; ``strict`` makes a failure of what was not judged."""
+
+    files: tuple[tuple[str, Path | None], ...] = ()
+    strict: bool = False
+
+    def write(
+        self,
+        directory: "RunDirectory",
+        run: "RunRecord",
+        trials: Sequence["TrialRecord"],
+        gates: Sequence["GateRecord"],
+    ) -> bool:
+        """Write all files; False if ``strict`` finds what was not judged. Raises HostError."""
+        from labctl.report.formats import result_text
+
+        for form, file in self.files:
+            path = directory.path
+            write_result(result_text(form, run, trials, gates, path, strict=self.strict), file)
+        if not self.strict:
+            return True
+        from labctl.report.ci import run_suite
+
+        return not run_suite(directory, run, trials, gates, strict=True).failed
+
+    def write_failed(
+        self,
+        error: LabctlError,
+        directory: "RunDirectory | None",
+        recipe: "Recipe | None" = None,
+        board: str = "",
+    ) -> None:
+        """Write all files for a run that ended early; of one that never began by its recipe.
+
+        What cannot be written is a note: the error is what the command ends with.
+        """
+        from labctl.report.ci import refused_suite
+
+        try:
+            if directory is not None and directory.is_planned:
+                end = directory.end()
+                gates = end.gates if end else ()
+                self.write(directory, directory.run(), directory.trials(), gates)
+            elif recipe is not None:
+                self._write_suite(refused_suite(recipe, board, error))
+        except LabctlError as other:
+            click.echo(f"note: {other.message}", err=True)
+
+    def _write_suite(self, suite: "Suite") -> None:
+        from labctl.report.ci import ci_text
+
+        for form, file in self.files:
+            if form in CI_FORMATS:  # the others have nothing to say of a run without a trial
+                write_result(ci_text(form, suite), file)
+
+
+def ci_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--junit``, ``--write`` and ``--strict``; the command gets ``ci``, a CiOutput."""
+
+    @wraps(command)
+    def with_ci(
+        *words: Any,
+        junit: Path | None,
+        written: tuple[tuple[str, Path | None], ...],
+        strict: bool,
+        **options: Any,
+    ) -> Any:
+        files = (*written, ("junit", junit)) if junit else written
+        return command(*words, ci=CiOutput(files, strict), **options)
+
+    def checked(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> Path | None:
+        return None if value is None else _writable(value)
+
+    decorated: Callable[..., Any] = with_ci
+    for option in (
+        click.option(
+            "--strict",
+            is_flag=True,
+            help="Treat a gate that could not be judged, and a result that its own checks"
+            " contradict, as a failure.",
+        ),
+        click.option(
+            "--write",
+            "written",
+            type=_Written(),
+            multiple=True,
+            help="Write the result in this format too, to this file; repeatable.",
+        ),
+        click.option(
+            "--junit",
+            type=click.Path(dir_okay=False),
+            metavar="FILE",
+            callback=checked,
+            help="Write JUnit XML to this file; the same as --write junit=FILE.",
+        ),
+    ):
+        decorated = option(decorated)
+    return decorated

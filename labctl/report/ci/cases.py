@@ -1,0 +1,296 @@
+"""Test cases of a run: one for each variant that was planned, and one for each gate.
+
+Only what was measured and judged has passed. What was not, and why, is part of the result: a CI
+server that shows nothing red has seen numbers.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from labctl.config.recipe import Gate, Recipe
+from labctl.errors import Blame, LabctlError
+from labctl.records import (
+    Execution,
+    Failure,
+    GateRecord,
+    RunEnd,
+    RunRecord,
+    TrialRecord,
+    TrialState,
+)
+from labctl.results.gates import limit_of
+from labctl.results.summary import VariantSummary, summarise, wanted_precision
+from labctl.runs.record.directory import RunDirectory
+from labctl.units import counted, digits, duration
+
+
+class Outcome(StrEnum):
+    """Outcome of a case; the names are those of JUnit's elements."""
+
+    PASSED = "passed"
+    FAILED = "failure"
+    ERROR = "error"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that a run was to show. ``group`` is a name with dots, as a class has it.
+
+    ``kind`` is the kind of failure or doubt, ``message`` says in a sentence what is wrong, or what
+    was found; ``figures`` are measured values by name, for CI servers that show their change.
+    """
+
+    group: str
+    name: str
+    outcome: Outcome
+    kind: str
+    message: str
+    details: str = ""
+    seconds: float = 0.0
+    figures: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """All cases of a run; ``recipe`` is its name."""
+
+    name: str
+    recipe: str
+    cases: tuple[Case, ...]
+    host: str = ""
+    started: datetime | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def number(self, outcome: Outcome) -> int:
+        """Return the number of cases with an outcome."""
+        return sum(case.outcome is outcome for case in self.cases)
+
+    @property
+    def failed(self) -> bool:
+        """True if a case failed or has an error."""
+        return any(case.outcome in (Outcome.FAILED, Outcome.ERROR) for case in self.cases)
+
+
+def run_suite(
+    directory: RunDirectory,
+    run: RunRecord,
+    trials: Sequence[TrialRecord],
+    gates: Sequence[GateRecord],
+    *,
+    strict: bool = False,
+) -> Suite:
+    """Return the cases of a run, in the order of its table.
+
+    ``strict`` makes a failure of a gate that was not judged, whatever the reason, and of a result
+    that its own checks contradict.
+    """
+    plan, end = directory.plan(), directory.end()
+    group = _group(run.recipe, run.board)
+    rows = {row.variant: row for row in summarise(trials, run.variants, wanted_precision(run))}
+    cases = []
+    for variant in dict.fromkeys((*run.variants, *(one.variant for one in plan.trials))):
+        own = [trial for trial in trials if trial.variant == variant]
+        done = {trial.number for trial in own}
+        due = [one for one in plan.trials if one.variant == variant and one.repeat > 0]
+        row = _Row(
+            rows.get(variant),
+            own,
+            planned=len(due),
+            missing=sum(one.number not in done and not one.optional for one in due),
+        )
+        cases.append(_of_row(f"{group}.{variant}", run, row, end, strict=strict))
+    cases += [_of_gate(group, gate, strict=strict) for gate in gates]
+    if end is None or end.state != "finished":
+        cases += _open_gates(group, run)
+    return Suite(
+        name=f"{run.recipe} on {run.board}",
+        recipe=run.recipe,
+        cases=tuple(cases),
+        host=run.host,
+        started=run.started,
+        properties=_properties(run),
+    )
+
+
+def refused_suite(recipe: Recipe, board: str, error: LabctlError) -> Suite:
+    """Return the cases of a run that never began: an error for each variant."""
+    group = _group(recipe.name, board)
+    failure = Failure.of(error)
+    cases = (
+        Case(
+            f"{group}.{variant.slug}",
+            "measured",
+            Outcome.ERROR,
+            failure.kind,
+            f"no result: {failure.message}",
+            _details([failure]),
+        )
+        for variant in recipe.variants()
+    )
+    return Suite(f"{recipe.name} on {board}", recipe.name, tuple(cases))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A variant: its summary (None: it has no trial), its trials, how many it should have."""
+
+    summary: VariantSummary | None
+    trials: Sequence[TrialRecord]
+    planned: int
+    missing: int
+
+
+def _of_row(group: str, run: RunRecord, row: _Row, end: RunEnd | None, *, strict: bool) -> Case:
+    found = _no_result(row, end)
+    if found is None:
+        assert row.summary is not None  # or it would have been found
+        found = _judged(row.summary, run.facts.execution, strict=strict)
+    outcome, kind, message = found
+    failures = [trial.failure for trial in row.trials if trial.failure]
+    spent = (trial.finished - trial.started for trial in row.trials)
+    return Case(
+        group,
+        "measured",
+        outcome,
+        kind,
+        message,
+        _details(failures),
+        sum(one.total_seconds() for one in spent),
+        _figures(row.summary),
+        {
+            "recipe": run.recipe,
+            "board": run.board,
+            "variant": group.rpartition(".")[2],
+            "execution": run.facts.execution,
+        },
+    )
+
+
+_Found = tuple[Outcome, str, str]
+
+
+def _no_result(row: _Row, end: RunEnd | None) -> _Found | None:
+    """Return outcome, kind and message of a variant that failed or is not whole; else None."""
+    failed = [trial for trial in row.trials if trial.state is TrialState.FAILED]
+    # A program that failed is a result; what host, link and board did is none.
+    failed.sort(key=lambda trial: not (trial.failure and trial.failure.blame is Blame.JOB))
+    if failed:
+        number, failure = failed[0].number, failed[0].failure
+        if failure is None:
+            return Outcome.ERROR, "no reason", f"trial {number} failed without a reason"
+        outcome = Outcome.FAILED if failure.blame is Blame.JOB else Outcome.ERROR
+        return outcome, failure.kind, f"trial {number}: {failure.message}"
+    if row.missing or row.summary is None:
+        kind = end.failure.kind if end and end.failure else "no result"
+        number_of = f"{row.missing} of {counted(row.planned, 'trial')}"
+        return Outcome.ERROR, kind, f"{number_of} without result: {_why_missing(end)}"
+    if not row.summary.trials_ok:
+        return Outcome.SKIPPED, "skipped", row.summary.skip_reason or "nothing was to be measured"
+    return None
+
+
+def _judged(summary: VariantSummary, execution: Execution, *, strict: bool) -> _Found:
+    """Return outcome, kind and message of a variant that was measured."""
+    value = _value(summary)
+    if summary.checks_failed:
+        names = ", ".join(summary.checks_failed)
+        doubt = Outcome.FAILED if strict else Outcome.SKIPPED
+        return doubt, "checks failed", f"{value}, not to be trusted: checks failed: {names}"
+    if execution is not Execution.BOARD:
+        return Outcome.SKIPPED, str(execution), f"{value}, but {execution}: not judged"
+    if not summary.checked:
+        return Outcome.SKIPPED, "not judged", f"{value}, but no check applied to each trial"
+    return Outcome.PASSED, "", value
+
+
+def _why_missing(end: RunEnd | None) -> str:
+    if end is None:
+        return "the run has not ended, or its controller died"
+    return end.failure.message if end.failure else f"the run is {end.state}"
+
+
+def _value(row: VariantSummary) -> str:
+    """Return the estimate of a variant with its interval, for people."""
+    if row.token_ns is None:
+        return counted(row.trials_ok, "good trial")
+    known = row.token_interval
+    spread = ""
+    if known and not known.is_vague:
+        wider = max(known.high / row.token_ns - 1, 1 - known.low / row.token_ns)
+        spread = f" ± {digits(100 * wider, 2)} %"
+    return f"{duration(row.token_ns)} per token{spread} ({counted(row.trials_ok, 'good trial')})"
+
+
+def _figures(row: VariantSummary | None) -> dict[str, float]:
+    """Return measured values by name, in seconds, bytes and joules."""
+    if row is None or not row.trials_ok:
+        return {}
+    energy = row.energy.joules_per_token if row.energy else None
+    found = {
+        "token_seconds": row.token_ns and row.token_ns / 1e9,
+        "ttft_seconds": row.ttft_ns and row.ttft_ns / 1e9,
+        "tokens_per_second": row.tokens_per_second,
+        "prefill_tokens_per_second": row.prefill_tokens_per_second,
+        "token_joules": energy,
+        "peak_memory_bytes": row.peak_memory_bytes,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _of_gate(group: str, gate: GateRecord, *, strict: bool) -> Case:
+    if gate.passed is None:
+        outcome, kind = Outcome.FAILED if strict else Outcome.SKIPPED, "gate not judged"
+    elif gate.passed:
+        outcome, kind = Outcome.PASSED, ""
+    elif gate.value is None:
+        outcome, kind = Outcome.ERROR, "no result"
+    else:
+        outcome, kind = Outcome.FAILED, "gate missed"
+    name = f"gate {gate.metric} {gate.limit}"
+    return Case(f"{group}.{gate.variant}", name, outcome, kind, gate.detail)
+
+
+def _open_gates(group: str, run: RunRecord) -> Iterator[Case]:
+    """Yield the gates of a run that ended before it could judge them."""
+    wanted = run.recipe_resolved.get("gates")
+    for document in wanted if isinstance(wanted, list) else []:
+        gate = Gate.model_validate(document)
+        yield Case(
+            f"{group}.gates",
+            f"gate {gate.metric} {limit_of(gate)}",
+            Outcome.SKIPPED,
+            "gate not judged",
+            "the run ended before its gates were judged",
+        )
+
+
+def _properties(run: RunRecord) -> dict[str, str]:
+    found = {
+        "run": run.id,
+        "target": run.target,
+        "execution": str(run.facts.execution),
+        "labctl": run.labctl_version,
+        "lab_revision": run.lab_revision or "",
+    }
+    for build in run.artifacts:
+        found[f"build {build.product}"] = f"{build.version} {build.commit or build.key}"
+    for model in run.models:
+        found[f"model {model.key}"] = f"{model.file} sha256:{model.sha256}"
+    return found
+
+
+def _details(failures: Sequence[Failure]) -> str:
+    lines = []
+    for one in failures:
+        lines.append(f"{one.kind} ({one.blame}): {one.message}")
+        lines += [one.details] if one.details else []
+        lines += [f"hint: {one.hint}"] if one.hint else []
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _group(recipe: str, board: str) -> str:
+    return f"{recipe}.{board.replace('.', '_')}"
