@@ -117,10 +117,10 @@ class PostgresDatabase(Database):
                 "a lab in a PostgreSQL database needs the Python package 'psycopg'",
                 hint="pip install 'labctl[postgresql]'",
             ) from error
-        limit = f"{LOCK_SECONDS:.0f}s"
+        limit, longer = (f"{LOCK_SECONDS * 1000 * times:.0f}ms" for times in (1, 2))
         settings = (
             f"SET search_path TO \"{self.schema}\"; SET lock_timeout TO '{limit}';"
-            f" SET statement_timeout TO '{limit}';"
+            f" SET statement_timeout TO '{longer}';"
             f" SET idle_in_transaction_session_timeout TO '{limit}'"
         )
 

@@ -1,20 +1,17 @@
 """The index in an SQL database: rows of runs and trials, written and asked for.
 
-Tables, transactions and writes are SQLAlchemy's. A question is one text of SQL with named values,
-which SQLite and PostgreSQL both know; that to SQLite goes through ``sqlite3``, because a list of
-runs must not wait for the import of SQLAlchemy.
+Tables and writes are SQLAlchemy's. A question is one text of SQL with named values, which SQLite
+and PostgreSQL both know.
 """
 
 import json
-import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, fields
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from labctl.errors import HostError
+from labctl.database import DamagedDatabase, Database
+from labctl.errors import ConfigError
 from labctl.index.filters import Filter, run_condition, trial_condition
 from labctl.index.rows import (
     SCHEMA_VERSION,
@@ -29,15 +26,11 @@ from labctl.index.rows import (
 )
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection
 
-#: Others write for moments only; a rebuild of a large lab commits often.
-_LOCK_SECONDS = 60.0
 _JSON = tuple(name for name, (kind, _) in columns(TrialRow).items() if kind is dict)
-
-
-class OtherIndex(HostError):
-    """The index cannot be asked: it is damaged, or of another version. It can be made again."""
+#: Columns that are the index's own business.
+_INNER = ("stamp", "folder")
 
 
 @dataclass(frozen=True)
@@ -51,7 +44,7 @@ class IndexedRun:
     def document(self) -> dict[str, object]:
         """Return it for JSON."""
         return {
-            **{name: value for name, value in asdict(self.run).items() if name != "stamp"},
+            **{name: value for name, value in asdict(self.run).items() if name not in _INNER},
             "models": [asdict(model) for model in self.models],
             "tags": list(self.tags),
         }
@@ -66,11 +59,28 @@ class IndexedTrial:
     tags: tuple[str, ...]
 
 
-class Index:
-    """The index in one SQLite file, safe for several processes and for their sudden end."""
+@dataclass(frozen=True)
+class Stamps:
+    """What the index knows of run directories."""
 
-    def __init__(self, path: Path):
-        self._path = path
+    #: Of this folder: id -> stamp.
+    own: Mapping[str, str]
+    #: Ids of runs that other folders hold, on other hosts.
+    others: frozenset[str]
+
+
+class Index:
+    """The index in a database, safe for several processes and for their sudden end.
+
+    Args:
+        database: a file of this folder's own, or what several folders share.
+        folder: which folder of runs is this host's: in a shared database it never changes the rows
+            of another, except those of a run that it adds.
+    """
+
+    def __init__(self, database: Database, folder: str = ""):
+        self._database = database
+        self._folder = folder
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Insert or replace runs with all that is known of them, in one transaction."""
@@ -78,7 +88,7 @@ class Index:
         with self._writing() as connection:
             _delete(connection, [entry.run.id for entry in known])
             rows: dict[str, list[Row]] = {
-                "run": [entry.run for entry in known],
+                "run": [replace(entry.run, folder=self._folder) for entry in known],
                 "model": [model for entry in known for model in entry.models],
                 "tag": [TagRow(entry.run.id, tag) for entry in known for tag in entry.tags],
                 "trial": [trial for entry in known for trial in entry.trials],
@@ -96,28 +106,41 @@ class Index:
             _delete(connection, ids)
 
     def clear(self) -> None:
-        """Empty the index; a damaged file is removed. Raises HostError."""
+        """Forget all runs of this folder. Raises HostError, ConfigError."""
+        if not self._database.is_shared:
+            self.make_again()
+            return
+        with self._writing() as connection:
+            own = connection.exec_driver_sql("SELECT id, folder FROM run")
+            _delete(connection, [run for run, folder in own if folder == self._folder])
+
+    def make_again(self) -> None:
+        """Empty a damaged index, also of the runs of other folders: those add them again."""
         try:
-            with self._writing() as connection:
+            with self._database.writing() as connection:
                 _make_tables(connection)
-        except OtherIndex:
-            for suffix in ("", "-journal"):
-                Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+        except DamagedDatabase:
+            self._database.discard()
 
     def version(self) -> int | None:
         """Return the version of the tables; None where there are none yet. 0: an older labctl's."""
-        if not self._path.exists():
-            return None
-        with self._reading() as db:
-            names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-            if "index_version" not in names:
-                return 0 if names else None
-            found: int = db.execute("SELECT version FROM index_version").fetchone()[0]
-            return found
+        names = self._database.tables()
+        if "index_version" not in names:
+            return 0 if names & set(TABLES) else None
+        found: int = self._ask("SELECT version FROM index_version", {})[0][0]
+        if self._database.is_shared and found > SCHEMA_VERSION:  # others need what is in it
+            raise ConfigError(
+                f"a newer labctl made the index in {self._database}: version {found}, this one"
+                f" knows {SCHEMA_VERSION}",
+                hint="update labctl on this host",
+            )
+        return found
 
-    def stamps(self) -> dict[str, str]:
-        """Return id -> stamp of all runs."""
-        return dict(self._ask("SELECT id, stamp FROM run", {}))
+    def stamps(self) -> Stamps:
+        """Return what is known of run directories."""
+        found = self._ask("SELECT id, stamp, folder FROM run", {})
+        own = {run: stamp for run, stamp, folder in found if folder == self._folder}
+        return Stamps(own, frozenset(run for run, _, _ in found if run not in own))
 
     def runs(self, wanted: Filter | None = None, *, limit: int | None = None) -> list[IndexedRun]:
         """Return the runs that meet a filter, newest first."""
@@ -172,66 +195,16 @@ class Index:
         return [kind(*row) for row in found]
 
     def _ask(self, question: str, values: dict[str, str]) -> list[tuple[Any, ...]]:
-        with self._reading() as db:
-            return db.execute(question, values).fetchall()
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        # Not read-only: what a killed writer left in its journal has to be rolled back.
-        uri = f"{self._path.absolute().as_uri()}?mode=rw"
-        with (
-            self._typed_errors(),
-            closing(sqlite3.connect(uri, uri=True, timeout=_LOCK_SECONDS)) as db,
-        ):
-            yield db
-
-    @contextmanager
-    def _typed_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._typed(error) from error
-
-    def _typed(self, error: BaseException) -> HostError:
-        # What is operational (locked, full, not allowed) says nothing against the file.
-        damaged = isinstance(error, sqlite3.DatabaseError) and type(error) is sqlite3.DatabaseError
-        return (OtherIndex if damaged else HostError)(
-            f"cannot use the index {self._path}: {error}",
-            hint="`labctl index rebuild` makes it again from the run directories",
-        )
+        return self._database.ask(question, values)
 
     @contextmanager
     def _writing(self) -> Iterator["Connection"]:
-        from sqlalchemy.exc import DBAPIError
-
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._engine.begin() as connection:
-                if _version(connection) != SCHEMA_VERSION:
-                    _make_tables(connection)
-                yield connection
-        except DBAPIError as error:
-            raise self._typed(error.orig or error) from error
-        except OSError as error:
-            raise self._typed(error) from error
-
-    @cached_property
-    def _engine(self) -> "Engine":
-        from sqlalchemy import URL, NullPool, create_engine, event
-
-        url = URL.create("sqlite", database=str(self._path.absolute()))
-        engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _LOCK_SECONDS})
-
-        # Python's sqlite3 would begin a transaction late, and fail where two of them began to read.
-        @event.listens_for(engine, "connect")
-        def no_own_transactions(connection: sqlite3.Connection, _record: object) -> None:
-            connection.isolation_level = None
-
-        @event.listens_for(engine, "begin")
-        def write_from_the_start(connection: "Connection") -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-        return engine
+        if self._database.is_shared:
+            self.version()
+        with self._database.writing() as connection:
+            if _version(connection) != SCHEMA_VERSION:
+                _make_tables(connection)
+            yield connection
 
 
 def _version(connection: "Connection") -> int | None:
@@ -277,7 +250,11 @@ def _values(row: Row) -> dict[str, object]:
     values = {field.name: getattr(row, field.name) for field in fields(row)}
     if isinstance(row, TrialRow):
         values |= {name: json.dumps(values[name]) for name in _JSON}
-    return values
+    # PostgreSQL's texts have no NUL; the name in a file of a model may.
+    return {
+        name: value.replace("\0", "\ufffd") if isinstance(value, str) else value
+        for name, value in values.items()
+    }
 
 
 def _trial(row: tuple[Any, ...]) -> TrialRow:

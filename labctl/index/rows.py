@@ -4,13 +4,17 @@ Durations are ns, sizes bytes, moments ISO 8601 in UTC, so that text sorts as ti
 what was not measured or not reported.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, get_type_hints
 
 #: Version of the tables. Another one is no error: they are made again from the run directories.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
+
+#: A row of PostgreSQL's index has 2704 bytes.
+_LONGEST = 400
 
 Json: TypeAlias = Mapping[str, object]
 
@@ -57,6 +61,8 @@ class RunRow:
     host: str | None = None
     note: str | None = None
     damage: str | None = None
+    #: The folder of runs that it lies in, where folders share a database.
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,10 +175,20 @@ class Entry:
     trials: tuple[TrialRow, ...] = ()
 
     @property
+    def is_storable(self) -> bool:
+        """True if no number is beyond the 64 bits that databases hold."""
+        return all(
+            abs(value) < 1 << 63
+            for row in (self.run, *self.trials)
+            for value in vars(row).values()
+            if isinstance(value, int)
+        )
+
+    @property
     def parameters(self) -> list[ParameterRow]:
         """Rows of its trials' parameters, each value of a variant once."""
         found = {
-            ParameterRow(trial.run, trial.variant, name, parameter_text(value))
+            ParameterRow(trial.run, trial.variant, name, held_text(parameter_text(value)))
             for trial in self.trials
             for name, value in trial.parameters.items()
         }
@@ -184,6 +200,13 @@ def parameter_text(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def held_text(text: str) -> str:
+    """Return a value as the index holds it: of a long one its hash. PostgreSQL finds no more."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def columns(row: type[Any]) -> dict[str, tuple[type, bool]]:

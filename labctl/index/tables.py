@@ -19,7 +19,8 @@ from labctl.index.rows import LOOKED_FOR, TABLES, columns
 
 #: SQLite's strict tables know few type names; PostgreSQL's own integers and reals are too narrow.
 _TYPES: dict[type, TypeEngine[Any]] = {
-    str: Text(),
+    # Compared by bytes, as SQLite and Python do: ids and moments are sorted as text.
+    str: Text().with_variant(Text(collation="C"), "postgresql"),
     dict: Text(),
     int: BigInteger().with_variant(Integer(), "sqlite"),
     float: Double().with_variant(REAL(), "sqlite"),

@@ -10,7 +10,7 @@ from records_made import BEGAN, model, plan, planned_run, run, trial
 from test_startup_bench import LABCTL
 from test_startup_bench import run as run_command
 
-from labctl.index import Filter, Index
+from labctl.index import Filter
 from labctl.index.entry import entry_of
 from labctl.records import Annotations, RunEnd
 from labctl.runs.record.repository import RunRepository, stamp_of
@@ -67,7 +67,7 @@ def lab_of(folder: Path, trials: int) -> Path:
         stamp = stamp_of(directory.path)
         assert stamp
         entries.append(replace(made, run=replace(made.run, stamp=stamp)))
-    Index(folder / "runs" / "index.sqlite").add(entries)
+    RunRepository(folder / "runs")._index.add(entries)
     return folder
 
 
@@ -75,7 +75,7 @@ def test_a_hundred_thousand_trials_are_found_at_once(tmp_path: Path) -> None:
     small, large = lab_of(tmp_path / "small", 1_000), lab_of(tmp_path / "large", TRIALS)
     size = (large / "runs" / "index.sqlite").stat().st_size
     print(f"\nindex of {TRIALS} trials: {size / 1e6:.0f} MB")
-    index = Index(large / "runs" / "index.sqlite")
+    index = RunRepository(large / "runs")._index
     one_run = index.runs(limit=1)[0].run.id
     asked = {
         "newest 50": lambda: index.runs(limit=50),

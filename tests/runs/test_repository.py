@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from postgres_server import PostgresServer
 from records_made import BEGAN, energy, model, plan, planned_run, run, timing, trial
 
 from labctl.errors import Blame, DeviceLost, HostError, ProgramFailed
@@ -40,13 +41,39 @@ BUILD = ArtifactIdentity(
 )
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The runs of a lab whose index is in a file, or in a database that hosts share."""
+    if request.param == "postgresql":
+        return lab_in(request.getfixturevalue("postgres"), tmp_path)
+    return tmp_path / "runs"
+
+
+def lab_in(server: PostgresServer, root: Path, name: str | None = None) -> Path:
+    """A lab in a PostgreSQL; its folder of runs."""
+    root.mkdir(exist_ok=True)
+    text = f"lab: {name or server.new_lab()}\ndatabase: {server.url}\nboards: {{}}\n"
+    (root / "devices.yaml").write_text(text)
+    return root / "runs"
+
+
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def runs(folder: Path) -> Path:
+    return with_two(folder)
+
+
+@pytest.fixture
+def in_file(tmp_path: Path) -> Path:
+    """Two runs, their index in a file."""
+    return with_two(tmp_path / "runs")
+
+
+def with_two(folder: Path) -> Path:
     for run_id in (FIRST, SECOND):
-        directory = planned_run(tmp_path, run(run_id), plan())
+        directory = planned_run(folder, run(run_id), plan())
         directory.add(trial(1))
         directory.add(trial(2))
-    return tmp_path
+    return folder
 
 
 def ids(runs: Path, **wanted: object) -> list[str]:
@@ -57,20 +84,20 @@ def finish(directory: RunDirectory, **changes: object) -> None:
     directory.finish(RunEnd(**{"state": "finished", "finished": BEGAN, **changes}))  # type: ignore[arg-type]
 
 
-def test_warm_ups_count_as_no_trials(tmp_path: Path) -> None:
+def test_warm_ups_count_as_no_trials(folder: Path) -> None:
     planned = PlannedRecord(
         number=1, variant="q2", model="q2_k", repeat=0, parameters={}, warm_up_pass=False
     )
-    directory = planned_run(tmp_path, run(), plan().model_copy(update={"trials": (planned,)}))
+    directory = planned_run(folder, run(), plan().model_copy(update={"trials": (planned,)}))
     directory.add(trial(1, repeat=0))
     directory.add(trial(2))
-    (row,) = RunRepository(tmp_path).query()
+    (row,) = RunRepository(folder).query()
     assert (row.run.trials_ok, row.run.trials_planned) == (1, 2)  # of 3, one of them a warm-up
 
 
-def test_a_trial_has_a_row_with_all_that_its_record_says_but_tokens(tmp_path: Path) -> None:
+def test_a_trial_has_a_row_with_all_that_its_record_says_but_tokens(folder: Path) -> None:
     record = run(artifacts=(BUILD,), recipe_resolved={"engine": {"name": "llama_cpp", "task": "t"}})
-    directory = planned_run(tmp_path, record, plan())
+    directory = planned_run(folder, record, plan())
     lost = Failure.of(ProgramFailed("it crashed"))
     directory.add(
         trial(
@@ -83,7 +110,7 @@ def test_a_trial_has_a_row_with_all_that_its_record_says_but_tokens(tmp_path: Pa
         )
     )
     directory.add(trial(2, state=TrialState.FAILED, failure=lost, timing=None))
-    good, bad = RunRepository(tmp_path).trials()
+    good, bad = RunRepository(folder).trials()
     row = good.trial
     assert row.parameters == {"threads": 4, "nested": {"ü": [1, None]}}
     assert row.comparability == {"governor": "performance"}
@@ -109,13 +136,13 @@ def test_a_trial_has_a_row_with_all_that_its_record_says_but_tokens(tmp_path: Pa
     assert (built.engine, built.task, built.execution) == ("llama_cpp", "t", "board")
 
 
-def test_the_figures_of_a_run_span_the_estimates_of_its_variants(tmp_path: Path) -> None:
-    directory = planned_run(tmp_path, run(), plan())
+def test_the_figures_of_a_run_span_the_estimates_of_its_variants(folder: Path) -> None:
+    directory = planned_run(folder, run(), plan())
     for number, (variant, repeat, ms) in enumerate(
         [("a", 0, 900), ("a", 1, 10), ("a", 2, 30), ("b", 1, 50), ("b", 2, 70)], 1
     ):
         directory.add(trial(number, variant=variant, repeat=repeat, timing=timing([ms])))
-    (found,) = RunRepository(tmp_path).query()
+    (found,) = RunRepository(folder).query()
     assert (found.run.token_low_ns, found.run.token_high_ns) == (20_000_000, 60_000_000)
     assert (found.run.trials_ok, found.run.trials_recorded) == (4, 5)
 
@@ -133,9 +160,9 @@ def test_the_figures_of_a_run_span_the_estimates_of_its_variants(tmp_path: Path)
     ],
 )
 def test_a_run_has_the_verdict_of_its_exit_status(
-    tmp_path: Path, end: dict[str, object] | None, state: TrialState, expected: tuple[str, str]
+    folder: Path, end: dict[str, object] | None, state: TrialState, expected: tuple[str, str]
 ) -> None:
-    directory = planned_run(tmp_path, run(), plan())
+    directory = planned_run(folder, run(), plan())
     directory.add(trial(1, state=state))
     if end is not None:
         changes = dict(end)
@@ -146,18 +173,18 @@ def test_a_run_has_the_verdict_of_its_exit_status(
         if "failure" in changes:
             changes["failure"] = Failure.of(changes["failure"])  # type: ignore[arg-type]
         finish(directory, **changes)
-    (found,) = RunRepository(tmp_path).query()
+    (found,) = RunRepository(folder).query()
     assert (found.run.state, found.run.verdict) == expected
 
 
-def test_runs_are_found_by_each_filter_and_by_all_together(tmp_path: Path) -> None:
-    one = planned_run(tmp_path, run(FIRST, recipe="a", artifacts=(BUILD,)), plan())
+def test_runs_are_found_by_each_filter_and_by_all_together(folder: Path) -> None:
+    one = planned_run(folder, run(FIRST, recipe="a", artifacts=(BUILD,)), plan())
     one.add(trial(1, board="moved"))
     (one.path / "annotations.json").write_text(Annotations(tags=("x", "y")).model_dump_json())
     finish(one)
     big = model("q8", "Q8_0", file="Big.gguf", name="Big")
     later = BEGAN.replace(day=21)
-    planned_run(tmp_path, run(SECOND, board="rk2", models=(big,), started=later), plan())
+    planned_run(folder, run(SECOND, board="rk2", models=(big,), started=later), plan())
     for wanted in (
         {"recipe": "a"},
         {"board": "rk1"},
@@ -174,24 +201,24 @@ def test_runs_are_found_by_each_filter_and_by_all_together(tmp_path: Path) -> No
         {"tags": ("x", "y")},
         {"recipe": "a", "quantization": "Q2_K", "tags": ("y",), "until": later},
     ):
-        assert ids(tmp_path, **wanted) == [FIRST], wanted
+        assert ids(folder, **wanted) == [FIRST], wanted
     for wanted in (
         {"model": "Big"},
         {"since": later},
         {"board": "rk2"},
         {"states": ("unfinished",)},
     ):
-        assert ids(tmp_path, **wanted) == [SECOND], wanted
+        assert ids(folder, **wanted) == [SECOND], wanted
     for wanted in ({"model": "%"}, {"tags": ("x", "z")}, {"recipe": "' OR 1 = 1 --"}):
-        assert ids(tmp_path, **wanted) == [], wanted
+        assert ids(folder, **wanted) == [], wanted
 
 
-def test_of_a_run_that_is_found_only_the_trials_looked_for_come(tmp_path: Path) -> None:
+def test_of_a_run_that_is_found_only_the_trials_looked_for_come(folder: Path) -> None:
     big = model("q8", "Q8_0")
-    directory = planned_run(tmp_path, run(models=(model(), big)), plan())
+    directory = planned_run(folder, run(models=(model(), big)), plan())
     directory.add(trial(1))
     directory.add(trial(2, model=big, board="moved"))
-    repository = RunRepository(tmp_path)
+    repository = RunRepository(folder)
     for wanted in (Filter(quantization="q8_0"), Filter(model="q8"), Filter(board="moved")):
         assert [one.trial.number for one in repository.trials(wanted)] == [2]
 
@@ -219,9 +246,9 @@ def test_of_a_run_that_is_found_only_the_trials_looked_for_come(tmp_path: Path) 
     ],
 )
 def test_trials_are_found_by_the_values_of_their_parameters(
-    tmp_path: Path, asked: list[str], numbers: list[int]
+    folder: Path, asked: list[str], numbers: list[int]
 ) -> None:
-    directory = planned_run(tmp_path, run(FIRST), plan())
+    directory = planned_run(folder, run(FIRST), plan())
     for number, parameters in enumerate(
         (
             {"threads": 4, "mmap": True, "temperature": 0.8},
@@ -232,10 +259,15 @@ def test_trials_are_found_by_the_values_of_their_parameters(
     ):
         directory.add(trial(number, variant=f"v{number}", parameters=parameters))
     pairs = tuple((name, value) for name, _, value in (word.partition("=") for word in asked))
-    repository = RunRepository(tmp_path)
+    repository = RunRepository(folder)
     wanted = Filter(parameters=pairs, board="rk1")
     assert [one.trial.number for one in repository.trials(wanted)] == numbers
     assert [one.run.id for one in repository.query(wanted)] == ([FIRST] if numbers else [])
+
+
+def rows(runs: Path, question: str) -> list[tuple[object, ...]]:
+    """What the database itself answers."""
+    return RunRepository(runs)._index._database.ask(question, {})
 
 
 def test_the_list_comes_back_when_the_index_is_gone_or_behind(runs: Path) -> None:
@@ -246,56 +278,62 @@ def test_the_list_comes_back_when_the_index_is_gone_or_behind(runs: Path) -> Non
     third.add(trial(1, state=TrialState.FAILED, failure=lost, timing=None))
     newest = RunRepository(runs).query()[0].run
     assert (newest.id, newest.trials_ok, newest.trials_failed) == (third.path.name, 0, 1)
-    (runs / "index.sqlite").unlink()
+    (runs / "index.sqlite").unlink(missing_ok=True)
+    assert len(ids(runs)) == 3
+    database = RunRepository(runs)._index._database
+    with database.writing() as connection:
+        connection.exec_driver_sql("DELETE FROM run")
+        connection.exec_driver_sql("DELETE FROM index_version")
+        connection.exec_driver_sql("INSERT INTO index_version VALUES (1)")
     assert len(ids(runs)) == 3
 
 
-def test_a_damaged_index_is_made_again_and_says_so(runs: Path) -> None:
-    ids(runs)
-    (runs / "index.sqlite").write_bytes(b"no database" * 1000)
+def test_a_damaged_index_is_made_again_and_says_so(in_file: Path) -> None:
+    ids(in_file)
+    (in_file / "index.sqlite").write_bytes(b"no database" * 1000)
     said: list[str] = []
-    assert len(RunRepository(runs, said.append).query()) == 2
+    assert len(RunRepository(in_file, said.append).query()) == 2
     assert said == ["the index of runs was damaged: made again from the run directories"]
 
 
 @pytest.mark.parametrize("damaged_from", [100, 4096, 8192])
-def test_an_index_with_damaged_pages_is_made_again(runs: Path, damaged_from: int) -> None:
-    ids(runs)
-    path = runs / "index.sqlite"
+def test_an_index_with_damaged_pages_is_made_again(in_file: Path, damaged_from: int) -> None:
+    ids(in_file)
+    path = in_file / "index.sqlite"
     whole = path.read_bytes()
     path.write_bytes(whole[:damaged_from] + b"\xa5" * (len(whole) - damaged_from))
-    assert ids(runs) == [SECOND, FIRST]
+    assert ids(in_file) == [SECOND, FIRST]
 
 
-def test_an_index_of_an_older_version_is_made_again_in_one_line(runs: Path) -> None:
-    with sqlite3.connect(runs / "index.sqlite") as db:
+def test_an_index_of_an_older_version_is_made_again_in_one_line(in_file: Path) -> None:
+    with sqlite3.connect(in_file / "index.sqlite") as db:
         db.execute("CREATE TABLE run (id TEXT PRIMARY KEY, recipe TEXT)")
         db.execute("CREATE TABLE trial (run TEXT REFERENCES run (id), number INTEGER)")
         db.execute("PRAGMA user_version = 2")
     db.close()
     said: list[str] = []
-    assert len(RunRepository(runs, said.append).query()) == 2
+    assert len(RunRepository(in_file, said.append).query()) == 2
     assert said == ["the index is of another version of labctl: made again from 2 runs"]
-    with sqlite3.connect(runs / "index.sqlite") as db:
+    with sqlite3.connect(in_file / "index.sqlite") as db:
         db.execute(f"UPDATE index_version SET version = {SCHEMA_VERSION + 1}")
         db.execute("DELETE FROM trial")
     db.close()
-    assert len(RunRepository(runs, said.append).trials()) == 4
+    assert len(RunRepository(in_file, said.append).trials()) == 4
     assert len(said) == 2
 
 
 def test_an_index_in_use_is_not_taken_for_damaged(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
+    in_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids(runs)
-    monkeypatch.setattr("labctl.index.index._LOCK_SECONDS", 0.1)
-    db = sqlite3.connect(runs / "index.sqlite", isolation_level=None)
+    ids(in_file)
+    monkeypatch.setattr("labctl.database.sqlite.LOCK_SECONDS", 0.1)
+    db = sqlite3.connect(in_file / "index.sqlite", isolation_level=None)
     db.execute("BEGIN EXCLUSIVE")
     with pytest.raises(HostError, match=r"cannot use the index .*: database is locked"):
-        ids(runs)
+        ids(in_file)
     db.execute("COMMIT")
     db.close()
-    assert len(ids(runs)) == 2
+    assert len(ids(in_file)) == 2
 
 
 def test_the_list_knows_what_a_killed_run_finished_since_it_was_listed(runs: Path) -> None:
@@ -332,10 +370,8 @@ def test_nobody_sees_half_a_list_while_runs_are_read_again(
     trials = RunDirectory.trials
 
     def looked_at(directory: RunDirectory) -> object:
-        database = sqlite3.connect(runs / "index.sqlite")
-        counts = database.execute("SELECT count(*) FROM trial GROUP BY run").fetchall()
-        database.close()
-        seen.append([count for (count,) in counts])
+        counts = rows(runs, "SELECT count(*) FROM trial GROUP BY run")
+        seen.append([count for (count,) in counts])  # type: ignore[misc]
         return trials(directory)
 
     monkeypatch.setattr(RunDirectory, "trials", looked_at)
@@ -359,6 +395,17 @@ def test_a_damaged_run_is_listed_as_damaged_and_stops_nothing(runs: Path) -> Non
     assert [one.run.state for one in RunRepository(runs).query()][2] == "unfinished"
 
 
+def test_a_number_that_no_database_holds_is_damage(folder: Path) -> None:
+    made = planned_run(folder, run(FIRST), plan())
+    made.add(trial(1))
+    path = made.trial_path(1, "q2_k-r1") / "record.json"
+    path.write_text(path.read_text().replace("88000000", "9" * 30))
+    planned_run(folder, run(SECOND), plan())
+    whole, damaged = (one.run for one in RunRepository(folder).query())
+    assert (whole.state, damaged.state) == ("unfinished", "damaged")
+    assert "a number of more than 64 bits" in (damaged.damage or "")
+
+
 def _measure(runs: Path, first: int) -> None:
     for number in range(first, first + 5):
         directory = planned_run(runs, run(f"20261123T0000{number:02d}Z-q2-{number:06d}"), plan())
@@ -366,17 +413,17 @@ def _measure(runs: Path, first: int) -> None:
         RunRepository(runs).add(directory)
 
 
-def test_several_controllers_write_and_a_reader_sees_whole_runs(tmp_path: Path) -> None:
+def test_several_controllers_write_and_a_reader_sees_whole_runs(folder: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=_measure, args=(tmp_path, 10 * i)) for i in range(3)]
+    writers = [spawn.Process(target=_measure, args=(folder, 10 * i)) for i in range(3)]
     for writer in writers:
         writer.start()
     while any(writer.is_alive() for writer in writers):
-        assert {one.run.trials_recorded for one in RunRepository(tmp_path).query()} <= {0, 1}
+        assert {one.run.trials_recorded for one in RunRepository(folder).query()} <= {0, 1}
     for writer in writers:
         writer.join()
     assert [writer.exitcode for writer in writers] == [0] * 3
-    assert len(RunRepository(tmp_path).trials()) == 15
+    assert len(RunRepository(folder).trials()) == 15
 
 
 WRITES_FOR_EVER = """
@@ -398,10 +445,13 @@ def test_an_index_whose_writer_was_killed_is_whole(runs: Path) -> None:
     ) as writer:
         assert writer.stdout
         assert writer.stdout.readline() == "written\n"
-        wait_until((runs / "index.sqlite-journal").exists, timeout=30, interval=0)
+        if (runs / "index.sqlite").exists():
+            wait_until((runs / "index.sqlite-journal").exists, timeout=30, interval=0)
+        else:
+            in_transaction = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted"
+            wait_until(lambda: rows(runs, in_transaction) != [], timeout=30, interval=0)
         writer.send_signal(signal.SIGKILL)
     assert ids(runs) == [SECOND, FIRST]
     assert len(RunRepository(runs).trials()) == 4
-    db = sqlite3.connect(runs / "index.sqlite")
-    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    db.close()
+    if (runs / "index.sqlite").exists():
+        assert rows(runs, "PRAGMA integrity_check") == [("ok",)]

@@ -6,13 +6,18 @@ in from elsewhere, or measured while the index could not be written.
 """
 
 import os
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from labctl.config.lab import DATABASE_VARIABLE, find_lab, find_lab_root
+from labctl.config.lab import FILE_NAME as DEVICES
+from labctl.database import DamagedDatabase, Database, SqliteDatabase, lab_database
 from labctl.errors import ConfigError, HostError
-from labctl.files import host_reads
+from labctl.files import host_reads, locked, write_atomic
 from labctl.index import (
     SCHEMA_VERSION,
     Entry,
@@ -20,8 +25,8 @@ from labctl.index import (
     Index,
     IndexedRun,
     IndexedTrial,
-    OtherIndex,
 )
+from labctl.index.index import Stamps
 from labctl.records import Annotations
 from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.units import counted
@@ -30,6 +35,7 @@ from labctl.units import counted
 _BATCH = 50
 #: Reading more changed runs than these is a wait that needs a word.
 _MANY = 200
+_LOCK_SECONDS = 10.0
 
 T = TypeVar("T")
 Note = Callable[[str], None]
@@ -44,8 +50,15 @@ class RunRepository:
 
     def __init__(self, runs: Path, note: Note = _silent):
         self._runs = runs
-        self._index = Index(runs / "index.sqlite")
         self._note = note
+
+    @cached_property
+    def _index(self) -> Index:
+        database = _shared_database(self._runs)
+        if database is not None:
+            return Index(database, _folder_id(self._runs))
+        hint = "`labctl index rebuild` makes it again from the run directories"
+        return Index(SqliteDatabase(self._runs / "index.sqlite", "the index", hint))
 
     def add(self, directory: RunDirectory) -> None:
         """Read one run into the index. Raises HostError when the index cannot be written."""
@@ -81,17 +94,22 @@ class RunRepository:
     def _ask(self, question: Callable[[], list[T]]) -> list[T]:
         try:
             return question() if self._is_current() else []
-        except OtherIndex:
-            self._index.clear()
+        except DamagedDatabase:
+            self._index.make_again()
             self._note("the index of runs was damaged: made again from the run directories")
             return question() if self._is_current() else []
 
     def _is_current(self) -> bool:
         """Bring the index up to date. Return False if there is no run, and maybe no index."""
         version = self._index.version()
-        known = self._index.stamps() if version == SCHEMA_VERSION else {}
+        none = Stamps({}, frozenset())
+        known = self._index.stamps() if version == SCHEMA_VERSION else none
         there = _stamps(self._runs)
-        changed = sorted(name for name, stamp in there.items() if known.get(name) != stamp)
+        changed = sorted(
+            name
+            for name, stamp in there.items()
+            if known.own.get(name) != stamp and name not in known.others
+        )
         number = counted(len(changed), "run")
         if version not in (None, SCHEMA_VERSION):
             self._note(f"the index is of another version of labctl: made again from {number}")
@@ -100,9 +118,38 @@ class RunRepository:
         for first in range(0, len(changed), _BATCH):
             batch = changed[first : first + _BATCH]
             self._index.add(_entry(RunDirectory(self._runs / n), there[n]) for n in batch)
-        if gone := sorted(known.keys() - there.keys()):
+        if gone := sorted(known.own.keys() - there.keys()):
             self._index.remove(gone)
-        return bool(there)
+        return bool(there or known.others)
+
+
+def _shared_database(runs: Path) -> Database | None:
+    """Return the PostgreSQL of the lab that the folder of runs belongs to; None without one."""
+    root = find_lab_root(runs)
+    if root is None or runs.resolve() != root / "runs":
+        return None
+    with host_reads(root):
+        named = b"database" in (root / DEVICES).read_bytes() or DATABASE_VARIABLE in os.environ
+    if not named:
+        return None  # most labs have none: a list need not wait for all boards to be checked
+    from labctl.transport.registry import TRANSPORTS
+
+    return lab_database(find_lab(root, TRANSPORTS))
+
+
+def _folder_id(runs: Path) -> str:
+    """Return what a folder of runs is called in a shared database; no folder has no name yet.
+
+    It lies in the folder: hosts that have it on a network file system agree, and it may be moved.
+    """
+    path = runs / "folder-id"
+    if not runs.is_dir():
+        return ""
+    with locked(runs / "folder-id.lock", timeout=_LOCK_SECONDS):
+        if not path.exists():
+            write_atomic(path, f"{secrets.token_hex(8)}\n")
+    with host_reads(path):
+        return path.read_text().strip()
 
 
 def note_in_index(directory: RunDirectory, note: Note) -> None:
@@ -124,7 +171,13 @@ def _entry(directory: RunDirectory, stamp: str) -> Entry:
         warm_ups = sum(trial.repeat == 0 for trial in directory.plan().trials)
     except ConfigError as error:
         return damaged_entry(name, error.message, annotations, stamp)
-    return entry_of(name, run, trials, end, annotations=annotations, stamp=stamp, warm_ups=warm_ups)
+    entry = entry_of(
+        name, run, trials, end, annotations=annotations, stamp=stamp, warm_ups=warm_ups
+    )
+    if not entry.is_storable:
+        damage = "a record has a number of more than 64 bits"
+        return damaged_entry(name, damage, annotations, stamp)
+    return entry
 
 
 def _stamps(runs: Path) -> dict[str, str]:

@@ -1,0 +1,152 @@
+"""One PostgreSQL under the runs of several hosts: nobody loses another's, and all find all."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+from records_made import model, plan, planned_run, run, trial
+from test_repository import FIRST, SECOND, lab_in
+
+from labctl.cli.root import run_cli
+from labctl.errors import ConfigError, HostError
+from labctl.index import SCHEMA_VERSION, Filter
+from labctl.runs.record.annotations import add_tags
+from labctl.runs.record.directory import find_run
+from labctl.runs.record.repository import RunRepository
+
+
+@pytest.fixture
+def hosts(postgres: PostgresServer, tmp_path: Path) -> tuple[Path, Path]:
+    """Folders of runs on two hosts of one lab; each has measured one run."""
+    name = postgres.new_lab()
+    folders = [lab_in(postgres, tmp_path / host, name) for host in ("here", "there")]
+    for folder, run_id in zip(folders, (FIRST, SECOND), strict=True):
+        planned_run(folder, run(run_id), plan()).add(trial(1))
+    return folders[0], folders[1]
+
+
+def ids(runs: Path) -> list[str]:
+    return [one.run.id for one in RunRepository(runs).query()]
+
+
+def change(runs: Path, statement: str) -> None:
+    with RunRepository(runs)._index._database.writing() as connection:
+        connection.exec_driver_sql(statement)
+
+
+def test_each_host_finds_all_runs_and_removes_only_its_own(hosts: tuple[Path, Path]) -> None:
+    here, there = hosts
+    assert ids(here) == [FIRST]
+    assert ids(there) == [SECOND, FIRST]
+    assert ids(here) == [SECOND, FIRST]
+    assert [one.run.id for one in RunRepository(here).trials()] == [FIRST, SECOND]
+    (there / SECOND).rename(there / "moved")
+    assert ids(here) == [SECOND, FIRST]  # nobody who knows has looked
+    assert ids(there) == [FIRST]
+    assert ids(here) == [FIRST]
+
+
+def test_a_host_without_runs_finds_those_of_others(
+    hosts: tuple[Path, Path], tmp_path: Path
+) -> None:
+    ids(hosts[0])
+    (tmp_path / "third").mkdir()
+    shutil.copy(hosts[0].parent / "devices.yaml", tmp_path / "third")
+    assert ids(tmp_path / "third" / "runs") == [FIRST]
+    assert not (tmp_path / "third" / "runs").exists()
+
+
+def test_a_run_in_two_folders_is_one_run(hosts: tuple[Path, Path]) -> None:
+    here, there = hosts
+    ids(here)
+    shutil.copytree(here / FIRST, there / FIRST)
+    assert ids(there) == ids(here) == [SECOND, FIRST]
+    copy = find_run(there, FIRST)
+    add_tags(copy, ["seen-there"])
+    RunRepository(there).add(copy)
+    for folder in (here, there, here):
+        assert RunRepository(folder).query(Filter(tags=("seen-there",)))[0].run.id == FIRST
+    shutil.rmtree(there / FIRST)
+    assert ids(there) == [SECOND]
+    assert ids(here) == [SECOND, FIRST]
+
+
+def test_a_rebuild_leaves_the_runs_of_others(hosts: tuple[Path, Path]) -> None:
+    here, there = hosts
+    ids(there)
+    ids(here)
+    change(here, "UPDATE run SET recipe = 'wrong'")
+    found = {one.run.id: one.run.recipe for one in RunRepository(here).rebuild()}
+    assert found == {FIRST: "q2", SECOND: "wrong"}
+
+
+def test_a_folder_that_was_moved_keeps_its_runs(hosts: tuple[Path, Path], tmp_path: Path) -> None:
+    here, there = hosts
+    assert [ids(here), ids(there)] == [[FIRST], [SECOND, FIRST]]
+    here.parent.rename(tmp_path / "elsewhere")
+    moved = tmp_path / "elsewhere" / "runs"
+    find_run(moved, FIRST).add(trial(2))
+    assert RunRepository(moved).query()[1].run.trials_recorded == 2
+
+
+def test_tables_of_another_version_are_made_again_or_left_alone(
+    hosts: tuple[Path, Path],
+) -> None:
+    here, there = hosts
+    ids(here)
+    ids(there)
+    change(here, f"UPDATE index_version SET version = {SCHEMA_VERSION - 1}")
+    change(here, "ALTER TABLE run DROP COLUMN recipe")
+    said: list[str] = []
+    assert [one.run.id for one in RunRepository(here, said.append).query()] == [FIRST]
+    assert said == ["the index is of another version of labctl: made again from 1 run"]
+    assert ids(there) == [SECOND, FIRST]
+    change(here, "DROP TABLE trial")
+    assert len(RunRepository(here, said.append).trials()) == 1
+    assert said[1] == "the index of runs was damaged: made again from the run directories"
+    change(here, f"UPDATE index_version SET version = {SCHEMA_VERSION + 1}")
+    for ask in (RunRepository(here).query, RunRepository(here).rebuild):
+        with pytest.raises(ConfigError, match="a newer labctl made the index"):
+            ask()
+    with pytest.raises(ConfigError, match="a newer labctl made the index"):
+        RunRepository(here).add(find_run(here, FIRST))
+
+
+def test_what_postgresql_cannot_hold_is_held_otherwise(hosts: tuple[Path, Path]) -> None:
+    here, _ = hosts
+    prompt = "ü" * 5000
+    odd = planned_run(here, run("20261122T000000Z-q2-fedcba", models=(model(name="a\0b"),)), plan())
+    odd.add(trial(1, parameters={"prompt": prompt}))
+    wanted = Filter(parameters=(("prompt", prompt),))
+    (found,) = RunRepository(here).query(wanted)
+    assert found.models[0].name == "a\N{REPLACEMENT CHARACTER}b"
+    assert RunRepository(here).trials(wanted)[0].trial.parameters == {"prompt": prompt}
+
+
+def test_a_writer_waits_for_another_and_not_for_ever(
+    hosts: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = hosts
+    ids(here)
+    with RunRepository(there)._index._database.writing():
+        monkeypatch.setattr("labctl.database.postgresql.LOCK_SECONDS", 0.2)
+        with pytest.raises(HostError, match="canceling statement due to lock timeout"):
+            RunRepository(here).add(find_run(here, FIRST))
+        assert ids(here) == [FIRST]  # who reads waits for nobody
+
+
+def test_a_server_that_does_not_answer_is_trouble_of_the_infrastructure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "lab: x\ndatabase: postgresql://me:hunter2@127.0.0.1:1/db\nboards: {}\n"
+    (tmp_path / "devices.yaml").write_text(text)
+    planned_run(tmp_path / "runs", run(FIRST), plan())
+    for words in (["runs"], ["runs", "--json"], ["baseline", "list"], ["show", "latest"]):
+        assert run_cli(["--lab", str(tmp_path), *words]) == 3
+        said = "".join(capsys.readouterr())
+        assert "postgresql://me@127.0.0.1:1/db" in said
+        assert "LABCTL_DATABASE" in said
+        assert "hunter2" not in said
+    with pytest.raises(HostError):
+        RunRepository(tmp_path / "runs").tags()
