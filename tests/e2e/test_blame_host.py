@@ -42,14 +42,14 @@ def test_the_disk_of_the_runs_is_full_before_the_run(lab: LabUnderTest) -> None:
 def test_the_disk_of_the_runs_fills_up_in_mid_run(lab: LabUnderTest) -> None:
     with small_disk(lab.root / "runs", 400):
         done = lab.run("run", lab.recipe(), "--set", "repeats=50")
-        blamed(done, 3, "infra", "No space left on device", "free some space on this host")
+        blamed(done, 3, "infra", "is nearly full", "free some space on this host")
         finished = len(lab.finished_trials())
         assert 1 < finished < 50
         report = lab.run("report")
         assert report.exit_status == 0, said(report)
         assert f"{finished}/{finished}" in report.text
     jobs = lab.run("shell", "vb", "--", "ls", f"{lab.board.workdir}/jobs")
-    assert len(jobs.text.split()) <= 1  # that of the trial that could not be fetched
+    assert jobs.text.split() == []  # no trial was begun that could not be kept
 
 
 def test_the_disk_of_the_cache_is_full(lab: LabUnderTest, own_cache: Path) -> None:

@@ -21,6 +21,7 @@ from labctl.errors import (
     LeaseLost,
 )
 from labctl.records import Execution, TrialState
+from labctl.runs.record.space import check_space
 
 
 @pytest.fixture
@@ -48,6 +49,47 @@ def test_infra_trouble_ends_the_run_and_keeps_what_was_finished(setting: Setting
     assert end is not None
     assert end.failure is not None
     assert (end.state, end.failure.kind, end.failure.blame) == ("failed", "DeviceLost", "infra")
+
+
+def test_a_nearly_full_disk_stops_a_trial_before_it_starts(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_up() -> None:
+        monkeypatch.setattr("labctl.runs.record.space.free_space", lambda _: (100_000, None))
+
+    setting.agent.events[2] = fill_up
+    with pytest.raises(
+        HostError, match=r"is nearly full: 100 kB free, and a trial .* needs 1"
+    ) as e:
+        setting.run()
+    assert "labctl runs prune" in (e.value.hint or "")
+    assert "labctl resume" in (e.value.hint or "")
+    assert len(setting.agent.started) == 2
+    assert setting.states == ["ok"] * 2
+    end = setting.directory.end()
+    assert end is not None
+    assert end.failure is not None
+    assert (end.state, end.failure.blame) == ("failed", "infra")
+    monkeypatch.undo()
+    setting.another_controller()
+    assert setting.run(setting.directory.trials()).exit_status == ExitStatus.OK
+    assert setting.states == ["ok"] * 4
+
+
+def test_a_trial_needs_what_the_largest_had_and_files_too(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: tuple[int, int | None] = (1_000_000, None)
+    monkeypatch.setattr("labctl.runs.record.space.free_space", lambda _: left)
+    setting.run()
+    raw = setting.directory.trial_path(1, setting.directory.trials()[0].slug) / "telemetry"
+    raw.write_bytes(bytes(600_000))
+    with pytest.raises(HostError, match=r"1\.00 MB free, and a trial of this run needs 1\.2"):
+        check_space(setting.directory)
+    raw.unlink()
+    left = (1_000_000, 5)
+    with pytest.raises(HostError, match="nearly full: 5 files more"):
+        check_space(setting.directory)
 
 
 def test_a_board_that_is_lost_between_two_trials_cuts_none(setting: Setting) -> None:
