@@ -11,7 +11,7 @@ import io
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -37,6 +37,15 @@ FORMATS = ("table", "md", "csv", "json", "jsonl")
 CI_FORMATS = ("junit", "summary", "github", "gitlab-metrics", "gitlab-code-quality")
 #: What is printed with run directory and state below it: as ``--format`` has it, or ``--wide``.
 TABLES = ("table", "wide")
+#: A report as a file, ``-o report.html``; it is no ``--format``.
+PAGE = "page"
+#: Ends of the name of a file that say what is written, where ``--format`` does not.
+_BY_SUFFIX = {
+    **dict.fromkeys(("", ".txt"), "table"),
+    **{f".{form}": form for form in ("csv", "json", "jsonl")},
+    ".xml": "junit",
+    **dict.fromkeys((".html", ".htm", ".md", ".pdf", ".svg", ".png"), PAGE),
+}
 
 
 @dataclass
@@ -235,6 +244,25 @@ def output_option(command: F) -> F:
     )(command)
 
 
+def _by_name(options: Mapping[str, Any]) -> str:
+    """Return the format that the name of the output asks for. Raises ConfigError."""
+    output: Path | None = options["output"]
+    if output is None or options.get("print_recipe"):
+        return "table"
+    form = _BY_SUFFIX.get(output.suffix.lower())
+    if form is None:
+        known = ", ".join(filter(None, _BY_SUFFIX))
+        raise ConfigError(
+            f"nothing can be written as {output.name}: unknown file type {output.suffix}",
+            hint=f"name it with one of {known}, or say --format",
+        )
+    if form == PAGE:
+        from labctl.report.page.files import check_report
+
+        check_report(output)
+    return form
+
+
 def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--format``, ``--wide``, ``--json`` and ``-o``; the command gets ``result_format`` and
     ``output``.
@@ -246,7 +274,7 @@ def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if as_json and result_format not in (None, "json"):
             raise click.UsageError(f"--json is --format json, not {result_format}")
-        chosen = "json" if as_json else result_format or "table"
+        chosen = "json" if as_json else result_format or _by_name(options)
         if wide and chosen != "table":
             raise click.UsageError(f"--wide is for tables; {chosen} has everything anyway")
         return command(*words, result_format="wide" if wide else chosen, **options)
@@ -271,7 +299,7 @@ def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
             is_eager=True,
             callback=set_json,
             help="Format of the result; csv has a line for each variant, jsonl for each trial. From"
-            " junit on: for CI servers.",
+            " junit on: for CI servers. Default: by the name of FILE.",
         ),
     ):
         decorated = option(decorated)
@@ -325,6 +353,9 @@ def show_result(
 
     Raises HostError, and ConfigError for a reference that is not known.
     """
+    if result_format == PAGE and output is not None:
+        write_page([directory], output, references=references)
+        return
     from labctl.report.references import references_of
 
     quoted = references_of(run, directory, references)
@@ -340,6 +371,25 @@ def show_result(
         result_format, run, trials, gates, directory, references=quoted, strict=strict
     )
     write_result(text, output)
+
+
+def write_page(
+    directories: Sequence[Path],
+    output: Path,
+    *,
+    language: str = "en",
+    references: Sequence[str] = (),
+    figure: str | None = None,
+) -> None:
+    """Write the report on runs to a file. Raises ConfigError and HostError."""
+    from labctl.report.page.files import write_report
+    from labctl.report.page.language import Language
+    from labctl.runs.record.directory import RunDirectory
+
+    runs = [RunDirectory(path) for path in directories]
+    words = Language("zh" if language == "zh" else "en")
+    for path in write_report(runs, output, words=words, references=references, figure=figure):
+        note(f"wrote {path}")
 
 
 def write_result(text: str, output: Path | None) -> None:

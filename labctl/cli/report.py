@@ -1,5 +1,6 @@
 """``labctl report``."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -7,23 +8,42 @@ import click
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import REFERENCE, RUN
 from labctl.cli.lab import runs_folder
-from labctl.cli.output import CI_FORMATS, TABLES, output_console, result_options, show_result
+from labctl.cli.output import (
+    CI_FORMATS,
+    PAGE,
+    TABLES,
+    output_console,
+    result_options,
+    show_result,
+    write_page,
+)
 from labctl.cli.root import Invocation
 from labctl.cli.run_list import print_runs
 from labctl.cli.runs import LIMIT
 from labctl.errors import ConfigError
 from labctl.index import Filter
-from labctl.runs.record.directory import find_run
+from labctl.runs.record.directory import RunDirectory, find_run
 
 
-@click.command(epilog="Example: labctl report latest --form experiment")
-@click.argument("run", default="latest", shell_complete=RUN)
+@click.command(epilog="Example: labctl report latest -o report.html")
+@click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=RUN)
 @click.option(
     "--form",
     type=click.Choice(["table", "experiment"]),
     default="table",
     show_default=True,
     help="table: a row for each variant; experiment: every token's time, with mean and ratio.",
+)
+@click.option(
+    "--language",
+    type=click.Choice(["en", "zh"]),
+    show_default="en",
+    help="Language of a report that is written as .html, .md, .pdf, .svg or .png.",
+)
+@click.option(
+    "--figure",
+    metavar="NAME",
+    help="With -o FILE.svg or .png: this figure alone; default: all, in FILE-NAME.svg.",
 )
 @click.option(
     "--references",
@@ -38,22 +58,32 @@ from labctl.runs.record.directory import find_run
 def report(
     invocation: Invocation,
     *,
-    run: str,
+    names: Sequence[str],
     form: str,
+    language: str | None,
+    figure: str | None,
     references: str | None,
     list_all: bool,
     result_format: str,
     output: Path | None,
     ci: CiOutput,
 ) -> None:
-    """Print the tables of a finished run.
+    """Print the tables of finished runs, or write a report on them.
 
-    RUN is a run's id, the start or end of one, the path of its directory, or `latest`. All tables
-    are computed again from the files in the run directory.
+    RUN is a run's id, the start or end of one, the path of its directory, or `latest`, which is the
+    default. `-o FILE.html` writes a page with figures, conditions and provenance that needs no
+    network; `.md` and `.pdf` have the same, `.svg` and `.png` the figures, a file each. `.csv`,
+    `.json`, `.jsonl` and `.txt` are as `--format` has them. All of it is computed again from the
+    files in the run directories.
     """
+    names = names or ("latest",)
     if form == "experiment" and result_format != "table":
         raise click.UsageError("--form experiment is a text; it has no other format")
-    runs = runs_folder(invocation, run)
+    if language and result_format != PAGE:
+        raise click.UsageError("--language is for reports: -o FILE.html, .md, .pdf, .svg or .png")
+    if figure and (output is None or output.suffix.lower() not in (".svg", ".png")):
+        raise click.UsageError("--figure is for pictures: -o FILE.svg or FILE.png")
+    runs = runs_folder(invocation, names[0])
     if list_all:
         if output or form == "experiment" or result_format not in (*TABLES, "json"):
             raise click.UsageError("--list is printed as `labctl runs` has it, or with --json")
@@ -65,7 +95,37 @@ def report(
             as_json=result_format == "json",
         )
         return
-    directory = find_run(runs, run)
+    directories = [find_run(runs_folder(invocation, name), name) for name in names]
+    quoted = [name for name in (references or "").split(",") if name]
+    if len(directories) > 1 and (ci.files or ci.strict or result_format not in (*TABLES, PAGE)):
+        raise click.UsageError(
+            "several runs: write a report with -o FILE.html, .md or .pdf; `labctl export` has rows"
+        )
+    if result_format == PAGE and output is not None:
+        paths = [directory.path for directory in directories]
+        write_page(paths, output, language=language or "en", references=quoted, figure=figure)
+        if ci.files:
+            only, end = directories[0], directories[0].end()
+            ci.write(only, only.run(), only.trials(), end.gates if end else ())
+        return
+    if len(directories) > 1 and output:
+        raise click.UsageError("several runs: a table in a file is of one run")
+    for number, directory in enumerate(directories):
+        if number:
+            click.echo()
+        _print(directory, form, result_format, output, references=quoted, ci=ci)
+
+
+def _print(
+    directory: RunDirectory,
+    form: str,
+    result_format: str,
+    output: Path | None,
+    *,
+    references: Sequence[str],
+    ci: CiOutput,
+) -> None:
+    """Print or write the result of one run."""
     record, trials = directory.run(), directory.trials()
     if not trials and not ci.files and result_format not in ("json", *CI_FORMATS):
         raise ConfigError(f"run {record.id} has no finished trial", hint=f"see {directory.path}")
@@ -90,7 +150,7 @@ def report(
         result_format=result_format,
         output=output,
         strict=ci.strict,
-        references=[name for name in (references or "").split(",") if name],
+        references=references,
     )
     if result_format not in TABLES or output is not None:
         return

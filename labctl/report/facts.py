@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from labctl.errors import ConfigError
-from labctl.records import RunEnd, RunRecord, TrialRecord
+from labctl.records import Annotations, RunEnd, RunRecord, TrialRecord
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.units import duration, size
@@ -75,9 +75,7 @@ class Fact:
 
 def run_facts(directory: RunDirectory) -> list[Fact]:
     """Return the facts of a run. Raises ConfigError if its files cannot be read."""
-    run, end, annotations = directory.run(), directory.end(), directory.annotations()
-    facts = list(_of_run(run))
-    facts += _of_end(end)
+    facts = list(record_facts(directory.run(), directory.end(), directory.annotations()))
     row = RunRepository(directory.path.resolve().parent).get(directory.path.resolve().name)
     if row is not None:
         counted = "computed from trials/*/record.json"
@@ -86,11 +84,17 @@ def run_facts(directory: RunDirectory) -> list[Fact]:
             facts.append(Fact(name, getattr(row.run, name), counted))
         for name in ("token_low_ns", "token_high_ns", "ttft_low_ns", "ttft_high_ns"):
             facts.append(Fact(name, getattr(row.run, name), f"{counted}: variants' estimates"))
-    facts.append(Fact("tags", list(annotations.tags), "annotations.json"))
-    facts.append(Fact("note", annotations.note, "annotations.json"))
     files = [path for path in directory.path.rglob("*") if path.is_file()]
     total = sum(path.stat().st_size for path in files)
     return [*facts, Fact("size_bytes", total, f"{len(files)} files of the run directory")]
+
+
+def record_facts(run: RunRecord, end: RunEnd | None, annotations: Annotations) -> Iterator[Fact]:
+    """Yield the facts that a run's own files have, without those of its trials."""
+    yield from _of_run(run)
+    yield from _of_end(end)
+    yield Fact("tags", list(annotations.tags), "annotations.json")
+    yield Fact("note", annotations.note, "annotations.json")
 
 
 def trial_facts(directory: RunDirectory, number: int) -> list[Fact]:

@@ -1,0 +1,199 @@
+"""The answer of a report: sentences from the data, with their uncertainty."""
+
+from collections.abc import Iterator, Sequence
+
+from labctl.records import TrialBound, TrialRecord
+from labctl.report.page.language import Language
+from labctl.report.page.measured import MeasuredRun
+from labctl.results.summary import Ratio, VariantSummary, ratio_of, wanted_precision
+from labctl.stats import Interval
+from labctl.units import digits, duration
+
+#: Of so many runs each has sentences of its own.
+_MOST_ANSWERS = 6
+
+
+def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
+    """Return the answer of each run, or of all together where they are many."""
+    if len(runs) == 1:
+        return list(_of_run(runs[0], words))
+    if len(runs) <= _MOST_ANSWERS:
+        return [f"{one.short}: {sentence}" for one in runs for sentence in _of_run(one, words)]
+    timed = [(row.token_ns, row, one) for one in runs for row in one.rows if row.token_ns]
+    if not timed:
+        return [words("None of the {count} runs has a token time.", count=len(runs))]
+    fastest, slowest = min(timed, key=_by_time), max(timed, key=_by_time)
+    told = words(
+        "In {count} runs, a token takes from {low} ({first}, run {run}) to {high} ({last}, run"
+        " {other}).",
+        count=len(runs),
+        low=duration(fastest[0]),
+        first=fastest[1].variant,
+        run=fastest[2].short,
+        high=duration(slowest[0]),
+        last=slowest[1].variant,
+        other=slowest[2].short,
+    )
+    return [told, words("Runs of different sessions: `labctl compare` judges their differences.")]
+
+
+def middle_bound(trials: Sequence[TrialRecord]) -> TrialBound | None:
+    """Return the bound of the trial in the middle; None where no trial has one."""
+    bounds = sorted((t.bound for t in trials if t.bound), key=lambda bound: bound.share)
+    return bounds[len(bounds) // 2] if bounds else None
+
+
+def _by_time(found: tuple[int, VariantSummary, MeasuredRun]) -> int:
+    return found[0]
+
+
+def _of_run(one: MeasuredRun, words: Language) -> Iterator[str]:
+    timed = sorted((row for row in one.rows if row.token_ns), key=lambda row: row.token_ns or 0)
+    if not timed:
+        yield from _without_tokens(one, words)
+    else:
+        yield from _of_times(one, timed, words)
+    failed = sum(row.trials_failed + row.trials_skipped for row in one.rows)
+    if failed and timed:
+        yield words("{count} of its trials have no result.", count=failed)
+    if any(row.checks_failed for row in timed):
+        names = dict.fromkeys(name for row in timed for name in row.checks_failed)
+        yield words("Checks failed, see the table: {names}.", names=words.listed(names))
+    if missed := [gate for gate in one.gates if gate.passed is False]:
+        yield words(
+            "{count} of {total} gates were missed.", count=len(missed), total=len(one.gates)
+        )
+
+
+def _of_times(one: MeasuredRun, timed: Sequence[VariantSummary], words: Language) -> Iterator[str]:
+    board = words("on {board}", board=one.run.board)
+    if not one.is_of_a_board:
+        board = words("{board} (not the speed of a board)", board=board)
+    best = timed[0]
+    if len(timed) == 1:
+        yield words(
+            "{variant} takes {time} a token {where}{known}.",
+            variant=best.variant,
+            time=duration(best.token_ns),
+            where=board,
+            known=_known(best.token_interval, words),
+        )
+    else:
+        yield _faster(one, timed, board, words)
+    for row in dict.fromkeys((best, *timed[1:2])):
+        yield from _bound(row.variant, middle_bound(one.good[row.variant]), words)
+
+
+def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words: Language) -> str:
+    """Compare the fastest variant with the first of the recipe, or with the next where it is it."""
+    best = timed[0]
+    other = next((row for row in timed if row.variant == one.rows[0].variant), timed[1])
+    other = timed[1] if other is best else other
+    until = wanted_precision(one.run)
+    found = ratio_of(one.good[other.variant], one.good[best.variant], until)
+    values = {
+        "best": best.variant,
+        "other": other.variant,
+        "where": where,
+        "time": duration(best.token_ns),
+        "against": duration(other.token_ns),
+        "count": len(timed),
+    }
+    if found is None or found.interval is None:
+        ratio = digits(found.value) if found else "-"
+        return words(
+            "{best} took {time} a token {where}, {other} {against}: {ratio} times as fast, in too"
+            " few rounds for an interval.",
+            ratio=ratio,
+            **values,
+        )
+    known = _ratio_known(found, words)
+    if found.interval.is_vague or found.interval.low <= 1 <= found.interval.high:
+        return words(
+            "No difference between {best} ({time} a token) and {other} ({against}) can be told"
+            " {where}: ratio {known}.",
+            known=known,
+            **values,
+        )
+    if len(timed) > 2:
+        return words(
+            "{best} is the fastest of {count} {where}: {time} a token, {known} times as fast as"
+            " {other} ({against}).",
+            known=known,
+            **values,
+        )
+    return words(
+        "{best} is {known} times as fast as {other} {where}: {time} a token against {against}.",
+        known=known,
+        **values,
+    )
+
+
+def _ratio_known(found: Ratio, words: Language) -> str:
+    between = found.interval
+    if between is None or between.is_vague:
+        return f"~{digits(found.value)}"
+    return words(
+        "{value} ({level} interval {low} to {high})",
+        value=digits(found.value),
+        level=f"{between.level:.0%}",
+        low=digits(between.low),
+        high=digits(between.high),
+    )
+
+
+def _known(between: Interval | None, words: Language) -> str:
+    if between is None or between.is_vague:
+        return words(", from too few trials for an interval")
+    return words(
+        " ({level} interval {low} to {high})",
+        level=f"{between.level:.0%}",
+        low=duration(between.low),
+        high=duration(between.high),
+    )
+
+
+def _bound(variant: str, bound: TrialBound | None, words: Language) -> Iterator[str]:
+    if bound is None:
+        return
+    names = {
+        "storage": words("storage"),
+        "dram": words("memory (DRAM)"),
+        "compute": words("arithmetic"),
+    }
+    if bound.kind is None:
+        yield words("No measured rate of this board bounds {variant}.", variant=variant)
+        return
+    yield words(
+        "{variant} is bound by {name}: at {share} of what the measured rate of the board allows.",
+        variant=variant,
+        name=names[bound.kind],
+        share=f"{bound.share:.0%}",
+    )
+
+
+def _without_tokens(one: MeasuredRun, words: Language) -> Iterator[str]:
+    for row in one.rows:
+        for test in row.tests:
+            yield words(
+                "{variant}, test {name}: {rate} tokens/s on {board}.",
+                variant=row.variant,
+                name=test.name,
+                rate=digits(test.tokens_per_second),
+                board=one.run.board,
+            )
+        for measure in row.measures:
+            error = "" if measure.error is None else f" ± {measure.error:.3g}"
+            yield words(
+                "{variant}: {name} is {value}{unit} on {board}.",
+                variant=row.variant,
+                name=measure.name,
+                value=f"{measure.p50:.6g}{error}",
+                unit="" if measure.unit == "1" else f" {measure.unit}",
+                board=one.run.board,
+            )
+    if not any(row.tests or row.measures for row in one.rows):
+        yield words("This run has no result: no trial of it was good.")
+        for row in one.rows:
+            for failure in row.failures:
+                yield f"{row.variant}: {failure}"

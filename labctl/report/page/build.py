@@ -1,0 +1,137 @@
+"""A report from run directories."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from labctl.errors import ConfigError
+from labctl.report import figures
+from labctl.report.page.answer import answers
+from labctl.report.page.content import Report
+from labctl.report.page.language import Language
+from labctl.report.page.measured import MeasuredRun
+from labctl.report.page.sections import section
+from labctl.report.page.tables import execution_marks, result_tables
+from labctl.report.references import ReferenceRow, references_of
+from labctl.runs.record.directory import RunDirectory
+
+#: Names of recipes and boards that a title has space for.
+_MOST_NAMES = 3
+
+
+def build_report(
+    directories: Sequence[RunDirectory], words: Language, references: Sequence[str] = ()
+) -> Report:
+    """Return the report on runs, in their order; damaged ones are named in it.
+
+    ``references`` are published figures to show, as :func:`references_of` takes them. Raises
+    ConfigError where none of the runs can be read, or has a trial.
+    """
+    runs, damaged = read_runs(directories)
+    quoted: dict[str, ReferenceRow] = {}
+    for one in runs:
+        quoted.update((row.name, row) for row in references_of(one.run, one.path, references))
+    drawn = figures.figures_of(
+        [one.measured for one in runs], language=words.code, quoted=tuple(quoted.values())
+    )
+    return Report(
+        title=_title(runs, words),
+        about=_about(runs, words),
+        marks=execution_marks(runs, words),
+        answers=answers(runs, words),
+        tables=result_tables(runs, tuple(quoted.values()), words),
+        figures=drawn.drawn,
+        missing=drawn.missing,
+        runs=[section(one, words) for one in runs],
+        damaged=damaged,
+        method=_method(words),
+    )
+
+
+def read_runs(
+    directories: Sequence[RunDirectory],
+) -> tuple[list[MeasuredRun], list[tuple[str, str]]]:
+    """Return the runs that can be read, and the names of the others with the reason.
+
+    Raises ConfigError where none can be read, or none has a trial.
+    """
+    runs: dict[Path, MeasuredRun] = {}
+    damaged: list[tuple[str, str]] = []
+    errors: list[ConfigError] = []
+    for directory in directories:
+        try:
+            one = MeasuredRun.read(directory)
+        except ConfigError as error:
+            damaged.append((directory.path.resolve().name, error.message))
+            errors.append(error)
+        else:
+            runs[one.path] = one
+    if not runs:
+        raise errors[0]
+    if not any(one.trials for one in runs.values()):
+        first = next(iter(runs.values()))
+        message = f"run {first.run.id} has no finished trial"
+        raise ConfigError(message, hint=f"see {first.path}")
+    return list(runs.values()), damaged
+
+
+def _title(runs: Sequence[MeasuredRun], words: Language) -> str:
+    recipes = list(dict.fromkeys(one.run.recipe for one in runs))
+    boards = list(dict.fromkeys(one.run.board for one in runs))
+    return words("{recipes} on {boards}", recipes=_some(recipes), boards=_some(boards))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} … (+{more})" if more > 0 else shown
+
+
+def _about(runs: Sequence[MeasuredRun], words: Language) -> dict[str, str]:
+    first, last = (by(runs, key=lambda one: one.run.started) for by in (min, max))
+    days = dict.fromkeys(f"{one.run.started:%Y-%m-%d}" for one in (first, last))
+    trials = sum(len(one.trials) for one in runs)
+    planned = sum(one.run.trials_planned for one in runs)
+    about = {
+        words("Run" if len(runs) == 1 else "Runs"): runs[0].run.id
+        if len(runs) == 1
+        else str(len(runs)),
+        words("Target"): _some(list(dict.fromkeys(one.run.target for one in runs))),
+        words("System"): _some(list(dict.fromkeys(_system(one) for one in runs))),
+        words("Measured"): " – ".join(days) + " (UTC)",
+        words("Trials"): words("{count} of {planned}", count=trials, planned=planned),
+    }
+    builds = [f"{a.product} {a.version}" for one in runs for a in one.run.artifacts]
+    if builds:
+        about[words("Program")] = _some(list(dict.fromkeys(builds)))
+    tags = [tag for one in runs for tag in one.annotations.tags]
+    if tags:
+        about[words("Tags")] = _some(list(dict.fromkeys(tags)))
+    return about
+
+
+def _system(one: MeasuredRun) -> str:
+    facts = one.run.facts
+    cores = {cpu.model or cpu.part: cpu.count for cpu in facts.cpus if cpu.model or cpu.part}
+    shown = ", ".join(f"{count} × {name}" for name, count in cores.items())
+    return "; ".join(filter(None, (shown, facts.os_version or f"{facts.machine} {facts.kernel}")))
+
+
+def _method(words: Language) -> list[str]:
+    return [
+        words(
+            "Time per token: the mean of a trial is the time from the first token to the last over"
+            " the tokens made in it; the estimate is the median over the good trials. Its interval"
+            " is Student's, of the logarithms of one value a trial: the tokens of a trial share"
+            " its process, memory and heat, and are no independent measurements. A recipe that"
+            " repeats until its result is precise has wider intervals for that."
+        ),
+        words(
+            "Ratio: the geometric mean of the ratios of trials of the same round, with Student's"
+            " interval of their logarithms. TTFT counts from the start of the program, loading"
+            " included. Warm-ups and failed trials are in no figure and no estimate."
+        ),
+        words(
+            "Bound: the time that storage, memory or arithmetic need at the rates measured on this"
+            " board, over the measured time; the greatest share is the nearest bound."
+        ),
+    ]

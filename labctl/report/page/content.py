@@ -1,0 +1,88 @@
+"""Content of a report, before it becomes HTML, Markdown or PDF."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from labctl.report.facts import Fact
+from labctl.report.figures import Figure, Missing
+
+#: ``bad``: a failure or a warning.
+Tone = Literal["", "bad"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table. ``value`` sorts it, where its text does not; ``tip`` explains it.
+
+    ``recorded``: text of a record, as it is in any language of the page. ``mark``: what must stay
+    with it, as EMULATED does.
+    """
+
+    text: str
+    value: float | None = None
+    tip: str = ""
+    tone: Tone = ""
+    recorded: bool = False
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    heading: str
+    numeric: bool = False
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a caption; the first cell of each row names it."""
+
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A line that the reader needs; ``lead`` begins it."""
+
+    text: str
+    lead: str = ""
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class RunSection:
+    """All about one run below the figures."""
+
+    id: str
+    heading: str
+    remarks: Sequence[Remark]
+    tables: Sequence[Table]
+    facts: Sequence[Fact]
+    commands: Sequence[str]
+    recipe: str
+    files: Table
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report on one run or several.
+
+    ``damaged``: runs that were asked for and cannot be read, with the reason.
+    """
+
+    title: str
+    about: Mapping[str, str]
+    marks: Sequence[str]
+    answers: Sequence[str]
+    tables: Sequence[Table]
+    figures: Sequence[Figure]
+    missing: Sequence[Missing]
+    runs: Sequence[RunSection]
+    damaged: Sequence[tuple[str, str]]
+    method: Sequence[str]

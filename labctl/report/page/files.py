@@ -1,0 +1,82 @@
+"""A report as a file; the end of its name says which."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from labctl.errors import ConfigError
+from labctl.files import write_named
+from labctl.report.figures import Figure, write_figure
+from labctl.report.figures.files import FORMATS as PICTURES
+from labctl.report.page.build import build_report
+from labctl.report.page.content import Report
+from labctl.report.page.html import html
+from labctl.report.page.language import Language
+from labctl.report.page.markdown import markdown
+from labctl.report.page.pdf import find_browser, pdf
+from labctl.runs.record.directory import RunDirectory
+
+#: Ends of names of reports as a whole; of PICTURES each figure is a file.
+TEXTS = (".html", ".htm", ".md", ".pdf")
+
+
+def check_report(path: Path) -> None:
+    """Raise ConfigError if this host lacks what writing such a file needs."""
+    if path.suffix.lower() == ".pdf":
+        find_browser()
+    elif path.suffix.lower() in PICTURES and find_spec("vl_convert") is None:
+        raise ConfigError(
+            f"cannot write {path.name}: vl-convert-python is not installed",
+            hint="pip install 'labctl[report]'",
+        )
+
+
+def write_report(
+    directories: Sequence[RunDirectory],
+    path: Path,
+    *,
+    words: Language,
+    references: Sequence[str] = (),
+    figure: str | None = None,
+) -> list[Path]:
+    """Write the report on runs, and return the files.
+
+    Figures go to a file each, ``NAME-FIGURE.svg``; with the name of a ``figure`` it alone, to
+    ``path``. Raises ConfigError, where no run can be read or something is not installed, and
+    HostError.
+    """
+    check_report(path)
+    report = build_report(directories, words, references)
+    suffix = path.suffix.lower()
+    if suffix in PICTURES:
+        return _pictures(report, path, figure)
+    if suffix == ".md":
+        write_named(path, markdown(report, words))
+    else:
+        page = html(report, words)
+        write_named(path, pdf(page) if suffix == ".pdf" else page)
+    return [path]
+
+
+def _pictures(report: Report, path: Path, name: str | None) -> list[Path]:
+    if name is not None:
+        write_figure(_named(report, name), path)
+        return [path]
+    made = {path.with_stem(f"{path.stem}-{one.name}"): one for one in report.figures}
+    if not made:
+        reasons = "; ".join(f"{one.title}: {one.reason}" for one in report.missing)
+        raise ConfigError("no figure can be drawn of these runs", details=reasons or None)
+    for file, figure in made.items():
+        write_figure(figure, file)
+    return list(made)
+
+
+def _named(report: Report, name: str) -> Figure:
+    for figure in report.figures:
+        if figure.name == name:
+            return figure
+    missing = {one.name: one.reason for one in report.missing}
+    if name in missing:
+        raise ConfigError(f"figure {name} cannot be drawn of these runs: {missing[name]}")
+    known = ", ".join(one.name for one in report.figures)
+    raise ConfigError(f"no figure {name!r}", hint=f"there are: {known}")

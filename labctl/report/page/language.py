@@ -1,0 +1,28 @@
+"""The languages of reports: English texts are keys, and stand beside their Chinese ones."""
+
+from collections.abc import Iterable
+
+from labctl.report import figures
+from labctl.report.page.chinese import CHINESE
+
+
+class Language:
+    """Texts of a report in one language."""
+
+    def __init__(self, code: figures.Language):
+        self.code: figures.Language = code
+
+    def __call__(self, text: str, /, **values: object) -> str:
+        """Return an English text in this language, with the values in it.
+
+        Raises KeyError for a text that has no translation.
+        """
+        return (CHINESE[text] if self.code == "zh" else text).format(**values)
+
+    def listed(self, names: Iterable[str]) -> str:
+        """Return names one after the other."""
+        return ("、" if self.code == "zh" else ", ").join(names)
+
+    def joined(self, sentences: Iterable[str]) -> str:
+        """Return sentences one after the other."""
+        return ("" if self.code == "zh" else " ").join(sentences)

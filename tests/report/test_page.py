@@ -1,0 +1,252 @@
+"""The report as a page: what it says, and that text of others stays text."""
+
+import ast
+import base64
+import hashlib
+import html as html_entities
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from measured_runs import Made, measured
+from records_made import model, trial
+from stored_runs import stored
+
+from labctl.errors import ConfigError
+from labctl.records import Annotations, Check, Execution, Failure, TrialBound, TrialState
+from labctl.report.figures import MeasuredRun
+from labctl.report.page import chinese
+from labctl.report.page.build import build_report
+from labctl.report.page.html import columns, embedded, html
+from labctl.report.page.language import Language
+from labctl.report.page.markdown import markdown
+from labctl.report.page.pdf import pdf
+from labctl.runs.record.directory import RunDirectory
+
+EN, ZH = Language("en"), Language("zh")
+PAGE = Path(chinese.__file__).parent
+#: What a model, a board, a program or a person may be called.
+HOSTILE = (
+    "</script><script>alert(1)</script><!-- javascript:x =1+1 *b* [l](u) `c` \u202eevil\u2028|"
+)
+
+
+def report_of(tmp_path: Path, made: MeasuredRun, words: Language = EN):  # type: ignore[no-untyped-def]
+    return build_report([stored(tmp_path, made)], words)
+
+
+def answer_of(tmp_path: Path, made: MeasuredRun, words: Language = EN) -> str:
+    return words.joined(report_of(tmp_path, made, words).answers)
+
+
+def test_the_answer_tells_which_is_faster_by_how_much_and_where(tmp_path: Path) -> None:
+    found = re.match(
+        r"q2_k is ([\d.]+) \(95% interval ([\d.]+) to ([\d.]+)\) times as fast as q8_0 on rk1:"
+        r" (\d+) ms a token against (\d+) ms\.",
+        answer_of(tmp_path, measured()),
+    )
+    assert found
+    ratio, low, high = map(float, found.groups()[:3])
+    assert low < ratio < high
+    assert 1.9 < ratio < 2.1
+    assert 185 < int(found[4]) < 195
+    assert 375 < int(found[5]) < 385
+
+
+def test_the_answer_claims_no_difference_that_the_interval_does_not_show(tmp_path: Path) -> None:
+    alike = [Made("a", 200.0), Made("b", 201.0)]
+    text = answer_of(tmp_path, measured(alike, repeats=3))
+    assert text.startswith("No difference between ")
+    assert "times as fast" not in text
+
+
+def test_the_answer_of_one_round_says_that_it_has_no_interval(tmp_path: Path) -> None:
+    text = answer_of(tmp_path, measured(repeats=1))
+    assert "in too few rounds for an interval" in text
+
+
+def test_the_answer_is_not_that_of_a_board_where_it_was_emulated(tmp_path: Path) -> None:
+    made = measured(execution=Execution.EMULATED)
+    report = report_of(tmp_path, made)
+    assert "rk1 (not the speed of a board)" in report.answers[0]
+    assert report.marks[0].startswith("EMULATED")
+    text = markdown(report, EN)
+    assert "| EMULATED q8_0 |" in text
+    page = html(report, EN)
+    assert page.count('<strong class="badge">EMULATED</strong>') >= 2
+
+
+def test_the_answer_names_the_bound_and_failed_checks(tmp_path: Path) -> None:
+    made = measured([Made("a")])
+    bound = TrialBound(
+        kind="dram", share=0.71, bytes_per_token=1, bytes_per_second=1.0, sentence="s"
+    )
+    checks = (Check(name="clock", ok=False, detail="it jumped"),)
+    trials = [one.model_copy(update={"bound": bound, "checks": checks}) for one in made.trials]
+    text = answer_of(tmp_path, MeasuredRun(made.run, trials))
+    assert "a is bound by memory (DRAM): at 71% of what the measured rate" in text
+    assert "Checks failed, see the table: clock." in text
+
+
+def test_a_run_without_a_result_says_why(tmp_path: Path) -> None:
+    failure = Failure(kind="ProgramFailed", blame="job", message="it crashed")
+    failed = trial(1, state=TrialState.FAILED, timing=None, failure=failure, checks=())
+    made = measured()
+    answer = answer_of(tmp_path, MeasuredRun(made.run, [failed]))
+    assert "no result" in answer
+    assert "it crashed" in answer
+
+
+def test_damaged_runs_are_named_and_the_others_are_reported(tmp_path: Path) -> None:
+    good = stored(tmp_path, measured())
+    bad = stored(tmp_path, measured(run_id="20261121T223000Z-q2-012345"))
+    next(bad.path.glob("trials/*/record.json")).write_text("{")
+    report = build_report([good, bad], EN)
+    assert [name for name, _ in report.damaged] == ["20261121T223000Z-q2-012345"]
+    for text in (html(report, EN), markdown(report, EN)):
+        assert "Left out, damaged: 20261121T223000Z-q2-012345" in text
+    with pytest.raises(ConfigError, match="is not a record"):
+        build_report([bad], EN)
+
+
+def test_several_runs_share_a_table_with_a_column_for_the_run(tmp_path: Path) -> None:
+    runs = [stored(tmp_path, measured(run_id=f"20261120T22300{n}Z-q2-abcde{n}")) for n in range(2)]
+    report = build_report([*runs, runs[0]], EN)
+    experiment = report.tables[0]
+    assert [column.heading for column in experiment.columns[:2]] == ["Variant", "Run"]
+    assert [row[1].text for row in experiment.rows] == ["abcde0", "abcde0", "abcde1", "abcde1"]
+    assert len(report.runs) == 2
+
+
+def hostile_run(tmp_path: Path) -> RunDirectory:
+    """A run in which everything that others name is hostile."""
+    made = measured(
+        [Made(HOSTILE), Made(f"=cmd|{HOSTILE}", 200.0)], board=HOSTILE, execution=Execution.EMULATED
+    )
+    facts = made.run.facts.model_copy(update={"os_version": HOSTILE, "emulator": HOSTILE})
+    run = made.run.model_copy(
+        update={
+            "recipe": HOSTILE,
+            "facts": facts,
+            "plan_notes": (HOSTILE,),
+            "recipe_resolved": {"name": HOSTILE, "prompt": f"{HOSTILE}\n````\n# x"},
+        }
+    )
+    checks = (Check(name=HOSTILE, ok=False, detail=HOSTILE),)
+    odd = model(HOSTILE, HOSTILE, file=HOSTILE)
+    trials = [one.model_copy(update={"checks": checks, "model": odd}) for one in made.trials]
+    directory = stored(tmp_path, MeasuredRun(run, trials, (), made.telemetry))
+    notes = Annotations(tags=(HOSTILE,), note=HOSTILE)
+    (directory.path / "annotations.json").write_text(notes.model_dump_json())
+    return directory
+
+
+def test_a_hostile_text_is_no_markup_script_or_direction(tmp_path: Path) -> None:
+    page = html(build_report([hostile_run(tmp_path)], EN), EN)
+    assert "<script>alert" not in page
+    assert "\u202e" not in page
+    assert "\u2028" not in re.sub(r"<script>.*?</script>", "", page, flags=re.S)
+    scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.S)
+    assert len(scripts) == 2
+    for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S):
+        json.loads(data)
+        assert "<" not in data
+    assert "&lt;/script&gt;" in page
+    assert "javascript:x" in html_entities.unescape(page)
+    assert not re.search(r"""(href|src|on\w+)=["']?javascript""", page)
+
+
+def test_a_hostile_text_is_no_markup_in_markdown(tmp_path: Path) -> None:
+    text = markdown(build_report([hostile_run(tmp_path)], EN), EN)
+    outside = re.sub(r"^(`{3,})\n.*?^\1$", "", text, flags=re.S | re.M)
+    for markup in (r"(?<!\\)<", r"(?<!\\)\*b", r"(?<!\\)\[l", r"(?<!\\)`c", "\u202e", "\u2028"):
+        assert not re.search(markup, outside), markup
+    tables = [line for line in outside.splitlines() if line.startswith("|")]
+    for above, line in pairwise(tables):
+        if ":--" in line:
+            assert len(re.findall(r"(?<!\\)\|", above)) == len(re.findall(r"(?<!\\)\|", line))
+
+
+def test_the_policy_names_all_that_may_run_and_no_more(tmp_path: Path) -> None:
+    page = html(report_of(tmp_path, measured()), EN)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy
+    told = html_entities.unescape(policy[1])
+    assert "unsafe" not in told
+    assert told.startswith("default-src 'none';")
+    for kind in ("script", "style"):
+        for text in re.findall(rf"<{kind}>(.*?)</{kind}>", page, flags=re.S):
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            assert f"'sha256-{digest}'" in told
+    outside = re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"<[^>]+ (style|on\w+)=", outside)
+    assert not re.search(r"https?:", re.sub(r"<style.*?</style>", "", outside, flags=re.S))
+
+
+def test_rows_by_columns_are_the_rows() -> None:
+    rows = [{"a": "x", "b": 1.5}, {"a": "y", "c": True}, {"a": "x"}]
+    found = columns(rows)
+    assert found["a"] == {"names": ["x", "y"], "values": [0, 1, 0]}
+    assert found["b"] == {"values": [1.5, None, None]}
+    assert found["c"] == {"values": [None, True, None]}
+    assert json.loads(embedded({"a": "</script>\u2028"})) == {"a": "</script>\u2028"}
+
+
+def test_every_text_has_its_chinese() -> None:
+    """Of the code and of the page; and none is left over."""
+    used: set[str] = set()
+    for file in PAGE.glob("*.py"):
+        nodes = list(ast.walk(ast.parse(file.read_text())))
+        texts = [node.value for node in nodes if isinstance(node, ast.Constant)]
+        if file.stem != "chinese":
+            used |= {text for text in texts if isinstance(text, str)}
+        for node in nodes:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "words":
+                key = node.args[0]
+                assert not isinstance(key, ast.Constant) or key.value in chinese.CHINESE, key.value
+    template = (PAGE / "report.html.j2").read_text()
+    named = {match[2] for match in re.finditer(r"""_\((["'])(.*?)\1[,)]""", template)}
+    assert named <= chinese.CHINESE.keys()
+    assert not chinese.CHINESE.keys() - used - named
+    for text, translated in chinese.CHINESE.items():
+        assert sorted(re.findall(r"{\w+}", text)) == sorted(re.findall(r"{\w+}", translated)), text
+
+
+def test_the_chinese_page_has_no_english_heading(tmp_path: Path) -> None:
+    page = html(report_of(tmp_path, measured(), ZH), ZH)
+    assert '<html lang="zh">' in page
+    assert "q2_k 的速度是 q8_0 的" in page
+    page = re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    headings = re.findall(r"<(?:h2|h4|th scope=\"col\")[^>]*>(?:<button[^>]*>)?([^<]+)<", page)
+    assert headings
+    assert not [text for text in headings if text.isascii() and text not in ("p10", "p50", "p90")]
+
+
+def test_a_pdf_without_a_browser_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match="no Chromium or Chrome") as caught:
+        pdf("<p>")
+    assert "apt install chromium" in str(caught.value.hint)
+
+
+def test_the_runtime_is_of_the_pinned_versions() -> None:
+    """`scripts/javascript/make` was run after the last change of its versions."""
+    folder = Path(__file__).parents[2]
+    wanted = json.loads((folder / "scripts/javascript/package.json").read_text())
+    banner = (PAGE / "vega.js").read_text()[:60_000]
+    for name in ("vega-lite", "vega-interpreter", "vega-tooltip"):
+        assert f"{name} {wanted['dependencies'][name]}" in banner
+    axe = (folder / "tests/fixtures/axe-core.min.js").read_text()[:100]
+    assert wanted["devDependencies"]["axe-core"] in axe
+
+
+def test_markdown_has_all_tables_and_words(tmp_path: Path) -> None:
+    report = report_of(tmp_path, measured())
+    text = markdown(report, EN)
+    for table in [*report.tables, *report.runs[0].tables]:
+        assert f"#### {table.caption}" in text
+    for figure in report.figures:
+        assert f"### {figure.title}" in text
+    assert "recipe.yaml --board rk1" in text
