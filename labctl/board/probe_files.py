@@ -52,6 +52,11 @@ def last_probes(lab_root: Path, board: str, execution: Execution) -> list[BoardP
     return list(islice(_probes(lab_root, board, execution), _KEPT_IN_MIND))
 
 
+def all_probes(lab_root: Path, board: str, execution: Execution) -> list[BoardProbe]:
+    """Return all probes of a board in an execution, newest first. Raises NewerRecord."""
+    return list(_probes(lab_root, board, execution))
+
+
 def compare_probes(now: BoardProbe, earlier: Sequence[BoardProbe]) -> BoardProbe:
     """Add to the new probe what became slower than the median of the earlier ones, newest first.
 

@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "show": (
         "labctl.cli.show",
         "show",
-        "Print all facts of a run or of a trial, each with its origin.",
+        "Print all facts of a run or of a trial, each with its origin; or what a bundle is.",
     ),
     "export": (
         "labctl.cli.export",
@@ -71,6 +71,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "labctl.cli.state",
         "state",
         "Back up and restore the lab's state: its baselines.",
+    ),
+    "bundle": (
+        "labctl.cli.bundle",
+        "bundle",
+        "Write a run into one file that others can check and make again.",
     ),
     "index": ("labctl.cli.index", "index", "Manage the index of the lab's runs."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),

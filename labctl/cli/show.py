@@ -18,16 +18,32 @@ from labctl.runs.record.directory import find_run
 _TRIAL = re.compile(r"(?P<run>.+?)/(?:trials/)?(?P<number>\d{1,6})(?:-[^/]*)?/?")
 
 
-@click.command(epilog="Examples: labctl show latest; labctl show latest/3 --json")
+@click.command(
+    epilog="Examples: labctl show latest; labctl show latest/3 --json; labctl show x.labctl.zip"
+)
+@click.option(
+    "--allowed-signers",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Refuse a bundle that nobody in this file (ssh-keygen's ALLOWED SIGNERS) has signed.",
+)
 @json_option("Print the facts as JSON, times in ns and sizes in bytes.")
-@click.argument("name", metavar="RUN|RUN/NUMBER", default="latest", shell_complete=RUN)
+@click.argument("name", metavar="RUN|RUN/NUMBER|BUNDLE", default="latest", shell_complete=RUN)
 @click.pass_obj
-def show(invocation: Invocation, name: str, *, as_json: bool) -> None:
-    """Print all facts of a run or of a trial, each with its origin.
+def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: Path | None) -> None:
+    """Print all facts of a run or of a trial, each with its origin; or what a bundle is.
 
     The origin is the file of the run directory that has the fact, and in brackets where it was read
-    or computed from. What is not known is left out.
+    or computed from. What is not known is left out. BUNDLE is a file of `labctl bundle`: its hashes
+    and its signature are checked, and nothing of it is run; FILE/ENTRY prints one of its files.
     """
+    from labctl.cli.bundle_view import as_bundle, show_bundle
+
+    if (bundle := as_bundle(name)) is not None:
+        show_bundle(*bundle, allowed_signers, as_json=as_json)
+        return
+    if allowed_signers is not None:
+        raise click.UsageError("--allowed-signers is for a bundle")
     from labctl.report.facts import run_facts, trial_facts
 
     trial = None if (Path(name) / "run.json").is_file() else _TRIAL.fullmatch(name)

@@ -322,6 +322,17 @@ class Recipe(StrictModel):
         except ValueError as error:
             raise ConfigError(f"{path}: {error}") from None
 
+    @property
+    def as_written(self) -> str | None:
+        """Text of its file, without what ``settings`` changed; None if nobody wrote it."""
+        return (self._origin.document.text if self._origin.document else None) or None
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Changes by the command line, as ``--set KEY=VALUE``."""
+        document = self._origin.document
+        return tuple(dict.fromkeys(document.overridden.values())) if document else ()
+
     def resolved(self) -> dict[str, Any]:
         """Return the recipe as it is run, defaults included, as JSON; the model reads it back."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

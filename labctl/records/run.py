@@ -32,6 +32,9 @@ class RunRecord(FileRecord):
     id: str
     recipe: str
     recipe_resolved: dict[str, JsonValue]
+    settings: tuple[str, ...] = Field(
+        (), description="changes to the recipe as written, on the command line: `--set tokens=8`"
+    )
     board: str
     target: str
     facts: BoardFacts
@@ -80,7 +83,7 @@ class Annotations(FileRecord):
 
 
 class Origin(FileRecord):
-    """``origin.json``: where an imported run comes from; a run of this lab has none."""
+    """``origin.json``: the file that an imported run comes from; a run of this lab has none."""
 
     kind: str = Field(description="format of the file: `bundle`, `llama-bench`")
     file: str = Field(description="base name of the file")

@@ -224,6 +224,7 @@ def run_record(
         id=run_id,
         recipe=recipe.name,
         recipe_resolved=recipe.resolved(),
+        settings=recipe.settings,
         board=held.board.name,
         target=held.board.target,
         facts=held.facts,

@@ -83,7 +83,8 @@ def run_recipe(
         paths = opened.send()
         program, meter = program_sha256(held, prepared), working_meter(board, observer)
         run = run_record(directory.path.name, held, prepared, plan, notes=notes)
-        directory.start(run, plan_record(prepared, plan, max_seconds, limits, program))
+        planned = plan_record(prepared, plan, max_seconds, limits, program)
+        directory.start(run, planned, recipe.as_written)
         journal = Journal(directory.path, run.id)
         journal.leased(lease)
         context = RunContext(

@@ -80,12 +80,14 @@ class Document:
     Args:
         name: what problems call the document, the path of its file for instance.
         overridden: for paths that do not come from the document, who says so.
+        text: the document as written; empty for one that was made.
     """
 
     name: str
     value: Value
     marks: yamltext.Marked
     overridden: dict[Path, str] = field(default_factory=dict)
+    text: str = ""
 
     @classmethod
     def read(cls, path: FilePath) -> "Document":
@@ -101,7 +103,7 @@ class Document:
             place = f"{name}:{error.spot.line}:{error.spot.column}"
             refused = ConfigError(f"{place}: {error.message}")
             raise refused.at(name, error.spot.line) from None
-        document = cls(name, marks.value, marks)
+        document = cls(name, marks.value, marks, text=text)
         if marks.problems:
             raise document._refusal((p.path, p.message, p.spot) for p in marks.problems)
         return document

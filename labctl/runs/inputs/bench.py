@@ -62,6 +62,7 @@ def bench_document(entries: Entries, target: str) -> Document:
     }
     if len(entries) > 1:
         changes["matrix"] = {"model": list(entries)}
+    document.text = ""  # nobody wrote what follows
     for key, value in changes.items():
         document.override((key,), value, "labctl bench")
     return document

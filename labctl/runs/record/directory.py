@@ -2,10 +2,11 @@
 
 ``runs/<UTC time>-<recipe>-<short id>/`` holds ``run.json``, ``trials/<n>-<slug>/`` with the raw
 files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a line each);
-``plan.json`` and ``journal.jsonl`` are what :mod:`labctl.runs.resume` goes on from, and
-``events.jsonl`` is what :mod:`labctl.runs.watch` shows; ``annotations.json`` has the tags and the
-note that people gave it, and ``origin.json`` where an imported run comes from. The directory begins
-when the board has answered and can take the run; it is a run once it has a ``run.json``.
+``recipe.yaml`` is the recipe as written; ``plan.json`` and ``journal.jsonl`` are what
+:mod:`labctl.runs.resume` goes on from, and ``events.jsonl`` is what :mod:`labctl.runs.watch` shows;
+``annotations.json`` has the tags and the note that people gave it, and ``origin.json`` where an
+imported run comes from. The directory begins when the board has answered and can take the run; it
+is a run once it has a ``run.json``.
 """
 
 import re
@@ -49,6 +50,7 @@ RecordT = TypeVar("RecordT", bound=FileRecord)
 RECORD = "record.json"
 ANNOTATIONS = "annotations.json"
 ORIGIN = "origin.json"
+RECIPE = "recipe.yaml"
 LOCK = "lock"
 #: A process that checks whether a run is held has its lock for a moment.
 _LOOK_SECONDS = 0.5
@@ -75,8 +77,13 @@ class RunDirectory:
             self.path.mkdir(parents=True)
             sync_directory(self.path.parent)
 
-    def start(self, record: RunRecord, plan: PlanRecord) -> None:
-        """Write ``plan.json`` and then ``run.json``: from here on it is a run."""
+    def start(self, record: RunRecord, plan: PlanRecord, recipe: str | None = None) -> None:
+        """Write ``plan.json`` and then ``run.json``: from here on it is a run.
+
+        ``recipe`` is its recipe as written; None if nobody wrote one.
+        """
+        if recipe is not None:
+            write_atomic(self.path / RECIPE, recipe)
         write_atomic(self.path / "plan.json", plan.model_dump_json(indent=2) + "\n")
         write_atomic(self.path / "run.json", record.model_dump_json(indent=2) + "\n")
 

@@ -1,0 +1,186 @@
+"""Collect what a bundle holds: a run's files, and what a stranger needs beside them."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from labctl.board.probe_files import all_probes
+from labctl.bundle.builds import build_entries
+from labctl.bundle.form import name_problem
+from labctl.bundle.models import model_origins
+from labctl.bundle.redact import Redactor
+from labctl.config.recipe import Recipe
+from labctl.errors import ConfigError
+from labctl.records import BoardProbe, PlanRecord, RunEnd, RunRecord, TrialRecord
+from labctl.report.formats import result_text
+from labctl.runs.record.directory import ANNOTATIONS, RECIPE, RunDirectory
+from labctl.units import size
+
+#: Files of the run directory that are part of the run; the others belong to this host.
+_RUN_FILES = ("run.json", "plan.json", "end.json", "events.jsonl", "records.jsonl")
+#: Positions and times in ns: nothing of anybody.
+_NUMBERS = ("timeline",)
+#: Larger files of a recipe are named with their hash.
+_MOST_FILE_BYTES = 16 << 20
+_README = """\
+This is one measurement, made by labctl: what was measured, with what, on which board, and every raw
+log. Nothing in here has to be executed to read it.
+
+    labctl show {name}          what it is, whether it is whole, and who signed it
+    labctl import {name}        beside your own runs, to report, show and compare
+    labctl reproduce {name}     measure it again on a board of yours, and compare
+"""
+
+
+@dataclass
+class Contents:
+    """The files of one bundle. ``missing`` says what could not be put in, and why."""
+
+    directory: RunDirectory
+    lab_root: Path
+    #: None: nothing is left out.
+    redactor: Redactor | None
+    #: File name of the bundle.
+    name: str
+    missing: list[str] = field(default_factory=list)
+
+    def entries(self) -> Iterator[tuple[str, bytes]]:
+        """Yield every entry, in the order of names within each part. Raises ConfigError."""
+        run = self.directory.run()
+        recipe = _recipe(run)
+        yield "README.txt", _README.format(name=self.name).encode()
+        for name, text in self._written(run):
+            yield name, self._text(name, text)
+        origins = model_origins(run, recipe, self.lab_root)
+        yield "models.json", self._json("models.json", origins.model_dump_json().encode())
+        if (probe := nearest_probe(self.lab_root, run)) is not None:
+            yield "probe.json", self._json("probe.json", probe.model_dump_json().encode())
+        else:
+            self.missing.append(f"board {run.board} was never probed: its ceilings are not known")
+        yield from self._inputs(recipe, self.directory.plan())
+        for artifact in run.artifacts:
+            for name, content in build_entries(artifact, self.lab_root, self.missing):
+                is_json = name.endswith(".json")
+                yield name, self._json(name, content) if is_json else self._raw_text(name, content)
+        yield from self._run_files()
+        yield from self._report()
+
+    def _written(self, run: RunRecord) -> Iterator[tuple[str, str]]:
+        """Yield the recipe as written, and as it was run."""
+        path = self.directory.path / RECIPE
+        if path.is_file():
+            yield "recipe.yaml", path.read_text(encoding="utf-8")
+        else:
+            self.missing.append("the recipe as written: the run did not keep it")
+        resolved = yaml.safe_dump(run.recipe_resolved, sort_keys=False, allow_unicode=True)
+        changed = "".join(f"# {setting}\n" for setting in run.settings)
+        yield "recipe.resolved.yaml", changed + resolved
+
+    def _inputs(self, recipe: Recipe, plan: PlanRecord) -> Iterator[tuple[str, bytes]]:
+        """Yield the prompt and the files of the recipe, if they are still those of the run.
+
+        They are what was measured, so that nothing is left out of them.
+        """
+        if recipe.prompt_file is not None:
+            prompt = self._same(recipe.prompt_file, plan.prompt_sha256, "the prompt_file")
+            if prompt is not None:
+                yield "inputs/prompt.txt", prompt
+        for key, path in sorted(recipe.files.items()):
+            content = self._same(path, plan.files_sha256.get(key), f"the file {key!r}")
+            if content is not None:
+                yield f"inputs/files/{key}", content
+
+    def _same(self, path: str, sha256: str | None, what: str) -> bytes | None:
+        """Return a file of the recipe; None if it is gone, another, or large."""
+        file = self.lab_root / path
+        try:
+            large = file.stat().st_size > _MOST_FILE_BYTES
+            content = b"" if large else file.read_bytes()
+        except OSError as error:
+            self.missing.append(f"{what} of the recipe: {error.strerror}")
+            return None
+        if large:
+            self.missing.append(
+                f"{what} of the recipe: more than {size(_MOST_FILE_BYTES)}; its SHA-256 is {sha256}"
+            )
+        elif hashlib.sha256(content).hexdigest() != sha256:
+            self.missing.append(f"{what} of the recipe: it was changed since the run")
+        else:
+            return content
+        return None
+
+    def _run_files(self) -> Iterator[tuple[str, bytes]]:
+        root = self.directory.path
+        for name in _RUN_FILES:
+            if (root / name).is_file():
+                yield f"run/{name}", self._json(f"run/{name}", (root / name).read_bytes())
+        if (root / ANNOTATIONS).is_file():
+            yield f"run/{ANNOTATIONS}", self._annotations()
+        for path in sorted((root / "trials").rglob("*")):
+            name = f"run/{path.relative_to(root)}"
+            if path.is_symlink() or not path.is_file():
+                continue
+            if problem := name_problem(name):
+                self.missing.append(f"a file of the run directory has {problem}")
+                continue
+            content = path.read_bytes()
+            if path.suffix == ".json":
+                yield name, self._json(name, content)
+            elif self.redactor is None or path.name in _NUMBERS:
+                yield name, content
+            else:
+                yield name, self.redactor.raw(name, content)
+
+    def _annotations(self) -> bytes:
+        """Return the tags; a note is what people of one lab told each other."""
+        annotations = self.directory.annotations()
+        if self.redactor is not None and annotations.note:
+            self.missing.append("the note on the run")
+            annotations = annotations.model_copy(update={"note": None})
+        return self._json(f"run/{ANNOTATIONS}", annotations.model_dump_json().encode())
+
+    def _report(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the tables, made from records that say no more than those of the bundle."""
+        run = RunRecord.model_validate(self._clean(self.directory.run()))
+        trials = [TrialRecord.model_validate(self._clean(t)) for t in self.directory.trials()]
+        end = self.directory.end()
+        gates = RunEnd.model_validate(self._clean(end)).gates if end else ()
+        for form, name in (("md", "report.md"), ("wide", "report.txt")):
+            text = result_text(form, run, trials, gates, Path())
+            yield name, self._text(name, text)
+
+    def _clean(self, record: RunRecord | TrialRecord | RunEnd) -> object:
+        value = record.model_dump(mode="json")
+        return value if self.redactor is None else self.redactor.value("report.md", value)
+
+    def _json(self, name: str, content: bytes) -> bytes:
+        redactor = self.redactor or Redactor(())
+        is_lines = name.endswith(".jsonl")
+        return content if self.redactor is None else redactor.json(name, content, lines=is_lines)
+
+    def _text(self, name: str, text: str) -> bytes:
+        return (text if self.redactor is None else self.redactor.text(name, text)).encode()
+
+    def _raw_text(self, name: str, content: bytes) -> bytes:
+        return self._text(name, content.decode(errors="surrogateescape"))
+
+
+def _recipe(run: RunRecord) -> Recipe:
+    try:
+        return Recipe.model_validate(run.recipe_resolved)
+    except ValidationError as error:
+        raise ConfigError(
+            f"run {run.id} has a recipe that this labctl does not read",
+            hint=f"bundle it with the labctl that measured it: {run.labctl_version}",
+        ) from error
+
+
+def nearest_probe(lab_root: Path, run: RunRecord) -> BoardProbe | None:
+    """Return the last probe of the run's board before it; without one, the first after it."""
+    probes = all_probes(lab_root, run.board, run.facts.execution)
+    earlier = [probe for probe in probes if probe.taken <= run.started]
+    return earlier[0] if earlier else (probes[-1] if probes else None)

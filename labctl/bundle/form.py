@@ -1,0 +1,117 @@
+"""The form of a bundle: a zip of plain files, a manifest with their hashes, maybe a signature.
+
+::
+
+    bundle.json                  the manifest: hash and size of all others, what was left out
+    bundle.json.sig              its signature, by ``ssh-keygen -Y sign``
+    README.txt                   what this is, and the command that makes it again
+    recipe.yaml                  the recipe as written
+    recipe.resolved.yaml         the recipe as it was run, defaults included
+    models.json                  where each model comes from, with its hash
+    probe.json                   rates of the board, measured nearest before the run
+    report.md, report.txt        the tables; report.html where it can be made
+    inputs/prompt.txt, inputs/files/NAME
+    build/PRODUCT/manifest.json, bill-of-materials.json, spec.yaml, patches/...
+    run/...                      the run directory: records, plan, events, raw logs
+
+A reader refuses what goes beyond the bounds here, and a writer makes nothing that it would refuse.
+"""
+
+import re
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from labctl.errors import ConfigError
+from labctl.records.base import Record
+
+SUFFIX = ".labctl.zip"
+MANIFEST = "bundle.json"
+SIGNATURE = "bundle.json.sig"
+#: What ``ssh-keygen -Y`` signs for: a signature for another purpose is none for a bundle.
+NAMESPACE = "bundle@labctl"
+
+#: Largest bundle file, sum of its entries, entry, manifest and signature, in bytes.
+MOST_FILE_BYTES = 512 << 20
+MOST_BYTES = 1 << 30
+MOST_ENTRY_BYTES = 256 << 20
+MOST_MANIFEST_BYTES = 8 << 20
+MOST_SIGNATURE_BYTES = 64 << 10
+MOST_ENTRIES = 20_000
+#: Largest size of an entry over its compressed size; what would compress better is stored as it is.
+MOST_RATIO = 100
+LONGEST_NAME = 200
+DEEPEST = 6
+
+#: The names that entries may have: they mean the same to every file system and terminal.
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_.+=@,-]*"
+_NAME = re.compile(rf"{_PART}(?:/{_PART})*")
+#: Windows opens a device by these names, whatever the suffix.
+_DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+
+
+class NotABundle(ConfigError):
+    """The file is no bundle, is damaged, or is made to do harm; nothing of it was used."""
+
+
+class Entry(Record):
+    """A file of the bundle."""
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    size_bytes: int = Field(ge=0)
+
+
+class LeftOut(Record):
+    """A kind of identity that was replaced."""
+
+    kind: str = Field(description="host, user, home, lab, path, serial, boot, address, key")
+    times: int
+    entries: tuple[str, ...] = Field(description="where")
+
+
+class ModelOrigin(Record):
+    """Source of a model."""
+
+    key: str = Field(description="its name in the recipe")
+    file: str | None = Field(None, description="base name of the file that was measured")
+    sha256: str | None = Field(None, description="None: never had by itself, only made from")
+    size_bytes: int | None = None
+    quantization: str | None = None
+    source: dict[str, JsonValue] = Field(description="as in a recipe, without local paths")
+    commit: str | None = Field(None, description="the hub's commit that the file was taken from")
+    quantizer: str | None = Field(None, description="SHA-256 of the llama-quantize that made it")
+    public: bool = Field(description="True if everybody can get it from its source")
+
+
+class ModelOrigins(Record):
+    """``models.json``."""
+
+    models: tuple[ModelOrigin, ...]
+
+
+class BundleManifest(Record):
+    """``bundle.json``."""
+
+    labctl_bundle: Literal[1] = Field(1, description="version of this format")
+    run: str
+    recipe: str
+    target: str
+    labctl_version: str = Field(description="of the labctl that made the bundle")
+    with_identity: bool = Field(description="True: nothing was left out")
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = Field((), description="what is missing, and why")
+    entries: dict[str, Entry] = Field(description="every file but this one and its signature")
+
+
+def name_problem(name: str) -> str | None:
+    """Return why an entry must not have this name; None if it may."""
+    if len(name) > LONGEST_NAME:
+        return f"a name of {len(name)} characters; the most is {LONGEST_NAME}"
+    if not _NAME.fullmatch(name):
+        return f"the name {name!r}"
+    parts = name.split("/")
+    if len(parts) > DEEPEST:
+        return f"a name of {len(parts)} folders deep, {name!r}; the most is {DEEPEST}"
+    if any(part.endswith(".") or _DEVICES.fullmatch(part) for part in parts):
+        return f"the name {name!r}"
+    return None

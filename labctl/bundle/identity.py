@@ -1,0 +1,131 @@
+"""Collect the names of people, machines and places that a run's files can hold."""
+
+import getpass
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from labctl.bundle.redact import Secret
+from labctl.config.lab import FILE_NAME
+from labctl.files import cache_dir, state_dir
+from labctl.records import RunRecord
+
+#: Names of users that many hosts have, and that tell nothing.
+_COMMON_USERS = frozenset({"root", "user", "ubuntu", "debian", "runner", "admin", "nobody"})
+#: Keys of devices.yaml whose values name a machine, and those that name a person or a file.
+_ADDRESSES = frozenset({"address", "server", "key", "host", "proxy_jump"})
+_USERS = frozenset({"user"})
+#: Folders that every host has.
+_COMMON_FOLDERS = frozenset({"/", "/tmp", "/usr", "/var", "/opt", "/home", "/data", "/mnt", "/srv"})  # noqa: S108
+_LOOPBACK = ("127.", "localhost", "[::1]")
+
+
+def secrets_of(run: RunRecord, directory: Path, lab_root: Path | None) -> list[Secret]:
+    """Return what is to be left out of a run's files, from the run, its lab and this host."""
+    found = [Secret("host", name) for name in _names_of_host(run.host, platform.node())]
+    found += _people()
+    if run.facts.serial:
+        found.append(Secret("serial", run.facts.serial))
+    for folder in (directory.parent.parent, lab_root):
+        found += _folder("lab", folder) if folder is not None else ()
+    for folder in (cache_dir(), state_dir(), Path(os.environ.get("TMPDIR") or "/tmp")):  # noqa: S108
+        found += _folder("path", folder)
+    found += _absolute_paths(run.recipe_resolved)
+    if lab_root is not None:
+        found += _lab_secrets(lab_root)
+    return found
+
+
+def vocabulary_of(run: RunRecord) -> frozenset[str]:
+    """Return the experiment's own words, which no name of a host or user takes away."""
+    texts = [run.recipe, run.board, run.target, *run.variants]
+    texts += [text for _, text in _texts(run.recipe_resolved) if not text.startswith("/")]
+    texts += list(_keys(run.recipe_resolved))
+    return frozenset(word for text in texts for word in re.split(r"[^A-Za-z0-9_.-]+", text) if word)
+
+
+def _names_of_host(*names: str) -> Iterator[str]:
+    for name in names:
+        if name and name != "localhost":
+            yield name
+            yield name.partition(".")[0]
+
+
+def _people() -> Iterator[Secret]:
+    home = Path.home()
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # in a container, say
+        user = ""
+    yield from _folder("home", home)
+    for name in {user, home.name} - _COMMON_USERS:
+        if name:
+            yield Secret("user", name)
+
+
+def _folder(kind: str, folder: Path) -> Iterator[Secret]:
+    """Yield a folder as it is named, and where it really is."""
+    for path in dict.fromkeys((str(folder.absolute()), os.path.realpath(folder))):
+        if path not in _COMMON_FOLDERS:
+            yield Secret(kind, path)
+
+
+def _absolute_paths(recipe: Mapping[str, Any]) -> Iterator[Secret]:
+    """Yield the folders of the files that a recipe names by whole paths."""
+    for key, text in _texts(recipe):
+        if key not in ("prompt", "board") and text.startswith("/") and "\n" not in text:
+            yield from _folder("path", Path(text).parent)
+
+
+def _lab_secrets(lab_root: Path) -> Iterator[Secret]:
+    """Yield addresses, users, serial numbers and paths of a devices.yaml, also of a wrong one."""
+    try:
+        document = yaml.safe_load((lab_root / FILE_NAME).read_bytes())
+    except (OSError, yaml.YAMLError):
+        return
+    for key, text in _texts(document):
+        if text.startswith("/") and key != "workdir":
+            yield from _folder("path", Path(text).parent)
+        elif key in _USERS and text not in _COMMON_USERS:
+            yield Secret("user", text)
+        elif key == "lab":
+            yield Secret("lab", text)
+        elif key in _ADDRESSES and not text.startswith(_LOOPBACK):
+            yield Secret("address", text)
+            yield from (Secret("address", host) for host in _hosts(text))
+
+
+def _hosts(address: str) -> Iterator[str]:
+    """Yield the host of ``user@host:port`` or of a web address."""
+    host = address.rpartition("@")[2]
+    host = host.partition("://")[2].partition("/")[0] if "://" in host else host
+    host = re.sub(r":\d{1,5}$", "", host).strip("[]")
+    if host and host != address:
+        yield host
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text of a document with the key that it stands under."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, key)
+    elif isinstance(value, str):
+        yield key, value
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield str(name)
+            yield from _keys(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _keys(inner)

@@ -1,0 +1,100 @@
+"""Keep an opened bundle as a run directory of its own kind, beside the lab's own runs."""
+
+import secrets
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+from labctl.bundle.form import NotABundle, name_problem
+from labctl.bundle.reader import Bundle
+from labctl.bundle.signature import Signer
+from labctl.config.names import is_name
+from labctl.errors import ConfigError
+from labctl.files import host_writes, sync_directory
+from labctl.records import Origin
+from labctl.runs.record.directory import RECIPE, RunDirectory, is_run_id
+
+_RUN = "run/"
+
+
+def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> RunDirectory:
+    """Return the run directory of a bundle, made below ``runs`` (the ``runs`` folder of a lab).
+
+    It has ``origin.json``, which marks it: :meth:`RunDirectory.is_imported` is true, no controller
+    resumes it, and what a lab knows of its own boards leaves it out. Its name begins with the time
+    and recipe of the run and ends with the bundle's hash, so that one file is imported once. It
+    appears whole or not at all, holds plain files that cannot be executed, and is read as every run
+    directory is. The caller opens the bundle (:func:`labctl.bundle.reader.open_bundle`) and adds
+    the directory to the index (``note_in_index``); ``signer`` is what
+    :func:`labctl.bundle.signature.verify` gave.
+
+    Raises ConfigError when it was imported before, NotABundle when it is damaged or holds no run
+    that this labctl reads, HostError.
+    """
+    directory = RunDirectory(runs / _name(bundle))
+    if directory.path.exists():
+        raise ConfigError(
+            f"{bundle.path} was imported before: run {directory.path.name}",
+            hint=f"to import it again: labctl runs remove {directory.path.name}",
+        )
+    scratch = runs / f".import-{secrets.token_hex(6)}"
+    try:
+        with host_writes(scratch):
+            scratch.mkdir(parents=True, mode=0o700)
+        bundle.extract([one for one in bundle.names if one.startswith(_RUN)], scratch, below=_RUN)
+        if bundle.has(RECIPE):
+            bundle.extract([RECIPE], scratch)
+        _check(bundle, RunDirectory(scratch))
+        RunDirectory(scratch).mark_imported(_origin(bundle, signer))
+        with host_writes(directory.path):
+            scratch.chmod(0o755)
+            scratch.rename(directory.path)
+            sync_directory(runs)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return directory
+
+
+def _name(bundle: Bundle) -> str:
+    """Return the name of its directory: the id of its run with the bundle's own last part."""
+    run = bundle.manifest.run
+    if not is_run_id(run) or "/" in run or name_problem(run):
+        raise NotABundle(f"{bundle.path}: {run[:100]!r} is no id of a run")
+    return f"{run.rpartition('-')[0]}-{bundle.sha256[:6]}"
+
+
+def _check(bundle: Bundle, directory: RunDirectory) -> None:
+    """Raise NotABundle unless all its records can be read."""
+    try:
+        run, trials = directory.run(), directory.trials()
+        directory.plan()
+        directory.end()
+        directory.annotations()
+    except ConfigError as error:
+        raise NotABundle(
+            f"{bundle.path} has no run that this labctl reads: {error.message}",
+            hint=error.hint,
+            details=error.details,
+        ) from error
+    if run.id != bundle.manifest.run:
+        raise NotABundle(f"{bundle.path} is of run {bundle.manifest.run}, but has {run.id}")
+    # Of these names paths are made.
+    names = {run.recipe, run.board, run.target, *(trial.board for trial in trials)}
+    if odd := sorted(name for name in names if not is_name(name)):
+        raise NotABundle(f"{bundle.path} has the name {odd[0]!r}, which labctl never gives")
+    for trial in trials:
+        folder = directory.trial_path(trial.number, trial.slug)
+        if name_problem(folder.name) or "/" in trial.slug or not folder.is_dir():
+            raise NotABundle(f"{bundle.path} has no folder of trial {trial.number}")
+
+
+def _origin(bundle: Bundle, signer: Signer | None) -> Origin:
+    return Origin(
+        kind="bundle",
+        file=bundle.path.name,
+        sha256=bundle.sha256,
+        run=bundle.manifest.run,
+        signed_by=str(signer) if signer and signer.name else None,
+        left_out=tuple(one.kind for one in bundle.manifest.left_out),
+        imported=datetime.now(UTC),
+    )

@@ -1,0 +1,121 @@
+"""Say where the models of a run come from, so that a stranger can get the same bytes."""
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit, urlunsplit
+
+from labctl.bundle.form import ModelOrigin, ModelOrigins
+from labctl.config.models import ModelSource, load_catalogue
+from labctl.config.recipe import Recipe
+from labctl.errors import ConfigError
+from labctl.models.state import state_of
+from labctl.records import ModelIdentity, RunRecord
+
+
+def model_origins(run: RunRecord, recipe: Recipe, lab_root: Path) -> ModelOrigins:
+    """Return the measured models and those that they are made from, base models first.
+
+    Hashes are the run's own, else those of the lab's lock file. Raises ConfigError when the lab's
+    models.yaml cannot be read or has lost a model of the run.
+    """
+    sources = _without_lab(recipe, lab_root)
+    measured = {model.key: model for model in run.models}
+    return ModelOrigins(
+        models=tuple(
+            _origin(key, sources, measured.get(key), lab_root) for key in _ordered(sources)
+        )
+    )
+
+
+def _without_lab(recipe: Recipe, lab_root: Path) -> dict[str, ModelSource]:
+    """Return the sources that the run needed, with what the lab's models.yaml says of its names."""
+    catalogue: Mapping[str, ModelSource] = {}
+    found: dict[str, ModelSource] = {}
+    names: dict[str, str] = {}  # of the lab's models -> their keys here
+
+    def of_the_lab(name: str, key: str) -> None:
+        if name not in catalogue:
+            raise ConfigError(
+                f"the run measured the lab's model {name!r}, which models.yaml has no more",
+                hint=f"say again where it comes from: labctl models add {name} SOURCE",
+            )
+        source = catalogue[name]
+        names[name] = key
+        if source.derive is not None:
+            base = source.derive.source
+            if base not in names:
+                of_the_lab(base, base if base not in recipe.models else f"lab-{base}")
+            derive = source.derive.model_copy(update={"source": names[base]})
+            source = source.model_copy(update={"derive": derive})
+        found[key] = source
+
+    for measured in recipe.measured_models():
+        for key in (measured, *recipe.ancestors(measured)):
+            source = recipe.models[key]
+            if source.lab is None:
+                found[key] = source
+                continue
+            catalogue = catalogue or load_catalogue(lab_root).models
+            of_the_lab(source.lab, key)
+    return found
+
+
+def _ordered(sources: Mapping[str, ModelSource]) -> list[str]:
+    """Return keys so that what a model is made from comes before it."""
+    ordered: list[str] = []
+
+    def place(key: str) -> None:
+        derive = sources[key].derive
+        if derive is not None and derive.source in sources:
+            place(derive.source)
+        if key not in ordered:
+            ordered.append(key)
+
+    for key in sources:
+        place(key)
+    return ordered
+
+
+def _origin(
+    key: str, sources: Mapping[str, ModelSource], model: ModelIdentity | None, lab_root: Path
+) -> ModelOrigin:
+    source = sources[key]
+    locked = state_of(key, sources, lab_root).locked
+    if locked is not None and model is not None and locked.sha256 != model.sha256:
+        locked = None  # the lock is of another file by now
+    told = source.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"lock"})
+    public = source.file is None
+    if source.file is not None:
+        told = {"file": PurePosixPath(source.file).name}
+    elif source.url is not None and (address := _public_address(source.url.address)) is None:
+        told, public = {"file": PurePosixPath(urlsplit(source.url.address).path).name}, False
+    elif source.url is not None:
+        told = {"url": {**told["url"], "address": address}}
+    elif source.derive is not None:
+        base = _origin(source.derive.source, sources, None, lab_root)
+        public = base.public and source.derive.imatrix is None
+        if source.derive.imatrix is not None:
+            told["derive"]["imatrix"] = PurePosixPath(source.derive.imatrix).name
+    return ModelOrigin(
+        key=key,
+        file=model.file if model else None,
+        sha256=model.sha256 if model else locked and locked.sha256,
+        size_bytes=model.size_bytes if model else locked and locked.size_bytes,
+        quantization=model.quantization if model else None,
+        source=told,
+        commit=locked.commit if locked else None,
+        quantizer=locked.quantizer if locked else None,
+        public=public,
+    )
+
+
+def _public_address(address: str) -> str | None:
+    """Return a web address without its query, which may hold a key; None for one of a local net."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    try:
+        reachable = ipaddress.ip_address(host).is_global
+    except ValueError:
+        reachable = "." in host and not host.endswith((".local", ".lan", ".internal", ".home"))
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, "", "")) if reachable else None

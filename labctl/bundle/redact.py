@@ -1,0 +1,206 @@
+"""Leave identities out of what is published: consistently, and in every form that they are written.
+
+One text has one replacement everywhere. In JSON it is replaced in the values, whatever way their
+characters are escaped; keys stay. In raw logs a replacement has as many bytes as what it stands
+for: the timeline names pieces of them by position.
+"""
+
+import ipaddress
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Any
+
+#: A word alone, which is none of a longer name: `vm` and not `vmlinux` or `kvm.service`.
+_ALONE = rb"(?<![A-Za-z0-9_.-])%s(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
+#: Fields of records that name a place or a machine, whatever their value is.
+_FIELDS = {"host": "host", "serial": "serial", "boot_id": "boot"}
+#: Shorter texts are replaced as whole words alone: part of others they would mean nothing.
+_DISTINCT = 6
+
+_OCTET = rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_IPV4 = rb"(?:%s\.){3}%s" % (_OCTET, _OCTET)
+
+
+def _is_any(_found: bytes) -> bool:
+    return True
+
+
+def _is_network(found: bytes) -> bool:
+    """Tell whether it is an address that leads to another machine; times and names are none."""
+    try:
+        address = ipaddress.ip_address(found.decode())
+    except ValueError:
+        return False
+    if address.version == 6 and found.count(b":") < 7 and not re.search(rb"\d", found):
+        return False  # `bad::face` is a name of C++
+    return not (address.is_loopback or address.is_unspecified)
+
+
+def _is_private(found: bytes) -> bool:
+    """Tell the same of four numbers alone, which may be a version: of these only private ones."""
+    return _is_network(found) and ipaddress.ip_address(found.decode()).is_private
+
+
+#: What is an identity by its form: the kind that it is called by, the form, and a further check.
+_PATTERNS: tuple[tuple[str, bytes, Callable[[bytes], bool]], ...] = (
+    (
+        "key",
+        rb"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----",
+        _is_any,
+    ),
+    ("key", rb"\b(?:hf_|ghp_|gho_|github_pat_|glpat-|AKIA)[A-Za-z0-9_-]{16,}", _is_any),
+    ("key", rb"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*", _is_any),
+    ("key", rb"(?<=://)[^/\s@\"'\\]{1,200}(?=@)", _is_any),
+    ("home", rb"(?:/home|/Users)/[^/\s\"'\\:,;<>)\]]+", _is_any),
+    ("home", rb"(?i)\b[a-z]:\\{1,2}users\\{1,2}[^\\/\s\"':,;<>)\]]+", _is_any),
+    (
+        "address",
+        rb"(?<![0-9A-Za-z:.-])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![0-9A-Za-z:])",
+        _is_any,
+    ),
+    ("address", rb"(?<![0-9A-Za-z.-])%s(?=:\d{1,5}(?!\d))" % _IPV4, _is_network),
+    ("address", rb"(?<=[@/])%s(?![0-9.])" % _IPV4, _is_network),
+    ("address", rb"(?<![0-9A-Za-z.-])%s(?![0-9A-Za-z]|\.\d)" % _IPV4, _is_private),
+    (
+        "address",
+        rb"(?<![0-9A-Za-z:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,}(?![0-9A-Za-z:.])",
+        _is_network,
+    ),
+    (
+        "address",
+        rb"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+\b",
+        _is_any,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A text to leave out, and its kind: ``host``, ``user``, ``home``, ``lab``, ``path``,
+    ``serial``, ``address``, ``key``.
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass
+class Redactor:
+    """Replaces secrets. ``counts`` says how many of each kind were, by entry."""
+
+    secrets: Iterable[Secret]
+    #: Words of the experiment itself: a host or user of that name is left where it stands alone.
+    vocabulary: frozenset[str] = frozenset()
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    #: Bare words that were left, since the experiment has them too.
+    kept: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        found: dict[str, str] = {}
+        for secret in self.secrets:
+            if secret.text.strip("/") and secret.text not in found:
+                found[secret.text] = secret.kind
+        # The longest first: a lab below a home is a lab.
+        self._rules: list[tuple[str, re.Pattern[bytes], Callable[[bytes], bool]]] = [
+            (kind, pattern, _is_any)
+            for text, kind in sorted(found.items(), key=lambda one: (-len(one[0]), one))
+            if (pattern := self._pattern(kind, text)) is not None
+        ]
+        self._rules += [
+            (kind, re.compile(pattern), is_meant) for kind, pattern, is_meant in _PATTERNS
+        ]
+
+    def _pattern(self, kind: str, text: str) -> re.Pattern[bytes] | None:
+        if text in self.vocabulary and "/" not in text:
+            self.kept.add(f"{kind} {text!r}")
+            return None
+        forms = b"|".join(
+            re.escape(one) for one in sorted(_forms(text), key=lambda f: (-len(f), f))
+        )
+        if "/" in text or "\\" in text:  # a path, and what is below it
+            return re.compile(rb"(?:%s)(?![A-Za-z0-9_-]|\.[A-Za-z0-9])" % forms)
+        if kind in ("host", "user", "lab") or len(text) < _DISTINCT:
+            return re.compile(_ALONE % (rb"(?:%s)" % forms))
+        return re.compile(forms)
+
+    def raw(self, entry: str, content: bytes) -> bytes:
+        """Return the bytes of a log, each replacement as long as what it stands for."""
+        return self._replace(entry, content, _same_length)
+
+    def text(self, entry: str, content: str) -> str:
+        """Return a text for people, with replacements such as ``<host>``."""
+        raw = content.encode(errors="surrogateescape")
+        return self._replace(entry, raw, _named).decode(errors="surrogateescape")
+
+    def value(self, entry: str, value: Json) -> Json:
+        """Return a JSON value: its texts as :meth:`text` has them, and no field of identity."""
+        if isinstance(value, Mapping):
+            return {name: self._field(entry, name, inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self.value(entry, inner) for inner in value]
+        return self.text(entry, value) if isinstance(value, str) else value
+
+    def json(self, entry: str, content: bytes, *, lines: bool = False) -> bytes:
+        """Return a JSON document, or JSON Lines; what is neither is a raw log."""
+        try:
+            documents = [json.loads(line) for line in content.splitlines()] if lines else None
+            whole = None if lines else json.loads(content)
+        except ValueError:
+            return self.raw(entry, content)
+        if documents is not None:
+            return b"".join(_dumped(self.value(entry, one)) + b"\n" for one in documents)
+        return _dumped(self.value(entry, whole), indent=2) + b"\n"
+
+    def _field(self, entry: str, name: str, value: Json) -> Json:
+        if name in _FIELDS and isinstance(value, str) and value:
+            self.counts[entry, _FIELDS[name]] += 1
+            return f"<{_FIELDS[name]}>"
+        return self.value(entry, value)
+
+    def _replace(self, entry: str, content: bytes, form: Callable[[str, bytes], bytes]) -> bytes:
+        for kind, pattern, is_meant in self._rules:
+
+            def replaced(
+                match: re.Match[bytes],
+                kind: str = kind,
+                is_meant: Callable[[bytes], bool] = is_meant,
+            ) -> bytes:
+                if not is_meant(match[0]):
+                    return match[0]
+                self.counts[entry, kind] += 1
+                return form(kind, match[0])
+
+            content = pattern.sub(replaced, content)
+        return content
+
+
+def _forms(text: str) -> Iterator[bytes]:
+    """Yield the ways in which programs write a text: plain, and escaped in JSON."""
+    plain = text.encode(errors="surrogateescape")
+    seen = {plain}
+    yield plain
+    for ascii_only in (True, False):
+        escaped = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+        for form in (escaped, escaped.replace("/", "\\/"), escaped.replace("/", "\\u002f")):
+            raw = form.encode(errors="surrogateescape")
+            if raw not in seen:
+                seen.add(raw)
+                yield raw
+
+
+def _named(kind: str, _found: bytes) -> bytes:
+    return f"<{kind}>".encode()
+
+
+def _same_length(kind: str, found: bytes) -> bytes:
+    filler = len(found) - len(kind) - 2
+    return b"x" * len(found) if filler < 0 else f"<{kind}{'x' * filler}>".encode()
+
+
+def _dumped(value: Json, indent: int | None = None) -> bytes:
+    return json.dumps(value, indent=indent, ensure_ascii=False).encode(errors="surrogatepass")

@@ -1,0 +1,108 @@
+"""Sign a bundle's manifest, and verify who did: by ``ssh-keygen -Y`` and keys that people have.
+
+The signature is over ``bundle.json``, which has the hash of everything else. Its format is that of
+OpenSSH's ``PROTOCOL.sshsig``, its namespace :data:`labctl.bundle.form.NAMESPACE`.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl import process
+from labctl.bundle.form import MOST_SIGNATURE_BYTES, NAMESPACE, NotABundle
+from labctl.errors import ConfigError, HostError
+
+_PROGRAM = "ssh-keygen"
+#: A key on a token waits for a touch.
+_SIGN_SECONDS = 60.0
+_VERIFY_SECONDS = 10.0
+_KEY = re.compile(r"(?:with|key) (\S+ key )?(SHA256:[A-Za-z0-9+/]{43})")
+#: Nobody is asked for a passphrase: there may be no terminal, and a window would be a surprise.
+_SILENT = {"SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"}
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Maker of a signature. ``name`` None: a key that nobody vouches for."""
+
+    key: str
+    name: str | None
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return f"signed with {self.key}, which no --allowed-signers vouches for"
+        return f"signed by {self.name} ({self.key})"
+
+
+def sign(manifest: bytes, key: Path) -> bytes:
+    """Return the signature of a manifest by a private key, or a public one whose agent has it.
+
+    Raises ConfigError (no such key, a passphrase that the agent does not know), ToolMissing,
+    HostTimeout, HostError.
+    """
+    if not key.is_file():
+        raise ConfigError(f"no key {key}", hint="make one: ssh-keygen -t ed25519")
+    # It writes beside what it signs: standard input leaves no file behind.
+    done = _run(["sign", "-q", "-f", str(key)], manifest, _SIGN_SECONDS)
+    if done.exit_status != 0 or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
+        raise ConfigError(
+            f"ssh-keygen cannot sign with {key}",
+            hint="a key with a passphrase: `ssh-add` it, and name its .pub file",
+            details=done.tail(5) or None,
+        )
+    return done.stdout
+
+
+def verify(manifest: bytes, signature: bytes, allowed_signers: Path | None = None) -> Signer:
+    """Return who signed a manifest. Without ``allowed_signers`` the key alone is known.
+
+    The file has the form that ssh-keygen(1) gives for ALLOWED SIGNERS. Raises NotABundle when the
+    signature is not of this manifest, or of nobody in the file; ConfigError for a file that is not
+    there; ToolMissing, HostTimeout, HostError.
+    """
+    assert len(signature) <= MOST_SIGNATURE_BYTES
+    if allowed_signers is not None and not allowed_signers.is_file():
+        raise ConfigError(f"no file of allowed signers {allowed_signers}")
+    with _in_a_file(signature) as file:
+        checked = _run(["check-novalidate", "-s", file.name], manifest, _VERIFY_SECONDS)
+        match = _KEY.search(checked.text)
+        if checked.exit_status != 0 or match is None:
+            raise NotABundle(
+                "the signature in the bundle is not of this bundle",
+                hint="somebody changed it, or the signature is of another one",
+                details=checked.tail(5) or None,
+            )
+        key = match[2]
+        if allowed_signers is None:
+            return Signer(key, None)
+        allowed = ["-s", file.name, "-f", str(allowed_signers)]
+        found = _run(["find-principals", *allowed], manifest, _VERIFY_SECONDS)
+        names = re.split(r"[,\n]", found.text.strip()) if found.exit_status == 0 else []
+        for name in names:
+            done = _run(["verify", *allowed, "-I", name], manifest, _VERIFY_SECONDS)
+            if done.exit_status == 0:
+                return Signer(key, name)
+    raise NotABundle(
+        f"the bundle is signed with {key}, which {allowed_signers} does not allow",
+        hint="ask who made the bundle for the fingerprint of their key, by another way",
+    )
+
+
+def _run(words: Sequence[str], manifest: bytes, seconds: float) -> process.Completed:
+    argv = [_PROGRAM, "-Y", words[0], "-n", NAMESPACE, *words[1:]]
+    environment = {k: v for k, v in os.environ.items() if k != "DISPLAY"} | _SILENT
+    return process.run(argv, timeout=seconds, env=environment, input_bytes=manifest)
+
+
+def _in_a_file(signature: bytes) -> "tempfile._TemporaryFileWrapper[bytes]":
+    """Return an open file with the signature, which is gone when it is closed. Raises HostError."""
+    try:
+        file = tempfile.NamedTemporaryFile(prefix="labctl-", suffix=".sig")  # noqa: SIM115
+        file.write(signature)
+        file.flush()
+    except OSError as error:
+        raise HostError(f"cannot write a temporary file: {error.strerror}") from error
+    return file

@@ -1,0 +1,260 @@
+"""A run becomes a bundle, and a bundle becomes a run of its own kind in another lab."""
+
+import getpass
+import json
+import platform
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from records_made import BEGAN, plan, planned_run, run, trial
+
+from labctl import process
+from labctl.board.probe_files import save_probe
+from labctl.bundle.form import NotABundle
+from labctl.bundle.importing import import_bundle
+from labctl.bundle.make import make_bundle
+from labctl.bundle.reader import open_bundle
+from labctl.bundle.writer import write_zip
+from labctl.cli.root import run_cli
+from labctl.errors import ConfigError
+from labctl.records import BoardFacts, BoardProbe, Execution, PlanRecord, RunEnd
+from labctl.runs.record.directory import RunDirectory, find_unfinished
+from labctl.runs.record.repository import RunRepository
+
+SERIAL = "7001005458323933"
+FACTS = BoardFacts(
+    execution=Execution.BOARD, machine="aarch64", kernel="5.10", boot_id="b00t", serial=SERIAL,
+    os_version="OpenHarmony 5.0.0.71",
+)  # fmt: skip
+RECIPE = {
+    "name": "q2", "target": "rk3568", "engine": {"name": "llama_cpp"}, "max_time": "1h",
+    "models": {"q2_k": {"file": "/srv/nas/models/q2_k.gguf"}}, "prompt_file": "prompt.txt",
+}  # fmt: skip
+PROMPT = "once upon"
+PROMPT_SHA256 = "083312010e07bb538865bd5078eb9580cadc0014791e26403aa6919e635d5a8c"
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(getpass, "getuser", lambda: "carol")
+    monkeypatch.setattr(platform, "node", lambda: "desk.example.org")
+    monkeypatch.setenv("HOME", "/home/carol")
+    root = tmp_path / "lab-of-carol"
+    root.mkdir()
+    (root / "devices.yaml").write_text(
+        "boards:\n  rk1:\n    target: rk3568\n"
+        '    transport: {kind: hdc, link: tcp, address: "gate.example.org:5555"}\n'
+    )
+    (root / "prompt.txt").write_text(PROMPT)
+    return root
+
+
+@pytest.fixture
+def directory(lab: Path) -> RunDirectory:
+    record = run(host="desk", facts=FACTS, recipe_resolved=RECIPE)
+    planned = PlanRecord(trials=(), max_seconds=60, prompt_sha256=PROMPT_SHA256)
+    found = planned_run(lab / "runs", record, planned)
+    found.add(trial(1, argv=("/data/x", f"{lab}/models/q2_k.gguf")))
+    folder = found.trial_path(1, "q2_k-r1")
+    (folder / "stdout").write_bytes(b"once \xff carol said: /home/carol/x\n")
+    (folder / "stderr").write_text(
+        f'{{"file": "{lab}/m"}} on desk, gate.example.org:5555, {SERIAL}'
+    )
+    (folder / "timeline").write_text("labctl-timeline 1 5\n6 1 0 4\n")
+    (found.path / "journal.jsonl").write_text('{"event": "lease", "token": "t0ken"}\n')
+    (found.path / "notes of mine.txt").write_text("private")
+    found.finish(RunEnd(state="finished", finished=BEGAN))
+    for days in (-2, -1, 1):
+        probe = BoardProbe(
+            board="rk1", taken=BEGAN + timedelta(days=days), agent_version="1",
+            labctl_version="1", facts=FACTS, storage_device=f"day{days}",
+        )  # fmt: skip
+        save_probe(lab, probe)
+    return found
+
+
+def everything(path: Path) -> dict[str, bytes]:
+    with open_bundle(path) as bundle:
+        bundle.verify()
+        return {name: bundle.read(name) for name in bundle.names}
+
+
+def test_a_bundle_has_what_a_stranger_needs_and_nobody_in_it(
+    directory: RunDirectory, lab: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.labctl.zip"
+    made = make_bundle(directory, path)
+    found = everything(path)
+    for needed in (
+        "README.txt", "recipe.resolved.yaml", "models.json", "probe.json", "report.md",
+        "report.txt",
+        "inputs/prompt.txt", "run/run.json", "run/plan.json", "run/end.json", "run/records.jsonl",
+        "run/trials/001-q2_k-r1/record.json", "run/trials/001-q2_k-r1/stdout",
+    ):  # fmt: skip
+        assert needed in found
+    assert not [name for name in found if "journal" in name or "notes" in name or "lock" in name]
+    for name, raw in found.items():
+        for secret in ("carol", "desk", "lab-of", str(lab), SERIAL, "gate.", "/srv/nas", "b00t"):
+            assert secret.encode() not in raw, (name, secret)
+    stdout = found["run/trials/001-q2_k-r1/stdout"]
+    assert stdout == b"once \xff xxxxx said: <homexxxxx>/x\n"  # as long as before
+    assert found["inputs/prompt.txt"] == PROMPT.encode()
+    assert json.loads(found["probe.json"])["storage_device"] == "day-1"
+    assert b"5.0.0.71" in found["run/run.json"]  # a version is no address
+    (model,) = json.loads(found["models.json"])["models"]
+    assert (model["source"], model["public"]) == ({"file": "q2_k.gguf"}, False)
+    kinds = {one.kind for one in made.left_out}
+    assert kinds == {"address", "boot", "home", "host", "lab", "path", "serial", "user"}
+
+
+def test_the_same_run_gives_the_same_bytes(directory: RunDirectory, tmp_path: Path) -> None:
+    paths = [tmp_path / "1" / "x.labctl.zip", tmp_path / "2" / "x.labctl.zip"]
+    for path in paths:
+        make_bundle(directory, path)
+        (directory.path / "trials").touch()
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_with_identity_nothing_is_left_out(directory: RunDirectory, tmp_path: Path) -> None:
+    made = make_bundle(directory, tmp_path / "x", with_identity=True)
+    assert made.with_identity
+    assert not made.left_out
+    folder = directory.path / "trials" / "001-q2_k-r1"
+    found = everything(tmp_path / "x")
+    assert found["run/trials/001-q2_k-r1/stderr"] == (folder / "stderr").read_bytes()
+
+
+def test_a_changed_prompt_is_not_passed_off_as_the_measured_one(
+    directory: RunDirectory, lab: Path, tmp_path: Path
+) -> None:
+    (lab / "prompt.txt").write_text("something else")
+    made = make_bundle(directory, tmp_path / "x")
+    assert "inputs/prompt.txt" not in made.entries
+    assert "the prompt_file of the recipe: it was changed since the run" in made.notes
+
+
+def test_what_cannot_be_published_is_refused(directory: RunDirectory, tmp_path: Path) -> None:
+    with (
+        directory.held(),
+        pytest.raises(ConfigError, match="is in progress"),
+    ):
+        make_bundle(directory, tmp_path / "x")
+    empty = planned_run(tmp_path / "runs", run(), plan())
+    with pytest.raises(ConfigError, match="no finished trial"):
+        make_bundle(empty, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_imported_bundle_is_a_run_of_its_own_kind(
+    directory: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (directory.path / "end.json").unlink()  # one that was never finished
+    make_bundle(directory, tmp_path / "x.labctl.zip")
+    runs = tmp_path / "other" / "runs"
+    with open_bundle(tmp_path / "x.labctl.zip") as bundle:
+        imported = import_bundle(bundle, runs)
+        with pytest.raises(ConfigError, match="was imported before"):
+            import_bundle(bundle, runs)
+    origin = imported.origin()
+    assert origin is not None
+    assert (origin.kind, origin.run, origin.file) == ("bundle", directory.path.name, "x.labctl.zip")
+    assert imported.path.name.startswith("20261120T223000Z-q2-")
+    assert [one.timing for one in imported.trials()] == [one.timing for one in directory.trials()]
+    assert [found.run.id for found in RunRepository(runs).query()] == [imported.path.name]
+    with pytest.raises(ConfigError, match=r"no unfinished|no run"):
+        find_unfinished(runs)
+    with pytest.raises(ConfigError, match=r"was imported from x\.labctl\.zip"):
+        make_bundle(imported, tmp_path / "y")
+    assert run_cli(["report", str(imported.path)]) == 0
+    assert "q2_k" in capsys.readouterr().out
+    assert list(runs.glob(".import*")) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "old", "new"),
+    [
+        ("run/run.json", b'"board": "rk1"', b'"board": "../x"'),
+        ("run/run.json", b'"id": "2026', b'"id": "2025'),
+        ("run/trials/001-q2_k-r1/record.json", b'"slug": "q2_k-r1"', b'"slug": "../../../x"'),
+        ("run/trials/001-q2_k-r1/record.json", b'"number": 1', b'"number": -1'),
+        ("run/run.json", b'"schema_version": 2', b'"schema_version": 9'),
+    ],
+)
+def test_records_that_lead_elsewhere_are_not_imported(
+    directory: RunDirectory, tmp_path: Path, entry: str, old: bytes, new: bytes
+) -> None:
+    make_bundle(directory, tmp_path / "x")
+    with open_bundle(tmp_path / "x") as bundle:
+        manifest = bundle.manifest
+    found = everything(tmp_path / "x")
+    assert old in found[entry]
+    found[entry] = found[entry].replace(old, new, 1)
+    write_zip(
+        tmp_path / "y", found.items(), lambda made: manifest.model_copy(update={"entries": made})
+    )
+    with open_bundle(tmp_path / "y") as bundle, pytest.raises(NotABundle):
+        import_bundle(bundle, tmp_path / "runs")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("ssh-keygen is not installed")
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me", "-f", str(tmp_path / "key")]
+    assert process.run(words, timeout=30).exit_status == 0
+    return tmp_path / "key"
+
+
+def test_a_signature_says_who_made_it_and_holds_for_this_bundle_alone(
+    directory: RunDirectory, tmp_path: Path, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, allowed = tmp_path / "x.labctl.zip", tmp_path / "allowed"
+    public = key.with_suffix(".pub").read_text()
+    assert run_cli(["bundle", str(directory.path), "-o", str(path), "--sign", str(key)]) == 0
+    assert "left out: user" in capsys.readouterr().err
+    assert run_cli(["show", str(path)]) == 0
+    assert "which no --allowed-signers vouches for" in capsys.readouterr().out
+    allowed.write_text(f"me@example.org {public}")
+    assert run_cli(["show", str(path), "--allowed-signers", str(allowed), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["signed"]["name"] == "me@example.org"
+    allowed.write_text(f'me@example.org namespaces="file" {public}')
+    assert run_cli(["show", str(path), "--allowed-signers", str(allowed)]) == 2
+    assert "does not allow" in capsys.readouterr().err
+    # The signature of another bundle does not fit.
+    with open_bundle(path) as bundle:
+        signature, manifest = bundle.signature, bundle.manifest
+    assert signature is not None
+    other = manifest.model_copy(update={"recipe": "other"})
+    write_zip(
+        tmp_path / "y.labctl.zip", everything(path).items(),
+        lambda made: other.model_copy(update={"entries": made}), lambda _: signature,
+    )  # fmt: skip
+    assert run_cli(["show", str(tmp_path / "y.labctl.zip")]) == 2
+    assert "is not of this bundle" in capsys.readouterr().err
+    make_bundle(directory, path)
+    assert run_cli(["show", str(path), "--allowed-signers", str(allowed)]) == 2
+    assert "it is not signed" in capsys.readouterr().err
+
+
+def test_a_key_that_cannot_sign_leaves_no_bundle(
+    directory: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nokey").write_text("nothing")
+    words = ["bundle", str(directory.path), "-o", str(tmp_path / "x"), "--sign"]
+    assert run_cli([*words, str(tmp_path / "nokey")]) == 2
+    assert "ssh-keygen cannot sign" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_entry_is_printed_without_control_characters(
+    directory: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (directory.trial_path(1, "q2_k-r1") / "stdout").write_bytes(b"\x1b[2Jgone")
+    make_bundle(directory, tmp_path / "x.labctl.zip")
+    assert run_cli(["show", f"{tmp_path}/x.labctl.zip/run/trials/001-q2_k-r1/stdout"]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "gone" in shown

@@ -1,0 +1,118 @@
+"""What is left out of a bundle, in every form that programs write it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records_made import run
+
+from labctl.bundle.identity import secrets_of, vocabulary_of
+from labctl.bundle.redact import Redactor, Secret
+
+SECRETS = [
+    Secret("lab", "/home/alice/labs/rk"),
+    Secret("home", "/home/alice"),
+    Secret("user", "alice"),
+    Secret("host", "vm"),
+    Secret("serial", "7001005458323933"),
+    Secret("path", "/mnt/näs/models"),
+]
+
+
+def redactor(*words: str) -> Redactor:
+    return Redactor(SECRETS, frozenset(words))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("load /home/alice/labs/rk/models/x.gguf", "load <lab>/models/x.gguf"),
+        ("/home/alice/labs/rk2/x, /home/bob/y", "<home>/labs/rk2/x, <home>/y"),
+        ("alice@vm: vm-extra, kvm, vmlinux, VM", "<user>@<host>: vm-extra, kvm, vmlinux, VM"),
+        ("serial 7001005458323933.", "serial <serial>."),
+        ('{"p": "\\/mnt\\/n\\u00e4s\\/models\\/q"}', '{"p": "<path>\\/q"}'),
+        ('{"p": "/mnt/n\\u00e4s/models"}', '{"p": "<path>"}'),
+        ("C:\\Users\\Bob\\x", "<home>\\x"),
+        ("192.168.1.20:5555 and 127.0.0.1:80", "<address>:5555 and 127.0.0.1:80"),
+        ("OpenHarmony 5.0.0.71, hdc 3.1.0.200", "OpenHarmony 5.0.0.71, hdc 3.1.0.200"),
+        ("from 10.1.2.3, http://8.8.4.4/x", "from <address>, http://<address>/x"),
+        ("mac 02:42:ac:11:00:02 at 11:38:53", "mac <address> at 11:38:53"),
+        ("fe80::1ff:fe23:4567:890a std::abc::fed", "<address> std::abc::fed"),
+        ("someone@example.org", "<address>"),
+        ("https://bob:secret@example.org/x", "https://<key>@example.org/x"),
+        ("Authorization: Bearer abcdefghijklmnopqrst", "Authorization: Bearer <key>"),
+        ("hf_abcdefghijklmnopqrstuvwx", "<key>"),
+    ],
+)
+def test_an_identity_is_replaced_and_what_only_looks_like_one_is_not(text: str, shown: str) -> None:
+    assert redactor().text("x", text) == shown
+
+
+def test_a_private_key_in_a_log_is_replaced_whole() -> None:
+    body = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\nBBBB\n-----END OPENSSH PRIVATE KEY-----"
+    assert redactor().text("x", f"a\n{body}\nb") == "a\n<key>\nb"
+
+
+@given(st.lists(st.sampled_from([s.text for s in SECRETS] + [" ", "\n", "token", "\xff"])))
+def test_a_raw_log_keeps_its_length_so_that_the_timeline_fits(parts: list[str]) -> None:
+    raw = " ".join(parts).encode("utf-8") + b"\xff\x00"
+    shown = redactor().raw("stdout", raw)
+    assert len(shown) == len(raw)
+    for secret in SECRETS:
+        if secret.kind != "host":
+            assert secret.text.encode() not in shown
+    for place, byte in enumerate(raw):  # lines stay lines
+        assert (byte == 10) == (shown[place] == 10)
+
+
+def test_json_keeps_its_keys_and_its_form() -> None:
+    document = {"host": "build7", "vm": "on vm", "list": ["/home/alice/x", 1, None], "serial": None}
+    made = redactor().json("x.json", json.dumps(document).encode())
+    assert json.loads(made) == {
+        "host": "<host>", "vm": "on <host>", "list": ["<home>/x", 1, None], "serial": None,
+    }  # fmt: skip
+    lines = redactor().json("x.jsonl", b'{"a": "vm"}\n{"b": 2}\n', lines=True)
+    assert [json.loads(line) for line in lines.splitlines()] == [{"a": "<host>"}, {"b": 2}]
+    assert redactor().json("x.json", b"cut off: alice") == b"cut off: xxxxx"
+
+
+def test_a_word_of_the_experiment_stays_and_that_is_said() -> None:
+    found = redactor("vm", "alice")
+    assert found.text("x", "recipe vm of alice in /home/alice") == "recipe vm of alice in <home>"
+    assert found.kept == {"host 'vm'", "user 'alice'"}
+
+
+def test_counts_say_what_was_left_out_and_where() -> None:
+    found = redactor()
+    found.text("a", "vm alice vm")
+    found.raw("b", b"/home/alice")
+    assert dict(found.counts) == {("a", "host"): 2, ("a", "user"): 1, ("b", "home"): 1}
+
+
+def test_the_lab_tells_its_own_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home" / "carol"))
+    lab = tmp_path / "lab"
+    lab.mkdir()
+    (lab / "devices.yaml").write_text(
+        "lab: secret-lab\nboards:\n  rk1:\n    target: rk3568\n"
+        "    transport: {kind: hdc, link: server, key: 7001005458323933328a01, server: gate:8710}\n"
+        "    workdir: /data/local/tmp/labctl\n"
+        "build_hosts:\n  big: {address: big.example.org, user: dave, key: /keys/of/dave/id}\n"
+    )
+    record = run(
+        host="desk.example.org",
+        recipe_resolved={"name": "q2", "models": {"m": {"file": "/srv/of/carol/m.gguf"}}},
+    )
+    found = Redactor(secrets_of(record, lab / "runs" / record.id, lab), vocabulary_of(record))
+    text = (
+        "desk desk.example.org 7001005458323933328a01 gate:8710 big.example.org dave carol"
+        f" secret-lab {lab}/x {tmp_path}/home/carol/y /srv/of/carol/m.gguf /keys/of/dave/id"
+        " /data/local/tmp/labctl rk1 q2"
+    )
+    assert found.text("x", text) == (
+        "<host> <host> <address> <address> <address> <user> <user>"
+        " <lab> <lab>/x <home>/y <path>/m.gguf <path>/id"
+        " /data/local/tmp/labctl rk1 q2"
+    )
