@@ -96,6 +96,20 @@ def models(ctx: click.Context) -> Iterable[str]:
     return () if root is None else load_catalogue(root).models
 
 
+def compared(ctx: click.Context) -> Iterable[str]:
+    """Name what can be compared: baselines, and runs."""
+    with suppress(LabctlError, OSError):  # without a devices.yaml there are runs nevertheless
+        yield from baselines(ctx)
+    yield from runs(ctx)
+
+
+def figures(_ctx: click.Context) -> Iterable[str]:
+    """Name the figures that can be compared."""
+    from labctl.compare.figures import FIGURES
+
+    return FIGURES
+
+
 def references(ctx: click.Context) -> Iterable[str]:
     """Name the published figures that can be shown."""
     from labctl.config.references import known_references
@@ -159,6 +173,8 @@ RUN = complete(runs)
 UNFINISHED = complete(unfinished)
 TAG = complete(tags)
 BASELINE = complete(baselines)
+COMPARED = complete(compared)
+FIGURE = complete(figures)
 TARGET = complete(targets)
 TOOL = complete(tools)
 ARTIFACT = complete(artifacts)

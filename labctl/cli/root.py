@@ -62,6 +62,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "export",
         "Write a row for each trial of the runs that are named, or that meet the conditions.",
     ),
+    "compare": (
+        "labctl.cli.compare",
+        "compare",
+        "Compare runs, variants or baselines with the first of them.",
+    ),
     "baseline": (
         "labctl.cli.baseline",
         "baseline",

@@ -7,8 +7,10 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.compare.estimates import History
     from labctl.compare.figures import DEFAULT_FIGURES, FIGURES, Figure
+    from labctl.compare.history import board_history
     from labctl.compare.judging import compare
     from labctl.compare.likeness import REVISION, Difference, differences
+    from labctl.compare.selecting import find_pairs, find_sides
     from labctl.compare.sides import Pair, Session, Side, match_sides, run_sides
     from labctl.compare.thresholds import Thresholds
     from labctl.compare.verdicts import Basis, Comparison, Row, Verdict
@@ -18,8 +20,10 @@ else:
         {
             "estimates": "History",
             "figures": "DEFAULT_FIGURES FIGURES Figure",
+            "history": "board_history",
             "judging": "compare",
             "likeness": "REVISION Difference differences",
+            "selecting": "find_pairs find_sides",
             "sides": "Pair Session Side match_sides run_sides",
             "thresholds": "Thresholds",
             "verdicts": "Basis Comparison Row Verdict",
@@ -41,8 +45,11 @@ __all__ = [
     "Side",
     "Thresholds",
     "Verdict",
+    "board_history",
     "compare",
     "differences",
+    "find_pairs",
+    "find_sides",
     "match_sides",
     "run_sides",
 ]

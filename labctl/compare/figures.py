@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from labctl.config.names import unknown
+from labctl.errors import ConfigError
 from labctl.index import TrialRow
 
 
@@ -39,6 +41,15 @@ FIGURES: Mapping[str, Figure] = {
 DEFAULT_FIGURES = ("tpot_ms", "ttft_ms", "prefill_tokens_per_second")
 #: What stands for the time of a token where a benchmark reports rates alone.
 _INSTEAD = {"tpot_ms": "tokens_per_second"}
+
+
+def checked_names(names: Iterable[str]) -> list[str]:
+    """Return the names of figures, each once. Raises ConfigError for one that is none."""
+    found = list(dict.fromkeys(names))
+    for name in found:
+        if name not in FIGURES:
+            raise ConfigError(unknown("figure", name, FIGURES))
+    return found
 
 
 def figures_of(repeats: Iterable[TrialRow], names: Iterable[str] = ()) -> list[Figure]:

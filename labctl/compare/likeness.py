@@ -1,6 +1,6 @@
 """Likeness of two sides: every value that must agree before numbers may be compared."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from labctl.compare.sides import Side
@@ -11,6 +11,7 @@ from labctl.index.rows import TrialRow, parameter_text
 REVISION = ("version", "build_key", "build_commit", "program_sha256")
 _BUILD = ("build_spec", "compiler")
 EXECUTION = "execution"
+MODEL = "model"
 #: Parts of a trial's record that must agree, beside its ``comparability``.
 _IDENTITY = ("board", "target", EXECUTION)
 _DIGITS = 12
@@ -20,7 +21,8 @@ _DIGITS = 12
 class Difference:
     """A key in which two sides differ, with what each has, for people.
 
-    ``allowed`` says why they are compared nevertheless; None: they are not.
+    ``allowed`` says why they are compared nevertheless: ``revision``, ``varied`` (by the recipe) or
+    ``allowed`` (by the user); None: they are not.
     """
 
     key: str
@@ -39,24 +41,22 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
     keys in ``allow``; never that the one ran on a board and the other did not.
     """
     mine, theirs = _values(left), _values(right)
+    if not mine or not theirs:
+        return []  # without a good repeat nothing is known of it
     same_build = mine.get("build_key") == theirs.get("build_key") and "build_key" in mine
     found = []
-    varied = left.varied & right.varied if left.runs == right.runs else frozenset()
+    varied = left.varied if left.runs == right.runs else frozenset()
     for key in sorted(mine.keys() | theirs.keys()):
         if mine.get(key) == theirs.get(key) or (key in _BUILD and same_build):
             continue
         if key == "compiler" and "build_spec" in mine and "build_spec" in theirs:
             continue  # the specification has it
-        why = None
-        if key == EXECUTION:
-            why = None
-        elif key in REVISION:
-            why = "revision"
-        elif key in varied:
-            why = "varied"
-        elif key in allow:
-            why = "allowed"
-        found.append(Difference(key, _text(mine.get(key)), _text(theirs.get(key)), why))
+        reasons = {"revision": REVISION, "varied": varied, "allowed": allow}
+        why = next((word for word, keys in reasons.items() if key in keys), None)
+        why = None if key == EXECUTION else why
+        names = _files(left, right) if key == MODEL else {}
+        texts = (_text(values.get(key), names) for values in (mine, theirs))
+        found.append(Difference(key, *texts, why))
     return found
 
 
@@ -75,15 +75,22 @@ def row_values(row: TrialRow) -> dict[str, object]:
     """Return all that must agree, of one trial."""
     return {
         **row.comparability,
-        "model": row.model_sha256,
+        MODEL: row.model_sha256,
         **{name: getattr(row, name) for name in _IDENTITY},
     }
 
 
-def _text(values: frozenset[str] | None) -> str:
+def _files(*sides: Side) -> dict[str, str]:
+    """Return the names of models' files by hash, with the hash where a name has several."""
+    rows = {row.model_sha256: row.model_file for side in sides for row in side.repeats}
+    several = len(set(rows.values())) < len(rows)
+    return {sha: f"{file} {_short(sha)}" if several else file for sha, file in rows.items()}
+
+
+def _text(values: frozenset[str] | None, names: Mapping[str, str]) -> str:
     if not values:
         return "not known"
-    return " and ".join(sorted(map(_short, values)))
+    return " and ".join(sorted(names.get(value, _short(value)) for value in values))
 
 
 def _short(text: str) -> str:

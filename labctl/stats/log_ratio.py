@@ -15,6 +15,8 @@ from labctl.stats.intervals import STOPPING_COST, Interval, student_cdf, student
 
 #: Fewer sessions say too little of how they differ.
 LEAST_SESSIONS = 5
+#: Its exponential is still a number: two pairs can have an interval that is wider.
+_LARGEST = 700.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class LogRatio:
     def interval(self, level: float) -> Interval:
         """Return the ratio with its interval (Student's, of the logarithm)."""
         half = student_quantile((1 + level) / 2, self.degrees) * self.error
-        low, high = math.exp(self.mean - half), math.exp(self.mean + half)
+        low, high = math.exp(self.mean - half), math.exp(min(self.mean + half, _LARGEST))
         return Interval(self.ratio, low, high, level, self.count)
 
     def p_different(self) -> float:
@@ -174,7 +176,7 @@ def between_sessions(
     Raises ValueError where fewer than LEAST_SESSIONS tell how sessions differ.
     """
     sides = [[_logs(one) for one in side] for side in (values, references)]
-    groups = [*sides, *([_logs(one) for one in group] for group in history)]
+    groups = [*sides, *([_logs(one) for one in group] for group in history if group)]
     if known_sessions(groups) < LEAST_SESSIONS:
         raise ValueError(f"fewer than {LEAST_SESSIONS} sessions tell how sessions differ")
     means = [[fmean(one) for one in group] for group in groups]

@@ -1,0 +1,98 @@
+"""Sides by the words of a command line: runs, variants of runs, baselines."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from labctl.compare.sides import Pair, Side, match_sides, run_sides
+from labctl.config.lab import LabFile
+from labctl.config.names import unknown
+from labctl.errors import ConfigError
+from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.state import Baseline, lab_state
+
+#: What follows a run's name: ``latest:q2_k``, ``latest/q2_k``.
+_VARIANT = re.compile(r"(?P<run>.+)[:/](?P<variant>[^:/]+)")
+
+
+def find_pairs(words: Sequence[str], lab: LabFile, runs: Path) -> list[Pair]:
+    """Return the pairs that these words mean: everything is compared with the first.
+
+    One word: the variants of that run with its first one. Raises ConfigError.
+    """
+    sides = [find_sides(word, lab, runs) for word in words]
+    if len(sides) == 1:
+        return _of_one(words[0], sides[0])
+    first = sides[0]
+    pairs = []
+    for word, others in zip(words[1:], sides[1:], strict=True):
+        found = match_sides(first, others)
+        if not found:
+            known = ", ".join(side.variant for side in first)
+            raise ConfigError(
+                f"{words[0]} and {word} have no variant of the same name",
+                hint=f"name two: {words[0]}:VARIANT (of {known}) and {word}:VARIANT"
+                f" (of {', '.join(side.variant for side in others)})",
+            )
+        pairs += found
+    return pairs
+
+
+def find_sides(word: str, lab: LabFile, runs: Path) -> list[Side]:
+    """Return the sides of a run, a variant ``RUN:VARIANT``, or a baseline. Raises ConfigError."""
+    baselines = {one.name: one for one in lab_state(lab).baselines.list()}
+    if word in baselines:
+        return _of_baseline(baselines[word], runs)
+    try:
+        directory = find_run(runs, word)
+    except ConfigError as error:
+        named = _VARIANT.fullmatch(word)
+        if named is None:
+            raise ConfigError(error.message, hint=_known(error.hint, baselines)) from None
+        return [_variant(find_sides(named["run"], lab, runs), named["variant"], named["run"])]
+    return _of_run(directory)
+
+
+def _known(hint: str | None, baselines: Sequence[str] | dict[str, Baseline]) -> str | None:
+    if not baselines:
+        return hint
+    return f"{hint}; baselines: {', '.join(baselines)}"
+
+
+def _of_one(word: str, sides: Sequence[Side]) -> list[Pair]:
+    if len(sides) < 2:
+        raise ConfigError(
+            f"{word} has one variant only: nothing to compare it with",
+            hint="name a second run: `labctl compare RUN OTHER`",
+        )
+    first, *others = (replace(side, name=side.variant) for side in sides)
+    return [(first, other) for other in others]
+
+
+def _of_run(directory: RunDirectory, name: str | None = None) -> list[Side]:
+    run = directory.run()
+    return run_sides(run, directory.trials(), name or run.id.rpartition("-")[2])
+
+
+def _of_baseline(one: Baseline, runs: Path) -> list[Side]:
+    """Return a side for each variant, with a session for each run that has it."""
+    found: dict[str, Side] = {}
+    for run in one.runs:
+        for side in _of_run(find_run(runs, run), one.name):
+            before = found.get(side.variant)
+            sessions = (*before.sessions, *side.sessions) if before else side.sessions
+            found[side.variant] = replace(before or side, sessions=sessions)
+    sides = [side for side in found.values() if one.variant in (None, side.variant)]
+    if one.variant is not None and not sides:
+        raise ConfigError(
+            unknown("variant", one.variant, found, where=f" in the runs of baseline {one.name}")
+        )
+    return sides
+
+
+def _variant(sides: Sequence[Side], variant: str, run: str) -> Side:
+    known = {side.variant: side for side in sides}
+    if variant not in known:
+        raise ConfigError(unknown("variant", variant, known, where=f" in {run}"))
+    return known[variant]

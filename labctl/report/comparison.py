@@ -1,0 +1,150 @@
+"""A comparison for people and machines: a sentence, a table, reasons."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+
+from labctl.compare import REVISION, Comparison, Row, Verdict
+from labctl.compare.words import change, percent
+from labctl.records import Execution
+from labctl.report.details import plain, print_lines, print_table
+from labctl.units import digits, duration
+
+_STYLES = {
+    Verdict.UNLIKE: "yellow",
+    Verdict.SAME: "green",
+    Verdict.SLOWER: "bold red",
+    Verdict.FASTER: "bold green",
+    Verdict.SUSPECTED: "yellow",
+    Verdict.CANT_TELL: "yellow",
+}
+_HEADINGS = ("compared", "figure", ">reference", ">value", ">ratio", ">interval", "verdict")
+_NOT_A_BOARD = "not measured on a board ({0}): does not show the speed of one"
+#: Of the keys that tell a revision, the first that differs is told.
+_REVISION = ("build_commit", "version", *REVISION)
+_WHY = {"revision": "", "varied": " (as the recipe varies it)", "allowed": " (allowed)"}
+#: Rows whose reason says more than their cells.
+_EXPLAINED = (Verdict.UNLIKE, Verdict.SUSPECTED, Verdict.CANT_TELL)
+
+
+def print_comparison(console: Console, found: Comparison) -> None:
+    """Print the answer, what the sides differ in, a row for each figure, and the reasons."""
+    print_lines(console, [f"[bold]{plain(line)}[/]" for line in sentences(found)])
+    print_lines(console, [f"[yellow]{plain(line)}[/]" for line in _heading(found)])
+    print_table(console, _HEADINGS, [_cells(row) for row in found.rows])
+    remarks = [(row.verdict, line) for row, line in _remarks(found.rows)]
+    print_lines(console, [f"[{_STYLES[verdict]}]{plain(line)}[/]" for verdict, line in remarks])
+    print_lines(console, [f"[dim]{plain(legend(found))}[/]"])
+
+
+def comparison_markdown(found: Comparison) -> str:
+    """Return it for a page of a CI system."""
+    lines = [*(f"**{_safe(line)}**" for line in sentences(found)), ""]
+    lines += [f"{_safe(line)}\n" for line in _heading(found)]
+    names = [heading.removeprefix(">") for heading in _HEADINGS]
+    rule = ["---:" if heading.startswith(">") else "---" for heading in _HEADINGS]
+    rows = [names, rule, *([_safe(cell) for cell in _cells(row)] for row in found.rows)]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    remarks = [f"- {_safe(line)}" for _, line in _remarks(found.rows)]
+    lines += ["", *remarks, *([""] if remarks else []), _safe(legend(found))]
+    return "\n".join(lines) + "\n"
+
+
+def comparison_document(found: Comparison) -> dict[str, Any]:
+    """Return it for machines: all of its fields; times in ns, shares as 0.03 for 3 %."""
+    return {
+        "thresholds": asdict(found.thresholds),
+        "execution": sorted(found.execution),
+        "rows": [asdict(row) for row in found.rows],
+    }
+
+
+def sentences(found: Comparison) -> list[str]:
+    """Return the answer: a sentence for each pair of sides."""
+    pairs: dict[tuple[str, str], list[Row]] = {}
+    for row in found.rows:
+        pairs.setdefault((row.left, row.right), []).append(row)
+    return [
+        f"{right} compared with {left}: {', '.join(map(_clause, rows))}."
+        if any(row.verdict is not Verdict.UNLIKE for row in rows)
+        else f"{right} and {left} are unlike: they are not compared."
+        for (left, right), rows in pairs.items()
+    ]
+
+
+def _clause(row: Row) -> str:
+    if row.verdict in (Verdict.SLOWER, Verdict.FASTER):
+        return f"{row.label} {change(row)}"
+    if row.verdict is Verdict.SUSPECTED:
+        return f"{row.label} perhaps {change(row)}"
+    return f"{row.label} {row.verdict}"
+
+
+def legend(found: Comparison) -> str:
+    """Say by what was judged."""
+    limits = found.thresholds
+    return (
+        f"ratio: value / reference, geometric mean over repeats; same: within"
+        f" ± {percent(limits.same_within)}; slower, faster: more than {percent(limits.practical)};"
+        f" {percent(limits.error)} error over all rows (Holm)."
+    )
+
+
+def _heading(found: Comparison) -> list[str]:
+    """Return what every reader must know first: no board, and differences that are allowed."""
+    others = sorted(found.execution - {str(Execution.BOARD)})
+    lines = [_NOT_A_BOARD.format(", ".join(others).upper())] if others else []
+    allowed: dict[str, list[str]] = {}
+    for row in found.rows:
+        revisions = [one.key for one in row.differences if one.allowed == "revision"]
+        told = next((key for key in _REVISION if key in revisions), None)
+        for one in row.differences:
+            if one.allowed is not None and (one.key not in revisions or one.key == told):
+                allowed.setdefault(f"{one}{_WHY[one.allowed]}", []).append(row.right)
+    rights = {row.right for row in found.rows}
+    for text, of in allowed.items():
+        whose = "" if set(of) == rights else f"{', '.join(dict.fromkeys(of))}: "
+        lines.append(f"differ in {whose}{text}")
+    return lines
+
+
+def _remarks(rows: Iterable[Row]) -> list[tuple[Row, str]]:
+    """Return reasons that the cells do not have, each once, and warnings."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        of = row.right if row.verdict is Verdict.UNLIKE else f"{row.right} {row.label}"
+        if row.verdict in _EXPLAINED:
+            found.setdefault(f"{of}: {row.verdict}: {row.reason}", row)
+        for warning in row.warnings:
+            found.setdefault(f"{of}: warning: {warning}", row)
+    return [(row, line) for line, row in found.items()]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    known = row.interval
+    interval = "-"
+    if known is not None and not known.is_vague:
+        level = f"{100 * known.level:.3g}"
+        interval = f"{digits(known.low)}-{digits(known.high)} ({level} %)"
+    return (
+        row.right,
+        row.label,
+        _value(row, row.left_value),
+        _value(row, row.right_value),
+        "-" if row.ratio is None else digits(row.ratio, 4 if 0.5 < row.ratio < 2 else 3),
+        interval,
+        str(row.verdict),
+    )
+
+
+def _value(row: Row, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{digits(value)}/s" if row.more_is_faster else duration(value)
+
+
+def _safe(text: str) -> str:
+    """Return text that Markdown takes as text."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>|#" else c for c in text)

@@ -1,0 +1,206 @@
+"""``labctl compare``: what a person sees."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from records_made import BEGAN, model, plan, planned_run, run, timing, trial
+
+from labctl.cli.root import run_cli
+from labctl.config.lab import find_lab
+from labctl.records import BoardFacts, Execution, RunEnd
+from labctl.state import lab_state
+from labctl.transport.registry import TRANSPORTS
+
+MODELS = {"q2_k": model(), "q8_0": model("q8_0", "Q8_0")}
+RECIPE = {"name": "q2", "matrix": {"model": ["q2_k", "q8_0"]}}
+
+
+def made(lab: Path, name: str, q2: float = 100, *, sigma: float = 0.005, **changes: object) -> str:
+    """A run of five interleaved rounds of two models, the second of which takes 300 ms a token."""
+    chance = random.Random(name)
+    run_id = f"20261120T{int(name, 16) % 10**6:06d}Z-q2-{name}"
+    facts = changes.pop("facts", None)
+    record = run(
+        run_id,
+        variants=tuple(MODELS),
+        models=tuple(MODELS.values()),
+        recipe_resolved=RECIPE,
+        **({"facts": facts} if facts else {}),
+    )
+    directory = planned_run(lab / "runs", record, plan())
+    number = 0
+    for repeat in range(1, 6):
+        for variant, ms in (("q2_k", q2), ("q8_0", 300.0)):
+            number += 1
+            directory.add(
+                trial(
+                    number,
+                    slug=f"{variant}-r{repeat}",
+                    repeat=repeat,
+                    variant=variant,
+                    model=MODELS[variant],
+                    timing=timing(
+                        [ms * chance.gauss(1, sigma)],
+                        ttft_ns=round(2e9 * chance.gauss(1, sigma)),
+                        prompt_eval_ns=round(5e8 * chance.gauss(1, sigma)),
+                    ),
+                    **{"comparability": {"threads": 4}, **changes},
+                )
+            )
+    directory.finish(RunEnd(state="finished", finished=BEGAN))
+    return run_id
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    board = "{target: rk3568, transport: {kind: local}, workdir: w}"
+    (tmp_path / "devices.yaml").write_text(f"boards: {{rk1: {board}}}\n")
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+@pytest.fixture
+def labctl(lab: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    def call(*words: str, status: int = 0) -> str:
+        assert run_cli(["--lab", str(lab), "compare", *words]) == status
+        out, err = capsys.readouterr()
+        return out if status == 0 else out + err
+
+    return call
+
+
+def verdicts(text: str) -> dict[str, str]:
+    """Verdict by side and figure, from the JSON."""
+    return {f"{row['right']} {row['figure']}": row["verdict"] for row in json.loads(text)["rows"]}
+
+
+def test_of_one_run_its_variants_are_compared_with_the_first(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    lines = labctl().splitlines()
+    assert lines[0].startswith("q8_0 compared with q2_k: per token 3.0")
+    assert lines[0].endswith("times slower, TTFT same, prompt rate same.")
+    assert lines[1] == "differ in model: q2_k.gguf / q8_0.gguf (as the recipe varies it)"
+    assert lines[2].split() == [
+        *("compared", "figure", "reference", "value", "ratio", "interval", "verdict")
+    ]
+    assert lines[3].split()[:3] == ["q8_0", "per", "token"]
+    assert lines[3].split()[-1] == "slower"
+    assert all(len(line) <= 80 for line in lines[2:-1])
+
+
+def test_runs_are_compared_variant_by_variant_and_by_their_history(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    first, second = made(lab, "00000a"), made(lab, "00000b", q2=110)
+    suspected = labctl("00000a", "00000b")
+    assert "00000b:q2_k compared with 00000a:q2_k: per token perhaps 1" in suspected
+    assert "0 of 5 like runs" in suspected
+    for name in ("000001", "000002", "000003", "000004", "000005"):
+        made(lab, name)
+    made(lab, "000006", comparability={"threads": 2})  # unlike: tells nothing
+    found = verdicts(labctl(first, second, "--json"))
+    assert found["00000b:q2_k tpot_ms"] == "slower"
+    assert found["00000b:q8_0 tpot_ms"] == "same"
+    assert len(found) == 6
+    assert verdicts(labctl("00000b:q2_k", "00000a/q2_k", "--json"))["00000a:q2_k tpot_ms"] == (
+        "faster"
+    )
+
+
+def test_a_baseline_of_several_runs_tells_how_runs_differ(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    runs = [made(lab, f"00000{n}") for n in range(1, 6)]
+    made(lab, "00000b", q2=110)
+    baselines = lab_state(find_lab(lab, TRANSPORTS)).baselines
+    baselines.set("release", runs)
+    baselines.set("release-q2", runs[:2], variant="q2_k")
+    found = json.loads(labctl("release", "00000b", "--json"))["rows"][0]
+    assert (found["left"], found["left_repeats"], found["basis"]) == (
+        "release:q2_k",
+        25,
+        "sessions",
+    )
+    assert found["verdict"] == "slower"
+    assert verdicts(labctl("release-q2", "00000b", "--json")).keys() == {
+        f"00000b:q2_k {figure}" for figure in ("tpot_ms", "ttft_ms", "prefill_tokens_per_second")
+    }
+
+
+def test_unlike_runs_need_an_allow_which_the_heading_tells(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    made(lab, "00000b", comparability={"threads": 2})
+    text = labctl("00000a", "00000b")
+    assert "00000b:q2_k and 00000a:q2_k are unlike: they are not compared." in text
+    assert "threads: 4 / 2 (--allow threads compares them)" in text
+    text = labctl("00000a", "00000b", "--allow", "threads")
+    assert text.splitlines()[2] == "differ in threads: 4 / 2 (allowed)"
+    text = labctl("00000a:q2_k", "00000a:q8_0")  # of one run: as its recipe varies them
+    assert "times slower" in text
+    assert "unlike" in labctl("00000a:q2_k", "00000b:q8_0")
+
+
+def test_emulated_is_in_plain_sight(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    facts = BoardFacts(execution=Execution.EMULATED, machine="aarch64", kernel="5.10", boot_id="b1")
+    made(lab, "00000a", facts=facts, execution=Execution.EMULATED)
+    made(lab, "00000b")
+    assert labctl("00000a").splitlines()[1].startswith("not measured on a board (EMULATED)")
+    text = labctl("00000a", "00000b", "--allow", "execution")
+    assert "never compared" in text
+
+
+def test_the_exit_status_is_zero_unless_a_verdict_is_to_fail(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    labctl("--fail-on", "cant-tell", "--fail-on", "unlike")
+    assert "slower" in labctl("--fail-on", "slower", status=1)
+    made(lab, "00000b", comparability={"threads": 2})
+    labctl("00000a", "00000b", "--fail-on", "unlike", "--json", status=1)
+
+
+def test_thresholds_are_those_of_the_recipe_or_of_the_command(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    limits = json.loads(labctl("--json"))["thresholds"]
+    assert (limits["same_within"], limits["practical"]) == (0.03, 0.02)
+    changed = labctl("--json", "--same-within", "400%", status=2)
+    assert "below 100 %" in changed
+    limits = json.loads(labctl("--json", "--same-within", "5 %", "--practical", "0.01"))[
+        "thresholds"
+    ]
+    assert (limits["same_within"], limits["practical"]) == (0.05, 0.01)
+
+
+def test_figures_are_chosen_by_the_names_of_gates(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    found = verdicts(labctl("--figure", "tokens_per_second", "--json"))
+    assert found == {"q8_0 tokens_per_second": "slower"}
+    assert "no figure 'tpot' (did you mean 'tpot_ms'?)" in labctl("--figure", "tpot", status=2)
+
+
+def test_markdown_is_for_a_page_and_escapes_names(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    lines = labctl("--markdown").splitlines()
+    assert lines[0].startswith("**q8\\_0 compared with q2\\_k")
+    assert "| compared | figure | reference | value | ratio | interval | verdict |" in lines
+    assert "either --json or --markdown" in labctl("--markdown", "--json", status=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing",), "no run 'nothing'"),
+        (("00000a:q3",), "no variant 'q3' in 00000a; known: q2_k, q8_0"),
+        (("00000a:q2_k",), "nothing to compare it with"),
+    ],
+)
+def test_a_name_that_is_none_is_said(lab: Path, labctl, words, said) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    assert said in labctl(*words, status=2)
+
+
+def test_no_common_variant_names_both_lists(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    other = planned_run(lab / "runs", run("20261121T223000Z-q2-00000b", variants=("x",)), plan())
+    other.add(trial(1, variant="x", slug="x"))
+    other.add(trial(2, variant="y", slug="y"))
+    text = labctl("00000a", "00000b", status=2)
+    assert "no variant of the same name" in text
+    assert "of q2_k, q8_0" in text
+    assert "of x, y" in text

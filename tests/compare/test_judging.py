@@ -1,0 +1,296 @@
+"""The verdicts, in their order."""
+
+import random
+
+import pytest
+from compared import side_of, sides_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from records_made import model, run, timing, trial
+
+from labctl.compare import (
+    Comparison,
+    Row,
+    Side,
+    Thresholds,
+    Verdict,
+    compare,
+    match_sides,
+    run_sides,
+)
+from labctl.compare.estimates import History
+from labctl.index import TrialRow
+from labctl.records import Execution
+from labctl.results.summary import summarise
+
+STEADY = [100.0, 101.0, 99.0, 100.5, 99.5]
+
+
+def scaled(factor: float, values: list[float] = STEADY) -> list[float]:
+    """Other noise than that of the values, of the same size."""
+    return [factor * value for value in values[::-1]]
+
+
+def one(found: Comparison) -> Row:
+    (row,) = found.rows
+    return row
+
+
+def turns(right: list[float], left: list[float] = STEADY) -> Row:
+    return one(compare([tuple(sides_of("r", a=left, b=right))]))  # type: ignore[list-item]
+
+
+def sessions(*values: list[float]) -> History:
+    """Other runs of the board, each with these repeats."""
+    rows = [side_of(f"past{n}", list(times)).repeats for n, times in enumerate(values)]
+    return lambda _side, _without: rows
+
+
+def noisy(chance: random.Random, sigma: float, count: int) -> list[float]:
+    return [100 * chance.gauss(1, sigma) for _ in range(count)]
+
+
+def test_a_difference_of_three_percent_or_less_is_the_same() -> None:
+    row = turns(scaled(1.005))
+    assert row.verdict is Verdict.SAME
+    assert row.interval is not None
+    assert row.interval.level == pytest.approx(0.9)
+    assert 0.97 < row.interval.low < 1.005 < row.interval.high < 1.03
+    assert row.reason.startswith("the 90 % interval")
+
+
+def test_same_comes_before_slower() -> None:
+    """2.5 % with certainty is a difference, and within 3 %."""
+    row = turns([102.5, 103.5, 101.5, 103.0, 102.0])
+    assert row.p_different is not None
+    assert row.p_different < 1e-6
+    assert row.verdict is Verdict.SAME
+    pair = sides_of("r", a=STEADY, b=[102.5, 103.5, 101.5, 103.0, 102.0])
+    strict = Thresholds(same_within=0.01, practical=0.02)
+    assert one(compare([tuple(pair)], thresholds=strict)).verdict is Verdict.SLOWER  # type: ignore[list-item]
+    coarse = Thresholds(same_within=0.01, practical=0.03)
+    row = one(compare([tuple(pair)], thresholds=coarse))  # type: ignore[list-item]
+    assert row.verdict is Verdict.CANT_TELL  # a difference, of which nobody asked
+
+
+def test_slower_and_faster_have_the_interval_that_decides() -> None:
+    slower, faster = turns(scaled(1.08)), turns(scaled(0.9))
+    assert (slower.verdict, faster.verdict) == (Verdict.SLOWER, Verdict.FASTER)
+    assert slower.ratio == pytest.approx(1.08)
+    assert slower.interval is not None
+    assert slower.interval.level == pytest.approx(0.95)
+    assert slower.interval.low > 1
+    assert slower.reason.startswith("8 % slower: 95 % interval 1.0")
+    assert faster.reason.startswith("10 % faster")
+
+
+def test_more_tokens_a_second_are_faster() -> None:
+    pair = tuple(sides_of("r", a=STEADY, b=scaled(1.08)))
+    row = one(compare([pair], figures=["tokens_per_second"]))  # type: ignore[list-item]
+    assert row.verdict is Verdict.SLOWER
+    assert row.ratio == pytest.approx(1 / 1.08)
+    assert row.reason.startswith("7.4 % slower")
+
+
+def test_what_cannot_be_told_says_which_number_would_settle_it() -> None:
+    row = turns([106.0, 100.0, 99.0, 104.0, 97.0])
+    assert row.verdict is Verdict.CANT_TELL
+    assert row.repeats is not None
+    assert row.repeats > 5
+    assert row.reason.endswith(f"{row.repeats} interleaved rounds would settle it")
+    hopeless = turns([60.0, 150.0, 99.0, 200.0, 50.0])
+    assert hopeless.repeats is None
+    assert "no number of repeats up to 200" in hopeless.reason
+
+
+def test_one_repeat_tells_nothing() -> None:
+    row = turns([150.0], [100.0])
+    assert (row.verdict, row.interval) == (Verdict.CANT_TELL, None)
+    assert "one repeat only" in row.reason
+
+
+def test_a_side_without_results_cannot_be_told() -> None:
+    pair = match_sides(
+        *(run_sides(run("r"), [trial(1)]), run_sides(run("s", variants=("q2_k",)), []))
+    )
+    assert {row.reason for row in compare(pair).rows} == {
+        "no good repeat of s:q2_k has this figure"
+    }
+
+
+def test_unlike_is_first_and_every_difference_is_named() -> None:
+    left = side_of("r", STEADY)
+    right = side_of(
+        "s", scaled(2), comparability={"threads": 8, "governor": "ondemand"}, board="rk2"
+    )
+    row = one(compare([(left, right)]))
+    assert (row.verdict, row.ratio, row.interval) == (Verdict.UNLIKE, None, None)
+    for named in ("threads: 4 / 8", "governor: not known / ondemand", "board: rk1 / rk2"):
+        assert named in row.reason
+    assert "--allow board --allow governor --allow threads" in row.reason
+    some = one(compare([(left, right)], allow=["threads", "board"]))
+    assert some.verdict is Verdict.UNLIKE
+    assert "threads" not in some.reason
+    row = one(compare([(left, right)], allow=["threads", "board", "governor"]))
+    assert row.verdict is Verdict.SUSPECTED
+    assert {(d.key, d.allowed) for d in row.differences} == {
+        ("threads", "allowed"),
+        ("board", "allowed"),
+        ("governor", "allowed"),
+    }
+
+
+def test_a_board_and_an_emulator_are_never_compared() -> None:
+    emulated = side_of("s", STEADY, execution=Execution.EMULATED)
+    row = one(compare([(side_of("r", STEADY), emulated)], allow=["execution"]))
+    assert row.verdict is Verdict.UNLIKE
+    assert "execution: board / emulated" in row.reason
+    assert "--allow" not in row.reason
+
+
+def test_a_revision_is_what_one_compares_but_not_how_it_was_built() -> None:
+    def built(key: str, spec: str) -> Side:
+        return side_of(key, STEADY, comparability={"build_key": key, "build_spec": spec})
+
+    assert one(compare([(built("old", "s"), built("new", "s"))])).verdict is Verdict.CANT_TELL
+    row = one(compare([(built("old", "s"), built("new", "-O3"))]))
+    assert row.verdict is Verdict.UNLIKE
+    assert "build_spec: s / -O3" in row.reason
+
+
+def test_what_the_recipe_varies_is_no_reason_in_one_run() -> None:
+    trials = [
+        trial(
+            2 * n + place, repeat=n + 1, variant=f"t{threads}", comparability={"threads": threads}
+        )
+        for n in range(3)
+        for place, threads in enumerate((2, 4), 1)
+    ]
+    recipe = {"name": "q2", "matrix": {"threads": [2, 4]}}
+    record = run("r", variants=("t2", "t4"), recipe_resolved=recipe)
+    pair = tuple(run_sides(record, trials))
+    found = compare([pair])  # type: ignore[list-item]
+    assert {row.verdict for row in found.rows} == {Verdict.SAME}
+    assert found.rows[0].differences[0].allowed == "varied"
+    other = run_sides(run("s", variants=("t4",), recipe_resolved=recipe), trials[1::2])
+    assert compare([(pair[0], other[0])]).rows[0].verdict is Verdict.UNLIKE
+
+
+def test_a_model_is_named_by_its_file() -> None:
+    left, right = (side_of(name, STEADY, model=model(name)) for name in ("q2", "q8"))
+    assert "model: q2.gguf / q8.gguf" in one(compare([(left, right)])).reason
+
+
+def test_repeats_that_were_not_all_alike_differ() -> None:
+    """One repeat of the second was throttled."""
+    trials = [
+        trial(n, repeat=n, comparability={"cooling": "active" if n == 3 else "inactive"})
+        for n in range(1, 5)
+    ]
+    (throttled,) = run_sides(run("s"), trials)
+    left = side_of("r", STEADY, comparability={"cooling": "inactive"})
+    reason = compare([(left, throttled)]).rows[0].reason
+    assert "cooling: inactive / active and inactive" in reason
+
+
+def test_runs_are_at_best_suspected_until_it_is_known_how_runs_differ() -> None:
+    left, right = side_of("r", STEADY), side_of("s", scaled(1.1))
+    row = one(compare([(left, right)]))
+    assert (row.verdict, row.interval) == (Verdict.SUSPECTED, None)
+    assert "0 of 5 like runs" in row.reason
+    assert "confirm interleaved" in row.reason
+    same = one(compare([(left, side_of("s", scaled(1.0)))]))
+    assert (same.verdict, same.interval) == (Verdict.CANT_TELL, None)
+    few = [scaled(f) for f in (1.0, 1.01, 0.99, 1.0)]
+    assert one(compare([(left, right)], history=sessions(*few))).verdict is Verdict.SUSPECTED
+    row = one(compare([(left, right)], history=sessions(*few, scaled(1.0))))
+    assert row.verdict is Verdict.SLOWER
+    assert row.interval is not None
+
+
+def test_runs_that_differ_by_themselves_hide_what_a_t_test_would_tell() -> None:
+    """1 % inside a run and 1 % between: a t test is significant in 37 % of pairs of equal runs."""
+    chance = random.Random(5)
+    naive = ours = 0
+    for _ in range(300):
+        offsets = [100 * (1 + chance.gauss(0, 0.01)) for _ in range(7)]
+        moved = [[offset * chance.gauss(1, 0.01) for _ in range(5)] for offset in offsets]
+        left, right = side_of("r", moved[0]), side_of("s", moved[1])
+        limits = Thresholds(same_within=0.001, practical=0.0001)
+        plain = one(compare([(left, right)], thresholds=limits))
+        naive += plain.verdict is Verdict.SUSPECTED
+        known = compare([(left, right)], thresholds=limits, history=sessions(*moved[2:]))
+        ours += one(known).verdict in (Verdict.SLOWER, Verdict.FASTER)
+    assert 0.3 < naive / 300 < 0.45
+    assert ours / 300 < 0.09
+
+
+def test_an_error_of_five_percent_is_that_of_all_rows() -> None:
+    """Of twenty variants without a difference, one would be slower or faster by chance."""
+    chance = random.Random(2)
+    false = 0
+    limits = Thresholds(same_within=0.001, practical=0.0001)
+    for _ in range(40):
+        names = [f"v{n}" for n in range(21)]
+        first, *others = sides_of("r", **{name: noisy(chance, 0.01, 3) for name in names})
+        rows = compare([(first, other) for other in others], thresholds=limits).rows
+        false += any(row.verdict in (Verdict.SLOWER, Verdict.FASTER) for row in rows)
+    assert false <= 5
+
+
+def test_a_test_without_a_distribution_stands_beside_from_ten_repeats_on() -> None:
+    left = [100.0 + n / 10 for n in range(10)]
+    assert turns(scaled(1.1, left[:9]), left[:9]).check is None
+    row = turns(scaled(1.1, left), left)
+    assert row.check == pytest.approx(2 / 1024)
+    assert row.warnings == ()
+
+
+def test_a_check_that_disagrees_is_a_warning() -> None:
+    """All twelve are slower, which chance does in one of 2048; one is so slow that t sees noise."""
+    row = turns([101.0] * 11 + [160.0], [100.0] * 12)
+    assert row.verdict is Verdict.CANT_TELL
+    assert row.p_different is not None
+    assert row.p_different > 0.2
+    assert row.check == pytest.approx(2 / 4096)
+    assert "sign-flip test finds a difference" in row.warnings[0]
+
+
+def test_the_ratio_is_that_of_the_tables() -> None:
+    trials = [
+        trial(2 * n + place, repeat=n + 1, variant=name, timing=timing([ms + n]))
+        for n in range(4)
+        for place, (name, ms) in enumerate((("a", 100), ("b", 130)), 1)
+    ]
+    table = summarise(trials, ("a", "b"))[1]
+    pair = tuple(run_sides(run("r", variants=("a", "b")), trials))
+    row = one(compare([pair], figures=["tpot_ms"]))  # type: ignore[list-item]
+    assert row.ratio == table.ratio
+    assert row.interval == table.ratio_interval
+
+
+times = st.lists(st.floats(50, 200), min_size=2, max_size=6)
+
+
+@settings(max_examples=60)
+@given(times, times)
+def test_turned_round_slower_is_faster(left: list[float], right: list[float]) -> None:
+    count = min(len(left), len(right))
+    a, b = sides_of("r", a=left[:count], b=right[:count])
+    one_way, other = one(compare([(a, b)])), one(compare([(b, a)]))
+    opposite = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}
+    assert other.verdict is opposite.get(one_way.verdict, one_way.verdict)
+    assert one_way.ratio is not None
+    assert other.ratio == pytest.approx(1 / one_way.ratio)
+    assert other.repeats == one_way.repeats
+
+
+def test_history_is_asked_of_other_runs_alone() -> None:
+    asked: list[frozenset[str]] = []
+
+    def history(_side: Side, without: object) -> list[list[TrialRow]]:
+        asked.append(frozenset(without))  # type: ignore[call-overload]
+        return []
+
+    compare([(side_of("r", STEADY), side_of("s", STEADY))], history=history)
+    assert asked == [frozenset({"r", "s"})] * 2
