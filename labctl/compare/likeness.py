@@ -55,8 +55,8 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
         why = next((word for word, keys in reasons.items() if key in keys), None)
         why = None if key == EXECUTION else why
         names = _files(left, right) if key == MODEL else {}
-        texts = (_text(values.get(key), names) for values in (mine, theirs))
-        found.append(Difference(key, *texts, why))
+        left_text, right_text = (_text(values.get(key), names) for values in (mine, theirs))
+        found.append(Difference(key, left_text, right_text, why))
     return found
 
 
