@@ -75,8 +75,13 @@ class Browser:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
+        self.send("Emulation.setFocusEmulationEnabled", enabled=True)
+        self.saved = folder / "saved"
         self.send(
-            "Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder / "saved")
+            "Browser.setDownloadBehavior",
+            behavior="allow",
+            downloadPath=str(self.saved),
+            eventsEnabled=True,
         )
 
     def close(self) -> None:
@@ -109,6 +114,11 @@ class Browser:
                 params: dict[str, Any] = event["params"]
                 return params
 
+    def wait_for_saved(self) -> None:
+        """Wait until a file that the page offers is whole in ``saved``."""
+        while self.wait_for("Browser.downloadProgress")["state"] != "completed":
+            pass
+
     def evaluate(self, expression: str) -> Any:
         """The value of an expression on the page, awaited."""
         done = self.send(
@@ -128,8 +138,8 @@ class Browser:
             assert time.monotonic() < end, f"never true: {expression}; {self.problems}"
             self.evaluate("new Promise((done) => requestAnimationFrame(done))")
 
-    def show(self, path: Path, *, width: int = 1400, dark: bool = False, height: int = 900) -> None:
-        """Open a file in a window of this width in CSS pixels."""
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the window a width in CSS pixels."""
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -137,12 +147,15 @@ class Browser:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
+
+    def show(self, path: Path, *, width: int = 1400, dark: bool = False) -> None:
+        """Open a file in a window of this width in CSS pixels."""
+        self.resize(width)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self.send("Page.navigate", url=path.resolve().as_uri())
-        self.until(
-            f"document.readyState === 'complete' && location.href === '{path.resolve().as_uri()}'"
-        )
+        address = json.dumps(path.resolve().as_uri())
+        self.until(f"document.readyState === 'complete' && location.href === {address}")
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
         """Write what the page looks like as PNG."""

@@ -86,6 +86,7 @@
     const tooltip = new labctlVega.Handler({ disableDefaultStyle: true }).call;
     figure.view = makeView(figure, width, theme(), {}, { container: plot, hover: true, tooltip });
     figure.view.run();
+    plot.querySelector("svg").setAttribute("aria-hidden", "true"); // its frame has the words
     figure.drawn = state;
     element.dataset.drawn = theme();
   }

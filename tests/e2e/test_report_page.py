@@ -1,0 +1,194 @@
+"""The report in Debian's Chromium: drawn, in all sizes, themes and languages, and usable."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from measured_runs import PAIR, Made, measured
+from stored_runs import stored
+
+from labctl.cli.root import run_cli
+from labctl.records import Execution
+from labctl.report.page.build import build_report
+from labctl.report.page.html import html
+from labctl.report.page.language import Language
+
+pytestmark = pytest.mark.e2e
+
+AXE = Path(__file__).parents[1] / "fixtures" / "axe-core.min.js"
+FIGURES = "[...document.querySelectorAll('figure')]"
+PLOTS = "[...document.querySelectorAll('.plot')]"
+MARKS = "'svg [class*=mark-] path, svg [class*=mark-] text'"
+#: What axe-core finds, without the names of rules that are kept.
+VIOLATIONS = (
+    "axe.run({resultTypes: ['violations']}).then(done => done.violations"
+    ".map(one => `${one.impact} ${one.id}: ${one.nodes[0].html} ${one.nodes[0].failureSummary}`))"
+)
+#: What a PDF begins with.
+PDF = b"%PDF-"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a report in each language, of an emulated run and one of a board."""
+    folder = tmp_path_factory.mktemp("pages")
+    runs = [
+        stored(folder / "runs", measured(throttled=4)),
+        stored(
+            folder / "runs",
+            measured(
+                [*PAIR, Made("a-model-with-a-long-name-Q4_K_M-threads-4", 250.0)],
+                run_id="20261121T223000Z-q2-012345",
+                execution=Execution.EMULATED,
+            ),
+        ),
+    ]
+    for code in ("en", "zh"):
+        words = Language("zh" if code == "zh" else "en")
+        (folder / f"{code}.html").write_text(html(build_report(runs, words), words))
+    one = Language("en")
+    (folder / "one.html").write_text(html(build_report(runs[:1], one), one))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    found = Browser(tmp_path_factory.mktemp("browser"))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def browser(shared: Browser) -> Iterator[Browser]:
+    """A browser on whose page nothing may go wrong, and which asks no network for anything."""
+    shared.problems.clear()
+    shared.requests.clear()
+    yield shared
+    assert shared.problems == []
+    assert [url for url in shared.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def draw_all(browser: Browser) -> int:
+    """Look at each figure until it is drawn; how many there are."""
+    count: int = browser.evaluate("document.querySelectorAll('figure').length")
+    for number in range(count):
+        browser.evaluate(f"document.querySelectorAll('figure')[{number}].scrollIntoView()")
+        browser.until(f"document.querySelectorAll('figure')[{number}].dataset.drawn")
+    return count
+
+
+@pytest.mark.parametrize("code", ["en", "zh"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_page_is_whole_and_accessible(
+    browser: Browser, pages: Path, dark: bool, code: str
+) -> None:
+    browser.show(pages / f"{code}.html", dark=dark)
+    browser.evaluate(AXE.read_text() + "; 0")
+    for width in (1400, 768, 360):
+        browser.resize(width)
+        assert draw_all(browser) >= 2
+        theme = json.dumps("dark" if dark else "light")
+        browser.until(f"{FIGURES}.every(one => one.dataset.drawn === {theme})")
+        marks = browser.evaluate(f"{FIGURES}.map(one => one.querySelectorAll({MARKS}).length)")
+        assert min(marks) > 0
+        browser.until("document.documentElement.scrollWidth <= innerWidth")
+        browser.until(f"{PLOTS}.every(one => one.scrollWidth <= one.clientWidth)")
+        if width == 360:
+            opened = "document.querySelectorAll('details').forEach(one => { one.open = true; })"
+            browser.evaluate(opened)
+            assert browser.evaluate("document.documentElement.scrollWidth") == 360
+        assert browser.evaluate(VIOLATIONS) == []
+
+
+def test_a_table_is_sorted_by_keyboard(browser: Browser, pages: Path) -> None:
+    browser.show(pages / "en.html")
+    heading = "document.querySelectorAll('thead th')[{}]"
+    names = "[...document.querySelector('tbody').rows].map(row => row.cells[7].textContent)"
+    column = browser.evaluate(
+        "[...document.querySelectorAll('thead')[0].rows[0].cells]"
+        ".findIndex(one => one.textContent === 'Time per token')"
+    )
+    assert column == 7
+    as_it_was = browser.evaluate(names)
+    seen = []
+    for wanted in ("ascending", "descending", "none"):
+        browser.evaluate(heading.format(column) + ".querySelector('button').focus()")
+        for kind in ("keyDown", "keyUp"):
+            browser.send("Input.dispatchKeyEvent", type=kind, key="Enter", text="\r", code="Enter")
+        assert browser.evaluate(heading.format(column) + ".ariaSort") == wanted
+        seen.append(browser.evaluate(names))
+
+    def value(text: str) -> float:
+        number, unit = text.split()
+        return float(number) * {"ms": 1, "s": 1000}[unit]
+
+    assert seen[0] == sorted(as_it_was, key=value)
+    assert seen[1] == seen[0][::-1]
+    assert seen[2] == as_it_was
+
+
+def test_a_tooltip_shows_for_the_keyboard_and_goes(browser: Browser, pages: Path) -> None:
+    browser.show(pages / "en.html", width=360)
+    browser.evaluate("document.querySelector('thead [data-tip]').focus()")
+    assert browser.evaluate("document.getElementById('tip').textContent").startswith("A model")
+    assert browser.evaluate("document.activeElement.getAttribute('aria-describedby')") == "tip"
+    box = browser.evaluate(
+        "(({left, right}) => [left, right - innerWidth])"
+        "(document.getElementById('tip').getBoundingClientRect())"
+    )
+    assert box[0] >= 0
+    assert box[1] <= 0
+    browser.send("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape")
+    assert browser.evaluate("document.getElementById('tip').hidden")
+
+
+def test_the_theme_can_be_changed_and_the_figures_follow(browser: Browser, pages: Path) -> None:
+    browser.show(pages / "one.html")
+    draw_all(browser)
+    before = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    browser.evaluate("document.getElementById('theme').click()")
+    browser.until("document.querySelector('figure').dataset.drawn === 'dark'")
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    assert browser.evaluate("document.getElementById('theme').textContent") == "Light colours"
+
+
+def test_the_data_of_a_figure_is_saved_as_csv(browser: Browser, pages: Path) -> None:
+    browser.show(pages / "one.html")
+    draw_all(browser)
+    for kind in ("csv", "svg"):
+        browser.evaluate(f"document.querySelector('#figure-1 [data-save={kind}]').click()")
+        browser.wait_for_saved()
+    saved = {path.suffix: path for path in browser.saved.iterdir()}
+    rows = list(csv.DictReader(saved[".csv"].read_text(encoding="utf-8-sig").splitlines()))
+    assert {row["series"] for row in rows} == {"q8_0", "q2_k"}
+    assert all(float(row["time"]) > 0 for row in rows)
+    assert saved[".svg"].read_text().startswith("<svg")
+
+
+def test_a_printed_page_is_light_and_whole(browser: Browser, pages: Path) -> None:
+    browser.show(pages / "one.html", dark=True)
+    assert browser.pdf().startswith(PDF)
+    drawn = "[...document.querySelectorAll('figure')].every(one => one.dataset.drawn === '{}')"
+    browser.until(drawn.format("dark"))  # again, after the print
+    browser.send("Emulation.setEmulatedMedia", media="print")
+    paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == "rgb(255, 255, 255)"
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert browser.evaluate(drawn.format("light"))
+    closed = "document.querySelectorAll('details[data-print]:not([open])').length"
+    assert browser.evaluate(closed) == 0
+    browser.evaluate("dispatchEvent(new Event('afterprint'))")
+    browser.send("Emulation.setEmulatedMedia", media="")
+
+
+def test_labctl_writes_a_pdf(
+    pages: Path, tmp_path: Path, browser: Browser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = next((pages / "runs").glob("*abcdef"))
+    assert run_cli(["report", str(run), "-o", str(tmp_path / "r.pdf")]) == 0
+    raw = (tmp_path / "r.pdf").read_bytes()
+    assert raw.startswith(PDF)
+    assert len(raw) > 30_000
