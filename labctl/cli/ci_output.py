@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from labctl.cli.output import CI_FORMATS, FORMATS, write_result
+from labctl.config.names import listed
 from labctl.errors import LabctlError
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ class _Written(click.ParamType[tuple[str, Path | None]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, Path | None]:
         """Return the format and the file, None for ``-``; find now that it cannot be written."""
-        from labctl.config.names import listed
-
         form, _, file = str(value).partition("=")
         if form not in (known := (*FORMATS, *CI_FORMATS)) or not file:
             self.fail(f"{value!r} is not FORMAT=FILE with a format of {listed(known)}", param, ctx)
@@ -89,15 +88,22 @@ class CiOutput:
                 gates = end.gates if end else ()
                 self.write(directory, directory.run(), directory.trials(), gates)
             elif recipe is not None:
-                self._write_suite(refused_suite(recipe, board, error))
+                self.write_suite(refused_suite(recipe, board, error))
         except LabctlError as other:
             click.echo(f"note: {other.message}", err=True)
 
-    def _write_suite(self, suite: "Suite") -> None:
+    def check_cases_only(self) -> None:
+        """Refuse formats of a single run's result. Raises UsageError."""
+        for form, _ in self.files:
+            if form not in CI_FORMATS:
+                raise click.UsageError(f"--write {form}: this command writes {listed(CI_FORMATS)}")
+
+    def write_suite(self, suite: "Suite") -> None:
+        """Write cases; other formats have nothing to say without a run. Raises HostError."""
         from labctl.report.ci import ci_text
 
         for form, file in self.files:
-            if form in CI_FORMATS:  # the others have nothing to say of a run without a trial
+            if form in CI_FORMATS:
                 write_result(ci_text(form, suite), file)
 
 

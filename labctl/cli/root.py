@@ -82,6 +82,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "bundle",
         "Write a run into one file that others can check and make again.",
     ),
+    "regressions": (
+        "labctl.cli.regressions",
+        "regressions",
+        "Find where results changed over time, and with which commits.",
+    ),
     "index": ("labctl.cli.index", "index", "Manage the index of the lab's runs."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),

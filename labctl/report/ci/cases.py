@@ -37,12 +37,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that a run was to show. ``group`` is a name with dots, as a class has it.
+    """One thing that a run of a recipe was to show. ``group`` is a name with dots, as a class has.
 
     ``kind`` is the kind of failure or doubt, ``message`` says in a sentence what is wrong, or what
     was found; ``figures`` are measured values by name, for CI servers that show their change.
     """
 
+    recipe: str
     group: str
     name: str
     outcome: Outcome
@@ -56,10 +57,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Suite:
-    """All cases of a run; ``recipe`` is its name."""
+    """All cases of a run, or of several."""
 
     name: str
-    recipe: str
     cases: tuple[Case, ...]
     host: str = ""
     started: datetime | None = None
@@ -89,7 +89,7 @@ def run_suite(
     that its own checks contradict.
     """
     plan, end = directory.plan(), directory.end()
-    group = _group(run.recipe, run.board)
+    group = group_of(run.recipe, run.board)
     rows = {row.variant: row for row in summarise(trials, run.variants, wanted_precision(run))}
     cases = []
     for variant in dict.fromkeys((*run.variants, *(one.variant for one in plan.trials))):
@@ -103,12 +103,11 @@ def run_suite(
             missing=sum(one.number not in done and not one.optional for one in due),
         )
         cases.append(_of_row(f"{group}.{variant}", run, row, end, strict=strict))
-    cases += [_of_gate(group, gate, strict=strict) for gate in gates]
+    cases += [_of_gate(run.recipe, group, gate, strict=strict) for gate in gates]
     if end is None or end.state != "finished":
         cases += _open_gates(group, run)
     return Suite(
         name=f"{run.recipe} on {run.board}",
-        recipe=run.recipe,
         cases=tuple(cases),
         host=run.host,
         started=run.started,
@@ -118,10 +117,11 @@ def run_suite(
 
 def refused_suite(recipe: Recipe, board: str, error: LabctlError) -> Suite:
     """Return the cases of a run that never began: an error for each variant."""
-    group = _group(recipe.name, board)
+    group = group_of(recipe.name, board)
     failure = Failure.of(error)
     cases = (
         Case(
+            recipe.name,
             f"{group}.{variant.slug}",
             "measured",
             Outcome.ERROR,
@@ -131,7 +131,7 @@ def refused_suite(recipe: Recipe, board: str, error: LabctlError) -> Suite:
         )
         for variant in recipe.variants()
     )
-    return Suite(f"{recipe.name} on {board}", recipe.name, tuple(cases))
+    return Suite(f"{recipe.name} on {board}", tuple(cases))
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,7 @@ def _of_row(group: str, run: RunRecord, row: _Row, end: RunEnd | None, *, strict
     failures = [trial.failure for trial in row.trials if trial.failure]
     spent = (trial.finished - trial.started for trial in row.trials)
     return Case(
+        run.recipe,
         group,
         "measured",
         outcome,
@@ -241,7 +242,7 @@ def _figures(row: VariantSummary | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _of_gate(group: str, gate: GateRecord, *, strict: bool) -> Case:
+def _of_gate(recipe: str, group: str, gate: GateRecord, *, strict: bool) -> Case:
     if gate.passed is None:
         outcome, kind = Outcome.FAILED if strict else Outcome.SKIPPED, "gate not judged"
     elif gate.passed:
@@ -251,7 +252,7 @@ def _of_gate(group: str, gate: GateRecord, *, strict: bool) -> Case:
     else:
         outcome, kind = Outcome.FAILED, "gate missed"
     name = f"gate {gate.metric} {gate.limit}"
-    return Case(f"{group}.{gate.variant}", name, outcome, kind, gate.detail)
+    return Case(recipe, f"{group}.{gate.variant}", name, outcome, kind, gate.detail)
 
 
 def _open_gates(group: str, run: RunRecord) -> Iterator[Case]:
@@ -260,6 +261,7 @@ def _open_gates(group: str, run: RunRecord) -> Iterator[Case]:
     for document in wanted if isinstance(wanted, list) else []:
         gate = Gate.model_validate(document)
         yield Case(
+            run.recipe,
             f"{group}.gates",
             f"gate {gate.metric} {limit_of(gate)}",
             Outcome.SKIPPED,
@@ -292,5 +294,6 @@ def _details(failures: Sequence[Failure]) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def _group(recipe: str, board: str) -> str:
+def group_of(recipe: str, board: str) -> str:
+    """Return the first part of a case's group; a dot of an address is none of it."""
     return f"{recipe}.{board.replace('.', '_')}"

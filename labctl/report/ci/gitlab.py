@@ -58,7 +58,7 @@ def code_quality(suite: Suite) -> str:
             "check_name": f"labctl: {case.kind or case.outcome}",
             "fingerprint": hashlib.sha256(f"{case.group}\0{case.name}".encode()).hexdigest(),
             "severity": _SEVERITIES[case.outcome],
-            "location": {"path": f"recipes/{suite.recipe}.yaml", "lines": {"begin": 1}},
+            "location": {"path": f"recipes/{case.recipe}.yaml", "lines": {"begin": 1}},
         }
         for case in suite.cases
         if case.outcome is not Outcome.PASSED

@@ -1,0 +1,71 @@
+"""``labctl regressions``."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import click
+
+from labctl.cli.ci_output import CiOutput, ci_options
+from labctl.cli.lab import runs_folder
+from labctl.cli.output import json_option, note
+from labctl.cli.root import Invocation
+from labctl.cli.run_filters import filter_options
+from labctl.compare.figures import FIGURES
+from labctl.errors import ExitStatus, printable_line
+from labctl.index import Filter
+from labctl.runs.record.repository import RunRepository
+
+
+@click.command(epilog="Example: labctl regressions --board rk1 --since 30d")
+@filter_options
+@click.option(
+    "--figure",
+    "figures",
+    multiple=True,
+    type=click.Choice(list(FIGURES)),
+    help="Figure; repeatable; default: the time of a token.",
+)
+@json_option("Print all series with their nights and changes as JSON, times in ns.")
+@ci_options
+@click.pass_obj
+def regressions(
+    invocation: Invocation,
+    *,
+    wanted: Filter,
+    figures: tuple[str, ...],
+    as_json: bool,
+    ci: CiOutput,
+) -> int:
+    """Find where results changed over time, and with which commits.
+
+    A series has all that agrees but the source: recipe, variant, board, model, target, build. A
+    step in it is a suspicion. It is confirmed when the sources before and after it are measured
+    again, in turns: the commands are named. --since is of the step; the nights before it are read
+    too. Exit status 1: a confirmed regression that is still there; with --strict, a suspected one.
+    """
+    from labctl.compare.regressions import find_changes
+    from labctl.compare.series import series_of
+    from labctl.compare.thresholds import Thresholds
+    from labctl.report.ci.regressions import regressions_suite
+    from labctl.report.regressions import regressions_document, series_lines
+
+    ci.check_cases_only()
+    repository = RunRepository(runs_folder(invocation, "latest"), note)
+    trials = repository.trials(replace(wanted, since=None))
+    since = (wanted.since or datetime.min.replace(tzinfo=UTC)).isoformat()
+    limits = Thresholds.of_recipe({})
+    found = [
+        (one, [c for c in find_changes(one, limits) if c.first_slow.started >= since])
+        for one in series_of(trials, figures)
+    ]
+    suite = regressions_suite(found, strict=ci.strict)
+    ci.write_suite(suite)
+    if as_json:
+        click.echo(json.dumps(regressions_document(found), indent=2))
+    for series, changes in [] if as_json else found:
+        for line in series_lines(series, changes):
+            click.echo(printable_line(line))
+    if not found:
+        note("no such runs" if not wanted.is_empty else "no runs with a result")
+    return ExitStatus.JOB if suite.failed else ExitStatus.OK

@@ -1,0 +1,204 @@
+"""Changes of a series from one level to another: which commits, and whether it is the source.
+
+A step that is found in nights is a suspicion: the room, the power supply or the board may have
+changed too, and the nights that show it chose it. It is confirmed by new measurements: the last
+good source again, and the slow one after it, in turns. If the good one is slow now as well, it was
+never the source.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from labctl.compare.estimates import Sessions
+from labctl.compare.judging import compare
+from labctl.compare.series import Night, Series
+from labctl.compare.sides import Session, Side
+from labctl.compare.thresholds import Thresholds
+from labctl.compare.verdicts import Row, Verdict
+from labctl.records import Execution
+from labctl.stats.power import repeats_for_difference
+from labctl.stats.steps import LEAST_SERIES, Step, find_steps, noise
+
+
+class Standing(StrEnum):
+    """Proof of a change, so far."""
+
+    SUSPECTED = "suspected"
+    CONFIRMED = "confirmed"
+    REFUTED = "refuted"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A step of a series.
+
+    Args:
+        step: its place among the nights, and its levels.
+        slower: True for a regression, False for an improvement.
+        repaired: True if a later change took it back.
+        standing: whether it is the source, by new measurements; ``reason`` says why.
+        row: that comparison; None: there is none yet.
+        rounds: measurements of both in turns that would settle it; None: no useful number.
+    """
+
+    series: Series
+    step: Step
+    slower: bool
+    repaired: bool
+    standing: Standing
+    reason: str
+    row: Row | None = None
+    rounds: int | None = None
+
+    @property
+    def last_good(self) -> Night:
+        """The most likely last night of the old level."""
+        return self.series.nights[self.step.index - 1]
+
+    @property
+    def first_slow(self) -> Night:
+        """The most likely first night of the new level."""
+        return self.series.nights[self.step.index]
+
+    @property
+    def surely_before(self) -> Night:
+        """The last night that is of the old level with 95 % probability."""
+        return self.series.nights[self.step.earliest - 1]
+
+    @property
+    def surely_after(self) -> Night:
+        """The first night that is of the new level with 95 % probability."""
+        return self.series.nights[self.step.latest]
+
+    @property
+    def fails(self) -> bool:
+        """True for a confirmed regression that is still there."""
+        return self.slower and not self.repaired and self.standing is Standing.CONFIRMED
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands that measure both sources again, in turns."""
+        one, other = self.last_good, self.first_slow
+        run = f"labctl run {self.series.recipe} --board {self.series.board}"
+        if one.version == other.version:
+            return (f"{run}   (with {one.source} built, then with {other.source}, in turns)",)
+        return tuple(f"{run} --set engine.version={night.version}" for night in (one, other))
+
+
+def find_changes(series: Series, thresholds: Thresholds) -> list[Change]:
+    """Return the changes of a series that matter, in their order.
+
+    Fewer than LEAST_SERIES nights have none.
+    """
+    steps = find_steps(series.values, at_least=thresholds.practical)
+    bounds = [0, *(step.index for step in steps), len(series.nights)]
+    return [
+        _change(series, step, steps[place:], (bounds[place], bounds[place + 2]), thresholds)
+        for place, step in enumerate(steps)
+    ]
+
+
+def is_long_enough(series: Series) -> bool:
+    """Tell whether steps can be found in a series."""
+    return len(series.nights) >= LEAST_SERIES
+
+
+def _change(
+    series: Series,
+    step: Step,
+    from_here: Sequence[Step],
+    bounds: tuple[int, int],
+    thresholds: Thresholds,
+) -> Change:
+    slower = (step.ratio > 1) is not series.figure.more_is_faster
+    left = from_here[-1].after / step.before
+    repaired = (left if step.ratio > 1 else 1 / left) < 1 + thresholds.practical
+    before = series.nights[bounds[0] : step.earliest]
+    after = series.nights[step.latest : bounds[1]]
+    standing, reason, row = _standing(series, before, after, thresholds, slower=slower)
+    spread = noise(np.log(np.asarray(series.values)))
+    rounds = repeats_for_difference(
+        spread, math.log(step.ratio), threshold=thresholds.practical_log
+    )
+    return Change(series, step, slower, repaired, standing, reason, row, rounds)
+
+
+_Standing = tuple[Standing, str, Row | None]
+_NOT_THE_SOURCE = "the board, or what is around it, changed"
+
+
+def _standing(
+    series: Series,
+    before: Sequence[Night],
+    after: Sequence[Night],
+    thresholds: Thresholds,
+    *,
+    slower: bool,
+) -> _Standing:
+    if series.execution != Execution.BOARD:
+        return Standing.SUSPECTED, f"{series.execution}: shows nothing of a board", None
+    if None in (before[-1].revision, after[0].revision):
+        return Standing.SUSPECTED, "nobody knows which source was measured", None
+    if before[-1].revision == after[0].revision:
+        return Standing.REFUTED, f"the same source before and after: {_NOT_THE_SOURCE}", None
+    good, slow = _measured_in_turns(series, before, after)
+    if good and slow:
+        row = _compare(series, (good, before), (slow, after), thresholds)
+        return _by_row(row, Verdict.SLOWER if slower else Verdict.FASTER)
+    reason = "the source before it was not measured again since"
+    if good:
+        reason = "the source before it was measured again, that after it not since then"
+    return Standing.SUSPECTED, reason, None
+
+
+def _by_row(row: Row, expected: Verdict) -> _Standing:
+    """Judge a change by new measurements of both sources."""
+    if row.verdict is expected:
+        return Standing.CONFIRMED, f"measured in turns: {row.reason}", row
+    if row.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.SLOWER):
+        reason = f"measured in turns, {row.verdict}: {_NOT_THE_SOURCE} ({row.reason})"
+        return Standing.REFUTED, reason, row
+    return Standing.SUSPECTED, f"measured in turns: {row.reason}", row
+
+
+def _measured_in_turns(
+    series: Series, before: Sequence[Night], after: Sequence[Night]
+) -> tuple[list[Night], list[Night]]:
+    """Return the nights of both sources from the first on that measured the good one again."""
+    newer = {night.revision for night in after}
+    older = {night.revision for night in before} - newer
+    good = [n for n in series.again if n.revision in older and n.started > after[0].started]
+    if not good:
+        return [], []
+    since = min(night.started for night in good)
+    everything = (*series.nights, *series.again)
+    return good, [n for n in everything if n.revision in newer and n.started > since]
+
+
+def _compare(
+    series: Series,
+    good: tuple[Sequence[Night], Sequence[Night]],
+    slow: tuple[Sequence[Night], Sequence[Night]],
+    thresholds: Thresholds,
+) -> Row:
+    """Compare new nights; the old ones of both levels tell how much nights differ."""
+    sides = [
+        Side(name, series.variant, tuple(Session(n.run, n.repeats) for n in new))
+        for name, (new, _) in (("before", good), ("after", slow))
+    ]
+    known = {"before": good[1], "after": slow[1]}
+
+    def history(side: Side, without: Collection[str]) -> Sessions:
+        return [night.repeats for night in known[side.name] if night.run not in without]
+
+    found = compare(
+        [(sides[0], sides[1])],
+        figures=(series.figure.name,),
+        thresholds=thresholds,
+        history=history,
+    )
+    return found.rows[0]

@@ -1,0 +1,50 @@
+"""Test cases of series over time: one each, green only where a regression could have been seen."""
+
+from collections.abc import Sequence
+
+from labctl.compare.regressions import Change, Standing, is_long_enough
+from labctl.compare.series import Series
+from labctl.compare.words import percent
+from labctl.records import Execution
+from labctl.report.ci.cases import Case, Outcome, Suite, group_of
+from labctl.report.regressions import series_lines
+from labctl.stats.steps import LEAST_SERIES
+from labctl.units import counted
+
+
+def regressions_suite(
+    found: Sequence[tuple[Series, Sequence[Change]]], *, strict: bool = False
+) -> Suite:
+    """Return a case for each series; ``strict`` makes a suspicion a failure."""
+    cases = tuple(_case(series, changes, strict=strict) for series, changes in found)
+    return Suite("regressions", cases)
+
+
+def _case(series: Series, changes: Sequence[Change], *, strict: bool) -> Case:
+    outcome, kind, message = _found(series, changes, strict=strict)
+    group = f"{group_of(series.recipe, series.board)}.{series.variant}"
+    details = "\n".join(series_lines(series, changes)) if changes else ""
+    name = f"regression {series.figure.name}"
+    return Case(series.recipe, group, name, outcome, kind, message, details)
+
+
+def _found(series: Series, changes: Sequence[Change], *, strict: bool) -> tuple[Outcome, str, str]:
+    standing = [change for change in changes if change.slower and not change.repaired]
+    if confirmed := [change for change in standing if change.fails]:
+        return Outcome.FAILED, "regression", _sentence(confirmed[-1])
+    if suspected := [one for one in standing if one.standing is Standing.SUSPECTED]:
+        doubt = Outcome.FAILED if strict else Outcome.SKIPPED
+        return doubt, "suspected regression", _sentence(suspected[-1])
+    nights = counted(len(series.nights), "night")
+    if not is_long_enough(series):
+        return Outcome.SKIPPED, "too short", f"{nights}; {LEAST_SERIES} are needed"
+    if series.execution != Execution.BOARD:
+        return Outcome.SKIPPED, series.execution, f"{series.execution}: not judged"
+    return Outcome.PASSED, "", f"no regression in {nights}"
+
+
+def _sentence(change: Change) -> str:
+    step = change.step
+    how_much = percent(max(step.ratio, 1 / step.ratio) - 1)
+    commits = f"{change.surely_before.source}..{change.surely_after.source}"
+    return f"{how_much} slower since {commits}: {change.standing}: {change.reason}"

@@ -1,0 +1,160 @@
+"""Series and their changes for people, and as JSON."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from labctl.compare.figures import Figure
+from labctl.compare.regressions import Change, Standing, is_long_enough
+from labctl.compare.series import Night, Series
+from labctl.compare.words import percent
+from labctl.records import Execution
+from labctl.stats import median
+from labctl.stats.steps import LEAST_SERIES
+from labctl.units import counted, digits, duration
+
+#: Columns and lines of a plot.
+WIDTH, HEIGHT = 64, 7
+_DOT, _MARK = "•", "▲"
+_BARS = "▁▂▃▄▅▆▇█"
+_WORDS = {
+    Standing.SUSPECTED: "suspected",
+    Standing.CONFIRMED: "CONFIRMED",
+    Standing.REFUTED: "not the source",
+}
+
+
+def series_lines(series: Series, changes: Sequence[Change]) -> Iterator[str]:
+    """Yield the lines of a series for people: its level, or a plot with its changes."""
+    nights = counted(len(series.nights), "night")
+    emulated = "" if series.execution == Execution.BOARD else f" {series.execution.upper()}"
+    if not changes:
+        found = "no step" if is_long_enough(series) else f"too short: {LEAST_SERIES} are needed"
+        level = shown(series.figure, median(series.values))
+        yield f"{series.name}{emulated}: {nights}, {level} {series.figure.label}, {found}"
+        yield f"  {sparkline(series.values)}"
+        return
+    first, last = series.nights[0].started[:10], series.nights[-1].started[:10]
+    yield f"{series.name}{emulated}: {nights}, {first} to {last}, {series.figure.label}"
+    yield from plot(series, [change.step.index for change in changes])
+    for change in changes:
+        yield from _change_lines(change)
+
+
+def _change_lines(change: Change) -> Iterator[str]:
+    series, step = change.series, change.step
+    ratio = max(step.ratio, 1 / step.ratio)
+    how_much = f"{percent(ratio - 1)} {'slower' if change.slower else 'faster'}"
+    levels = f"{shown(series.figure, step.before)} -> {shown(series.figure, step.after)}"
+    over = ", repaired since" if change.slower and change.repaired else ""
+    since = change.first_slow.started[:10]
+    yield f"  {_WORDS[change.standing]}: {how_much} since {since} ({levels}){over}"
+    yield f"    commits {change.last_good.source}..{change.first_slow.source}{_doubt(change)}"
+    yield f"    {change.reason}"
+    open_question = change.standing is Standing.SUSPECTED and change.slower and not change.repaired
+    if open_question and series.execution == Execution.BOARD:
+        rounds = f", {counted(change.rounds, 'round')}" if change.rounds else ""
+        yield f"    to confirm it, measure both in turns{rounds}, then ask again:"
+        for command in (*change.commands, f"labctl regressions --recipe {series.recipe}"):
+            yield f"      {command}"
+
+
+def _doubt(change: Change) -> str:
+    """Name the range that holds the change with 95 % probability, where it is a wider one."""
+    ends = (change.surely_before, change.surely_after)
+    if ends == (change.last_good, change.first_slow):
+        return ""
+    return f" (95 %: {ends[0].source}..{ends[1].source})"
+
+
+def plot(series: Series, marked: Sequence[int] = ()) -> Iterator[str]:
+    """Yield the lines of a plot: a dot for each night, or for some where there are many.
+
+    Below, a mark at the first night of each new level.
+    """
+    values = series.values
+    width = min(WIDTH, len(values))
+    columns = [
+        median(values[len(values) * n // width : len(values) * (n + 1) // width])
+        for n in range(width)
+    ]
+    low, high = math.log(min(columns)), math.log(max(columns))
+    span = (high - low) or 1.0
+    rows = [round((math.log(value) - low) / span * (HEIGHT - 1)) for value in columns]
+    labels = {HEIGHT - 1: shown(series.figure, max(columns)), 0: shown(series.figure, min(columns))}
+    margin = max(map(len, labels.values()))
+    for line in range(HEIGHT - 1, -1, -1):
+        dots = "".join(_DOT if row == line else " " for row in rows).rstrip()
+        yield f"  {labels.get(line, ''):>{margin}} | {dots}".rstrip()
+    places = {index * width // len(values) for index in marked}
+    marks = "".join(_MARK if n in places else " " for n in range(width)).rstrip()
+    if marks:
+        yield f"  {'':>{margin}}   {marks}"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return a bar for each value, the last ones where there are many."""
+    shown_values = values[-WIDTH:]
+    low, high = min(shown_values), max(shown_values)
+    span = (high - low) or 1.0
+    places = (round((value - low) / span * (len(_BARS) - 1)) for value in shown_values)
+    return "".join(_BARS[place] for place in places)
+
+
+def shown(figure: Figure, value: float) -> str:
+    """Return a value of a figure with its unit."""
+    return f"{digits(value)} tokens/s" if figure.more_is_faster else duration(value)
+
+
+def regressions_document(found: Sequence[tuple[Series, Sequence[Change]]]) -> dict[str, object]:
+    """Return series with their nights and changes as JSON: times in ns, rates in tokens/s."""
+    return {
+        "series": [
+            {
+                "recipe": series.recipe,
+                "variant": series.variant,
+                "board": series.board,
+                "target": series.target,
+                "model": series.model,
+                "execution": series.execution,
+                "figure": series.figure.name,
+                "nights": [_night(night) for night in series.nights],
+                "measured_again": [_night(night) for night in series.again],
+                "changes": [_change(change) for change in changes],
+            }
+            for series, changes in found
+        ]
+    }
+
+
+def _night(night: Night) -> dict[str, object]:
+    return {
+        "run": night.run,
+        "started": night.started,
+        "source": night.source,
+        "revision": night.revision,
+        "version": night.version,
+        "value": night.value,
+        "repeats": len(night.repeats),
+    }
+
+
+def _change(change: Change) -> dict[str, object]:
+    row = change.row
+    return {
+        "standing": change.standing,
+        "slower": change.slower,
+        "repaired": change.repaired,
+        "ratio": change.step.ratio,
+        "before": change.step.before,
+        "after": change.step.after,
+        "last_good": _night(change.last_good),
+        "first_slow": _night(change.first_slow),
+        "surely_before": _night(change.surely_before),
+        "surely_after": _night(change.surely_after),
+        "reason": change.reason,
+        "confirmed_ratio": row and row.ratio,
+        "confirmed_interval": asdict(row.interval) if row and row.interval else None,
+        "rounds": change.rounds,
+        "commands": list(change.commands),
+    }

@@ -1,0 +1,99 @@
+"""``labctl regressions``: what a person and a CI server see of a lab's nights."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from nightly_runs import Lab
+
+from labctl.cli.root import run_cli
+
+
+class Labctl(Protocol):
+    def __call__(self, *words: str, status: int = 0) -> tuple[str, str]: ...
+
+
+@pytest.fixture
+def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    (tmp_path / "devices.yaml").write_text("boards: {}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    return Lab(tmp_path / "runs")
+
+
+@pytest.fixture
+def labctl(capsys: pytest.CaptureFixture[str]) -> Labctl:
+    def call(*words: str, status: int = 0) -> tuple[str, str]:
+        assert run_cli(["regressions", *words]) == status
+        printed = capsys.readouterr()
+        return printed.out, printed.err
+
+    return call
+
+
+def outcome(path: Path) -> tuple[str, str]:
+    ((case,),) = ET.parse(path).getroot()
+    return case[0].tag, case[0].get("message", "")
+
+
+def test_from_a_suspicion_to_a_confirmed_regression(nights: Lab, labctl: Labctl) -> None:
+    nights.nights(range(14), 100)
+    nights.nights(range(14, 24), 115)
+    text, _ = labctl("--junit", "j.xml")
+    assert "q2 q2_k on rk1: 24 nights, 2026-11-21 to 2026-12-14, per token" in text
+    assert "suspected: 15 % slower since 2026-12-05" in text
+    assert "commits 013ccccccc..014ccccccc" in text
+    assert "labctl run q2 --board rk1 --set engine.version=c013" in text
+    assert "▲" in text
+    assert outcome(Path("j.xml"))[0] == "skipped"
+    labctl("--strict", "--junit", "j.xml", status=1)
+    assert outcome(Path("j.xml"))[0] == "failure"
+
+    for _ in range(2):
+        nights.night(13, 100)
+        nights.night(14, 115)
+    text, _ = labctl("--write", "junit=j.xml", status=1)
+    assert "CONFIRMED: 15 % slower" in text
+    assert "measured in turns" in text
+    tag, message = outcome(Path("j.xml"))
+    assert tag == "failure"
+    assert message.startswith("15 % slower since 013ccccccc..014ccccccc: confirmed")
+    assert "no step" in labctl("--since", "2026-12-10")[0]
+    document = json.loads(labctl("--json", status=1)[0])
+    ((change,),) = (one["changes"] for one in document["series"])
+    assert (change["standing"], change["slower"]) == ("confirmed", True)
+    assert change["first_slow"]["source"] == "014ccccccc"
+    assert change["confirmed_interval"]["low"] > 1
+    assert len(document["series"][0]["nights"]) == 24
+
+
+def test_a_quiet_or_a_short_series_is_a_line(nights: Lab, labctl: Labctl) -> None:
+    nights.nights(range(12), 100)
+    nights.nights(range(4), 100, board="rk2")
+    lines = labctl("--junit", "j.xml")[0].splitlines()
+    assert lines[0].startswith("q2 q2_k on rk1: 12 nights, ")
+    assert lines[0].endswith("per token, no step")
+    assert lines[2].endswith("too short: 10 are needed")
+    root = ET.parse("j.xml").getroot()[0]
+    assert (root.get("tests"), root.get("skipped"), root.get("failures")) == ("2", "1", "0")
+
+
+def test_without_runs_it_says_so(nights: Lab, labctl: Labctl) -> None:
+    nights.nights(range(1), 100)
+    assert labctl("--board", "rk9") == ("", "no such runs\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--figure", "speed"), "'speed' is not one of 'tpot_ms'"),
+        (("--write", "csv=a.csv"), "--write csv: this command writes junit, summary, github"),
+    ],
+)
+def test_what_cannot_be_is_wrong_use(
+    nights: Lab, labctl: Labctl, words: tuple[str, ...], message: str
+) -> None:
+    nights.nights(range(1), 100)
+    assert message in labctl(*words, status=2)[1]
