@@ -43,7 +43,7 @@ def answer_of(tmp_path: Path, made: MeasuredRun, words: Language = EN) -> str:
 
 def test_the_answer_tells_which_is_faster_by_how_much_and_where(tmp_path: Path) -> None:
     found = re.match(
-        r"q2_k is ([\d.]+) \(95% interval ([\d.]+) to ([\d.]+)\) times as fast as q8_0 on rk1:"
+        r"q2_k is ([\d.]+) times as fast as q8_0 on rk1 \(95% interval ([\d.]+) to ([\d.]+)\):"
         r" (\d+) ms a token against (\d+) ms\.",
         answer_of(tmp_path, measured()),
     )

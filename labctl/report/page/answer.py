@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from labctl.records import TrialBound, TrialRecord
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
-from labctl.results.summary import Ratio, VariantSummary, ratio_of, wanted_precision
+from labctl.results.summary import VariantSummary, ratio_of, wanted_precision
 from labctl.stats import Interval
 from labctl.units import digits, duration
 
@@ -107,35 +107,34 @@ def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words
             ratio=ratio,
             **values,
         )
-    known = _ratio_known(found, words)
+    values["value"] = digits(found.value)
     if found.interval.is_vague or found.interval.low <= 1 <= found.interval.high:
         return words(
             "No difference between {best} ({time} a token) and {other} ({against}) can be told"
-            " {where}: ratio {known}.",
-            known=known,
+            " {where}: ratio {value}{known}.",
+            known=_ratio_known(found.interval, words),
             **values,
         )
     if len(timed) > 2:
         return words(
-            "{best} is the fastest of {count} {where}: {time} a token, {known} times as fast as"
-            " {other} ({against}).",
-            known=known,
+            "{best} is the fastest of {count} {where}: {time} a token. It is {value} times as fast"
+            " as {other}{known}, which takes {against}.",
+            known=_ratio_known(found.interval, words),
             **values,
         )
     return words(
-        "{best} is {known} times as fast as {other} {where}: {time} a token against {against}.",
-        known=known,
+        "{best} is {value} times as fast as {other} {where}{known}: {time} a token against"
+        " {against}.",
+        known=_ratio_known(found.interval, words),
         **values,
     )
 
 
-def _ratio_known(found: Ratio, words: Language) -> str:
-    between = found.interval
-    if between is None or between.is_vague:
-        return f"~{digits(found.value)}"
+def _ratio_known(between: Interval, words: Language) -> str:
+    if between.is_vague:
+        return words(" (its interval is wider than ± 100 %)")
     return words(
-        "{value} ({level} interval {low} to {high})",
-        value=digits(found.value),
+        " ({level} interval {low} to {high})",
         level=f"{between.level:.0%}",
         low=digits(between.low),
         high=digits(between.high),

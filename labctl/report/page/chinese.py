@@ -46,22 +46,25 @@ CHINESE = {
     "{variant} takes {time} a token {where}{known}.": (
         "{where}，{variant} 每生成一个词元需 {time}{known}。"
     ),
-    "{best} is {known} times as fast as {other} {where}: {time} a token against {against}.": (
-        "{where}，{best} 的速度是 {other} 的 {known} 倍：每词元 {time}，后者为 {against}。"
-    ),
     (
-        "{best} is the fastest of {count} {where}: {time} a token, {known} times as fast as"
-        " {other} ({against})."
+        "{best} is {value} times as fast as {other} {where}{known}: {time} a token against"
+        " {against}."
+    ): "{where}，{best} 的速度是 {other} 的 {value} 倍{known}：每词元 {time}，后者为 {against}。",
+    (
+        "{best} is the fastest of {count} {where}: {time} a token. It is {value} times as fast"
+        " as {other}{known}, which takes {against}."
     ): (
-        "{where}，{best} 是 {count} 个变体中最快的：每词元 {time}，速度是 {other}（{against}）的"
-        " {known} 倍。"
+        "{where}，{best} 是 {count} 个变体中最快的：每词元 {time}。其速度是 {other}（{against}）的"
+        " {value} 倍{known}。"
     ),
     (
         "No difference between {best} ({time} a token) and {other} ({against}) can be told"
-        " {where}: ratio {known}."
+        " {where}: ratio {value}{known}."
     ): (
-        "{where}，无法判定 {best}（每词元 {time}）与 {other}（{against}）之间有差异：比值 {known}。"
+        "{where}，无法判定 {best}（每词元 {time}）与 {other}（{against}）之间有差异："
+        "比值 {value}{known}。"
     ),
+    " (its interval is wider than ± 100 %)": "（区间宽于 ± 100 %）",
     (
         "{best} took {time} a token {where}, {other} {against}: {ratio} times as fast, in too"
         " few rounds for an interval."
@@ -69,12 +72,13 @@ CHINESE = {
         "{where}，{best} 每词元 {time}，{other} 为 {against}：前者的速度是后者的 {ratio} 倍，"
         "但轮数太少，无法给出区间。"
     ),
-    "{value} ({level} interval {low} to {high})": "{value}（{level} 置信区间 {low} 至 {high}）",
     " ({level} interval {low} to {high})": "（{level} 置信区间 {low} 至 {high}）",
     ", from too few trials for an interval": "（试验太少，无法给出区间）",
     "storage": "存储读取",
     "memory (DRAM)": "内存（DRAM）带宽",
     "arithmetic": "算力",
+    "DRAM": "内存",
+    "none near": "不明显",
     "{variant} is bound by {name}: at {share} of what the measured rate of the board allows.": (
         "{variant} 受{name}限制：达到该开发板实测速率所允许的 {share}。"
     ),

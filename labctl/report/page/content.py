@@ -29,10 +29,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
+    """A column of a table; a ``wide`` one has sentences."""
 
     heading: str
     numeric: bool = False
+    wide: bool = False
     tip: str = ""
 
 

@@ -118,7 +118,7 @@ def _checks(one: MeasuredRun, words: Language) -> Table:
         Column(words("Held"), numeric=True),
         Column(words("Failed"), numeric=True),
         Column(words("Does not apply"), numeric=True),
-        Column(words("The first failure, or else an example")),
+        Column(words("The first failure, or else an example"), wide=True),
     )
     return Table(words("Checks"), columns, rows)
 

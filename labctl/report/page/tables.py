@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labctl.records import Execution
+from labctl.records import Execution, TrialBound
 from labctl.report.page.answer import middle_bound
 from labctl.report.page.content import Cell, Column, Table
 from labctl.report.page.language import Language
@@ -23,6 +23,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "W": lambda value: f"{digits(value)} W",
 }
 ABSENT = Cell("–")
+SHORT_BOUNDS = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,11 @@ def result_tables(
 
 
 def _experiment(runs: Sequence[MeasuredRun], words: Language) -> Table:
-    several = len(runs) > 1
+    apart = _run_columns(runs, words)
     level = f"{_level(runs[0]):.0%}"
     columns = [
         Column(words("Variant"), tip=words("A model with its parameters, as the recipe names it.")),
-        *_run_columns(words, several=several),
+        *apart,
         Column(words("Quantization"), tip=words("Type of the weights; bits are over all weights.")),
         Column(words("Model size"), numeric=True),
         Column(words("Good trials"), numeric=True, tip=words("Of those planned; no warm-ups.")),
@@ -96,26 +97,29 @@ def _experiment(runs: Sequence[MeasuredRun], words: Language) -> Table:
         ),
         Column(words("Checks")),
     ]
-    rows = [_row(one, row, words, several=several) for one in runs for row in one.rows]
+    rows = [_row(one, row, words, len(apart)) for one in runs for row in one.rows]
     return Table(words("Experiment"), columns, rows)
 
 
-def _run_columns(words: Language, *, several: bool) -> list[Column]:
-    return [Column(words("Run")), Column(words("Board"))] if several else []
+def _run_columns(runs: Sequence[MeasuredRun], words: Language) -> list[Column]:
+    """Return the columns that tell runs apart; none for a single run."""
+    if len(runs) == 1:
+        return []
+    boards = {one.run.board for one in runs}
+    return [Column(words("Run")), *([Column(words("Board"))] if len(boards) > 1 else [])]
 
 
-def _row(one: MeasuredRun, row: VariantSummary, words: Language, *, several: bool) -> list[Cell]:
+def _row(one: MeasuredRun, row: VariantSummary, words: Language, apart: int) -> list[Cell]:
     between, is_first = row.token_interval, row is one.rows[0]
     known = between is not None and not between.is_vague
     planned = row.trials_ok + row.trials_failed + row.trials_skipped
-    bound = middle_bound(one.good[row.variant])
     bits = row.model.bits_per_weight
     quantization = row.model.quantization or "–"
     if row.model.requantized_from:
         quantization = words("{new} (from {old})", new=quantization, old=row.model.requantized_from)
     return [
         Cell(row.variant, tip=row.model.file, mark=_mark(one), recorded=True),
-        *_run_cells(one, several=several),
+        *_run_cells(one, apart),
         Cell(
             words("{name}, {bits} bits", name=quantization, bits=digits(bits))
             if bits
@@ -131,23 +135,27 @@ def _row(one: MeasuredRun, row: VariantSummary, words: Language, *, several: boo
         else ABSENT,
         quantity(row.tokens_per_second, "number"),
         _ratio(row, is_first=is_first),
-        Cell(f"{bound.kind or '–'} {bound.share:.0%}", bound.share, tip=bound.sentence)
-        if bound
-        else ABSENT,
+        _bound(middle_bound(one.good[row.variant]), words),
         _checks(row, words),
     ]
 
 
-def _run_cells(one: MeasuredRun, *, several: bool) -> list[Cell]:
-    if not several:
-        return []
+def _run_cells(one: MeasuredRun, count: int) -> list[Cell]:
+    """Return the cells of the first ``count`` of these columns."""
     when = one.run.started.timestamp()
     run = Cell(one.short, when, tip=one.run.id, recorded=True)
-    return [run, Cell(one.run.board, recorded=True)]
+    return [run, Cell(one.run.board, recorded=True)][:count]
 
 
 def _mark(one: MeasuredRun) -> str:
     return "" if one.is_of_a_board else one.run.facts.execution.upper().replace("-", " ")
+
+
+def _bound(bound: TrialBound | None, words: Language) -> Cell:
+    if bound is None:
+        return ABSENT
+    name = words(SHORT_BOUNDS[bound.kind]) if bound.kind else words("none near")
+    return Cell(f"{name} {bound.share:.0%}", bound.share, tip=bound.sentence)
 
 
 def _ratio(row: VariantSummary, *, is_first: bool) -> Cell:
@@ -250,21 +258,21 @@ def _details(
     named: Callable[[VariantSummary], Iterator[tuple[str, object]]],
     words: Language,
 ) -> Iterator[Table]:
-    several = len(runs) > 1
+    apart = _run_columns(runs, words)
     found = [(one, row, *part) for one in runs for row in one.rows for part in named(row)]
     if not found:
         return
     has_names = any(name for _, _, name, _ in found)
     columns = [
         Column(words("Variant")),
-        *_run_columns(words, several=several),
+        *apart,
         *([Column(words("Name"))] if has_names else []),
         *(field.column(words) for field in fields),
     ]
     rows = [
         [
             Cell(row.variant, mark=_mark(one), recorded=True),
-            *_run_cells(one, several=several),
+            *_run_cells(one, len(apart)),
             *([Cell(name, recorded=True)] if has_names else []),
             *(field.cell(part) for field in fields),
         ]
@@ -281,7 +289,7 @@ def _quoted(quoted: Sequence[ReferenceRow], words: Language) -> Table:
         Column(words("As published"), numeric=True),
         Column(words("Time per token"), numeric=True),
         Column(words("Tokens/s"), numeric=True),
-        Column(words("Source")),
+        Column(words("Source"), wide=True),
     ]
     rows = [
         [
