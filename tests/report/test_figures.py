@@ -197,3 +197,40 @@ def test_the_csv_of_a_figure_has_its_rows_and_no_formula() -> None:
     assert len(read) == len(found.rows)
     assert {row["series"] for row in read} == {"'=cmd|' /C calc'!A0"}
     assert float(read[0]["time"]) == found.rows[0]["time"]
+
+
+def test_a_box_is_that_of_its_repeats_tokens() -> None:
+    run = measured(repeats=2)
+    boxes = rows(figure("repeats", run), "box")
+    assert [row["row"] for row in boxes] == ["q8_0 · 1", "q8_0 · 2", "q2_k · 1", "q2_k · 2"]
+    mine = [t.timing.token_ns for t in run.trials if t.timing and t.variant == "q2_k"]
+    middle = median([gap for gaps in mine for gap in gaps])
+    assert boxes[3]["p50"] == pytest.approx(100 * (median(mine[1]) / middle - 1), rel=1e-3)
+    assert boxes[3]["values"] == len(mine[1])
+
+
+def test_too_many_repeats_become_a_row_for_each_variant() -> None:
+    found = figure("repeats", measured(repeats=20, tokens=4))
+    assert [row["row"] for row in rows(found, "box")] == ["q8_0", "q2_k"]
+    assert [row["values"] for row in rows(found, "box")] == [20, 20]
+
+
+def test_values_outside_of_the_axis_are_counted() -> None:
+    run = measured(PAIR[:1], repeats=8, tokens=64)
+    slow = run.trials[0].timing
+    assert slow
+    gaps = (100 * slow.token_ns[0], *slow.token_ns[1:])
+    late = run.trials[0].model_copy(update={"timing": slow.model_copy(update={"token_ns": gaps})})
+    found = figure("repeats", MeasuredRun(run.run, [late, *run.trials[1:]]))
+    assert " values lie outside" in found.caption
+
+
+def test_the_ecdf_rises_to_one_through_the_records_times() -> None:
+    run = measured(repeats=2, tokens=8)
+    steps = [dict(row) for row in figure("ecdf", run).rows if row["series"] == "q2_k"]
+    mine = [g for t in run.trials if t.timing and t.variant == "q2_k" for g in t.timing.token_ns]
+    assert [row["time"] for row in steps] == [
+        pytest.approx(g / 1e6, rel=1e-5) for g in sorted(mine)
+    ]
+    assert steps[0]["share"] == pytest.approx(1 / 16)
+    assert steps[-1]["share"] == 1

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from labctl.records import Execution
+from labctl.report.figures.distribution import ecdf, repeats
 from labctl.report.figures.estimates import estimates
 from labctl.report.figures.figure import Figure, Figures, Missing
 from labctl.report.figures.measured import MeasuredRun, execution_of
@@ -23,6 +24,8 @@ def figures_of(
     found: list[Figure | Missing] = [
         estimates(runs, words, quoted),
         token_times(runs, words),
+        repeats(runs, words),
+        ecdf(runs, words),
     ]
     execution = execution_of(runs)
     warning = "" if execution is Execution.BOARD else words(str(execution))

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from labctl.records import TelemetrySample, TrialRecord
+from labctl.results.lateness import Gap, single_gaps
 from labctl.results.telemetry import held_down
+
+
+def single_tokens(trial: TrialRecord) -> list[Gap]:
+    """Return the gaps of one token each; none where it is not known which these are."""
+    timing = trial.timing
+    return single_gaps(timing) if timing and timing.p50_ns is not None else []
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from labctl.records import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, series_colour, series_dash, text_at
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
-from labctl.report.figures.moments import Span, throttled_spans, token_spans
+from labctl.report.figures.moments import Span, single_tokens, throttled_spans, token_spans
 from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.words import Words
-from labctl.results.lateness import Gap, single_gaps
+from labctl.results.lateness import Gap
 from labctl.stats import median, percentile
 from labctl.units import duration
 
@@ -25,14 +25,14 @@ _MOST_LABELS = 4
 
 def token_times(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     """Draw the time of each token over its position."""
-    timed = [one for one in all_series(runs) if any(map(_gaps, one.trials))]
+    timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
     if not timed:
         return Missing(NAME, words(NAME), words("no-tokens"))
     shown = told_apart(timed)
-    trials = [trial for one in shown for trial in one.trials if _gaps(trial)]
-    longest = max(_gaps(trial)[-1].position for trial in trials)
+    trials = [trial for one in shown for trial in one.trials if single_tokens(trial)]
+    longest = max(single_tokens(trial)[-1].position for trial in trials)
     size = math.ceil(longest / _MOST_POINTS)
-    scale = TimeScale.of([gap.ns for trial in trials for gap in _gaps(trial)])
+    scale = TimeScale.of([gap.ns for trial in trials for gap in single_tokens(trial)])
     in_lines = len(trials) <= _MOST_LINES
     rows: list[Row] = []
     for one in shown:
@@ -58,14 +58,8 @@ def token_times(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     )
 
 
-def _gaps(trial: TrialRecord) -> list[Gap]:
-    """Return the gaps of one token each; none where it is not known which these are."""
-    timing = trial.timing
-    return single_gaps(timing) if timing and timing.p50_ns is not None else []
-
-
 def _all_ns(one: Series) -> list[int]:
-    return [gap.ns for trial in one.trials for gap in _gaps(trial)]
+    return [gap.ns for trial in one.trials for gap in single_tokens(trial)]
 
 
 def _binned(gaps: Sequence[Gap], size: int) -> dict[int, list[int]]:
@@ -79,7 +73,7 @@ def _binned(gaps: Sequence[Gap], size: int) -> dict[int, list[int]]:
 
 def _lines(one: Series, scale: TimeScale, size: int) -> Iterator[Row]:
     for number, trial in enumerate(one.trials, 1):
-        for position, times in _binned(_gaps(trial), size).items():
+        for position, times in _binned(single_tokens(trial), size).items():
             yield {
                 "kind": "repeat",
                 "series": one.label,
@@ -93,7 +87,7 @@ def _middles(one: Series, scale: TimeScale, size: int, *, band: bool) -> Iterato
     """Yield the medians of the repeats; of one or two there is none but the lines themselves."""
     if len(one.trials) < 3 and not band:
         return
-    gaps = [gap for trial in one.trials for gap in _gaps(trial)]
+    gaps = [gap for trial in one.trials for gap in single_tokens(trial)]
     for position, times in sorted(_binned(gaps, size).items()):
         row: dict[str, float | str] = {
             "kind": "median",
@@ -113,7 +107,9 @@ def _throttled(one: Series, scale: TimeScale, size: int) -> Iterator[Row]:
         if not held:
             continue
         spans: list[Span] = token_spans(trial)
-        slow = [g for g in _gaps(trial) if any(spans[g.position].meets(span) for span in held)]
+        slow = [
+            g for g in single_tokens(trial) if any(spans[g.position].meets(span) for span in held)
+        ]
         for position, times in _binned(slow, size).items():
             yield {
                 "kind": "throttled",

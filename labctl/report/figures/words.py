@@ -27,6 +27,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "variant": ("variant", "变体"),
     "mean": ("mean", "平均值"),
     "median": ("median", "中位数"),
+    "median-in": ("median ({unit})", "中位数（{unit}）"),
     "quoted": ("quoted", "引用"),
     "quoted-value": ("{value} quoted", "{value} 引用"),
     # time per token over position
@@ -110,6 +111,11 @@ _WORDS: dict[str, tuple[str, str]] = {
             " 百分位；框中竖线为中位数，◆ 为平均值。"
         ),
     ),
+    "repeats.outside": (
+        " {count} values lie outside of the axis.",
+        "有 {count} 个值超出坐标轴范围。",
+    ),
+    "against-median": ("difference from the variant's median (%)", "与该变体中位数之差（%）"),
     "repeats.alt": (
         "Box plots of the time per token: {rows} rows.",
         "每词元时间的箱线图，共 {rows} 行。",

@@ -1,0 +1,261 @@
+"""Distributions: how much the tokens of each repeat scatter, and the share of slow ones."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from labctl.records import TrialRecord
+from labctl.report.figures.figure import Figure, Missing, Row, Spec
+from labctl.report.figures.marks import only, row_axis, series_colour, series_dash
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.moments import single_tokens
+from labctl.report.figures.scale import TimeScale
+from labctl.report.figures.words import Words
+from labctl.results.summary import token_time
+from labctl.stats import mean, median, percentile
+from labctl.units import duration
+
+REPEATS, ECDF = "repeats", "ecdf"
+#: More rows are no figure: then one for each variant.
+_MOST_ROWS = 24
+_ROW = 26
+#: Ticks of one row; of more tokens every so many is drawn, in their order of time.
+_MOST_TICKS = 150
+_MOST_STEPS = 200
+#: The axis reaches from this percentile of all values to the opposite one, and to every box.
+_CUT = 0.5
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Values of one row, in ns, and the median that they are held against."""
+
+    label: str
+    series: str
+    times: Sequence[float]
+    middle: float
+
+    def percent(self, time: float) -> float:
+        """Return the difference of a time from that median, in %."""
+        return float(f"{100 * (time / self.middle - 1):.5g}")
+
+    def box(self, scale: TimeScale) -> Row:
+        """Return the row of its box."""
+        marks = {f"p{q}": self.percent(percentile(self.times, q)) for q in (5, 25, 50, 75, 95)}
+        middle = median(self.times)
+        return {
+            "kind": "box",
+            "row": self.label,
+            "series": self.series,
+            **marks,
+            "mean": self.percent(mean(self.times)),
+            "median_time": scale.of_ns(middle),
+            "values": len(self.times),
+        }
+
+    def ticks(self, scale: TimeScale) -> Iterator[Row]:
+        """Yield the rows of its single values."""
+        for time in _thinned(sorted(self.times), _MOST_TICKS):
+            yield {
+                "kind": "value",
+                "row": self.label,
+                "series": self.series,
+                "percent": self.percent(time),
+                "time": scale.of_ns(time),
+            }
+
+
+def repeats(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+    """Draw the spread of the tokens in each repeat, against the median of its variant."""
+    timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
+    if not timed:
+        return Missing(REPEATS, words(REPEATS), words("no-tokens"))
+    shown = told_apart(timed)
+    by_repeat = sum(len(one.trials) for one in shown) <= _MOST_ROWS
+    groups = [group for one in shown for group in _groups(one, by_repeat=by_repeat)]
+    scale = TimeScale.of([time for group in groups for time in group.times])
+    rows: list[Row] = [row for one in groups for row in (one.box(scale), *one.ticks(scale))]
+    low, high = _limits(groups)
+    outside = sum(not low <= g.percent(time) <= high for g in groups for time in g.times)
+    caption = words(f"{REPEATS}.{'caption' if by_repeat else 'many'}")
+    if outside:
+        caption += words(f"{REPEATS}.outside", count=outside)
+    if len(shown) < len(timed):
+        caption += words("shown", shown=len(shown), count=len(timed))
+    names = [one.label for one in shown]
+    labels = [group.label for group in groups]
+    return Figure(
+        name=REPEATS,
+        title=words(REPEATS),
+        caption=caption,
+        alt=words(f"{REPEATS}.alt", rows=len(groups)),
+        spec=_boxes(names, labels, (low, high), scale, words),
+        rows=rows,
+    )
+
+
+def _groups(one: Series, *, by_repeat: bool) -> Iterator[_Group]:
+    tokens = {trial.number: [gap.ns for gap in single_tokens(trial)] for trial in one.trials}
+    if by_repeat:
+        middle = median([time for times in tokens.values() for time in times])
+        for number, trial in enumerate(one.trials, 1):
+            if times := tokens[trial.number]:
+                label = one.label if len(one.trials) == 1 else f"{one.label} · {number}"
+                yield _Group(label, one.label, times, middle)
+    else:
+        means: list[float] = [time for trial in one.trials if (time := _mean(trial))]
+        if means:
+            yield _Group(one.label, one.label, means, median(means))
+
+
+def _mean(trial: TrialRecord) -> float:
+    return token_time(trial) or 0.0
+
+
+def _limits(groups: Sequence[_Group]) -> tuple[float, float]:
+    every = [group.percent(time) for group in groups for time in group.times]
+    inner = [group.percent(percentile(group.times, q)) for group in groups for q in (5, 95)]
+    low = min(percentile(every, _CUT), *inner, -1.0)
+    high = max(percentile(every, 100 - _CUT), *inner, 1.0)
+    room = 0.06 * (high - low)
+    return low - room, high + room
+
+
+def _thinned(values: Sequence[float], most: int) -> list[float]:
+    """Return no more than ``most`` of sorted values, the first and the last among them."""
+    if len(values) <= most:
+        return list(values)
+    step = (len(values) - 1) / (most - 1)
+    return [values[round(n * step)] for n in range(most)]
+
+
+def _boxes(
+    names: Sequence[str],
+    labels: Sequence[str],
+    limits: tuple[float, float],
+    scale: TimeScale,
+    words: Words,
+) -> Spec:
+    x: Spec = {
+        "type": "quantitative",
+        "title": words("against-median"),
+        "scale": {"domain": list(limits), "nice": False},
+        "axis": {"grid": True, "tickCount": 6, "format": "+~g"},
+    }
+    y = row_axis("row", labels)
+    colour = series_colour(names, legend=False)
+    tooltip = [
+        {"field": "row", "type": "nominal", "title": words("repeat")},
+        {
+            "field": "median_time",
+            "type": "quantitative",
+            "title": words("median-in", unit=scale.unit),
+        },
+        {"field": "mean", "type": "quantitative", "title": f"{words('mean')} %"},
+        {"field": "p5", "type": "quantitative", "title": "5 %"},
+        {"field": "p95", "type": "quantitative", "title": "95 %"},
+        {"field": "values", "type": "quantitative", "title": "n"},
+    ]
+
+    def layer(kind: str, mark: Spec, first: str, second: str = "", **more: object) -> Spec:
+        encoding: Spec = {"x": {**x, "field": first}, "y": y, **more}
+        if second:
+            encoding["x2"] = {"field": second}
+        return {"transform": [only(kind)], "mark": {"clip": True, **mark}, "encoding": encoding}
+
+    tinted = {"color": colour}
+    return {
+        "height": max(2, len(labels)) * _ROW,
+        "layer": [
+            {
+                "data": {"values": [{"zero": 0}]},
+                "mark": {"type": "rule", "style": "reference"},
+                "encoding": {"x": {**x, "field": "zero"}},
+            },
+            layer(
+                "value",
+                {"type": "tick", "thickness": 1, "size": 18, "opacity": 0.35},
+                "percent",
+                **tinted,
+            ),
+            layer("box", {"type": "rule", "strokeWidth": 1.5}, "p5", "p95", **tinted),
+            layer(
+                "box",
+                {"type": "bar", "size": 11, "cornerRadius": 1.5},
+                "p25",
+                "p75",
+                **tinted,
+                tooltip=tooltip,
+            ),
+            layer("box", {"type": "tick", "size": 15, "thickness": 2.5, "style": "on-mark"}, "p50"),
+            layer(
+                "box",
+                {"type": "point", "shape": "diamond", "size": 42, "style": "mean"},
+                "mean",
+                tooltip=tooltip,
+            ),
+        ],
+    }
+
+
+def ecdf(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+    """Draw the share of tokens that took no longer than a time."""
+    timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
+    if not timed:
+        return Missing(ECDF, words(ECDF), words("no-tokens"))
+    shown = told_apart(timed)
+    times = {
+        one.label: sorted(gap.ns for trial in one.trials for gap in single_tokens(trial))
+        for one in shown
+    }
+    scale = TimeScale.of([time for found in times.values() for time in found])
+    rows: list[Row] = []
+    for label, found in times.items():
+        ranks = range(len(found))
+        for rank in map(round, _thinned(ranks, _MOST_STEPS)):
+            share = float(f"{(rank + 1) / len(found):.5g}")
+            rows.append({"series": label, "time": scale.of_ns(found[rank]), "share": share})
+    told = [
+        words("median-of", label=label, value=duration(median(found)))
+        for label, found in times.items()
+    ]
+    caption = words(f"{ECDF}.caption")
+    if len(shown) < len(timed):
+        caption += words("shown", shown=len(shown), count=len(timed))
+    return Figure(
+        name=ECDF,
+        title=words(ECDF),
+        caption=caption,
+        alt=words(f"{ECDF}.alt", series=words.sentence_end().join(told)),
+        spec=_steps(list(times), scale, words),
+        rows=rows,
+    )
+
+
+def _steps(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
+    return {
+        "height": 240,
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
+        "encoding": {
+            "x": {
+                "field": "time",
+                "type": "quantitative",
+                "title": scale.title(words),
+                "scale": scale.scale() if scale.is_log else {"zero": False, "nice": True},
+                "axis": {"tickCount": 6, "grid": True},
+            },
+            "y": {
+                "field": "share",
+                "type": "quantitative",
+                "title": words("share-of-tokens"),
+                "scale": {"domain": [0, 1]},
+                "axis": {"format": ".0%", "tickCount": 5},
+            },
+            "color": series_colour(names),
+            "strokeDash": series_dash(names),
+            "tooltip": [
+                {"field": "series", "type": "nominal", "title": words("variant")},
+                {"field": "time", "type": "quantitative", "title": scale.title(words)},
+                {"field": "share", "type": "quantitative", "format": ".1%"},
+            ],
+        },
+    }
