@@ -7,7 +7,12 @@ from labctl.records import Execution
 from labctl.report.figures.distribution import ecdf, repeats
 from labctl.report.figures.estimates import estimates
 from labctl.report.figures.figure import Figure, Figures, Missing
+from labctl.report.figures.history import history
 from labctl.report.figures.measured import MeasuredRun, execution_of
+from labctl.report.figures.roofline import roofline
+from labctl.report.figures.shares import bound_shares
+from labctl.report.figures.sweep import sweeps
+from labctl.report.figures.timeline import timelines
 from labctl.report.figures.tokens import token_times
 from labctl.report.figures.words import Language, Words
 from labctl.report.references import ReferenceRow
@@ -26,6 +31,11 @@ def figures_of(
         token_times(runs, words),
         repeats(runs, words),
         ecdf(runs, words),
+        *sweeps(runs, words),
+        history(runs, words),
+        *timelines(runs, words),
+        roofline(runs, words),
+        bound_shares(runs, words),
     ]
     execution = execution_of(runs)
     warning = "" if execution is Execution.BOARD else words(str(execution))

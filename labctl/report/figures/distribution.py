@@ -142,7 +142,7 @@ def _boxes(
         "axis": {"grid": True, "tickCount": 6, "format": "+~g"},
     }
     y = row_axis("row", labels)
-    colour = series_colour(names, legend=False)
+    colour = series_colour(names, legend=None)
     tooltip = [
         {"field": "row", "type": "nominal", "title": words("repeat")},
         {

@@ -117,8 +117,8 @@ def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, word
         "axis": {"tickCount": 5, "grid": True},
     }
     y = row_axis("series", [*names, *quoted])
-    colour = series_colour(names, legend=False)
-    shape = {**series_shape(names), "legend": None}
+    colour = series_colour(names, legend=None)
+    shape = series_shape(names, legend=None)
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
         {"field": "repeat", "type": "quantitative", "title": words("repeat")},

@@ -1,10 +1,13 @@
 """Parts of charts that several figures share."""
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from labctl.report.figures.figure import Spec
 from labctl.report.figures.theme import DASHES, SHAPES
 
+#: Symbols of a legend.
+Legend: TypeAlias = Literal["stroke", "shape"]
 #: A longer name needs a line of a legend for itself, also on a phone.
 _LONG = 18
 
@@ -14,17 +17,14 @@ def only(kind: str) -> Spec:
     return {"filter": {"field": "kind", "equal": kind}}
 
 
-def series_colour(names: Sequence[str], *, legend: bool = True) -> Spec:
+def series_colour(names: Sequence[str], *, legend: Legend | None = "stroke") -> Spec:
     """Return the colours of series, with a legend where there are several.
 
-    Its symbols are long strokes, which show dashes too.
+    Its symbols are long strokes, which show dashes too, or the series' shapes.
     """
-    columns = 1 if max(map(len, names)) > _LONG else 2
-    shown = (
-        {"columns": columns, "symbolType": "stroke", "symbolSize": 500}
-        if legend and len(names) > 1
-        else None
-    )
+    shown: Spec = {"columns": 1 if max(map(len, names)) > _LONG else 2}
+    if legend == "stroke":
+        shown |= {"symbolType": "stroke", "symbolSize": 500}
     return {
         "field": "series",
         "type": "nominal",
@@ -33,18 +33,16 @@ def series_colour(names: Sequence[str], *, legend: bool = True) -> Spec:
     }
 
 
-def series_dash(names: Sequence[str]) -> Spec:
+def series_dash(names: Sequence[str], *, legend: Legend | None = "stroke") -> Spec:
     """Return the dashes of series: the same series without its colour."""
-    colour = series_colour(names)
+    colour = series_colour(names, legend=legend)
     return {**colour, "scale": {**colour["scale"], "range": list(DASHES[: len(names)])}}
 
 
-def series_shape(names: Sequence[str]) -> Spec:
+def series_shape(names: Sequence[str], *, legend: Legend | None = "shape") -> Spec:
     """Return the shapes of series: the same series without its colour."""
-    colour = series_colour(names)
-    legend = {"columns": colour["legend"]["columns"]} if colour["legend"] else None
-    scale = {**colour["scale"], "range": list(SHAPES[: len(names)])}
-    return {**colour, "scale": scale, "legend": legend}
+    colour = series_colour(names, legend=legend)
+    return {**colour, "scale": {**colour["scale"], "range": list(SHAPES[: len(names)])}}
 
 
 def text_at(kind: Spec) -> Spec:

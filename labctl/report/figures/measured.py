@@ -77,14 +77,14 @@ class Series:
         return min(timed, key=lambda trial: abs((token_time(trial) or 0) - middle))
 
 
-def all_series(runs: Sequence[MeasuredRun]) -> list[Series]:
+def all_series(runs: Sequence[MeasuredRun], *, by_run: bool = True) -> list[Series]:
     """Return the series of runs: a variant of a run each.
 
-    Where these are more than a figure can tell apart, the trials of one variant on one board with
-    one model are a series, whatever their run.
+    Where these are more than a figure can tell apart, and where ``by_run`` is False, the trials of
+    one variant on one board with one model are a series, whatever their run.
     """
-    apart = _grouped(runs, by_run=True)
-    return apart if len(apart) <= MOST_SERIES else _grouped(runs, by_run=False)
+    apart = _grouped(runs, by_run=True) if by_run else []
+    return apart if 0 < len(apart) <= MOST_SERIES else _grouped(runs, by_run=False)
 
 
 def told_apart(series: Sequence[Series]) -> list[Series]:

@@ -23,6 +23,10 @@ SHAPES = (
 )
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 2, 1, 2], [1, 3], [12, 3, 3, 3])
 
+#: Colours of a heat map from little to much, and from which one on their texts change colour.
+RAMP_STEPS = 7
+DARK_FROM = 4
+
 
 @dataclass(frozen=True)
 class _Palette:
@@ -35,6 +39,7 @@ class _Palette:
     alarm: str
     categories: tuple[str, ...]
     ramp: tuple[str, ...]
+    on_ramp: tuple[str, str]
 
 
 PALETTES: dict[Theme, _Palette] = {
@@ -49,7 +54,8 @@ PALETTES: dict[Theme, _Palette] = {
             *("#8f6a00", "#3a86c8", "#5d5d5d", "#7a4fc4"),
         ),
         # few -> much: cividis, without its darkest end, which swallows labels
-        ramp=("#fff3c4", "#f2d067", "#c9a63f", "#92854f", "#5f6771", "#37476b", "#0b2a57"),
+        ramp=("#fff3c4", "#f2d883", "#d9bb62", "#b3a06a", "#646b76", "#3b4a6d", "#0b2a57"),
+        on_ramp=("#1f2328", "#ffffff"),
     ),
     "dark": _Palette(
         background="#14181d",
@@ -61,7 +67,8 @@ PALETTES: dict[Theme, _Palette] = {
             *("#4da6ee", "#f0884a", "#2fbf93", "#d98cc4"),
             *("#e0b53c", "#8fd0ff", "#b5b5b5", "#b197fc"),
         ),
-        ramp=("#14284a", "#2f4a78", "#566a86", "#84877f", "#b4a160", "#e0c05a", "#fff0b3"),
+        ramp=("#14284a", "#2a4370", "#46597a", "#5d6a78", "#a89763", "#dcbd5c", "#fff0b3"),
+        on_ramp=("#ffffff", "#14181d"),
     ),
 }
 
@@ -126,6 +133,13 @@ def config(theme: Theme) -> dict[str, Any]:
             "alarm-band": {"color": colours.alarm, "opacity": 0.15},
             "reference": {"color": colours.muted, "strokeDash": [4, 3], "strokeWidth": 1},
             "hollow": {"fill": colours.background, "strokeWidth": 1.6, "opacity": 1},
+            "on-mark-label": {"color": colours.background, "fontSize": 11, "fontWeight": "bold"},
+            "on-low": {**text, "color": colours.on_ramp[0]},
+            "on-high": {**text, "color": colours.on_ramp[1]},
+            "roof": {"color": colours.text, "strokeWidth": 2},
+            "ceiling": {"size": 34, "thickness": 3, "opacity": 1},
+            "token": {"color": colours.categories[2]},
+            **{f"line-{n}": {"color": colours.categories[n]} for n in range(3)},
             "gap": {"stroke": colours.background, "strokeWidth": 1},
         },
     }

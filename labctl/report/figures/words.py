@@ -136,6 +136,160 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Empirical distribution of the time per token. {series}.",
         "每词元时间的经验分布。{series}。",
     ),
+    # telemetry
+    "timeline": ("Telemetry and tokens on one time axis", "同一时间轴上的遥测与词元"),
+    "timeline.of": (
+        "Telemetry and tokens: {series}, repeat {repeat}",
+        "遥测与词元：{series}，第 {repeat} 次重复",
+    ),
+    "timeline.caption": (
+        (
+            "One trial on the board's own clock. The width of a bar is the time of its token, its"
+            " height says the same. Rates are between one sample and the next."
+        ),
+        "开发板自身时钟上的一次试验。条的宽度为该词元的时间，高度亦同。速率为相邻采样之间的值。",
+    ),
+    "timeline.throttled": (
+        " Shaded: the board held its clock down.",
+        "阴影：开发板降频。",
+    ),
+    "timeline.alt": (
+        "Tracks of one trial of {series} over {duration}: {tracks}.",
+        "{series} 一次试验在 {duration} 内的轨迹：{tracks}。",
+    ),
+    "timeline.missing": (
+        "no trial has telemetry beside its record",
+        "没有任何试验在记录旁有遥测数据",
+    ),
+    "timeline.phases": ("phases", "阶段"),
+    "timeline.phase": ("phase", "阶段"),
+    "timeline.took": ("time", "时间"),
+    "timeline.load": ("load", "加载"),
+    "timeline.prompt": ("prompt", "提示"),
+    "timeline.tokens": ("tokens", "词元"),
+    "since-start": ("time since the start of the process (s)", "进程启动后的时间（秒）"),
+    "temperature": ("temperature (°C)", "温度（°C）"),
+    "frequency": ("CPU frequency (MHz)", "CPU 频率（MHz）"),
+    "cpus": ("CPUs in use", "占用的 CPU 数"),
+    "cpus.job": ("this program", "本程序"),
+    "cpus.all": ("all", "全部"),
+    "faults": ("major page faults (1/s)", "主缺页（次/秒）"),
+    "faults.major": ("this program", "本程序"),
+    "reads": ("storage reads (MB/s)", "存储读取（MB/s）"),
+    "reads.job": ("this program", "本程序"),
+    "reads.device": ("whole device", "整个设备"),
+    "memory": ("memory (MB)", "内存（MB）"),
+    "memory.job": ("this program", "本程序"),
+    "memory.available": ("available", "可用"),
+    # ceilings of the board
+    "roofline": ("Roofline of the board", "开发板的 Roofline 模型"),
+    "roofline.of": ("Roofline of {board}", "{board} 的 Roofline 模型"),
+    "roofline.caption": (
+        (
+            "Lines: what memory and storage deliver, by the probe of {taken}. A variant on a line"
+            " is held by it. The bar above a mark is what the arithmetic alone allows with these"
+            " weights. Both axes are logarithmic; a weight counts as two operations."
+        ),
+        (
+            "斜线为 {taken} 的探测所测得的内存与存储速率。落在线上的变体受其限制。标记上方的横条为"
+            "仅受算术限制时的上限。两轴均为对数坐标；每个权重计两次运算。"
+        ),
+    ),
+    "roofline.alt": (
+        "Roofline chart, logarithmic. {series}.",
+        "对数坐标的 Roofline 图。{series}。",
+    ),
+    "roofline.intensity": ("operations for each byte of weights", "每字节权重的运算次数"),
+    "roofline.rate": ("operations a second (Gop/s)", "每秒运算次数（Gop/s）"),
+    "roofline.dram": ("DRAM {rate}", "DRAM {rate}"),
+    "roofline.storage": ("storage {rate}, by page faults", "存储 {rate}（缺页读取）"),
+    "roofline.arithmetic": ("arithmetic", "算术"),
+    "roofline.emulated": (
+        "EMULATED: an emulator's speed says nothing about a board's ceilings",
+        "EMULATED（模拟运行）：模拟器的速度与开发板的上限无关",
+    ),
+    "roofline.boards": (
+        "the runs are of several boards, and each has its own ceilings",
+        "这些运行来自多块开发板，各有自己的上限",
+    ),
+    "roofline.no-probe": (
+        "this board has no probe: `labctl boards probe` measures its ceilings",
+        "该开发板没有探测记录：`labctl boards probe` 可测量其上限",
+    ),
+    "roofline.no-weights": (
+        "no variant has both a time per token and known bits per weight",
+        "没有变体同时具有每词元时间和已知的每权重位数",
+    ),
+    "roofline.no-rates": (
+        "the probe of this board has no rate of memory or storage",
+        "该开发板的探测没有内存或存储速率",
+    ),
+    "bounds": ("Shares of the bounds", "各上限的占比"),
+    "bounds.caption": (
+        (
+            "The part of a token's time that each resource alone would need at its measured rate."
+            " Near 100 %: that resource holds the variant. None near: something else does."
+        ),
+        (
+            "各资源按其测得速率单独所需的时间占词元时间的比例。接近 100 %：受该资源限制。"
+            "均不接近：受其他因素限制。"
+        ),
+    ),
+    "bounds.alt": ("Bars of the share of each bound. {series}.", "各上限占比的条形图。{series}。"),
+    "bounds.share": ("share of the time per token", "占每词元时间的比例"),
+    "bounds.storage": ("storage", "存储"),
+    "bounds.dram": ("DRAM", "DRAM"),
+    "bounds.compute": ("arithmetic", "算术"),
+    "bounds.emulated": (
+        "not measured on a board: its bounds do not apply",
+        "不是在开发板上测得：其上限不适用",
+    ),
+    "bounds.no-rates": (
+        (
+            "no rate of this board was known at the time of the run: `labctl boards probe` measures"
+            " them"
+        ),
+        "运行时不知道该开发板的任何速率：`labctl boards probe` 可测量",
+    ),
+    # several runs, several parameters
+    "sweep": ("Sweep of two parameters", "双参数扫描"),
+    "sweep.of": ("Time per token: {label}", "每词元时间：{label}"),
+    "sweep.caption": (
+        (
+            "Median time per token of each combination. The more a cell stands out from the page,"
+            " the slower. ★ the fastest."
+        ),
+        "各组合每词元时间的中位数。单元格越醒目越慢。★ 最快。",
+    ),
+    "sweep.alt": (
+        "Heat map of the time per token of {label} over {x} and {y}: {low} to {high}.",
+        "{label} 的每词元时间热力图，横轴 {x}，纵轴 {y}：{low} 至 {high}。",
+    ),
+    "sweep.failed": ("failed", "失败"),
+    "sweep.skipped": ("not run", "未运行"),
+    "sweep.missing": (
+        "no run varies two numeric parameters",
+        "没有运行改变两个数值参数",
+    ),
+    "repeats-count": ("repeats", "重复次数"),
+    "run": ("run", "运行"),
+    "began": ("begin of the run (UTC)", "运行开始时间（UTC）"),
+    "history": ("From run to run", "各次运行的变化"),
+    "history.caption": (
+        (
+            "A mark is the estimate of one run, its line the interval of the repeats in that run"
+            " alone: days differ by more than that."
+        ),
+        "标记为一次运行的估计值，竖线仅为该运行内各次重复的区间：不同日期的差异大于此。",
+    ),
+    "history.alt": (
+        "Time per token of {series} variants in {runs} runs.",
+        "{series} 个变体在 {runs} 次运行中的每词元时间。",
+    ),
+    "history.missing": (
+        "a history needs {least} runs with a variant in common",
+        "历史图需要 {least} 次含有相同变体的运行",
+    ),
     "interval-of": (
         "{label}: {value}, {level} interval {low} to {high}",
         "{label}：{value}，{level} 区间 {low} 至 {high}",

@@ -1,0 +1,104 @@
+"""The time per token of each variant from run to run."""
+
+from collections.abc import Iterator, Sequence
+
+from labctl.report.figures.figure import Figure, Missing, Row, Spec
+from labctl.report.figures.marks import series_colour, series_dash, series_shape
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.scale import TimeScale
+from labctl.report.figures.words import Words
+from labctl.results.summary import interval_of, token_time, wanted_precision
+from labctl.stats import median
+from labctl.units import counted, duration
+
+NAME = "history"
+_LEAST_RUNS = 3
+
+
+def history(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+    """Draw the estimate of each run over the time when it began."""
+    series = told_apart([one for one in all_series(runs, by_run=False) if len(one.runs) > 1])
+    if len(runs) < _LEAST_RUNS or not any(one.token_times for one in series):
+        return Missing(NAME, words(NAME), words(f"{NAME}.missing", least=_LEAST_RUNS))
+    scale = TimeScale.of([time for one in series for time in one.token_times])
+    rows: list[Row] = [row for one in series for row in _points(one, scale)]
+    return Figure(
+        name=NAME,
+        title=words(NAME),
+        caption=words(f"{NAME}.caption"),
+        alt=words(f"{NAME}.alt", runs=len(runs), series=len(series)),
+        spec=_spec([one.label for one in series], scale, words),
+        rows=rows,
+    )
+
+
+def _points(one: Series, scale: TimeScale) -> Iterator[Row]:
+    for run in sorted(one.runs, key=lambda run: run.run.started):
+        mine = {id(trial) for trial in run.trials}
+        times = [t for trial in one.trials if id(trial) in mine and (t := token_time(trial))]
+        if not times:
+            continue
+        found = interval_of(times, wanted_precision(run.run))
+        row: dict[str, float | str] = {
+            "series": one.label,
+            "run": run.run.id,
+            "began": round(run.run.started.timestamp() * 1000),
+            "time": scale.of_ns(median(times)),
+            "text": f"{duration(median(times))}, {counted(len(times), 'repeat')}",
+        }
+        if found and not found.is_vague:
+            row |= {"low": scale.of_ns(found.low), "high": scale.of_ns(found.high)}
+        yield row
+
+
+def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
+    x: Spec = {
+        "field": "began",
+        "type": "temporal",
+        "title": words("began"),
+        "scale": {"type": "utc"},
+        "axis": {"tickCount": 4, "format": "%m-%d %H:%M", "labelAngle": 0},
+    }
+    y: Spec = {
+        "field": "time",
+        "type": "quantitative",
+        "title": scale.title(words),
+        "scale": scale.scale(),
+        "axis": {"tickCount": 6},
+    }
+    colour, dash = series_colour(names, legend="shape"), series_dash(names, legend=None)
+    tooltip = [
+        {"field": "series", "type": "nominal", "title": words("variant")},
+        {"field": "run", "type": "nominal", "title": words("run")},
+        {"field": "text", "type": "nominal", "title": words("median")},
+    ]
+    bars = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour}
+    return {
+        "height": 260,
+        "layer": [
+            {
+                "transform": [{"filter": {"field": "low", "valid": True}}],
+                "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6},
+                "encoding": bars,
+            },
+            {
+                "mark": {"type": "line", "strokeWidth": 1.3},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": colour,
+                    "strokeDash": dash,
+                },
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 48, "opacity": 1},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": colour,
+                    "shape": series_shape(names),
+                    "tooltip": tooltip,
+                },
+            },
+        ],
+    }

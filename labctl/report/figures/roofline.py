@@ -1,0 +1,221 @@
+"""The roofline of a board: the operations that its memory and storage can feed, and each variant.
+
+S. Williams et al., "Roofline", CACM 52(4), 2009. A weight counts as two operations, a
+multiplication and an addition. What a token needs of each is fixed, so its operations for each byte
+are 16 / the bits of a weight; the KV cache is left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from labctl.records import BoardProbe, Execution, ModelIdentity
+from labctl.report.figures.figure import Figure, Missing, Row, Spec
+from labctl.report.figures.marks import only, series_colour, series_shape
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.words import Words
+from labctl.stats import median
+from labctl.units import digits, size
+
+NAME = "roofline"
+_GIGA = 1e9
+#: The horizontal axis: weights of 32 bits to 1 bit.
+_LOW, _HIGH = 0.5, 16.0
+#: Names of more points lie over each other; the legend has them.
+_MOST_NAMES = 4
+_TICKS = [0.5, 1, 2, 4, 8, 16]
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A variant: operations for each byte, and operations a second that it reached, and could."""
+
+    label: str
+    intensity: float
+    reached: float
+    arithmetic: float | None
+
+
+def roofline(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+    """Draw the ceilings that the board's probe measured, and what each variant reached."""
+
+    def missing(reason: str) -> Missing:
+        return Missing(NAME, words(NAME), words(f"{NAME}.{reason}"))
+
+    if any(run.run.facts.execution is Execution.EMULATED for run in runs):
+        return missing("emulated")
+    if len({run.run.board for run in runs}) > 1:
+        return missing("boards")
+    probe = next((probe for run in runs for probe in run.probes), None)
+    if probe is None:
+        return missing("no-probe")
+    timed = [one for one in all_series(runs) if one.token_times]
+    points = [point for one in told_apart(timed) if (point := _point(one, probe))]
+    if not points:
+        return missing("no-weights")
+    roofs = list(_roofs(probe, words))
+    if not roofs:
+        return missing("no-rates")
+    rows: list[Row] = [row for roof in roofs for row in roof]
+    for number, point in enumerate(points):
+        rows += _point_rows(point, words, first=number == 0, named=len(points) <= _MOST_NAMES)
+    told = [
+        words("value-of", label=point.label, value=f"{digits(point.reached)} Gop/s")
+        for point in points
+    ]
+    return Figure(
+        name=NAME,
+        title=words(f"{NAME}.of", board=probe.board),
+        caption=words(f"{NAME}.caption", taken=f"{probe.taken:%Y-%m-%d}"),
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        spec=_spec(points, rows, words),
+        rows=rows,
+    )
+
+
+def _point(one: Series, probe: BoardProbe) -> _Point | None:
+    trial = one.trials[0]
+    weights = _weights(trial.model)
+    if weights is None:
+        return None
+    needed, intensity = weights
+    rate = needed / (median(one.token_times) / 1e9)
+    threads = trial.workload.threads if trial.workload else None
+    rates = [
+        compute.bytes_per_second
+        for compute in probe.compute
+        if compute.quantization == trial.model.quantization
+        and (threads is None or compute.threads in (None, threads))
+        and compute.bytes_per_second
+    ]
+    highest = max(rates, default=None)
+    return _Point(
+        one.label,
+        intensity,
+        rate * intensity / _GIGA,
+        highest * intensity / _GIGA if highest else None,
+    )
+
+
+def _weights(model: ModelIdentity) -> tuple[int, float] | None:
+    """Return the bytes of weights of one token, and the operations for each of them."""
+    if not model.bytes_per_token or not model.bits_per_weight:
+        return None
+    return model.bytes_per_token, 16 / model.bits_per_weight
+
+
+def _roofs(probe: BoardProbe, words: Words) -> Iterator[list[Row]]:
+    """Yield a line for each place that weights come from."""
+    for key, rate in (
+        ("dram", probe.memory_bytes_per_second()),
+        ("storage", probe.storage_bytes_per_second()),
+    ):
+        if rate:
+            label = words(f"{NAME}.{key}", rate=f"{size(rate)}/s")
+            ends = ((_LOW, label), (_HIGH, ""))
+            yield [
+                {
+                    "kind": "roof",
+                    "name": key,
+                    "intensity": x,
+                    "rate": _rounded(rate * x / _GIGA),
+                    "text": text,
+                }
+                for x, text in ends
+            ]
+
+
+def _point_rows(point: _Point, words: Words, *, first: bool, named: bool) -> Iterator[Row]:
+    x, reached = _rounded(point.intensity), _rounded(point.reached)
+    common = {"series": point.label, "intensity": x}
+    if point.arithmetic is not None:
+        yield {
+            "kind": "arithmetic",
+            **common,
+            "rate": _rounded(point.arithmetic),
+            "reached": reached,
+            "text": words(f"{NAME}.arithmetic") if first else "",
+        }
+    yield {"kind": "point", **common, "rate": reached, "text": point.label if named else ""}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _spec(points: Sequence[_Point], rows: Sequence[Row], words: Words) -> Spec:
+    names = [point.label for point in points]
+    rates = [float(row["rate"] or 0) for row in rows if "rate" in row]
+    low, high = min(rates) / 3, max(rates) * 1.3
+    x: Spec = {
+        "field": "intensity",
+        "type": "quantitative",
+        "title": words(f"{NAME}.intensity"),
+        "scale": {"type": "log", "domain": [_LOW, _HIGH], "nice": False},
+        "axis": {"grid": True, "values": _TICKS, "format": "~g"},
+    }
+    y: Spec = {
+        "field": "rate",
+        "type": "quantitative",
+        "title": words(f"{NAME}.rate"),
+        "scale": {"type": "log", "domain": [low, high], "nice": False},
+        "axis": {"values": [10.0**n for n in range(-6, 7)], "format": "~g"},
+    }
+    colour, shape = series_colour(names, legend="shape"), series_shape(names)
+    tooltip = [
+        {"field": "series", "type": "nominal", "title": words("variant")},
+        {"field": "rate", "type": "quantitative", "title": words(f"{NAME}.rate")},
+        {"field": "intensity", "type": "quantitative", "title": words(f"{NAME}.intensity")},
+    ]
+    text = {"field": "text", "type": "nominal"}
+    return {
+        "height": 340,
+        "layer": [
+            {
+                "transform": [only("roof")],
+                "mark": {"type": "line", "style": "roof", "clip": True},
+                "encoding": {"x": x, "y": y, "detail": {"field": "name", "type": "nominal"}},
+            },
+            {
+                "transform": [only("roof")],
+                "mark": {
+                    "type": "text",
+                    "align": "left",
+                    "dx": 6,
+                    "dy": 13,
+                    "style": "label",
+                },
+                "encoding": {"x": x, "y": y, "text": text},
+            },
+            {
+                "transform": [only("arithmetic")],
+                "mark": {"type": "rule", "strokeDash": [2, 3], "strokeWidth": 1.2},
+                "encoding": {"x": x, "y": y, "y2": {"field": "reached"}, "color": colour},
+            },
+            {
+                "transform": [only("arithmetic")],
+                "mark": {
+                    "type": "tick",
+                    "size": 34,
+                    "thickness": 3,
+                    "opacity": 1,
+                    "orient": "horizontal",
+                },
+                "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip},
+            },
+            {
+                "transform": [only("arithmetic")],
+                "mark": {"type": "text", "align": "left", "dx": 21, "style": "quiet-label"},
+                "encoding": {"x": x, "y": y, "text": text},
+            },
+            {
+                "transform": [only("point")],
+                "mark": {"type": "point", "filled": True, "size": 120, "opacity": 1},
+                "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tooltip},
+            },
+            {
+                "transform": [only("point")],
+                "mark": {"type": "text", "align": "right", "dx": -11, "style": "label"},
+                "encoding": {"x": x, "y": y, "text": text},
+            },
+        ],
+    }

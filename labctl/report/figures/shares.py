@@ -1,0 +1,109 @@
+"""Shares of the bounds: how much of its time a token would need of each resource alone."""
+
+from collections.abc import Iterator, Sequence
+
+from labctl.records import Execution
+from labctl.report.figures.figure import Figure, Missing, Row, Spec
+from labctl.report.figures.marks import only, row_axis
+from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
+from labctl.report.figures.words import Words
+from labctl.stats import median
+
+NAME = "bounds"
+_KINDS = ("storage", "dram", "compute")
+_BAR = 20
+#: A bar of more than this share has room for its name.
+_INSIDE = 0.5
+
+
+def bound_shares(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+    """Draw the share of each bound in the time of a token."""
+    found = [one for one in all_series(runs) if any(trial.bound for trial in one.trials)]
+    if not found:
+        emulated = any(run.run.facts.execution is not Execution.BOARD for run in runs)
+        reason = "emulated" if emulated else "no-rates"
+        return Missing(NAME, words(NAME), words(f"{NAME}.{reason}"))
+    shown = told_apart(found)
+    rows: list[Row] = [row for one in shown for row in _bars(one, words)]
+    kinds = [kind for kind in _KINDS if any(row["bound"] == kind for row in rows)]
+    caption = words(f"{NAME}.caption")
+    if len(shown) < len(found):
+        caption += words("shown", shown=len(shown), count=len(found))
+    told = [f"{row['series']}: {row['text']}" for row in rows]
+    return Figure(
+        name=NAME,
+        title=words(NAME),
+        caption=caption,
+        alt=words(f"{NAME}.alt", series=words.sentence_end().join(told)),
+        spec=_spec([one.label for one in shown], kinds, rows, words),
+        rows=rows,
+    )
+
+
+def _bars(one: Series, words: Words) -> Iterator[Row]:
+    bounds = [trial.bound for trial in one.trials if trial.bound]
+    for kind in _KINDS:
+        shares = [bound.shares[kind] for bound in bounds if kind in bound.shares]
+        if shares:
+            share = median(shares)
+            text = f"{words(f'{NAME}.{kind}')} {share:.0%}"
+            yield {
+                "kind": "bar",
+                "series": one.label,
+                "bound": kind,
+                "share": float(f"{share:.4g}"),
+                "text": text,
+            }
+
+
+def _spec(names: Sequence[str], kinds: Sequence[str], rows: Sequence[Row], words: Words) -> Spec:
+    top = max(1.0, *(float(row["share"] or 0) for row in rows))
+    x: Spec = {
+        "field": "share",
+        "type": "quantitative",
+        "title": words(f"{NAME}.share"),
+        "scale": {"domain": [0, top * 1.04], "nice": False},
+        "axis": {"format": ".0%", "values": [0, 0.25, 0.5, 0.75, 1], "grid": True},
+    }
+    y = row_axis("series", names)
+    y["scale"] = {**y["scale"], "paddingInner": 0.25, "paddingOuter": 0.12}
+    lane: Spec = {
+        "field": "bound",
+        "type": "nominal",
+        "scale": {"domain": list(kinds), "paddingInner": 0.12},
+    }
+    colour: Spec = {
+        "field": "bound",
+        "type": "nominal",
+        "scale": {"domain": list(_KINDS), "range": "category"},
+        "legend": None,
+    }
+    tooltip = [
+        {"field": "series", "type": "nominal", "title": words("variant")},
+        {"field": "text", "type": "nominal", "title": words(f"{NAME}.share")},
+    ]
+    encoding: Spec = {"x": x, "y": y, "yOffset": lane}
+
+    def label(which: Spec, **mark: object) -> Spec:
+        return {
+            "transform": [{"filter": {"field": "share", **which}}],
+            "mark": {"type": "text", **mark},
+            "encoding": {**encoding, "text": {"field": "text", "type": "nominal"}},
+        }
+
+    return {
+        "height": len(names) * (len(kinds) * _BAR + 12),
+        "layer": [
+            {
+                "transform": [only("bar")],
+                "mark": {"type": "bar", "cornerRadiusEnd": 2},
+                "encoding": {**encoding, "color": colour, "tooltip": tooltip},
+            },
+            {
+                "mark": {"type": "rule", "style": "reference"},
+                "encoding": {"x": {"datum": 1, "type": "quantitative"}},
+            },
+            label({"lte": _INSIDE}, align="left", dx=6, style="label"),
+            label({"gt": _INSIDE}, align="right", dx=-6, style="on-mark-label"),
+        ],
+    }

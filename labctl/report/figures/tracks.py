@@ -1,0 +1,145 @@
+"""Tracks of a trial's telemetry: what the board did, in units that people read."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from labctl.errors import printable_line
+from labctl.records import TelemetrySample
+
+#: More samples than a wide page has pixels to spare for are thinned, evenly.
+_MOST_SAMPLES = 240
+#: Lines of one track that an eye can follow.
+_MOST_LINES = 3
+_LONGEST_NAME = 16
+
+
+@dataclass(frozen=True)
+class Line:
+    """Values over time, in ns of the board's clock; each holds until the next one.
+
+    ``key`` is a name in the words of the figures, unless the board itself gave it: ``name``.
+    """
+
+    points: Sequence[tuple[int, float]]
+    key: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Track:
+    """Lines with one unit. ``from_zero``: lengths are compared, as in an area."""
+
+    key: str
+    lines: Sequence[Line]
+    from_zero: bool = True
+
+
+def tracks_of(samples: Sequence[TelemetrySample]) -> list[Track]:
+    """Return the tracks of what the samples tell; what the board does not report has none."""
+    kept = list(_thinned(samples))
+    found = [
+        Track("temperature", _temperatures(kept), from_zero=False),
+        Track("frequency", _frequencies(kept)),
+        Track(
+            "cpus",
+            _present(
+                Line(_rate(kept, lambda s: s.tree_cpu_ns, 1e9), "cpus.job"),
+                Line(_rate(kept, lambda s: s.cpu_busy_ns, 1e9), "cpus.all"),
+            ),
+        ),
+        Track("faults", _present(Line(_rate(kept, lambda s: s.major_faults), "faults.major"))),
+        Track(
+            "reads",
+            _present(
+                Line(_rate(kept, lambda s: s.read_bytes, 1e6), "reads.job"),
+                Line(_rate(kept, lambda s: s.device_read_bytes, 1e6), "reads.device"),
+            ),
+        ),
+        Track(
+            "memory",
+            _present(
+                Line(_values(kept, lambda s: s.rss_bytes, 1e6), "memory.job"),
+                Line(_values(kept, lambda s: s.mem_available_bytes, 1e6), "memory.available"),
+            ),
+        ),
+    ]
+    return [track for track in found if track.lines]
+
+
+def _thinned(samples: Sequence[TelemetrySample]) -> Iterator[TelemetrySample]:
+    every = math.ceil(len(samples) / _MOST_SAMPLES) or 1
+    for number, sample in enumerate(samples):
+        if number % every == 0 or number == len(samples) - 1:
+            yield sample
+
+
+def _present(*lines: Line) -> list[Line]:
+    return [line for line in lines if line.points]
+
+
+def _values(
+    samples: Sequence[TelemetrySample],
+    value: Callable[[TelemetrySample], float | None],
+    unit: float = 1,
+) -> list[tuple[int, float]]:
+    return [(s.mono_ns, found / unit) for s in samples if (found := value(s)) is not None]
+
+
+def _rate(
+    samples: Sequence[TelemetrySample],
+    counter: Callable[[TelemetrySample], int | None],
+    unit: float = 1,
+) -> list[tuple[int, float]]:
+    """Return the growth a second between samples, each from the moment of the first of a pair.
+
+    The last one is repeated at its end. A counter of a process that has ended starts again: never
+    less than 0.
+    """
+    counted = _values(samples, counter)
+    found = [
+        (begin, max(0.0, after - before) / unit / ((end - begin) / 1e9))
+        for (begin, before), (end, after) in pairwise(counted)
+        if end > begin
+    ]
+    return [*found, (counted[-1][0], found[-1][1])] if found else []
+
+
+def _temperatures(samples: Sequence[TelemetrySample]) -> list[Line]:
+    """Return the hottest zones."""
+    zones = {name for sample in samples for name in sample.temperatures_mc}
+    heat = {zone: max(_of(s.temperatures_mc, zone) or 0 for s in samples) for zone in zones}
+    hottest = sorted(zones, key=lambda zone: (-heat[zone], zone))[:_MOST_LINES]
+    return [Line(_zone(samples, zone), name=_short(zone)) for zone in hottest]
+
+
+def _zone(samples: Sequence[TelemetrySample], zone: str) -> list[tuple[int, float]]:
+    return _values(samples, lambda sample: _of(sample.temperatures_mc, zone), 1000)
+
+
+def _frequencies(samples: Sequence[TelemetrySample]) -> list[Line]:
+    """Return the frequency of each kind of CPU: those that always ran alike are one line."""
+    cpus = sorted({cpu for sample in samples for cpu in sample.freq_khz}, key=_natural)
+    series = {cpu: tuple(_of(s.freq_khz, cpu) for s in samples) for cpu in cpus}
+    alike = sorted(cpus, key=lambda cpu: (str(series[cpu]), _natural(cpu)))
+    lines = []
+    for _, group in groupby(alike, key=lambda cpu: series[cpu]):
+        members = list(group)
+        name = members[0] if len(members) == 1 else f"{members[0]}-{members[-1]}"
+        points = _values(samples, lambda s, cpu=members[0]: _of(s.freq_khz, cpu), 1000)
+        lines.append(Line(points, name=_short(name)))
+    return sorted(lines, key=lambda line: line.name)[:_MOST_LINES]
+
+
+def _of(values: Mapping[str, int], key: str) -> int | None:
+    return values.get(key)
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return len(name), name
+
+
+def _short(name: str) -> str:
+    shown = printable_line(name)
+    return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"
