@@ -156,13 +156,11 @@ def _boxes(
         {"field": "values", "type": "quantitative", "title": "n"},
     ]
 
-    def layer(kind: str, mark: Spec, first: str, second: str = "", **more: object) -> Spec:
+    def layer(kind: str, mark: Spec, first: str, **more: Spec | list[Spec]) -> Spec:
         encoding: Spec = {"x": {**x, "field": first}, "y": y, **more}
-        if second:
-            encoding["x2"] = {"field": second}
         return {"transform": [only(kind)], "mark": {"clip": True, **mark}, "encoding": encoding}
 
-    tinted = {"color": colour}
+    tinted: dict[str, Spec] = {"color": colour}
     return {
         "height": max(2, len(labels)) * _ROW,
         "layer": [
@@ -177,12 +175,12 @@ def _boxes(
                 "percent",
                 **tinted,
             ),
-            layer("box", {"type": "rule", "strokeWidth": 1.5}, "p5", "p95", **tinted),
+            layer("box", {"type": "rule", "strokeWidth": 1.5}, "p5", x2={"field": "p95"}, **tinted),
             layer(
                 "box",
                 {"type": "bar", "size": 11, "cornerRadius": 1.5},
                 "p25",
-                "p75",
+                x2={"field": "p75"},
                 **tinted,
                 tooltip=tooltip,
             ),

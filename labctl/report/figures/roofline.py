@@ -126,7 +126,7 @@ def _roofs(probe: BoardProbe, words: Words) -> Iterator[list[Row]]:
 
 def _point_rows(point: _Point, words: Words, *, first: bool, named: bool) -> Iterator[Row]:
     x, reached = _rounded(point.intensity), _rounded(point.reached)
-    common = {"series": point.label, "intensity": x}
+    common: dict[str, str | float] = {"series": point.label, "intensity": x}
     if point.arithmetic is not None:
         yield {
             "kind": "arithmetic",

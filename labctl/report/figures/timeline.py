@@ -169,7 +169,7 @@ class _Axes:
 
     def x(self, field: str = "at") -> Spec:
         """Return the axis of time: lines of a grid, whose labels the last track has."""
-        axis = {"grid": True, "labels": False, "ticks": False, "domain": False, "title": None}
+        axis: Spec = {"grid": True, "labels": False, "ticks": False, "domain": False, "title": None}
         scale = {"domain": [0, self._end], "nice": False}
         axis["tickCount"] = 8
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}

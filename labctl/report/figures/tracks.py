@@ -127,9 +127,12 @@ def _frequencies(samples: Sequence[TelemetrySample]) -> list[Line]:
     for _, group in groupby(alike, key=lambda cpu: series[cpu]):
         members = list(group)
         name = members[0] if len(members) == 1 else f"{members[0]}-{members[-1]}"
-        points = _values(samples, lambda s, cpu=members[0]: _of(s.freq_khz, cpu), 1000)
-        lines.append(Line(points, name=_short(name)))
+        lines.append(Line(_frequency(samples, members[0]), name=_short(name)))
     return sorted(lines, key=lambda line: line.name)[:_MOST_LINES]
+
+
+def _frequency(samples: Sequence[TelemetrySample], cpu: str) -> list[tuple[int, float]]:
+    return _values(samples, lambda sample: _of(sample.freq_khz, cpu), 1000)
 
 
 def _of(values: Mapping[str, int], key: str) -> int | None:
