@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
-from labctl.files import write_atomic
+from labctl.files import host_reads, write_atomic
 from labctl.records import BoardProbe, Execution, Slowdown, read_record
 from labctl.stats import mad, median
 
@@ -90,6 +90,19 @@ def _probes(lab_root: Path, board: str, execution: Execution | None) -> Iterator
             continue
         if execution is None or probe.execution is execution:
             yield probe
+
+
+def all_probe_files(lab_root: Path) -> list[Path]:
+    """Return the files of all probes of all boards."""
+    folder = lab_root / FOLDER
+    with host_reads(folder):
+        boards = sorted(folder.iterdir()) if folder.is_dir() else []
+        return [path for board in boards for path in _newest_first(board)]
+
+
+def probe_moment(path: Path) -> datetime:
+    """Return when a probe was taken, as its file's name tells."""
+    return datetime.strptime(path.name, "probe-%Y%m%dT%H%M%S.%fZ.json").replace(tzinfo=UTC)
 
 
 def _newest_first(folder: Path) -> list[Path]:

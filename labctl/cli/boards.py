@@ -30,6 +30,11 @@ COMMANDS = {
         "probe",
         "Measure a board's memory, storage and compute rates.",
     ),
+    "probes": (
+        "labctl.cli.boards_probes",
+        "probes",
+        "List the probes of all boards or of one, newest first.",
+    ),
 }
 
 

@@ -39,6 +39,14 @@ def runs(ctx: click.Context) -> Iterable[str]:
     return ["latest", *sorted((path.parent.name for path in found), reverse=True)]
 
 
+def trashed(ctx: click.Context) -> Iterable[str]:
+    """Name the runs in the lab's trash, the newest first."""
+    from labctl.runs.record.trash import trashed_runs
+
+    root = _root(ctx)
+    return () if root is None else (one.run for one in trashed_runs(root / "runs"))
+
+
 def unfinished(ctx: click.Context) -> Iterable[str]:
     """Name the lab's runs that can be resumed, the newest first."""
     from labctl.runs.record.directory import unfinished_runs
@@ -170,6 +178,7 @@ def complete(names: _Names, suffix: str | None = None) -> Completer:
 RECIPE = complete(recipes, ".yaml")
 BOARD = complete(boards)
 RUN = complete(runs)
+TRASHED = complete(trashed)
 UNFINISHED = complete(unfinished)
 TAG = complete(tags)
 BASELINE = complete(baselines)

@@ -13,7 +13,7 @@ from labctl.errors import printable_line
 from labctl.index import Filter, IndexedRun
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
-from labctl.units import duration
+from labctl.units import duration, size
 
 #: Of a list that is no terminal's.
 _WIDTH = 80
@@ -85,6 +85,7 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
             ("models", lambda one: " ".join(m.quantization or m.key for m in one.models)),
             ("build", lambda one: " ".join(filter(None, (one.run.product, one.run.version)))),
             ("commit", lambda one: (one.run.build_commit or "-")[:9]),
+            ("size", lambda one: size(one.run.size_bytes)),
         ]
     shown += [("", mark), ("tags", lambda one: " ".join(one.tags))]
     if wide:

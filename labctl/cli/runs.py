@@ -11,9 +11,10 @@ from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
 from labctl.cli.run_list import print_runs
+from labctl.cli.runs_prune import prune, trash
 from labctl.errors import printable_line
 from labctl.index import Filter
-from labctl.runs.record.annotations import add_tags, move_to_trash, remove_tags, set_note
+from labctl.runs.record.annotations import add_tags, remove_tags, set_note
 from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.repository import note_in_index
 
@@ -106,10 +107,11 @@ def note_command(invocation: Invocation, run: str, text: str | None, *, remove: 
 def remove(invocation: Invocation, names: Sequence[str], *, yes: bool) -> None:
     """Move runs to the trash.
 
-    The trash is the folder runs/trash of the lab; to get a run back, move its directory back. A run
+    `labctl runs trash restore` gets them back, `labctl runs trash empty` frees their space. A run
     that is in progress is refused, and one that a baseline stands for.
     """
     from labctl.runs.record.baselines import refuse_needed
+    from labctl.runs.record.trash import move_to_trash
     from labctl.state import lab_state
 
     directories = {found.path.resolve(): found for found in (_find(invocation, n) for n in names)}
@@ -118,6 +120,10 @@ def remove(invocation: Invocation, names: Sequence[str], *, yes: bool) -> None:
         confirm(f"move to the trash: {', '.join(path.name for path in directories)}")
     for directory in directories.values():
         click.echo(f"moved to {move_to_trash(directory)}")
+
+
+runs.add_command(prune)
+runs.add_command(trash)
 
 
 def _find(invocation: Invocation, name: str) -> RunDirectory:

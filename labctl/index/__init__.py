@@ -7,14 +7,14 @@ from labctl.lazy import lazy_names
 if TYPE_CHECKING:
     from labctl.index.filters import Filter
     from labctl.index.index import Index, IndexedRun, IndexedTrial
-    from labctl.index.rows import SCHEMA_VERSION, Entry, ModelRow, RunRow, TrialRow
+    from labctl.index.rows import SCHEMA_VERSION, Entry, ModelRow, ProbeRow, RunRow, TrialRow
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "filters": "Filter",
             "index": "Index IndexedRun IndexedTrial",
-            "rows": "SCHEMA_VERSION Entry ModelRow RunRow TrialRow",
+            "rows": "SCHEMA_VERSION Entry ModelRow ProbeRow RunRow TrialRow",
         },
     )
 
@@ -26,6 +26,7 @@ __all__ = [
     "IndexedRun",
     "IndexedTrial",
     "ModelRow",
+    "ProbeRow",
     "RunRow",
     "TrialRow",
 ]

@@ -18,6 +18,7 @@ from labctl.index.rows import (
     TABLES,
     Entry,
     ModelRow,
+    ProbeRow,
     Row,
     RunRow,
     TagRow,
@@ -61,7 +62,7 @@ class IndexedTrial:
 
 @dataclass(frozen=True)
 class Stamps:
-    """What the index knows of run directories."""
+    """Knowledge of the index about run directories, or about files of probes."""
 
     #: Of this folder: id -> stamp.
     own: Mapping[str, str]
@@ -113,6 +114,8 @@ class Index:
         with self._writing() as connection:
             own = connection.exec_driver_sql("SELECT id, folder FROM run")
             _delete(connection, [run for run, folder in own if folder == self._folder])
+            probes = connection.exec_driver_sql("SELECT file, folder FROM probe")
+            _delete_probes(connection, [file for file, of in probes if of == self._folder])
 
     def make_again(self) -> None:
         """Empty a damaged index, also of the runs of other folders: those add them again."""
@@ -138,9 +141,33 @@ class Index:
 
     def stamps(self) -> Stamps:
         """Return what is known of run directories."""
-        found = self._ask("SELECT id, stamp, folder FROM run", {})
-        own = {run: stamp for run, stamp, folder in found if folder == self._folder}
-        return Stamps(own, frozenset(run for run, _, _ in found if run not in own))
+        return self._stamps("SELECT id, stamp, folder FROM run")
+
+    def probe_files(self) -> Stamps:
+        """Return what is known of files of probes; a file and its stamp are the same."""
+        return self._stamps("SELECT file, file, folder FROM probe")
+
+    def add_probes(self, rows: Sequence[ProbeRow]) -> None:
+        """Insert or replace probes, in one transaction."""
+        from labctl.index.tables import TABLE
+
+        with self._writing() as connection:
+            _delete_probes(connection, [row.file for row in rows])
+            values = [_values(replace(row, folder=self._folder)) for row in rows]
+            connection.execute(TABLE["probe"].insert(), values)
+
+    def remove_probes(self, files: Sequence[str]) -> None:
+        """Remove probes."""
+        with self._writing() as connection:
+            _delete_probes(connection, files)
+
+    def probes(self, board: str | None = None) -> list[ProbeRow]:
+        """Return the probes of all boards, or of one, newest first."""
+        names = ", ".join(field.name for field in fields(ProbeRow))
+        condition = "1 = 1" if board is None else "board = :board"
+        values = {} if board is None else {"board": board}
+        question = f"SELECT {names} FROM probe WHERE {condition} ORDER BY taken DESC, file"
+        return [ProbeRow(*row) for row in self._ask(question, values)]
 
     def runs(self, wanted: Filter | None = None, *, limit: int | None = None) -> list[IndexedRun]:
         """Return the runs that meet a filter, newest first."""
@@ -194,6 +221,11 @@ class Index:
         )
         return [kind(*row) for row in found]
 
+    def _stamps(self, question: str) -> Stamps:
+        found = self._ask(question, {})
+        own = {name: stamp for name, stamp, folder in found if folder == self._folder}
+        return Stamps(own, frozenset(name for name, _, _ in found if name not in own))
+
     def _ask(self, question: str, values: dict[str, str]) -> list[tuple[Any, ...]]:
         return self._database.ask(question, values)
 
@@ -240,10 +272,23 @@ def _delete(connection: "Connection", ids: Sequence[str]) -> None:
     if not ids:
         return
     for name, table in TABLE.items():
+        if name == "probe":
+            continue
         key = table.c.id if name == "run" else table.c.run
         connection.execute(
             table.delete().where(key == bindparam("gone")), [{"gone": one} for one in ids]
         )
+
+
+def _delete_probes(connection: "Connection", files: Sequence[str]) -> None:
+    from sqlalchemy import bindparam
+
+    from labctl.index.tables import TABLE
+
+    if files:
+        table = TABLE["probe"]
+        gone = [{"gone": file} for file in files]
+        connection.execute(table.delete().where(table.c.file == bindparam("gone")), gone)
 
 
 def _values(row: Row) -> dict[str, object]:

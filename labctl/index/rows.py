@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, get_type_hints
 
 #: Version of the tables. Another one is no error: they are made again from the run directories.
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 #: A row of PostgreSQL's index has 2704 bytes.
 _LONGEST = 400
@@ -61,6 +61,8 @@ class RunRow:
     host: str | None = None
     note: str | None = None
     damage: str | None = None
+    #: Space that its directory takes on disk.
+    size_bytes: int | None = None
     #: The folder of runs that it lies in, where folders share a database.
     folder: str = ""
 
@@ -147,7 +149,31 @@ class ParameterRow:
     value: str
 
 
-Row: TypeAlias = RunRow | ModelRow | TagRow | TrialRow | ParameterRow
+@dataclass(frozen=True)
+class ProbeRow:
+    """A probe of a board; of one that cannot be read, what its file's name tells, and why."""
+
+    #: ``BOARD/FILE`` below the lab's folder boards/.
+    file: str
+    board: str
+    taken: str
+    execution: str | None = None
+    machine: str | None = None
+    kernel: str | None = None
+    os_version: str | None = None
+    agent_version: str | None = None
+    memory_bytes_per_second: int | None = None
+    #: Of storage, only what provably came from it.
+    mapping_bytes_per_second: int | None = None
+    sequential_bytes_per_second: int | None = None
+    random_bytes_per_second: int | None = None
+    #: Rates that were lower than in the probes before, separated by semicolons.
+    slower: str = ""
+    damage: str | None = None
+    folder: str = ""
+
+
+Row: TypeAlias = RunRow | ModelRow | TagRow | TrialRow | ParameterRow | ProbeRow
 #: table -> its row, and the columns that name one row
 TABLES: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "run": (RunRow, ("id",)),
@@ -155,6 +181,7 @@ TABLES: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "tag": (TagRow, ("run", "tag")),
     "trial": (TrialRow, ("run", "number")),
     "parameter": (ParameterRow, ("run", "variant", "name", "value")),
+    "probe": (ProbeRow, ("file",)),
 }
 #: What filters look for beside those, as (table, columns).
 LOOKED_FOR = (

@@ -9,9 +9,10 @@ from records_made import plan, planned_run, run, trial
 
 from labctl.errors import ConfigError
 from labctl.index import Filter
-from labctl.runs.record.annotations import add_tags, move_to_trash, remove_tags, set_note
+from labctl.runs.record.annotations import add_tags, remove_tags, set_note
 from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.repository import RunRepository
+from labctl.runs.record.trash import move_to_trash
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 

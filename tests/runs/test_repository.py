@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from postgres_server import PostgresServer
-from records_made import BEGAN, energy, model, plan, planned_run, run, timing, trial
+from records_made import BEGAN, energy, model, plan, planned_run, probe, run, timing, trial
 
+from labctl.board.probe_files import save_probe
 from labctl.errors import Blame, DeviceLost, HostError, ProgramFailed
 from labctl.index import SCHEMA_VERSION, Filter
 from labctl.records import (
@@ -404,6 +405,28 @@ def test_a_number_that_no_database_holds_is_damage(folder: Path) -> None:
     whole, damaged = (one.run for one in RunRepository(folder).query())
     assert (whole.state, damaged.state) == ("unfinished", "damaged")
     assert "a number of more than 64 bits" in (damaged.damage or "")
+
+
+def test_probes_are_found_like_runs(folder: Path) -> None:
+    def found(board: str | None = None) -> list[tuple[str, str, int | None]]:
+        probes = RunRepository(folder).probes(board)
+        return [(p.board, p.taken[:10], p.memory_bytes_per_second) for p in probes]
+
+    folder.mkdir(parents=True, exist_ok=True)
+    assert found() == []
+    first = save_probe(folder.parent, probe())
+    save_probe(folder.parent, probe(board="rk2", taken=BEGAN.replace(day=21), memory=()))
+    assert found() == [("rk2", "2026-11-21", None), ("rk1", "2026-11-20", 3_000)]
+    assert found("rk1") == [("rk1", "2026-11-20", 3_000)]
+    assert RunRepository(folder).probes("rk1")[0].slower == "memory read, 4 threads"
+    save_probe(folder.parent, probe(taken=BEGAN.replace(day=22))).write_text("{")
+    (damaged, *_) = RunRepository(folder).probes("rk1")
+    assert damaged.taken.startswith("2026-11-22")
+    assert damaged.damage
+    first.unlink()
+    assert found("rk1") == [("rk1", "2026-11-22", None)]
+    RunRepository(folder).rebuild()
+    assert found() == [("rk1", "2026-11-22", None), ("rk2", "2026-11-21", None)]
 
 
 def _measure(runs: Path, first: int) -> None:

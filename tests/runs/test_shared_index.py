@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from postgres_server import PostgresServer
-from records_made import model, plan, planned_run, run, trial
+from records_made import model, plan, planned_run, probe, run, trial
 from test_repository import FIRST, SECOND, lab_in
 
+from labctl.board.probe_files import save_probe
 from labctl.cli.root import run_cli
 from labctl.errors import ConfigError, HostError
 from labctl.index import SCHEMA_VERSION, Filter
@@ -70,6 +71,21 @@ def test_a_run_in_two_folders_is_one_run(hosts: tuple[Path, Path]) -> None:
     shutil.rmtree(there / FIRST)
     assert ids(there) == [SECOND]
     assert ids(here) == [SECOND, FIRST]
+
+
+def test_probes_of_hosts_without_runs_are_kept_apart(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    name = postgres.new_lab()
+    here, there = (lab_in(postgres, tmp_path / host, name) for host in ("here", "there"))
+    first = save_probe(here.parent, probe())
+    save_probe(there.parent, probe(board="rk2"))
+    for folder in (here, there, here, there):
+        found = RunRepository(folder).probes()
+    assert [one.board for one in found] == ["rk1", "rk2"]
+    first.unlink()
+    assert [one.board for one in RunRepository(there).probes()] == ["rk1", "rk2"]
+    assert [one.board for one in RunRepository(here).probes()] == ["rk2"]
 
 
 def test_a_rebuild_leaves_the_runs_of_others(hosts: tuple[Path, Path]) -> None:

@@ -6,12 +6,15 @@ from typing import Any
 
 from labctl.records import (
     BoardFacts,
+    BoardProbe,
     Check,
     EnergyRecord,
     Execution,
+    MemoryRate,
     ModelIdentity,
     PlanRecord,
     RunRecord,
+    Slowdown,
     TimingRecord,
     TrialRecord,
     TrialState,
@@ -114,6 +117,19 @@ def run(run_id: str = "20261120T223000Z-q2-abcdef", **changes: Any) -> RunRecord
         "epoch": 1,
     }
     return RunRecord(**{**values, **changes})
+
+
+def probe(**changes: Any) -> BoardProbe:
+    values: dict[str, Any] = {
+        "board": "rk1",
+        "taken": BEGAN,
+        "agent_version": "1",
+        "labctl_version": "0",
+        "facts": run().facts,
+        "memory": (MemoryRate(threads=4, bytes_per_second=3_000, buffer_bytes=1),),
+        "slower": (Slowdown(what="memory read, 4 threads", before=9, now=1),),
+    }
+    return BoardProbe.model_validate({**values, **changes})
 
 
 def plan() -> PlanRecord:

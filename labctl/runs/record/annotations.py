@@ -1,4 +1,4 @@
-"""Annotate a run, or move it to the trash.
+"""Annotate a run: tags, and a note.
 
 All of it is in the run directory, so that an index that is made again knows it.
 """
@@ -6,15 +6,12 @@ All of it is in the run directory, so that an index that is made again knows it.
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 
-from labctl.errors import ConfigError, HostTimeout
-from labctl.files import host_writes, locked, sync_directory, write_atomic
+from labctl.errors import ConfigError
+from labctl.files import locked, write_atomic
 from labctl.records import Annotations
 from labctl.runs.record.directory import ANNOTATIONS, RunDirectory
 
-#: Folder of removed runs, beside the others and so on the same file system.
-TRASH = "trash"
 _TAG = re.compile(r"[^\W_][\w.:=+@/-]{0,63}")
 _LOCK_SECONDS = 10.0
 
@@ -54,29 +51,6 @@ def set_note(directory: RunDirectory, text: str | None) -> None:
     """Replace the note of a run; None removes it. Raises ConfigError or HostError."""
     with _held(directory):
         _write(directory, directory.annotations().model_copy(update={"note": text or None}))
-
-
-def move_to_trash(directory: RunDirectory) -> Path:
-    """Move a run to the trash; return where it is. Raises ConfigError if a controller drives it."""
-    run = directory.path.resolve()
-    trash = run.parent / TRASH
-    try:
-        with directory.held(), host_writes(run):
-            trash.mkdir(exist_ok=True)
-            place = trash / run.name
-            number = 1
-            while place.exists():  # it was removed before, and a copy of it came back
-                number += 1
-                place = trash / f"{run.name}.{number}"
-            run.rename(place)
-            for changed in (trash, run.parent):
-                sync_directory(changed)
-    except HostTimeout as error:
-        raise ConfigError(
-            f"run {run.name} is in progress: {error.message}",
-            hint="stop it first, or wait for its end",
-        ) from error
-    return place
 
 
 def _change(

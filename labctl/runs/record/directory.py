@@ -51,6 +51,10 @@ RECORD = "record.json"
 ANNOTATIONS = "annotations.json"
 ORIGIN = "origin.json"
 RECIPE = "recipe.yaml"
+#: Ending of records that are compressed.
+COMPRESSED = ".gz"
+#: The records, a line each.
+LINES = "records.jsonl"
 LOCK = "lock"
 #: A process that checks whether a run is held has its lock for a moment.
 _LOOK_SECONDS = 0.5
@@ -121,7 +125,7 @@ class RunDirectory:
         write_atomic(folder / RECORD, trial.model_dump_json(indent=2) + "\n")
         for made in (folder.parent, self.path):  # whose entries the first trial added
             sync_directory(made)
-        append_line(self.path / "records.jsonl", trial.model_dump_json())
+        append_line(self.path / LINES, trial.model_dump_json())
 
     def reopen(self) -> None:
         """Reopen the run: remove its end, and write ``records.jsonl`` from the trials' folders.
@@ -131,7 +135,7 @@ class RunDirectory:
         with host_writes(self.path):
             (self.path / "end.json").unlink(missing_ok=True)
         lines = [trial.model_dump_json() + "\n" for trial in self.trials()]
-        write_atomic(self.path / "records.jsonl", "".join(lines))
+        write_atomic(self.path / LINES, "".join(lines))
 
     def set_aside(self, number: int, slug: str, attempt: int) -> None:
         """Keep what an attempt left, apart from what the next one will leave.
@@ -228,8 +232,27 @@ class RunDirectory:
         return sorted(found, key=lambda trial: trial.number)
 
     def records(self) -> list[Path]:
-        """Return the file of every finished trial."""
-        return list(self.path.glob(f"trials/*/{RECORD}"))
+        """Return the file of every finished trial, compressed or not."""
+        plain = list(self.path.glob(f"trials/*/{RECORD}"))
+        folders = {path.parent for path in plain}
+        compressed = self.path.glob(f"trials/*/{RECORD}{COMPRESSED}")
+        return [*plain, *(path for path in compressed if path.parent not in folders)]
+
+    @property
+    def is_compressible(self) -> bool:
+        """True if some of its records are not compressed."""
+        return (self.path / LINES).exists()
+
+    def compress(self) -> int:
+        """Compress the records, with the times of all tokens; return the bytes that it freed.
+
+        Each is written and proven before the plain one goes; their readers see no difference.
+        """
+        from labctl.runs.record.compressed import compress
+
+        with self.held():
+            plain = [*self.path.glob(f"trials/*/{RECORD}"), self.path / LINES]  # this one last
+            return sum(compress(path) for path in plain if path.exists())
 
 
 def _read(path: Path, kind: type[RecordT]) -> RecordT:
@@ -239,7 +262,7 @@ def _read(path: Path, kind: type[RecordT]) -> RecordT:
 def _reading(path: Path, read: Callable[[bytes, Path], T]) -> T:
     """Raise ConfigError for what is no record, with the first problems."""
     try:
-        return read(path.read_bytes(), path)
+        return read(_content(path), path)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
@@ -248,6 +271,14 @@ def _reading(path: Path, read: Callable[[bytes, Path], T]) -> T:
             hint="the file is damaged",
             details=_problems(error),
         ) from error
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != COMPRESSED:
+        return path.read_bytes()
+    from labctl.runs.record.compressed import decompressed  # few runs are
+
+    return decompressed(path)
 
 
 def _problems(error: ValueError) -> str:

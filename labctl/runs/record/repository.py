@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -25,10 +26,12 @@ from labctl.index import (
     Index,
     IndexedRun,
     IndexedTrial,
+    ProbeRow,
 )
 from labctl.index.index import Stamps
 from labctl.records import Annotations
 from labctl.runs.record.directory import RunDirectory, is_run_id
+from labctl.runs.record.space import directory_bytes
 from labctl.units import counted
 
 #: Runs that are added in one transaction: others write in between, and a kill loses little.
@@ -86,18 +89,42 @@ class RunRepository:
         """Return all tags in use."""
         return self._ask(self._index.tags)
 
+    def probes(self, board: str | None = None) -> list[ProbeRow]:
+        """Return the probes of the lab's boards, or of one, newest first. Raises HostError.
+
+        A damaged one has a ``damage`` and no rates.
+        """
+        return self._ask_again(lambda: self._probes(board))
+
+    def _probes(self, board: str | None) -> list[ProbeRow]:
+        from labctl.runs.record.probes import probe_files, probe_row
+
+        version = self._index.version()
+        known = self._index.probe_files() if version == SCHEMA_VERSION else Stamps({}, frozenset())
+        there = probe_files(self._runs.parent)
+        new = [path for file, path in there.items() if file not in {*known.own, *known.others}]
+        if new:
+            self._index.add_probes([probe_row(path) for path in new])
+        if gone := sorted(known.own.keys() - there.keys()):
+            self._index.remove_probes(gone)
+        return self._index.probes(board) if there or known.others else []
+
     def rebuild(self) -> list[IndexedRun]:
         """Make the index again from the run directories alone; return what it holds now."""
         self._index.clear()
+        self.probes()
         return self.query()
 
     def _ask(self, question: Callable[[], list[T]]) -> list[T]:
+        return self._ask_again(lambda: question() if self._is_current() else [])
+
+    def _ask_again(self, question: Callable[[], list[T]]) -> list[T]:
         try:
-            return question() if self._is_current() else []
+            return question()
         except DamagedDatabase:
             self._index.make_again()
             self._note("the index of runs was damaged: made again from the run directories")
-            return question() if self._is_current() else []
+            return question()
 
     def _is_current(self) -> bool:
         """Bring the index up to date. Return False if there is no run, and maybe no index."""
@@ -138,12 +165,12 @@ def _shared_database(runs: Path) -> Database | None:
 
 
 def _folder_id(runs: Path) -> str:
-    """Return what a folder of runs is called in a shared database; no folder has no name yet.
+    """Return what a folder of runs is called in a shared database; with nothing to add, nothing.
 
     It lies in the folder: hosts that have it on a network file system agree, and it may be moved.
     """
     path = runs / "folder-id"
-    if not runs.is_dir():
+    if not (runs.is_dir() or (runs.parent / "boards").is_dir()):
         return ""
     with locked(runs / "folder-id.lock", timeout=_LOCK_SECONDS):
         if not path.exists():
@@ -161,6 +188,11 @@ def note_in_index(directory: RunDirectory, note: Note) -> None:
 
 
 def _entry(directory: RunDirectory, stamp: str) -> Entry:
+    entry = _facts(directory, stamp)
+    return replace(entry, run=replace(entry.run, size_bytes=directory_bytes(directory.path)))
+
+
+def _facts(directory: RunDirectory, stamp: str) -> Entry:
     from labctl.index.entry import damaged_entry, entry_of  # a list that is up to date needs none
 
     name = directory.path.name

@@ -1,0 +1,155 @@
+"""``labctl runs prune`` and ``runs trash``: what old runs take, and getting it back."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from labctl.cli.complete import TRASHED
+from labctl.cli.lab import lab_or_own
+from labctl.cli.output import confirm, json_option, note
+from labctl.cli.root import Invocation
+from labctl.cli.run_filters import filter_options
+from labctl.index import Filter
+from labctl.units import counted, size
+
+if TYPE_CHECKING:
+    from labctl.runs.record.directory import RunDirectory
+
+#: Of each recipe on each board: a month of nights.
+_KEPT = 30
+
+
+@click.command(epilog="Example: labctl runs prune --keep-last 10 --until 90d --dry-run")
+@filter_options
+@click.option(
+    "--keep-last",
+    type=click.IntRange(min=1),
+    default=_KEPT,
+    show_default=True,
+    metavar="N",
+    help="Keep the last N runs with a good trial of each recipe on each board.",
+)
+@click.option("--compress", is_flag=True, help="Compress their records instead of moving them.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option("Print ids and sizes as JSON.")
+@click.pass_obj
+def prune(
+    invocation: Invocation,
+    *,
+    wanted: Filter,
+    keep_last: int,
+    compress: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Move old runs to the trash.
+
+    Runs stay that a baseline stands for, that have a tag or a note, that were imported, are damaged
+    or in progress, and all from the N-th newest run with a good trial on, of each recipe on each
+    board. Conditions leave further runs out. `labctl runs trash empty` frees the space.
+
+    With --compress nothing is moved: the records of older finished runs, which hold the times of
+    all tokens, are compressed in their place. Every command reads them as before.
+    """
+    from labctl.runs.record.directory import RunDirectory
+    from labctl.runs.record.repository import RunRepository
+    from labctl.runs.record.retention import compressible_runs, old_runs
+    from labctl.runs.record.trash import move_to_trash
+    from labctl.state import lab_state
+
+    lab = lab_or_own(invocation)
+    runs = lab.root / "runs"
+    repository = RunRepository(runs, note)
+    if compress:
+        found = compressible_runs(runs, repository, wanted, keep_last=keep_last)
+        _compress(found, dry_run=dry_run, as_json=as_json)
+        return
+    protected = {
+        run: "that a baseline needs"
+        for baseline in lab_state(lab).baselines.list()
+        for run in baseline.runs
+    }
+    plan = old_runs(runs, repository, wanted, keep_last=keep_last, protected=protected)
+    sizes = {one.run.id: one.run.size_bytes for one in plan.remove}
+    if as_json:
+        told = {"remove": sizes, "kept": dict(plan.kept), "dry_run": dry_run}
+        click.echo(json.dumps(told, indent=2))
+    else:
+        for run, bytes_ in sizes.items():
+            click.echo(f"{run}  {size(bytes_)}")
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(plan.kept.items()))
+        note(f"{counted(len(sizes), 'run')}, {size(plan.freed_bytes)}; kept: {reasons or 'none'}")
+    if dry_run or not sizes:
+        return
+    if not yes:
+        confirm(f"move {counted(len(sizes), 'run')} to the trash")
+    for run in sizes:
+        move_to_trash(RunDirectory(runs / run))
+    note(f"moved to {runs / 'trash'}; `labctl runs trash empty` frees the space")
+
+
+def _compress(found: Sequence["RunDirectory"], *, dry_run: bool, as_json: bool) -> None:
+    freed = {one.path.name: None if dry_run else one.compress() for one in found}
+    if as_json:
+        click.echo(json.dumps({"compress": freed, "dry_run": dry_run}, indent=2))
+        return
+    for run in freed:
+        click.echo(run)
+    saved = "" if dry_run else f": {size(sum(bytes_ or 0 for bytes_ in freed.values()))} freed"
+    note(f"{counted(len(freed), 'run')}{saved}")
+
+
+@click.group(invoke_without_command=True, epilog="Example: labctl runs trash")
+@json_option("Print ids, folders and sizes as JSON.")
+@click.pass_context
+def trash(ctx: click.Context, *, as_json: bool) -> None:
+    """List the runs in the trash, newest first.
+
+    They take space until `labctl runs trash empty`.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from labctl.runs.record.trash import trashed_runs
+
+    invocation: Invocation = ctx.obj
+    runs = lab_or_own(invocation).root / "runs"
+    found = trashed_runs(runs)
+    if as_json:
+        rows = [
+            {"id": one.run, "folder": one.path.name, "size_bytes": one.size_bytes} for one in found
+        ]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for one in found:
+        click.echo(f"{one.path.name}  {size(one.size_bytes)}")
+    note(f"{counted(len(found), 'run')}, {size(sum(one.size_bytes for one in found))}")
+
+
+@trash.command(epilog="Example: labctl runs trash empty --yes")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.pass_obj
+def empty(invocation: Invocation, *, yes: bool) -> None:
+    """Remove all runs in the trash for good."""
+    from labctl.runs.record.trash import empty_trash, trashed_runs
+
+    runs = lab_or_own(invocation).root / "runs"
+    count = len(trashed_runs(runs))
+    if count and not yes:
+        confirm(f"remove {counted(count, 'run')} for good")
+    click.echo(f"{counted(count, 'run')} removed, {size(empty_trash(runs))} freed")
+
+
+@trash.command(epilog="Example: labctl runs trash restore 16fc2f")
+@click.argument("names", metavar="RUN...", nargs=-1, required=True, shell_complete=TRASHED)
+@click.pass_obj
+def restore(invocation: Invocation, names: Sequence[str]) -> None:
+    """Move runs back from the trash."""
+    from labctl.runs.record.trash import restore as move_back
+
+    runs = lab_or_own(invocation).root / "runs"
+    for name in names:
+        click.echo(f"restored {move_back(runs, name).path}")

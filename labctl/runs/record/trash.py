@@ -1,0 +1,94 @@
+"""The trash: removed runs, whole, beside the others and so on the same disk."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from labctl.errors import ConfigError, HostTimeout
+from labctl.files import host_reads, host_writes, sync_directory
+from labctl.runs.record.directory import RunDirectory, is_run_id
+from labctl.runs.record.space import directory_bytes
+
+TRASH = "trash"
+
+
+@dataclass(frozen=True)
+class Trashed:
+    """A run in the trash. Its folder's name ends with ``.2`` if another of its id is there."""
+
+    path: Path
+    size_bytes: int
+
+    @property
+    def run(self) -> str:
+        """Its id."""
+        name, _, number = self.path.name.rpartition(".")
+        return name if number.isdigit() and is_run_id(name) else self.path.name
+
+
+def move_to_trash(directory: RunDirectory) -> Path:
+    """Move a run to the trash; return where it is. Raises ConfigError if a controller drives it."""
+    run = directory.path.resolve()
+    trash = run.parent / TRASH
+    try:
+        with directory.held(), host_writes(run):
+            trash.mkdir(exist_ok=True)
+            place = trash / run.name
+            number = 1
+            while place.exists():  # it was removed before, and a copy of it came back
+                number += 1
+                place = trash / f"{run.name}.{number}"
+            _move(run, place)
+    except HostTimeout as error:
+        raise ConfigError(
+            f"run {run.name} is in progress: {error.message}",
+            hint="stop it first, or wait for its end",
+        ) from error
+    return place
+
+
+def trashed_runs(runs: Path) -> list[Trashed]:
+    """Return what is in the trash of a folder of runs, newest first."""
+    trash = runs / TRASH
+    with host_reads(trash):
+        paths = sorted(trash.iterdir(), reverse=True) if trash.is_dir() else []
+    found = [Trashed(path, 0) for path in paths if path.is_dir()]
+    return [Trashed(one.path, directory_bytes(one.path)) for one in found if is_run_id(one.run)]
+
+
+def restore(runs: Path, name: str) -> RunDirectory:
+    """Move a run back, named by its id, or the start or end of it. Raises ConfigError."""
+    known = trashed_runs(runs)
+    found = [one for one in known if name in (one.run, one.path.name)] or [
+        one for one in known if one.run.startswith(name) or one.run.endswith(name)
+    ]
+    if len(found) != 1:
+        names = ", ".join(one.path.name for one in found)
+        raise ConfigError(
+            f"{name!r} is the name of {len(found)} runs in the trash: {names}"
+            if found
+            else f"no run {name!r} in {runs / TRASH}",
+            hint="`labctl runs trash` lists them",
+        )
+    place = runs / found[0].run
+    if place.exists():
+        raise ConfigError(f"run {place.name} is there again", hint="move that one away first")
+    with host_writes(place):
+        _move(found[0].path, place)
+    return RunDirectory(place)
+
+
+def empty_trash(runs: Path) -> int:
+    """Remove all runs in the trash for good; return the bytes that their files took."""
+    freed = 0
+    for one in trashed_runs(runs):
+        with host_writes(one.path):
+            shutil.rmtree(one.path)
+        freed += one.size_bytes
+    return freed
+
+
+def _move(source: Path, place: Path) -> None:
+    source.rename(place)
+    for changed in (source.parent, place.parent):
+        sync_directory(changed)

@@ -1,0 +1,160 @@
+"""``labctl runs prune`` and ``runs trash``: nothing goes that anybody needs, and all comes back."""
+
+import json
+from pathlib import Path
+
+import pytest
+from records_made import BEGAN, plan, planned_run, probe, run, timing, trial
+
+from labctl.board.probe_files import save_probe
+from labctl.cli.root import run_cli
+from labctl.records import Origin, RunEnd, TrialState
+from labctl.runs.record.directory import RunDirectory, find_run
+
+
+def run_id(number: int, recipe: str = "q2") -> str:
+    return f"202611{number:02d}T223000Z-{recipe}-0000{number:02d}"
+
+
+def made(lab: Path, number: int, *, good: bool = True, **changes: object) -> RunDirectory:
+    recipe = str(changes.get("recipe", "q2"))
+    directory = planned_run(lab / "runs", run(run_id(number, recipe), **changes), plan())
+    lost = {} if good else {"state": TrialState.FAILED, "timing": None}
+    directory.add(trial(1, **lost))
+    directory.finish(RunEnd(state="finished", finished=BEGAN))
+    return directory
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    board = "{target: rk3568, transport: {kind: local}, workdir: w}"
+    (tmp_path / "devices.yaml").write_text(f"boards: {{rk1: {board}}}\n")
+    return tmp_path
+
+
+@pytest.fixture
+def labctl(lab: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    def call(*words: str, status: int = 0) -> tuple[str, str]:
+        assert run_cli(["--lab", str(lab), *words]) == status
+        return capsys.readouterr()
+
+    return call
+
+
+def pruned(labctl, *words: str) -> list[str]:  # type: ignore[no-untyped-def]
+    found = json.loads(labctl("runs", "prune", "--dry-run", "--json", *words)[0])
+    return [one[-2:] for one in found["remove"]]
+
+
+def test_the_last_good_runs_of_each_recipe_and_board_stay(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    for number in (1, 2, 3):
+        made(lab, number)
+    made(lab, 4, recipe="other")
+    made(lab, 5, board="rk2")
+    for number in (6, 7):
+        made(lab, number, good=False)
+    assert pruned(labctl, "--keep-last", "2") == ["01"]
+    assert pruned(labctl, "--keep-last", "1") == ["02", "01"]
+    assert pruned(labctl, "--keep-last", "1", "--until", "2026-11-02T00:00") == []
+    assert pruned(labctl, "--keep-last", "1", "--recipe", "other") == []
+    assert pruned(labctl) == []
+    assert "x>=1" in labctl("runs", "prune", "--keep-last", "0", status=2)[1]
+    assert len(list((lab / "runs").glob("2026*"))) == 7
+
+
+def test_what_somebody_needs_stays_and_is_counted(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    for number in range(1, 9):
+        made(lab, number)
+    labctl("runs", "tag", "000001", "release")
+    labctl("runs", "note", "000002", "odd")
+    labctl("baseline", "set", "cold", "000003")
+    origin = Origin(kind="bundle", file="x.zip", sha256="0" * 64, imported=BEGAN)
+    find_run(lab / "runs", "000004").mark_imported(origin)
+    (lab / "runs" / run_id(5) / "run.json").write_text("{")
+    out, err = labctl("runs", "prune", "--keep-last", "1", "--dry-run")
+    assert [line.split()[0] for line in out.splitlines()] == [run_id(7), run_id(6)]
+    assert all(line.split()[2] in ("kB", "B", "MB") for line in out.splitlines())
+    for reason in ("1 damaged", "1 imported", "1 recent", "1 tagged", "1 with a note"):
+        assert reason in err
+    assert "1 that a baseline needs" in err
+
+
+def test_a_prune_moves_to_the_trash_and_the_trash_gives_back(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    for number in (1, 2, 3):
+        made(lab, number)
+    assert "use --yes" in labctl("runs", "prune", "--keep-last", "1", status=2)[1]
+    labctl("runs", "prune", "--keep-last", "1", "--yes")
+    assert len(json.loads(labctl("runs", "--json")[0])) == 1
+    listed = json.loads(labctl("runs", "trash", "--json")[0])
+    assert [one["id"] for one in listed] == [run_id(2), run_id(1)]
+    assert all(one["size_bytes"] > 1000 for one in listed)
+    labctl("runs", "trash", "restore", "000002")
+    assert [one["id"][-1] for one in json.loads(labctl("runs", "--json")[0])] == ["3", "2"]
+    assert "no run '000002'" in labctl("runs", "trash", "restore", "000002", status=2)[1]
+    made(lab, 1)
+    assert "is there again" in labctl("runs", "trash", "restore", "000001", status=2)[1]
+    labctl("runs", "remove", "000001", "--yes")
+    assert [line.split()[0] for line in labctl("runs", "trash")[0].splitlines()] == [
+        f"{run_id(1)}.2",
+        run_id(1),
+    ]
+    labctl("runs", "trash", "restore", f"{run_id(1)}.2")
+    (lab / "runs" / "trash" / "not-a-run").mkdir()
+    assert "1 run" in labctl("runs", "trash", "empty", status=2)[1]
+    out = labctl("runs", "trash", "empty", "--yes")[0]
+    assert out.startswith("1 run removed, ")
+    assert [path.name for path in (lab / "runs" / "trash").iterdir()] == ["not-a-run"]
+
+
+def test_compressed_records_are_read_as_before(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    for number in (1, 2):
+        directory = made(lab, number)
+        directory.add(trial(2, timing=timing([100.5 + n for n in range(500)])))
+    old = find_run(lab / "runs", "000001")
+    before = old.trials()
+    size = json.loads(labctl("runs", "--json")[0])[1]["size_bytes"]
+    report, shown = labctl("report", "000001", "--json")[0], labctl("show", "000001/2")[0]
+    words = ("runs", "prune", "--keep-last", "1", "--compress")
+    assert labctl(*words, "--dry-run")[0] == f"{run_id(1)}\n"
+    assert old.is_compressible
+    assert " freed" in labctl(*words)[1]
+    assert labctl(*words)[0] == ""
+    assert sorted(path.name for path in old.path.rglob("record*")) == [
+        "record.json.gz",
+        "record.json.gz",
+        "records.jsonl.gz",
+    ]
+    assert old.trials() == before
+    assert labctl("report", "000001", "--json")[0] == report
+    assert labctl("show", "000001/2")[0] == shown
+    rows = json.loads(labctl("runs", "--json")[0])
+    assert (rows[1]["trials_ok"], rows[1]["verdict"]) == (2, "passed")
+    assert rows[1]["size_bytes"] < size
+    labctl("index", "rebuild")
+    assert json.loads(labctl("runs", "--json")[0]) == rows
+    record = next(old.path.rglob("record.json.gz"))
+    record.write_bytes(record.read_bytes()[:-20])
+    labctl("index", "rebuild")
+    assert json.loads(labctl("runs", "--json")[0])[1]["state"] == "damaged"
+
+
+def test_probes_are_listed_without_a_board(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    assert "no probes" in labctl("boards", "probes")[1]
+    save_probe(lab, probe())
+    save_probe(lab, probe(taken=BEGAN.replace(day=21))).write_text("{")
+    damaged, good = labctl("boards", "probes", "rk1")[0].splitlines()
+    assert damaged.startswith("2026-11-21 22:30  rk1  damaged: ")
+    assert good == "2026-11-20 22:30  rk1  memory 3.00 kB/s  SLOWER: memory read, 4 threads"
+    found = json.loads(labctl("boards", "probes", "--json")[0])
+    assert [one["memory_bytes_per_second"] for one in found] == [None, 3000]
+    assert labctl("boards", "probes", "rk2")[0] == ""
+
+
+def test_a_kill_in_a_compression_loses_nothing(lab: Path) -> None:
+    directory = made(lab, 1)
+    plain = next(directory.path.rglob("record.json"))
+    plain.with_name("record.json.gz").write_bytes(b"half")
+    assert len(directory.trials()) == 1
+    directory.compress()
+    assert len(directory.trials()) == 1
+    assert not plain.exists()
