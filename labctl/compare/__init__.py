@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from labctl.compare.figures import DEFAULT_FIGURES, FIGURES, Figure
     from labctl.compare.history import board_history
     from labctl.compare.judging import compare
-    from labctl.compare.likeness import REVISION, Difference, differences
+    from labctl.compare.likeness import Difference, differences
     from labctl.compare.selecting import find_pairs, find_sides
     from labctl.compare.sides import Pair, Session, Side, match_sides, run_sides
     from labctl.compare.thresholds import Thresholds
@@ -22,7 +22,7 @@ else:
             "figures": "DEFAULT_FIGURES FIGURES Figure",
             "history": "board_history",
             "judging": "compare",
-            "likeness": "REVISION Difference differences",
+            "likeness": "Difference differences",
             "selecting": "find_pairs find_sides",
             "sides": "Pair Session Side match_sides run_sides",
             "thresholds": "Thresholds",
@@ -33,7 +33,6 @@ else:
 __all__ = [
     "DEFAULT_FIGURES",
     "FIGURES",
-    "REVISION",
     "Basis",
     "Comparison",
     "Difference",

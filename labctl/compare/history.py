@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping
 
 from labctl.compare.estimates import History, Sessions
-from labctl.compare.likeness import REVISION, row_values
+from labctl.compare.likeness import row_values
 from labctl.compare.sides import Side, is_good
 from labctl.index import Filter, TrialRow
+from labctl.results.comparability import REVISION
 from labctl.runs.record.repository import RunRepository
 
 #: So many of a board's last runs are looked through: older ones say little of how it is today.

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from labctl.compare.sides import Side
 from labctl.index.rows import TrialRow, parameter_text
+from labctl.results.comparability import REVISION
 
-#: Which source was built. It is left out: what a change of the source does is what one wants to
-#: see. How it was built (compiler, flags) is not.
-REVISION = ("version", "build_key", "build_commit", "program_sha256")
+#: How it was built.
 _BUILD = ("build_spec", "compiler")
 EXECUTION = "execution"
 MODEL = "model"

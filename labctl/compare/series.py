@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from labctl.compare.figures import FIGURES, Figure, figures_of
-from labctl.compare.likeness import REVISION, row_values
+from labctl.compare.likeness import row_values
 from labctl.compare.sides import is_good
 from labctl.index import IndexedTrial, RunRow, TrialRow
 from labctl.index.rows import parameter_text
+from labctl.results.comparability import REVISION
 from labctl.stats import median
 
 _DIGITS = 10

@@ -6,10 +6,11 @@ from typing import Any
 
 from rich.console import Console
 
-from labctl.compare import REVISION, Comparison, Row, Verdict
+from labctl.compare import Comparison, Row, Verdict
 from labctl.compare.words import change, percent
 from labctl.records import Execution
 from labctl.report.details import plain, print_lines, print_table
+from labctl.results.comparability import REVISION
 from labctl.units import digits, duration
 
 _STYLES = {

@@ -16,8 +16,11 @@ from labctl.runs.inputs.prepare import Prepared, prepare, recipe_files
 from labctl.runs.inputs.programs import agent_notes
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Forecast, make_forecast, plan_trials
+from labctl.runs.planning.repeats import RepeatsNeeded
 from labctl.runs.planning.trials import Plan, PlannedTrial
 from labctl.runs.record.history import Measured, SeenBoard, Wanted, last_measured, last_seen
+from labctl.runs.record.noise import known_noise
+from labctl.runs.record.repository import RunRepository
 from labctl.runs.run import RunRequest
 from labctl.transport import Transport
 from labctl.units import duration, size
@@ -60,6 +63,8 @@ class Preview:
     measured: Mapping[str, Measured] = field(default_factory=dict)
     #: True: nobody has the board, all of it is what its target is expected to be.
     expected: bool = False
+    #: What a comparison of the variants needs; None: nobody asked.
+    needed: RepeatsNeeded | None = None
 
     def rows(self) -> list[PreviewRow]:
         """Return a row for each variant, in the order of the recipe."""
@@ -105,8 +110,10 @@ class Preview:
             for row in self.rows()
             if row.measured
         ]
+        needed = [self.needed.text] if self.needed else []
         notes = [f"note: {note}" for note in self.notes]
-        return [f"{basis}; {limit}", f"planned for {self.source}", *bounds, *last, *notes]
+        planned = f"planned for {self.source}"
+        return [f"{basis}; {limit}", planned, *bounds, *last, *needed, *notes]
 
     def document(self) -> dict[str, JsonValue]:
         """All of it for machines; durations in ns."""
@@ -121,6 +128,7 @@ class Preview:
             "expected": self.expected,
             "predicted_seconds": self.plan.predicted_seconds,
             "max_seconds": self.max_seconds,
+            "comparison": self.needed.document() if self.needed else None,
             "notes": list(self.notes),
         }
 
@@ -151,15 +159,19 @@ def preview_run(
     rates = board_rates(root, board.name, target)
     forecast = make_forecast(prepared, known.facts, rates)
     plan = plan_trials(recipe, forecast, request.max_seconds)
+    trials = {trial.variant.slug: trial for trial in plan.trials if trial.repeat}
     wanted = {
-        trial.variant.slug: wanted_of(prepared, trial, known.facts.execution)
-        for trial in plan.trials
-        if trial.repeat and forecast.of(trial) is None
+        slug: wanted_of(prepared, trial, known.facts.execution) for slug, trial in trials.items()
     }
-    measured = last_measured(root, board.name, wanted) if wanted else {}
+    unpredicted = {slug: one for slug, one in wanted.items() if forecast.of(trials[slug]) is None}
+    measured = last_measured(root, board.name, unpredicted) if unpredicted else {}
+    noise = known_noise(RunRepository(root / "runs", observer.note), board.name, wanted)
+    needed = RepeatsNeeded(noise, recipe.comparison)
     agent = agent_notes(known.facts.machine, target, root)
     notes = (*prepared.notes, *agent, *forecast.notes, *plan.notes)
-    return Preview(plan, forecast, request.max_seconds, notes, known.source, measured)
+    return Preview(
+        plan, forecast, request.max_seconds, notes, known.source, measured, needed=needed
+    )
 
 
 def preview_expected(
