@@ -86,7 +86,7 @@ def _text(runs: Path, found: Sequence[IndexedTrial], form: str) -> tuple[str, st
     from labctl.report.llama_bench import bench_results
 
     rows = bench_results(runs, found, note)
-    for execution in sorted({one.trial.execution for one in found} - {"board"}):
+    for execution in sorted({one.trial.execution for one in found} - {"board", "unknown"}):
         note(f"{execution.upper()}: llama-bench's format does not show it")
     text = (json_text if form == "llama-bench-json" else sql_text)(rows)
     return text, counted(len(rows), "test")

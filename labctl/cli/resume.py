@@ -48,6 +48,7 @@ def resume(
     """
     runs = runs_folder(invocation, run or "latest")
     directory = find_run(runs, run) if run else find_unfinished(runs)
+    directory.refuse_if_finished()  # also where its board is no board of this lab
     lab, on = lab_and_board(invocation, board or last_board(directory))
     try:
         with ProgressView() as view:

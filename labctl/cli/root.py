@@ -82,6 +82,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "bundle",
         "Write a run into one file that others can check and make again.",
     ),
+    "import": (
+        "labctl.cli.import_",
+        "import_",
+        "Import runs that were measured elsewhere: bundles, and results of llama-bench.",
+    ),
     "regressions": (
         "labctl.cli.regressions",
         "regressions",

@@ -66,8 +66,9 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
         return one.run.verdict or states[one.run.id]
 
     def mark(one: IndexedRun) -> str:
-        execution = one.run.execution
-        return "" if execution in (None, "board") else str(execution).upper()
+        words = ["imported"] if one.run.imported_from is not None else []
+        words += [one.run.execution] if one.run.execution in ("emulated", "native-host") else []
+        return " ".join(words).upper()
 
     shown: list[Column] = [
         ("run", lambda one: one.run.id if wide else one.run.id[-6:]),

@@ -60,5 +60,5 @@ def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: P
         if fact.origin != origin:
             origin = fact.origin
             click.echo(f"\n{printable_line(origin)}")
-        if fact.value not in (None, []):
+        if fact.value not in (None, [], ""):
             click.echo(printable_line(f"  {fact.name}: {fact.text}"))

@@ -81,7 +81,8 @@ def row_values(row: TrialRow) -> dict[str, object]:
 
 def _files(*sides: Side) -> dict[str, str]:
     """Return the names of models' files by hash, with the hash where a name has several."""
-    rows = {row.model_sha256: row.model_file for side in sides for row in side.repeats}
+    repeats = [row for side in sides for row in side.repeats]
+    rows = {row.model_sha256: row.model_file for row in repeats if row.model_sha256 is not None}
     several = len(set(rows.values())) < len(rows)
     return {sha: f"{file} {_short(sha)}" if several else file for sha, file in rows.items()}
 

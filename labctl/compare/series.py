@@ -72,7 +72,9 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
     groups: dict[tuple[object, ...], dict[str, tuple[RunRow, list[TrialRow]]]] = {}
     for one in trials:
         row = one.trial
-        if is_good(row) and not row.checks_failed:
+        # Another lab's board of this name is another board.
+        own = one.run.imported_from is None
+        if own and is_good(row) and not row.checks_failed:
             runs = groups.setdefault(_key(one.run, row), {})
             runs.setdefault(one.run.id, (one.run, []))[1].append(row)
     found = [series for runs in groups.values() for series in _of_group(runs, figures)]
@@ -101,8 +103,8 @@ def _of_group(
             yield Series(
                 recipe=next(iter(runs.values()))[0].recipe,
                 variant=first.variant,
-                board=first.board,
-                target=first.target,
+                board=first.board or "",
+                target=first.target or "",
                 model=first.model_file,
                 execution=first.execution,
                 figure=figure,

@@ -9,6 +9,8 @@ from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow
 from labctl.records import (
     Annotations,
     ArtifactIdentity,
+    Execution,
+    Origin,
     RunEnd,
     RunRecord,
     TrialRecord,
@@ -30,10 +32,11 @@ def entry_of(
     annotations: Annotations,
     stamp: str,
     warm_ups: int = 0,
+    origin: Origin | None = None,
 ) -> Entry:
     """Return the rows of a run. ``run_id`` is the name of its directory, which finds it again.
 
-    Its planned ``warm_ups`` count as no trials.
+    Its planned ``warm_ups`` count as no trials. ``origin``: where an imported run comes from.
     """
     measured = [trial for trial in trials if trial.repeat > 0]
     states = [trial.state for trial in measured]
@@ -49,8 +52,8 @@ def entry_of(
         recipe=run.recipe,
         started=moment(run.started),
         finished=moment(end.finished) if end else None,
-        board=run.board,
-        target=run.target,
+        board=run.board or None,
+        target=run.target or None,
         execution=run.facts.execution,
         verdict=_verdict(end, trials),
         failure=end.failure.kind if end and end.failure else None,
@@ -70,15 +73,19 @@ def entry_of(
         product=build.product if build else None,
         version=build.version if build else None,
         build_key=build.key if build else None,
-        build_commit=build.commit if build else None,
+        build_commit=build.commit if build else _stated_commit(trials) if origin else None,
         compiler=build.toolchain if build else None,
-        labctl_version=run.labctl_version,
+        labctl_version=run.labctl_version or None,
         lab_revision=run.lab_revision,
-        host=run.host,
+        host=run.host or None,
         note=annotations.note,
+        imported_from=origin.file if origin else None,
+        imported_sha256=origin.sha256 if origin else None,
     )
     models = tuple(
-        ModelRow(run_id, model.key, model.file, model.sha256, model.name, model.quantization)
+        ModelRow(
+            run_id, model.key, model.file, model.sha256 or None, model.name, model.quantization
+        )
         for model in run.models
     )
     rows = tuple(trial_row(run_id, trial) for trial in trials)
@@ -105,6 +112,8 @@ def _verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
     """Judge a run as the exit status of ``labctl run`` does."""
     if end is None or end.state == "interrupted":
         return None
+    if all(trial.execution is Execution.UNKNOWN for trial in trials) and trials:
+        return None  # an imported file tells what was measured, not what was to be
     if end.state == "failed":
         blame = end.failure.blame if end.failure else Blame.INFRA
         return "failed" if blame is Blame.JOB else str(blame)
@@ -126,6 +135,13 @@ def _estimates(
     return [round(median(values)) for values in found.values()]
 
 
+def _stated_commit(trials: Iterable[TrialRecord]) -> str | None:
+    """Return the commit that programs without an artifact say they are of, where it is one."""
+    stated = {trial.timing.program_version for trial in trials if trial.timing}
+    only = stated.pop() if len(stated) == 1 else None
+    return only.partition(" ")[0] if only else None
+
+
 def _build(artifacts: Iterable[ArtifactIdentity]) -> ArtifactIdentity | None:
     """Return the program under test; the agent is none."""
     return next((one for one in artifacts if one.product != "agent"), None)
@@ -144,8 +160,8 @@ def trial_row(run_id: str, trial: TrialRecord) -> TrialRow:
         state=trial.state,
         started=moment(trial.started),
         finished=moment(trial.finished),
-        board=trial.board,
-        target=trial.target,
+        board=trial.board or None,
+        target=trial.target or None,
         execution=trial.execution,
         attempt=trial.attempt,
         blame=failure.blame if failure else None,
@@ -155,7 +171,7 @@ def trial_row(run_id: str, trial: TrialRecord) -> TrialRow:
         model=model.key,
         model_file=model.file,
         model_name=model.name,
-        model_sha256=model.sha256,
+        model_sha256=model.sha256 or None,
         model_bytes=model.size_bytes,
         quantization=model.quantization,
         bits_per_weight=model.bits_per_weight,

@@ -36,6 +36,8 @@ class Filter:
     tags: tuple[str, ...] = ()
     #: All of these names of engine parameters, each with any of its values: of one variant.
     parameters: tuple[tuple[str, str], ...] = ()
+    #: SHA-256 of the file that the run was imported from.
+    imported_sha256: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -131,7 +133,7 @@ def _own_parts(wanted: Filter) -> Iterator[Condition]:
     """Yield the conditions on columns of the run alone."""
     if wanted.ids:
         yield _any_of("run.id", "id", wanted.ids)
-    for column in ("recipe", "verdict"):
+    for column in ("recipe", "verdict", "imported_sha256"):
         if (word := getattr(wanted, column)) is not None:
             yield f"run.{column} = :{column}", {column: word}
     if wanted.build is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, get_type_hints
 
 #: Version of the tables. Another one is no error: they are made again from the run directories.
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 #: A row of PostgreSQL's index has 2704 bytes.
 _LONGEST = 400
@@ -63,6 +63,9 @@ class RunRow:
     damage: str | None = None
     #: Space that its directory takes on disk.
     size_bytes: int | None = None
+    #: The file that an imported run comes from, and its hash.
+    imported_from: str | None = None
+    imported_sha256: str | None = None
     #: The folder of runs that it lies in, where folders share a database.
     folder: str = ""
 
@@ -74,7 +77,7 @@ class ModelRow:
     run: str
     key: str
     file: str
-    sha256: str
+    sha256: str | None
     name: str | None
     quantization: str | None
 
@@ -100,8 +103,9 @@ class TrialRow:
     state: str
     started: str
     finished: str
-    board: str
-    target: str
+    #: None where an imported file does not say it, as with all that follows.
+    board: str | None
+    target: str | None
     execution: str
     attempt: int
     blame: str | None
@@ -112,8 +116,8 @@ class TrialRow:
     model: str
     model_file: str
     model_name: str | None
-    model_sha256: str
-    model_bytes: int
+    model_sha256: str | None
+    model_bytes: int | None
     quantization: str | None
     bits_per_weight: float | None
     generated_tokens: int | None

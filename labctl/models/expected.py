@@ -236,7 +236,9 @@ def _derived(
             "file": name,
             # A name that nothing has, so that no board seems to have the file.
             "sha256": known.sha256 if known else sha256(derivation.reference.encode()).hexdigest(),
-            "size_bytes": known.size_bytes if known else base.size_bytes - whole + weights,
+            "size_bytes": known.size_bytes
+            if known
+            else (base.size_bytes or whole) - whole + weights,
             "quantization": wanted.quantization,
             "bits_per_weight": 8 * block_bytes / block,
             "tensor_bytes": weights,

@@ -214,6 +214,8 @@ def predictions(
 
 def _prediction(work: ModelWorkload, memory: int, rates: Rates) -> Prediction | None:
     dram, quantization = rates.dram(work.threads), work.model.quantization or ""
+    if work.model.size_bytes is None:
+        return None
     return predict(
         bytes_per_token=work.bytes_per_token,
         resident_bytes=work.need.resident_bytes,

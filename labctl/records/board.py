@@ -14,6 +14,8 @@ class Execution(StrEnum):
     BOARD = "board"
     EMULATED = "emulated"
     NATIVE_HOST = "native-host"
+    #: An imported file does not say it.
+    UNKNOWN = "unknown"
 
 
 class CpuFacts(Record):

@@ -18,8 +18,8 @@ class ModelIdentity(Record):
 
     key: str = Field(description="name of the model in the recipe")
     file: str = Field(description="base name of the file")
-    sha256: str
-    size_bytes: int
+    sha256: str = Field(description="of the file; empty where an imported file does not say it")
+    size_bytes: int | None = Field(description="None where an imported file does not say it")
     architecture: str | None = None
     name: str | None = None
     quantization: str | None = Field(

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from labctl.errors import ConfigError
-from labctl.records import Annotations, RunEnd, RunRecord, TrialRecord
+from labctl.records import Annotations, Origin, RunEnd, RunRecord, TrialRecord
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.units import duration, size
@@ -75,7 +75,9 @@ class Fact:
 
 def run_facts(directory: RunDirectory) -> list[Fact]:
     """Return the facts of a run. Raises ConfigError if its files cannot be read."""
-    facts = list(record_facts(directory.run(), directory.end(), directory.annotations()))
+    origin = directory.origin()
+    made = record_facts(directory.run(), directory.end(), directory.annotations(), origin)
+    facts = list(made)
     row = RunRepository(directory.path.resolve().parent).get(directory.path.resolve().name)
     if row is not None:
         counted = "computed from trials/*/record.json"
@@ -89,9 +91,14 @@ def run_facts(directory: RunDirectory) -> list[Fact]:
     return [*facts, Fact("size_bytes", total, f"{len(files)} files of the run directory")]
 
 
-def record_facts(run: RunRecord, end: RunEnd | None, annotations: Annotations) -> Iterator[Fact]:
+def record_facts(
+    run: RunRecord, end: RunEnd | None, annotations: Annotations, origin: Origin | None = None
+) -> Iterator[Fact]:
     """Yield the facts that a run's own files have, without those of its trials."""
-    yield from _of_run(run)
+    yield from _of_run(run, from_results=_is_results(origin))
+    if origin is not None:
+        for name, value in origin.model_dump(mode="json", exclude={"schema_version"}).items():
+            yield from _flat(name, value, "origin.json (the import)")
     yield from _of_end(end)
     yield Fact("tags", list(annotations.tags), "annotations.json")
     yield Fact("note", annotations.note, "annotations.json")
@@ -110,13 +117,26 @@ def trial_facts(directory: RunDirectory, number: int) -> list[Fact]:
         )
     trial = trials[number]
     folder = directory.trial_path(trial.number, trial.slug)
-    return list(_of_trial(trial, folder, folder.relative_to(directory.path)))
+    shown = folder.relative_to(directory.path)
+    if _is_results(directory.origin()):
+        where = f"{shown}/record.json (the imported file)"
+        return [
+            fact
+            for name in type(trial).model_fields
+            for fact in _flat(name, _plain(getattr(trial, name)), where)
+        ]
+    return list(_of_trial(trial, folder, shown))
 
 
-def _of_run(run: RunRecord) -> Iterator[Fact]:
+def _is_results(origin: Origin | None) -> bool:
+    """Tell whether all records were made from an imported file; a bundle has records of its own."""
+    return origin is not None and origin.kind != "bundle"
+
+
+def _of_run(run: RunRecord, *, from_results: bool) -> Iterator[Fact]:
     for name, value in run.model_dump(mode="json").items():
-        origin = "run.json" + (f" ({_RUN_SOURCE[name]})" if name in _RUN_SOURCE else "")
-        yield from _flat(name, value, origin)
+        source = "the imported file" if from_results else _RUN_SOURCE.get(name)
+        yield from _flat(name, value, f"run.json ({source})" if source else "run.json")
 
 
 def _of_end(end: RunEnd | None) -> Iterator[Fact]:

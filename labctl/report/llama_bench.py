@@ -85,7 +85,7 @@ def bench_rows(directory: RunDirectory, one: IndexedTrial, trial: TrialRecord) -
         "execution": one.trial.execution,
         "task": one.run.task,
     }
-    if trial.timing.tests:
+    if one.run.task == "bench":
         rows = _printed(directory, trial)
     else:
         rows = _completion(trial, trial.timing, directory.run().facts, one.run.build_commit)

@@ -22,6 +22,7 @@ from labctl.units import digits, duration, ranges, size
 _NOT_A_BOARD = {
     Execution.EMULATED: "EMULATED ({emulator}): does not show the speed of a board",
     Execution.NATIVE_HOST: "NATIVE HOST: measured on this computer, not on a board",
+    Execution.UNKNOWN: "IMPORTED: measured elsewhere, the machine is not known",
 }
 _TOKENS_A_LINE = 10
 
@@ -101,7 +102,7 @@ def remarks(
 def headline(run: RunRecord) -> tuple[str, str]:
     """Return the board and target of a run, and a warning where they are no board's."""
     mark = _NOT_A_BOARD.get(run.facts.execution, "")
-    where = f"on {run.board} ({run.target})"
+    where = f"on {run.board} ({run.target})" if run.board else "from a file"
     return where, mark.format(emulator=run.facts.emulator or "emulator")
 
 

@@ -138,7 +138,7 @@ def execution_of(runs: Sequence[MeasuredRun]) -> Execution:
     """Return what the trials ran on; of runs that differ, what is least like a board."""
     found = {trial.execution for run in runs for trial in run.trials}
     found |= {run.run.facts.execution for run in runs}
-    for worst in (Execution.EMULATED, Execution.NATIVE_HOST):
+    for worst in (Execution.UNKNOWN, Execution.EMULATED, Execution.NATIVE_HOST):
         if worst in found:
             return worst
     return Execution.BOARD

@@ -14,6 +14,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "NATIVE HOST: measured on this computer, not on a board",
         "NATIVE HOST（本机运行）：在这台计算机上测得，不是开发板",
     ),
+    "unknown": (
+        "IMPORTED: measured elsewhere, the machine is not known",
+        "IMPORTED（导入）：在别处测得，机器未知",
+    ),
     "shown": (
         " Shown: {shown} of {count} series, from the fastest to the slowest.",
         "图中为 {count} 个系列中的 {shown} 个，从最快到最慢。",

@@ -16,6 +16,7 @@ from labctl.deploy import (
 from labctl.deploy.plan import plan
 from labctl.deploy.send import deploy
 from labctl.errors import LabctlError
+from labctl.records import ModelIdentity
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
@@ -123,7 +124,7 @@ def objects_of(prepared: Prepared) -> list[Object]:
     models = [
         Object(
             file.identity.sha256,
-            file.identity.size_bytes,
+            _size(file.identity),
             file.path,
             f"{file.path.name} (estimated)" if file.estimated else file.path.name,
         )
@@ -139,6 +140,12 @@ def objects_of(prepared: Prepared) -> list[Object]:
 def program_path(prepared: Prepared, paths: Mapping[str, str]) -> str:
     """Path of the program on a board; ``paths`` are those of the sent files, by SHA-256."""
     return prepared.tool.name if prepared.program is None else paths[prepared.program.sha256]
+
+
+def _size(model: ModelIdentity) -> int:
+    """Return the size of a file that is here or expected; only an imported run knows none."""
+    assert model.size_bytes is not None
+    return model.size_bytes
 
 
 def _hashes(items: Sequence[Object]) -> set[str]:

@@ -200,11 +200,19 @@ def _facts(directory: RunDirectory, stamp: str) -> Entry:
     try:
         annotations = directory.annotations()
         run, trials, end = directory.run(), directory.trials(), directory.end()
+        origin = directory.origin()
         warm_ups = sum(trial.repeat == 0 for trial in directory.plan().trials)
     except ConfigError as error:
         return damaged_entry(name, error.message, annotations, stamp)
     entry = entry_of(
-        name, run, trials, end, annotations=annotations, stamp=stamp, warm_ups=warm_ups
+        name,
+        run,
+        trials,
+        end,
+        annotations=annotations,
+        stamp=stamp,
+        warm_ups=warm_ups,
+        origin=origin,
     )
     if not entry.is_storable:
         damage = "a record has a number of more than 64 bits"

@@ -1,0 +1,90 @@
+"""``labctl import``."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from labctl.cli.lab import lab_or_own
+from labctl.cli.output import json_option, note
+from labctl.cli.root import Invocation
+from labctl.files import host_reads
+from labctl.units import counted
+
+if TYPE_CHECKING:
+    from labctl.runs.imports import Imported
+
+_ZIP = b"PK\x03\x04"
+
+
+@click.command("import", epilog="Examples: labctl import friends.json; labctl import x.labctl.zip")
+@click.option(
+    "--allowed-signers",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Refuse a bundle that nobody in this file (ssh-keygen's ALLOWED SIGNERS) has signed.",
+)
+@json_option("Print the runs as JSON.")
+@click.argument(
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+)
+@click.pass_obj
+def import_(
+    invocation: Invocation, files: Sequence[Path], *, allowed_signers: Path | None, as_json: bool
+) -> None:
+    """Import runs that were measured elsewhere: bundles, and results of llama-bench.
+
+    Each file becomes a run. It is a file of `labctl bundle`, or what `llama-bench -o json`, `-o
+    jsonl` or `-o sql` printed, or the SQLite database of it; its content tells which. The run is
+    listed, shown and exported like any, and never compared as if this lab had measured it. A file
+    that was imported before is not imported again.
+    """
+    from labctl.runs.imports import import_results
+    from labctl.runs.record.directory import RunDirectory
+    from labctl.runs.record.repository import note_in_index
+
+    runs = lab_or_own(invocation).root / "runs"
+    bundles = [file for file in files if _is_bundle(file)]
+    if allowed_signers is not None and len(bundles) < len(files):
+        raise click.UsageError("--allowed-signers is for bundles")
+    done = []
+    for file in files:
+        if file in bundles:
+            found = _import_bundle(runs, file, allowed_signers)
+        else:
+            found = import_results(runs, file)
+        done.append({"file": str(file), **asdict(found)})
+        if found.earlier:
+            note(f"{file} was imported before")
+        else:
+            note_in_index(RunDirectory(runs / found.run), note)
+        if not as_json:
+            click.echo(f"{found.run}: {counted(found.trials, 'trial')}")
+    if as_json:
+        click.echo(json.dumps(done, indent=2))
+
+
+def _is_bundle(file: Path) -> bool:
+    with host_reads(file), file.open("rb") as opened:
+        return opened.read(len(_ZIP)) == _ZIP
+
+
+def _import_bundle(runs: Path, file: Path, allowed_signers: Path | None) -> "Imported":
+    """Import a bundle after all of it was checked. Raises NotABundle, ConfigError or HostError."""
+    from labctl.bundle import import_bundle, open_bundle
+    from labctl.cli.bundle_view import signer_of
+    from labctl.runs.imports import Imported, earlier_import
+
+    with open_bundle(file) as bundle:
+        signer = signer_of(bundle, allowed_signers)
+        if (known := earlier_import(runs, bundle.sha256)) is not None:
+            return known
+        directory = import_bundle(bundle, runs, signer)
+    return Imported(directory.path.name, len(directory.records()))

@@ -1,0 +1,268 @@
+"""Read files of llama-bench results that anybody may have made.
+
+Nothing of a file is run but the two statements that llama-bench prints, on a table in memory that
+nobody else sees, and everything has a bound.
+"""
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Self, TypeAlias
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import from_json
+
+from labctl.config.yaml.messages import path_text
+from labctl.engines.llama_cpp.bench_results import NAME, TABLE, Row
+from labctl.errors import ConfigError
+
+MOST_BYTES = 64 << 20
+MOST_TESTS = 5_000
+_MOST_COLUMNS = 100
+_MOST_TEXT = 1_000
+_MOST_SAMPLES = 10_000
+#: As 64 bits hold it.
+_MOST = (1 << 63) - 1
+_SQL_SECONDS = 10.0
+_SQL_MEMORY_PAGES = 32 << 10  # of 4 KiB
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_SQL = re.compile(rb"\b(?:CREATE\s+TABLE|INSERT\s+INTO)\b[^;]{0,200}\b" + TABLE.encode(), re.I)
+#: Actions of SQL -> what they may be done to.
+Allowed: TypeAlias = Mapping[int, Collection[str | None]]
+_PLAIN_TABLE = re.compile(r"CREATE TABLE\b", re.I)
+#: What llama-bench's statements do; reading is allowed when they are done.
+_WRITES: Allowed = {
+    sqlite3.SQLITE_CREATE_TABLE: {TABLE},
+    sqlite3.SQLITE_INSERT: {TABLE, "sqlite_master"},
+    sqlite3.SQLITE_UPDATE: {"sqlite_master"},
+    sqlite3.SQLITE_READ: {"sqlite_master"},
+    sqlite3.SQLITE_TRANSACTION: {"BEGIN", "COMMIT"},
+}
+_READS: Allowed = {sqlite3.SQLITE_SELECT: {None}, sqlite3.SQLITE_READ: {TABLE, "sqlite_master"}}
+
+_Text = Annotated[str, StringConstraints(max_length=_MOST_TEXT)]
+_Count = Annotated[int, Field(ge=0, le=_MOST)]
+_Positive = Annotated[int, Field(gt=0, le=_MOST)]
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class BenchLine(BaseModel):
+    """A test of llama-bench, as far as labctl has a use for it. None: the file does not say it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
+
+    build_commit: Annotated[_Text, StringConstraints(min_length=1)]
+    build_number: int | None = Field(None, ge=-_MOST, le=_MOST)
+    cpu_info: _Text | None = None
+    gpu_info: _Text | None = None
+    backends: _Text | None = None
+    model_filename: Annotated[_Text, StringConstraints(min_length=1)]
+    model_type: _Text | None = None
+    model_size: _Count | None = None
+    model_n_params: _Count | None = None
+    n_batch: _Count | None = None
+    n_ubatch: _Count | None = None
+    n_threads: _Count | None = None
+    type_k: _Text | None = None
+    type_v: _Text | None = None
+    n_prompt: _Count
+    n_gen: _Count
+    #: Versions before the option had no depth.
+    n_depth: _Count = 0
+    test_time: AwareDatetime
+    avg_ns: _Positive
+    stddev_ns: _Count | None = None
+    avg_ts: Annotated[_Number, Field(gt=0)]
+    stddev_ts: _Number | None = None
+    samples_ns: Annotated[tuple[_Positive, ...], Field(max_length=_MOST_SAMPLES)] = ()
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("a truth value")  # noqa: TRY004 - pydantic collects these
+        return value
+
+    @model_validator(mode="after")
+    def _something_was_measured(self) -> Self:
+        if self.n_prompt == self.n_gen == 0:
+            raise ValueError("n_prompt and n_gen are both 0: nothing was measured")
+        return self
+
+
+@dataclass(frozen=True)
+class BenchFile:
+    """Tests of a file, with the rows that they were read from."""
+
+    #: json, jsonl, sql or sqlite
+    form: str
+    rows: tuple[Row, ...]
+    tests: tuple[BenchLine, ...]
+
+
+def looks_like_bench(data: bytes) -> bool:
+    """Tell whether the content of a file may be results of llama-bench."""
+    return (
+        data.startswith(_SQLITE_MAGIC)
+        or _stripped(data[:1000])[:1] in (b"[", b"{")
+        or _SQL.search(data[: 1 << 16]) is not None
+    )
+
+
+def read_bench(data: bytes) -> BenchFile:
+    """Return the tests in a file, by its content. Raises ConfigError, with what is wrong where."""
+    if len(data) > MOST_BYTES:
+        raise ConfigError(f"the file is larger than {MOST_BYTES >> 20} MiB")
+    if data.startswith(_SQLITE_MAGIC):
+        form, rows = "sqlite", _from_database(data)
+    elif _SQL.search(data[: 1 << 16]):
+        form, rows = "sql", _from_sql(data)
+    else:
+        form, rows = _from_json(data)
+    if not rows:
+        raise ConfigError("the file has no tests")
+    tests = []
+    for number, row in enumerate(rows, 1):
+        try:
+            tests.append(BenchLine.model_validate(row))
+        except ValidationError as error:
+            problems = [
+                ": ".join(filter(None, (path_text(p["loc"]), p["msg"])))
+                for p in error.errors(include_url=False, include_input=False)
+            ]
+            raise ConfigError(
+                f"test {number} of {len(rows)} is none of llama-bench: {'; '.join(problems[:3])}"
+            ) from error
+    return BenchFile(form, tuple(rows), tuple(tests))
+
+
+def _from_json(data: bytes) -> tuple[str, list[Row]]:
+    text = _stripped(data)
+    if text.startswith(b"["):
+        return "json", _checked(_json(text, "the file"))
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    if len(lines) > MOST_TESTS:
+        raise _too_many(len(lines))
+    return "jsonl", _checked([_json(line, f"line {n}") for n, line in enumerate(lines, 1)])
+
+
+def _json(text: bytes, where: str) -> object:
+    try:
+        # A path may have any bytes. The reader has a bound on depth of its own.
+        return from_json(text.decode(errors="replace"), allow_inf_nan=False)
+    except ValueError as error:
+        raise ConfigError(f"{where} is not JSON: {error}") from error
+
+
+def _checked(rows: object) -> list[Row]:
+    if not isinstance(rows, list):
+        raise ConfigError("the file is no list of tests")
+    if len(rows) > MOST_TESTS:
+        raise _too_many(len(rows))
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ConfigError(f"test {number} of {len(rows)} is no object")
+        if len(row) > _MOST_COLUMNS:
+            raise ConfigError(f"test {number} of {len(rows)} has {len(row)} values")
+    return [{k: v for k, v in row.items() if NAME.fullmatch(k) and _is_plain(v)} for row in rows]
+
+
+def _is_plain(value: object) -> bool:
+    """Tell whether llama-bench writes such a value: none is deeper than a list of numbers."""
+    if isinstance(value, str):
+        return len(value) <= _MOST_TEXT
+    if isinstance(value, list):
+        return len(value) <= _MOST_SAMPLES and all(_is_number(one) for one in value)
+    return _is_number(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) <= _MOST)
+
+
+def _from_sql(data: bytes) -> list[Row]:
+    with _limited() as database:
+        database.set_authorizer(_authorizer(_WRITES))
+        database.executescript(data.decode(errors="replace"))
+        database.set_authorizer(None)
+        return _rows(database)
+
+
+def _from_database(data: bytes) -> list[Row]:
+    with _limited() as database:
+        database.deserialize(data)
+        database.execute("PRAGMA trusted_schema = OFF")
+        database.execute("PRAGMA cell_size_check = ON")
+        return _rows(database)
+
+
+def _rows(database: sqlite3.Connection) -> list[Row]:
+    database.set_authorizer(_authorizer(_READS))
+    known = database.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
+    made = [(kind, sql) for name, kind, sql in known if name == TABLE]
+    if len(made) != 1 or made[0][0] != "table" or not _PLAIN_TABLE.match(made[0][1] or ""):
+        raise ConfigError(f"the file has no table {TABLE}")
+    cursor = database.execute(f"SELECT * FROM {TABLE}")  # noqa: S608 - a constant
+    names = [name for name, *_ in cursor.description]
+    found = cursor.fetchmany(MOST_TESTS + 1)
+    rows = [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        for row in found
+    ]
+    return _checked(rows)
+
+
+@contextmanager
+def _limited() -> Iterator[sqlite3.Connection]:
+    """Give a database in memory that cannot grow or compute without end."""
+    deadline = time.monotonic() + _SQL_SECONDS
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+        database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        database.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, _MOST_COLUMNS)
+        database.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 10)
+        database.setlimit(sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 2)
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 20)
+        database.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MOST_BYTES)
+        database.execute(f"PRAGMA max_page_count = {_SQL_MEMORY_PAGES}")
+        database.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
+        try:
+            yield database
+        except (sqlite3.Error, ValueError) as error:
+            raise ConfigError(f"the file is no SQL of llama-bench: {error}") from error
+
+
+def _authorizer(allowed: Allowed) -> Callable[..., int]:
+    def authorize(action: int, first: str | None, *_rest: str | None) -> int:
+        return sqlite3.SQLITE_OK if first in allowed.get(action, ()) else sqlite3.SQLITE_DENY
+
+    return authorize
+
+
+def _stripped(data: bytes) -> bytes:
+    return data.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _too_many(number: int) -> ConfigError:
+    return ConfigError(f"the file has {number} tests; at most {MOST_TESTS} are imported")
+
+
+def names_of(tests: Sequence[BenchLine]) -> list[str]:
+    """Return the name of each test as llama.cpp writes it: ``pp512``, ``tg128@d512``."""
+    found = []
+    for test in tests:
+        parts = [f"pp{test.n_prompt}"] if test.n_prompt else []
+        parts += [f"tg{test.n_gen}"] if test.n_gen else []
+        found.append("+".join(parts) + (f"@d{test.n_depth}" if test.n_depth else ""))
+    return found
