@@ -38,8 +38,8 @@ def board_history(repository: RunRepository) -> History:
         unlike = set()
         for one in repository.trials(Filter(ids=ids, board=board, model=model)):
             row, key = one.trial, (one.trial.run, one.trial.variant)
-            if not is_good(row):
-                continue
+            if not is_good(row) or one.run.imported_from is not None:
+                continue  # another lab's board of this name is another board
             values = _kept(row)
             known = "build_spec" in values or one.run.compiler in compilers
             if known and values in like:
