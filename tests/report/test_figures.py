@@ -2,7 +2,9 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import vl_convert
@@ -10,7 +12,7 @@ from measured_runs import PAIR, Made, measured
 from records_made import trial
 
 from labctl.records import Execution
-from labctl.report.figures import Figure, Language, MeasuredRun, figures_of
+from labctl.report.figures import Figure, Language, MeasuredRun, figures_of, write_figure
 from labctl.report.figures.theme import MOST_SERIES
 from labctl.stats import median
 
@@ -61,9 +63,22 @@ def test_every_figure_compiles_without_a_warning(
     assert found.drawn
     for one in found.drawn:
         for chart in (one.chart("light"), one.chart("dark", width=340)):
-            vl_convert.vegalite_to_svg(json.loads(json.dumps(chart)), show_warnings=True)
+            vl_convert.vegalite_to_vega(json.loads(json.dumps(chart)), show_warnings=True)
     out, err = capfd.readouterr()
     assert out + err == ""
+
+
+@pytest.mark.parametrize("ending", [".svg", ".png"])
+def test_every_figure_of_a_run_is_written_as_a_file(tmp_path: Path, ending: str) -> None:
+    drawn = figures_of([measured([Made(HOSTILE)], repeats=1, tokens=4)]).drawn
+    for one in drawn[:: 1 if ending == ".svg" else 4]:
+        path = tmp_path / f"{one.name}{ending}"
+        write_figure(one, path, "dark")
+        if ending == ".svg":
+            texts = "".join(ElementTree.parse(path).getroot().itertext())
+            assert one.title in texts
+        else:
+            assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def expressions(value: object, key: str = "") -> Iterator[str]:
@@ -79,12 +94,13 @@ def expressions(value: object, key: str = "") -> Iterator[str]:
 
 
 def test_names_are_data_and_never_a_part_of_an_expression() -> None:
-    found = figures_of([measured([Made(HOSTILE), Made("q2_k")], throttled=1)])
-    for one in found.drawn:
+    swept = [Made(f"{HOSTILE}{n}", parameters=((HOSTILE, n), ("b", n % 2))) for n in range(4)]
+    found = figures_of([measured([Made(HOSTILE), Made("q2_k")], throttled=1)]).drawn
+    for one in (*found, *figures_of([measured(swept, repeats=1, tokens=4)]).drawn):
         chart = one.chart()
         assert not {"calculate", "url", "href", "labelExpr"} & set(strings(chart))
         vega = vl_convert.vegalite_to_vega(chart)
-        assert HOSTILE in set(strings(vega))
+        assert any(HOSTILE in text for text in strings(vega)) or "q2_k" in one.title
         assert not [text for text in expressions(vega) if "onload" in text or "cmd" in text]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import series_colour, series_dash, series_shape
+from labctl.report.figures.marks import series_colour, series_shape
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
 from labctl.report.figures.scale import TimeScale
 from labctl.report.figures.words import Words
@@ -66,7 +66,7 @@ def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
         "scale": scale.scale(),
         "axis": {"tickCount": 6},
     }
-    colour, dash = series_colour(names, legend="shape"), series_dash(names, legend=None)
+    colour = series_colour(names, legend="shape")
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
         {"field": "run", "type": "nominal", "title": words("run")},
@@ -83,12 +83,7 @@ def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
             },
             {
                 "mark": {"type": "line", "strokeWidth": 1.3},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": colour,
-                    "strokeDash": dash,
-                },
+                "encoding": {"x": x, "y": y, "color": colour},
             },
             {
                 "mark": {"type": "point", "filled": True, "size": 48, "opacity": 1},

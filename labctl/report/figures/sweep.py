@@ -112,7 +112,8 @@ def _map(
     best = min(times)
     rows: list[Row] = []
     for cell in cells:
-        row: dict[str, float | str] = {"x": cell.x, "y": cell.y}
+        place = printable_line(f"{axes[0]} {cell.x}, {axes[1]} {cell.y}")
+        row: dict[str, float | str] = {"x": cell.x, "y": cell.y, "place": place}
         if cell.time is None:
             state = words("sweep.failed" if _failed(cell) else "sweep.skipped")
             rows.append({**row, "kind": "none", "text": state})
@@ -182,8 +183,7 @@ def _spec(
     }
     text: Spec = {"field": "text", "type": "nominal"}
     tooltip = [
-        {"field": "x", "type": "quantitative", "title": axes[0]},
-        {"field": "y", "type": "quantitative", "title": axes[1]},
+        {"field": "place", "type": "nominal", "title": words("variant")},
         {"field": "time", "type": "quantitative", "title": scale.title(words)},
         {"field": "repeats", "type": "quantitative", "title": words("repeats-count")},
     ]
