@@ -17,7 +17,7 @@ from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
 from labctl.records import BoardProbe, PlanRecord, RunEnd, RunRecord, TrialRecord
 from labctl.report.formats import result_text
-from labctl.runs.record.directory import ANNOTATIONS, RECIPE, RunDirectory
+from labctl.runs.record.directory import ANNOTATIONS, COMPRESSED, RECIPE, RunDirectory, plain_file
 from labctl.units import size
 
 #: Files of the run directory that are part of the run; the others belong to this host.
@@ -116,19 +116,21 @@ class Contents:
     def _run_files(self) -> Iterator[tuple[str, bytes]]:
         root = self.directory.path
         for name in _RUN_FILES:
-            if (root / name).is_file():
-                yield f"run/{name}", self._json(f"run/{name}", (root / name).read_bytes())
+            for path in (root / name, root / f"{name}{COMPRESSED}"):
+                if path.is_file():
+                    yield f"run/{name}", self._json(f"run/{name}", plain_file(path)[1])
+                    break
         if (root / ANNOTATIONS).is_file():
             yield f"run/{ANNOTATIONS}", self._annotations()
         for path in sorted((root / "trials").rglob("*")):
-            name = f"run/{path.relative_to(root)}"
             if path.is_symlink() or not path.is_file():
                 continue
+            file, content = plain_file(path)  # nobody looks into what is compressed
+            name = f"run/{path.parent.relative_to(root)}/{file}"
             if problem := name_problem(name):
                 self.missing.append(f"a file of the run directory has {problem}")
                 continue
-            content = path.read_bytes()
-            if path.suffix == ".json":
+            if file.endswith(".json"):
                 yield name, self._json(name, content)
             elif self.redactor is None or path.name in _NUMBERS:
                 yield name, content

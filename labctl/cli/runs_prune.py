@@ -48,13 +48,16 @@ def prune(
 ) -> None:
     """Move old runs to the trash.
 
-    Runs stay that a baseline stands for, that have a tag or a note, that were imported, are damaged
-    or in progress, and all from the N-th newest run with a good trial on, of each recipe on each
-    board. Conditions leave further runs out. `labctl runs trash empty` frees the space.
+    Runs stay that a baseline stands for, that show a regression, have a tag or a note, were
+    imported, are damaged or in progress, and all from the N-th newest run with a good trial on, of
+    each recipe on each board. Conditions leave further runs out. `labctl runs trash empty` frees
+    the space.
 
     With --compress nothing is moved: the records of older finished runs, which hold the times of
     all tokens, are compressed in their place. Every command reads them as before.
     """
+    from labctl.compare.regressions import runs_of_regressions
+    from labctl.compare.thresholds import Thresholds
     from labctl.runs.record.directory import RunDirectory
     from labctl.runs.record.repository import RunRepository
     from labctl.runs.record.retention import compressible_runs, old_runs
@@ -68,11 +71,10 @@ def prune(
         found = compressible_runs(runs, repository, wanted, keep_last=keep_last)
         _compress(found, dry_run=dry_run, as_json=as_json)
         return
-    protected = {
-        run: "that a baseline needs"
-        for baseline in lab_state(lab).baselines.list()
-        for run in baseline.runs
-    }
+    shown = runs_of_regressions(repository.trials(), Thresholds.of_recipe({}))
+    needed = [run for one in lab_state(lab).baselines.list() for run in one.runs]
+    protected = dict.fromkeys(shown, "that show a regression")
+    protected |= dict.fromkeys(needed, "that a baseline needs")
     plan = old_runs(runs, repository, wanted, keep_last=keep_last, protected=protected)
     sizes = {one.run.id: one.run.size_bytes for one in plan.remove}
     if as_json:

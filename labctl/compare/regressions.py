@@ -7,7 +7,7 @@ never the source.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,10 +15,11 @@ import numpy as np
 
 from labctl.compare.estimates import Sessions
 from labctl.compare.judging import compare
-from labctl.compare.series import Night, Series
+from labctl.compare.series import Night, Series, series_of
 from labctl.compare.sides import Session, Side
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Row, Verdict
+from labctl.index import IndexedTrial
 from labctl.records import Execution
 from labctl.stats.power import repeats_for_difference
 from labctl.stats.steps import LEAST_SERIES, Step, find_steps, noise
@@ -100,6 +101,17 @@ def find_changes(series: Series, thresholds: Thresholds) -> list[Change]:
         _change(series, step, steps[place:], (bounds[place], bounds[place + 2]), thresholds)
         for place, step in enumerate(steps)
     ]
+
+
+def runs_of_regressions(trials: Iterable[IndexedTrial], thresholds: Thresholds) -> frozenset[str]:
+    """Return the runs between which a regression came that is still there: those that show it."""
+    shown: set[str] = set()
+    for series in series_of(trials):
+        for change in find_changes(series, thresholds):
+            if change.slower and not change.repaired:
+                nights = series.nights[change.step.earliest - 1 : change.step.latest + 1]
+                shown.update(night.run for night in nights)
+    return frozenset(shown)
 
 
 def is_long_enough(series: Series) -> bool:

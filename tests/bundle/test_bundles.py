@@ -117,6 +117,16 @@ def test_the_same_run_gives_the_same_bytes(directory: RunDirectory, tmp_path: Pa
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+def test_compressed_records_are_published_as_they_were(
+    directory: RunDirectory, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "1" / "x.labctl.zip", tmp_path / "2" / "x.labctl.zip"]
+    make_bundle(directory, paths[0])
+    assert directory.compress() > 0
+    make_bundle(directory, paths[1])
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
 def test_with_identity_nothing_is_left_out(directory: RunDirectory, tmp_path: Path) -> None:
     made = make_bundle(directory, tmp_path / "x", with_identity=True)
     assert made.with_identity

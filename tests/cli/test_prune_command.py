@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from nightly_runs import Lab
 from records_made import BEGAN, plan, planned_run, probe, run, timing, trial
 
 from labctl.board.probe_files import save_probe
@@ -104,6 +105,16 @@ def test_a_prune_moves_to_the_trash_and_the_trash_gives_back(lab: Path, labctl) 
     out = labctl("runs", "trash", "empty", "--yes")[0]
     assert out.startswith("1 run removed, ")
     assert [path.name for path in (lab / "runs" / "trash").iterdir()] == ["not-a-run"]
+
+
+def test_the_nights_that_show_a_regression_stay(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    nights = Lab(lab / "runs")
+    nights.nights(range(1, 9), 100)
+    nights.nights(range(9, 17), 120)
+    left = json.loads(labctl("runs", "prune", "--keep-last", "1", "--dry-run", "--json")[0])
+    assert left["kept"] == {"recent": 1, "that show a regression": 2}
+    assert not {"000008", "000009"} & {one[-6:] for one in left["remove"]}
+    assert len(left["remove"]) == 13
 
 
 def test_compressed_records_are_read_as_before(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]

@@ -8,7 +8,7 @@ from labctl.files import host_writes, sync_directory, write_atomic
 from labctl.runs.record.directory import COMPRESSED
 
 #: Far more than any record; a hostile file would grow without end.
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 256 << 20
 
 
 def compress(path: Path) -> int:
@@ -33,5 +33,5 @@ def decompressed(path: Path) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"not a gzip file: {error}") from error
     if len(found) == _MOST_BYTES:
-        raise ValueError("more than 1 GiB")
+        raise ValueError("more than 256 MiB")
     return found

@@ -281,6 +281,17 @@ def _content(path: Path) -> bytes:
     return decompressed(path)
 
 
+def plain_file(path: Path) -> tuple[str, bytes]:
+    """Return name and content of a file as :meth:`RunDirectory.compress` found it.
+
+    Raises OSError, and ConfigError if it is damaged.
+    """
+    name = path.name
+    if name not in (f"{RECORD}{COMPRESSED}", f"{LINES}{COMPRESSED}"):
+        return name, path.read_bytes()
+    return name.removesuffix(COMPRESSED), _reading(path, lambda content, _: content)
+
+
 def _problems(error: ValueError) -> str:
     """Return the first of pydantic's problems, a line each."""
     if not isinstance(error, ValidationError):
