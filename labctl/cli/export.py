@@ -1,5 +1,6 @@
 """``labctl export``."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,9 +17,14 @@ from labctl.runs.record.repository import RunRepository
 from labctl.units import counted
 
 _OF_LLAMA_BENCH = ("llama-bench-json", "llama-bench-sql")
-FORMATS = ("csv", "jsonl", *_OF_LLAMA_BENCH)
+FORMATS = ("csv", "jsonl", "parquet", *_OF_LLAMA_BENCH)
 #: How the name of an output file ends -> its format.
-_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".sql": "llama-bench-sql"}
+_BY_SUFFIX = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".sql": "llama-bench-sql",
+}
 
 
 @click.command(epilog="Example: labctl export --board rk1 --since 30d --format csv -o trials.csv")
@@ -29,8 +35,8 @@ _BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".sql": "llama-bench-sql"}
     "form",
     type=click.Choice(FORMATS),
     show_default="by the name of the output file, else csv",
-    help="csv: a cell for each value; jsonl: an object on each line; llama-bench-json and"
-    " llama-bench-sql: as llama-bench prints its tests.",
+    help="csv: a cell for each value; jsonl: an object on each line; parquet: typed columns;"
+    " llama-bench-json and llama-bench-sql: as llama-bench prints its tests.",
 )
 @output_option
 @click.pass_obj
@@ -52,14 +58,16 @@ def export(
     from dataclasses import replace
 
     form = form or _form_of(output)
+    if form == "parquet" and output is None and sys.stdout.isatty():
+        raise click.UsageError("Parquet is no text for a terminal; name a file: -o trials.parquet")
     runs = runs_folder(invocation, names[0] if names else "latest")
     ids = tuple(find_run(runs, name).path.resolve().name for name in names)
     repository = RunRepository(runs, note)
     found = repository.trials(replace(wanted, ids=ids))
     for one in repository.query(Filter(ids=ids, states=("damaged",))):
         note(f"left out, damaged: {one.run.id}")
-    text, count = _text(runs, found, form)
-    write_result(text, output)
+    result, count = _result(runs, found, form)
+    write_result(result, output)
     if output is not None:
         note(f"wrote {count} to {output}")
 
@@ -75,8 +83,12 @@ def _form_of(output: Path | None) -> str:
     return _BY_SUFFIX.get(suffix, "csv")
 
 
-def _text(runs: Path, found: Sequence[IndexedTrial], form: str) -> tuple[str, str]:
-    """Return the text of trials in a format, and how many there are in it."""
+def _result(runs: Path, found: Sequence[IndexedTrial], form: str) -> tuple[str | bytes, str]:
+    """Return trials in a format, and how many there are in it."""
+    if form == "parquet":
+        from labctl.report.trial_parquet import trials_parquet
+
+        return trials_parquet(found), counted(len(found), "trial")
     if form not in _OF_LLAMA_BENCH:
         from labctl.report.trial_export import trials_csv, trials_jsonl
 

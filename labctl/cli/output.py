@@ -392,19 +392,21 @@ def write_page(
         note(f"wrote {path}")
 
 
-def write_result(text: str, output: Path | None) -> None:
+def write_result(result: str | bytes, output: Path | None) -> None:
     """Write a result to a file, None for standard output.
 
-    What cannot be written there is printed; the HostError says so.
+    A text that cannot be written there is printed; the HostError says so.
     """
     if output is None:
-        click.echo(text, nl=False)
+        click.echo(result, nl=False)
         return
     from labctl.files import write_named
 
     try:
-        write_named(output, text)
+        write_named(output, result)
     except HostError as error:
-        click.echo(text, nl=False)
+        if isinstance(result, bytes):
+            raise
+        click.echo(result, nl=False)
         message = f"{error.message}; the result is on standard output instead"
         raise HostError(message, hint=error.hint) from error

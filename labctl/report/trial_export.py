@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from labctl.index import IndexedTrial, TrialRow
 
 #: Facts of the run that a trial's row has too.
-_OF_RUN = (
+OF_RUN = (
     "recipe",
     "engine",
     "task",
@@ -22,9 +22,10 @@ _OF_RUN = (
     "lab_revision",
     "verdict",
     "note",
+    "imported_from",
 )
 #: Mappings become a column for each key: ``parameters.threads``.
-_NESTED = ("parameters", "conditions", "comparability")
+NESTED = ("parameters", "conditions", "comparability")
 #: A spreadsheet takes a cell that begins so for a formula, or drops the blank and then does
 #: (OWASP, "CSV Injection").
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -53,15 +54,15 @@ def trials_csv(trials: Sequence[IndexedTrial]) -> str:
 
 
 def _plain_columns() -> list[str]:
-    own = [field.name for field in fields(TrialRow) if field.name not in _NESTED]
-    return [*own, *_OF_RUN, "tags"]
+    own = [field.name for field in fields(TrialRow) if field.name not in NESTED]
+    return [*own, *OF_RUN, "tags"]
 
 
 def trial_document(one: IndexedTrial) -> dict[str, object]:
     """Return a trial with facts of its run; parameters, conditions, comparability are mappings."""
-    of_run = {name: getattr(one.run, name) for name in _OF_RUN}
+    of_run = {name: getattr(one.run, name) for name in OF_RUN}
     trial = asdict(one.trial)
-    nested = {name: trial.pop(name) for name in _NESTED}
+    nested = {name: dict(trial.pop(name)) for name in NESTED}
     return {**trial, **of_run, "tags": list(one.tags), **nested}
 
 
@@ -69,7 +70,7 @@ def flat_document(one: IndexedTrial) -> dict[str, object]:
     """Return a trial without mappings: each has a key for each of theirs, and plain values."""
     row: dict[str, object] = {}
     for name, value in trial_document(one).items():
-        if name in _NESTED and isinstance(value, Mapping):
+        if name in NESTED and isinstance(value, Mapping):
             row.update({f"{name}.{key}": _scalar(inner) for key, inner in value.items()})
         else:
             row[name] = _scalar(value)

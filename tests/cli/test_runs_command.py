@@ -180,3 +180,16 @@ def test_trials_are_exported_by_name_and_by_filter(lab: Path, labctl) -> None:  
     assert len(file.read_text().splitlines()) == 3
     (lab / "runs" / SECOND / "run.json").write_text("{")
     assert f"left out, damaged: {SECOND}" in labctl("export")[1]
+
+
+def test_parquet_goes_to_a_file_and_to_no_terminal(
+    lab: Path,
+    labctl,  # type: ignore[no-untyped-def]
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = lab / "trials.parquet"
+    err = labctl("export", "abcdef", "-o", str(file))[1]
+    assert err == f"wrote 2 trials to {file}\n"
+    assert file.read_bytes()[:4] == b"PAR1"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert "-o trials.parquet" in labctl("export", "--format", "parquet", status=2)[1]

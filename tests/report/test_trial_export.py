@@ -3,18 +3,24 @@
 import csv
 import io
 import json
+import sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records_made import model, plan, planned_run, run, trial
+from pyarrow import parquet
+from records_made import BEGAN, model, plan, planned_run, run, trial
 
+from labctl.errors import ConfigError
 from labctl.index import IndexedTrial
 from labctl.index.entry import entry_of
 from labctl.records import Annotations
 from labctl.report.trial_export import trials_csv, trials_jsonl
+from labctl.report.trial_parquet import trials_parquet
 from labctl.runs.record.annotations import add_tags
 from labctl.runs.record.repository import RunRepository
 
@@ -62,6 +68,52 @@ def test_json_lines_have_every_value_as_it_is(exported: list[IndexedTrial]) -> N
     assert first["model_file"] == "=cmd|'/c calc'!A0.gguf"
     assert first["parameters"] == {"threads": 4, "offset": -3, "prefix": "-n", "list": ["a", "b"]}
     assert (first["tags"], second["p50_ns"]) == (["nightly", "v1"], None)
+
+
+def test_parquet_has_typed_columns_and_nested_parameters(exported: list[IndexedTrial]) -> None:
+    table = parquet.read_table(io.BytesIO(trials_parquet(exported)))
+    schema = table.schema
+    assert schema.field("ttft_ns").type == pyarrow.int64()
+    assert schema.field("ttft_ns").metadata == {b"unit": b"ns"}
+    assert schema.field("tokens_per_second").type == pyarrow.float64()
+    assert schema.field("started").type == pyarrow.timestamp("us", tz="UTC")
+    assert schema.field("tags").type == pyarrow.list_(pyarrow.string())
+    assert schema.field("parameters").type.field("threads").type == pyarrow.int64()
+    assert "conditions" not in schema.names  # nothing was asked for
+    first, second = table.to_pylist()
+    assert first["parameters"] == {
+        "threads": 4, "offset": -3, "prefix": "-n", "list": '["a", "b"]', "batch": None,
+    }  # fmt: skip
+    assert (second["parameters"]["batch"], second["ttft_ns"]) == (512, None)
+    assert first["model_file"] == "=cmd|'/c calc'!A0.gguf"
+    assert first["started"] == BEGAN + timedelta(minutes=1)
+    assert first["tags"] == ["nightly", "v1"]
+
+
+def test_parameters_of_several_kinds_are_texts_in_parquet(exported: list[IndexedTrial]) -> None:
+    values: list[object] = [4, 4.5, True, None, "x", 1 << 70]
+    trials = [
+        replace(one, trial=replace(one.trial, parameters={"mixed": v, "large": 1 << 70, "n": n}))
+        for n, (one, v) in enumerate(zip(exported * 3, values, strict=True))
+    ]
+    table = parquet.read_table(io.BytesIO(trials_parquet(trials)))
+    found = [row["parameters"] for row in table.to_pylist()]
+    assert [one["mixed"] for one in found] == ["4", "4.5", "true", None, "x", str(1 << 70)]
+    assert found[0]["large"] == str(1 << 70)
+    assert [one["n"] for one in found] == list(range(6))
+    assert [one.trial.parameters["mixed"] for one in trials] == values  # not changed
+
+
+def test_no_trials_are_columns_without_rows_in_parquet() -> None:
+    table = parquet.read_table(io.BytesIO(trials_parquet([])))
+    assert (table.num_rows, table.schema.field("run").type) == (0, pyarrow.string())
+
+
+def test_without_pyarrow_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match="pyarrow is not installed") as caught:
+        trials_parquet([])
+    assert "labctl[parquet]" in str(caught.value.hint)
 
 
 def test_no_trials_are_a_heading_alone() -> None:

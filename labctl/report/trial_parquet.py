@@ -1,0 +1,100 @@
+"""Trials as Apache Parquet: typed columns, for programs that read many of them."""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from labctl.errors import ConfigError
+from labctl.index import IndexedTrial, RunRow, TrialRow
+from labctl.index.rows import columns, parameter_text
+from labctl.report.trial_export import NESTED, OF_RUN, trial_document
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_MOMENTS = ("started", "finished")
+_MOST = (1 << 63) - 1
+#: End of a name -> the unit that it stands for, for readers of the schema.
+_UNITS = {"_ns": "ns", "_bytes": "bytes", "_mc": "0.001 degC", "_per_second": "1/s"}
+
+
+def trials_parquet(trials: Sequence[IndexedTrial]) -> bytes:
+    """Return a Parquet file with a row for each trial.
+
+    Moments are timestamps in UTC, tags a list; parameters, conditions and comparability are structs
+    with a field for each key that a trial has. A field whose values are of several kinds is text.
+    What is not known is null. Raises ConfigError where pyarrow is not installed.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError(
+            "pyarrow is not installed, which Parquet needs",
+            hint="pip install 'labctl[parquet]'; or use --format jsonl",
+        ) from error
+    documents = [_typed(trial_document(one)) for one in trials]
+    table = pyarrow.Table.from_pylist(documents, schema=_schema(documents))
+    written = io.BytesIO()
+    parquet.write_table(table, written, compression="zstd")
+    return written.getvalue()
+
+
+def _typed(document: Mapping[str, object]) -> dict[str, Any]:
+    moments = {name: datetime.fromisoformat(str(document[name])) for name in _MOMENTS}
+    return {**document, **moments}
+
+
+def _schema(documents: Sequence[Mapping[str, Any]]) -> "pyarrow.Schema":
+    """Return the columns, with the types that nested values have; change those that are mixed."""
+    import pyarrow
+
+    kinds = {
+        str: pyarrow.string(),
+        int: pyarrow.int64(),
+        float: pyarrow.float64(),
+        bool: pyarrow.bool_(),
+    }
+    own = {name: kind for name, (kind, _) in columns(TrialRow).items() if name not in NESTED}
+    of_run = {name: kind for name, (kind, _) in columns(RunRow).items() if name in OF_RUN}
+    fields = []
+    for name, kind in {**own, **of_run}.items():
+        unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
+        moment = pyarrow.timestamp("us", tz="UTC")
+        metadata = {"unit": unit} if unit else None
+        fields.append(
+            pyarrow.field(name, moment if name in _MOMENTS else kinds[kind], metadata=metadata)
+        )
+    fields.append(pyarrow.field("tags", pyarrow.list_(pyarrow.string())))
+    for name in NESTED:
+        mappings = [document[name] for document in documents]
+        inner = _kinds(mappings)
+        for mapping in mappings:
+            mapping.update(
+                (key, parameter_text(value))
+                for key, value in mapping.items()
+                if inner[key] is str and value is not None
+            )
+        if inner:  # a struct without fields cannot be written
+            struct = pyarrow.struct([(key, kinds[kind]) for key, kind in inner.items()])
+            fields.append(pyarrow.field(name, struct))
+    return pyarrow.schema(fields)
+
+
+def _kinds(mappings: Iterable[Mapping[str, object]]) -> dict[str, type]:
+    """Return key -> the one kind of its values; ``str`` where they are of several."""
+    found: dict[str, set[type]] = {}
+    for mapping in mappings:
+        for key, value in mapping.items():
+            known = found.setdefault(key, set())
+            if value is not None:
+                is_large = isinstance(value, int) and abs(value) > _MOST
+                known.add(str if is_large else type(value))
+    return {key: _kind(known) for key, known in found.items()}
+
+
+def _kind(known: set[type]) -> type:
+    if known in ({bool}, {int}, {float}):
+        return next(iter(known))
+    return float if known == {int, float} else str
