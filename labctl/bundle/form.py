@@ -37,6 +37,8 @@ MOST_BYTES = 1 << 30
 MOST_ENTRY_BYTES = 256 << 20
 MOST_MANIFEST_BYTES = 8 << 20
 MOST_SIGNATURE_BYTES = 64 << 10
+#: Largest record of a trial: every token's time is in it.
+MOST_RECORD_BYTES = 64 << 20
 MOST_ENTRIES = 20_000
 #: Largest size of an entry over its compressed size; what would compress better is stored as it is.
 MOST_RATIO = 100

@@ -5,16 +5,13 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-from labctl.bundle.form import NotABundle, name_problem
 from labctl.bundle.reader import Bundle
+from labctl.bundle.records import RUN, bundled_run
 from labctl.bundle.signature import Signer
-from labctl.config.names import is_name
 from labctl.errors import ConfigError
 from labctl.files import host_writes, sync_directory
 from labctl.records import Origin
-from labctl.runs.record.directory import RECIPE, RunDirectory, is_run_id
-
-_RUN = "run/"
+from labctl.runs.record.directory import RECIPE, RunDirectory
 
 
 def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> RunDirectory:
@@ -31,7 +28,8 @@ def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> R
     Raises ConfigError when it was imported before, NotABundle when it is damaged or holds no run
     that this labctl reads, HostError.
     """
-    directory = RunDirectory(runs / _name(bundle))
+    bundled_run(bundle)
+    directory = RunDirectory(runs / imported_name(bundle))
     if directory.path.exists():
         raise ConfigError(
             f"{bundle.path} was imported before: run {directory.path.name}",
@@ -41,10 +39,9 @@ def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> R
     try:
         with host_writes(scratch):
             scratch.mkdir(parents=True, mode=0o700)
-        bundle.extract([one for one in bundle.names if one.startswith(_RUN)], scratch, below=_RUN)
+        bundle.extract([one for one in bundle.names if one.startswith(RUN)], scratch, below=RUN)
         if bundle.has(RECIPE):
             bundle.extract([RECIPE], scratch)
-        _check(bundle, RunDirectory(scratch))
         RunDirectory(scratch).mark_imported(_origin(bundle, signer))
         with host_writes(directory.path):
             scratch.chmod(0o755)
@@ -55,37 +52,9 @@ def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> R
     return directory
 
 
-def _name(bundle: Bundle) -> str:
-    """Return the name of its directory: the id of its run with the bundle's own last part."""
-    run = bundle.manifest.run
-    if not is_run_id(run) or "/" in run or name_problem(run):
-        raise NotABundle(f"{bundle.path}: {run[:100]!r} is no id of a run")
-    return f"{run.rpartition('-')[0]}-{bundle.sha256[:6]}"
-
-
-def _check(bundle: Bundle, directory: RunDirectory) -> None:
-    """Raise NotABundle unless all its records can be read."""
-    try:
-        run, trials = directory.run(), directory.trials()
-        directory.plan()
-        directory.end()
-        directory.annotations()
-    except ConfigError as error:
-        raise NotABundle(
-            f"{bundle.path} has no run that this labctl reads: {error.message}",
-            hint=error.hint,
-            details=error.details,
-        ) from error
-    if run.id != bundle.manifest.run:
-        raise NotABundle(f"{bundle.path} is of run {bundle.manifest.run}, but has {run.id}")
-    # Of these names paths are made.
-    names = {run.recipe, run.board, run.target, *(trial.board for trial in trials)}
-    if odd := sorted(name for name in names if not is_name(name)):
-        raise NotABundle(f"{bundle.path} has the name {odd[0]!r}, which labctl never gives")
-    for trial in trials:
-        folder = directory.trial_path(trial.number, trial.slug)
-        if name_problem(folder.name) or "/" in trial.slug or not folder.is_dir():
-            raise NotABundle(f"{bundle.path} has no folder of trial {trial.number}")
+def imported_name(bundle: Bundle) -> str:
+    """Return the name of a bundle's run directory: its run's id, its own hash as the last part."""
+    return f"{bundle.manifest.run.rpartition('-')[0]}-{bundle.sha256[:6]}"
 
 
 def _origin(bundle: Bundle, signer: Signer | None) -> Origin:

@@ -88,7 +88,7 @@ def _origin(
     public = source.file is None
     if source.file is not None:
         told = {"file": PurePosixPath(source.file).name}
-    elif source.url is not None and (address := _public_address(source.url.address)) is None:
+    elif source.url is not None and (address := public_address(source.url.address)) is None:
         told, public = {"file": PurePosixPath(urlsplit(source.url.address).path).name}, False
     elif source.url is not None:
         told = {"url": {**told["url"], "address": address}}
@@ -110,7 +110,7 @@ def _origin(
     )
 
 
-def _public_address(address: str) -> str | None:
+def public_address(address: str) -> str | None:
     """Return a web address without its query, which may hold a key; None for one of a local net."""
     parts = urlsplit(address)
     host = parts.hostname or ""

@@ -92,6 +92,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "regressions",
         "Find where results changed over time, and with which commits.",
     ),
+    "reproduce": (
+        "labctl.cli.reproduce",
+        "reproduce",
+        "Measure a bundle's run again on a board, and compare.",
+    ),
     "index": ("labctl.cli.index", "index", "Manage the index of the lab's runs."),
     "boards": ("labctl.cli.boards", "boards", "List the lab's boards and their state."),
     "shell": ("labctl.cli.shell", "shell", "Run a command on a board."),

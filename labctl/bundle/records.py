@@ -1,0 +1,73 @@
+"""Read the records of a run out of an opened bundle, and believe none of their names."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from labctl.bundle import form
+from labctl.bundle.form import NotABundle, name_problem
+from labctl.bundle.reader import Bundle
+from labctl.config.names import is_name
+from labctl.errors import ConfigError
+from labctl.records import (
+    Annotations,
+    FileRecord,
+    PlanRecord,
+    RunEnd,
+    RunRecord,
+    TrialRecord,
+    read_record,
+)
+from labctl.runs.record.directory import ANNOTATIONS, RECORD, is_run_id
+
+RecordT = TypeVar("RecordT", bound=FileRecord)
+
+#: Folder of the run directory's files in a bundle.
+RUN = "run/"
+_TRIAL = re.compile(rf"{RUN}trials/([^/]+)/{re.escape(RECORD)}")
+
+
+@dataclass(frozen=True)
+class BundledRun:
+    """The records of a bundle's run."""
+
+    run: RunRecord
+    plan: PlanRecord
+    trials: tuple[TrialRecord, ...]
+
+
+def bundled_run(bundle: Bundle) -> BundledRun:
+    """Return the records of a bundle's run, all read, their names fit to make paths of.
+
+    Raises NotABundle.
+    """
+    run_id = bundle.manifest.run
+    if not is_run_id(run_id) or name_problem(run_id) or "/" in run_id:
+        raise bundle.refusal(f"{run_id[:100]!r} is no id of a run")
+    run = _record(bundle, f"{RUN}run.json", RunRecord)
+    plan = _record(bundle, f"{RUN}plan.json", PlanRecord)
+    for name, kind in (("end.json", RunEnd), (ANNOTATIONS, Annotations)):
+        if bundle.has(f"{RUN}{name}"):
+            _record(bundle, f"{RUN}{name}", kind)
+    found = [match for name in bundle.names if (match := _TRIAL.fullmatch(name))]
+    trials = [_record(bundle, match[0], TrialRecord) for match in found]
+    for match, trial in zip(found, trials, strict=True):
+        if match[1] != f"{trial.number:03d}-{trial.slug}" or trial.number < 1:
+            raise bundle.refusal(f"{match[0]} is of trial {trial.number} {trial.slug[:100]!r}")
+    if run.id != run_id:
+        raise bundle.refusal(f"it is of run {run_id}, but has {run.id[:100]!r}")
+    names = {run.recipe, run.board, run.target, *(trial.board for trial in trials)}
+    if odd := sorted(name for name in names if not is_name(name)):
+        raise bundle.refusal(f"it has the name {odd[0][:100]!r}, which labctl never gives")
+    return BundledRun(run, plan, tuple(sorted(trials, key=lambda trial: trial.number)))
+
+
+def _record(bundle: Bundle, name: str, kind: type[RecordT]) -> RecordT:
+    raw = bundle.read(name, most=form.MOST_RECORD_BYTES)
+    try:
+        return read_record(kind, raw, Path(name))
+    except ConfigError as error:
+        raise NotABundle(f"{bundle.path}: {error.message}", hint=error.hint) from error
+    except ValueError as error:
+        raise bundle.refusal(f"{name} is no record: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,266 @@
+"""Take from a bundle's recipe what may be run here, and nothing that it merely asks for.
+
+A recipe that somebody else wrote names files and programs. None of these names is used: models come
+from public sources by their hash or from files that the user names, prompt and files from the
+bundle itself, programs from builds of this host.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from labctl.bundle import form
+from labctl.bundle.form import ModelOrigin, ModelOrigins
+from labctl.bundle.models import public_address
+from labctl.bundle.reader import Bundle
+from labctl.bundle.records import BundledRun
+from labctl.config.lab import Board
+from labctl.config.models import ModelSource
+from labctl.config.names import listed
+from labctl.config.recipe import Recipe
+from labctl.config.references import known_references
+from labctl.errors import ConfigError
+from labctl.files import cached_sha256
+from labctl.models.cache import cached
+
+#: Keys that are taken as they are, once the recipe's own model has checked them.
+_TAKEN = {
+    *("name", "description", "engine", "parameters", "model", "matrix", "repeats", "warm_up"),
+    *("repeats_until", "order", "order_seed", "conditions", "scheduling", "sampling_interval"),
+    *("max_time", "min_tokens", "timeouts", "infra_retries", "gates"),
+}
+#: Keys that get another value here. `comparison` would say how far apart the same is.
+_REPLACED = {"target", "models", "prompt", "prompt_file", "files", "references"}
+_LEFT = {"comparison"}
+_LLAMA_KEYS = {"name", "task", "tool", "version"}
+_PROGRAM_ENGINES = ("command", "nnrt", "mindspore_lite")
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What cannot be had, and what to do."""
+
+    what: str
+    cure: str
+
+
+@dataclass
+class TrustedRecipe:
+    """A recipe as it would be run here. ``inputs`` are entries of the bundle that it reads."""
+
+    document: dict[str, Any]
+    origins: tuple[ModelOrigin, ...]
+    inputs: tuple[str, ...]
+    missing: list[Missing] = field(default_factory=list)
+    #: Changes of the board that the recipe asks for.
+    cautions: list[str] = field(default_factory=list)
+
+
+def trusted_recipe(
+    bundle: Bundle,
+    known: BundledRun,
+    board: Board,
+    *,
+    folder: Path,
+    files: Mapping[str, Path],
+    program: Path | None,
+    lab_root: Path | None,
+) -> TrustedRecipe:
+    """Return a bundle's recipe with none of its paths and programs.
+
+    Args:
+        bundle: where prompt, files and the models' sources are.
+        known: its records.
+        board: runs it; its target takes the place of the recipe's.
+        folder: where the caller puts the inputs before the run.
+        files: the user's own files for models, by their keys.
+        program: the user's own file for a program that is no build.
+        lab_root: whose references.yaml counts.
+
+    Raises NotABundle for a recipe that this labctl does not read; ConfigError for a key that it
+    does not take from others, a program that the recipe alone names, and a file of the user that
+    has another hash.
+    """
+    resolved = known.run.recipe_resolved
+    if odd := sorted(set(resolved) - _TAKEN - _REPLACED - _LEFT):
+        raise _not_taken(bundle, f"the recipe's key {odd[0]!r}")
+    document = {key: value for key, value in resolved.items() if key in _TAKEN}
+    document["target"] = board.target
+    origins = _origins(bundle, known)
+    trusted = TrustedRecipe(document, origins, tuple(_inputs(bundle)))
+    document["engine"] = dict(_engine(bundle, known, program))
+    document["models"] = {
+        origin.key: source
+        for origin in origins
+        if (source := _model(origin, files, trusted.missing)) is not None
+    }
+    if unknown := sorted(set(files) - {origin.key for origin in origins}):
+        keys = listed([origin.key for origin in origins])
+        raise ConfigError(f"--model {unknown[0]}=…: the bundle has no such model; it has {keys}")
+    _texts(bundle, known, trusted, folder)
+    asked = resolved.get("references")
+    if isinstance(asked, list) and asked:
+        references = known_references(lab_root)
+        document["references"] = [name for name in asked if name in references]
+    _check_conditions(document, board, trusted.cautions)
+    return trusted
+
+
+def _origins(bundle: Bundle, known: BundledRun) -> tuple[ModelOrigin, ...]:
+    """Return the models, if their hashes are those of the run."""
+    try:
+        recipe = Recipe.model_validate(known.run.recipe_resolved)
+        raw = bundle.read("models.json", most=form.MOST_MANIFEST_BYTES)
+        origins = ModelOrigins.model_validate_json(raw).models
+        for origin in origins:
+            ModelSource.model_validate_json(json.dumps(origin.source), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise bundle.refusal(f"its recipe or models.json: {where}: {first['msg']}") from error
+    hashes = {origin.key: origin.sha256 for origin in origins}
+    for model in known.run.models:
+        if hashes.get(model.key) != model.sha256:
+            raise bundle.refusal(f"models.json has another hash of {model.key} than the run")
+    if lost := [key for key in recipe.measured_models() if key not in hashes]:
+        raise bundle.refusal(f"models.json does not say where {lost[0]} comes from")
+    return origins
+
+
+def _engine(bundle: Bundle, known: BundledRun, program: Path | None) -> Iterator[tuple[str, Any]]:
+    """Yield the engine's keys. Raises ConfigError for one that starts what the recipe names."""
+    engine = known.run.recipe_resolved.get("engine")
+    assert isinstance(engine, dict)  # the recipe's model has read it
+    name = engine.get("name")
+    build = next((one for one in known.run.artifacts if one.product != "agent"), None)
+    if name == "llama_cpp":
+        if odd := sorted(set(engine) - _LLAMA_KEYS):
+            raise _not_taken(bundle, f"engine.{odd[0]}")
+        version = {} if build is None else {"version": build.version}
+        yield from {**engine, **version}.items()
+        return
+    source = engine.get("program")
+    if name not in _PROGRAM_ENGINES or not isinstance(source, dict):
+        raise _not_taken(bundle, f"the engine {name!r}")
+    if source.get("board") is not None:
+        raise _not_taken(bundle, f"the program {source['board']} of a board")
+    if source.get("file") is None:
+        version = {} if build is None else {"version": build.version}
+        yield from {**engine, **version}.items()
+        return
+    wanted = known.plan.program_sha256
+    if program is None:
+        raise ConfigError(
+            f"the run used a program that labctl did not build: {source['file']}",
+            hint=f"get the file with SHA-256 {wanted} from who made the bundle, then add"
+            " --program FILE",
+        )
+    _require("--program", program, wanted)
+    yield from {**engine, "program": {"file": str(program.resolve())}}.items()
+
+
+def _model(
+    origin: ModelOrigin, files: Mapping[str, Path], missing: list[Missing]
+) -> dict[str, Any] | None:
+    """Return where a model is taken from here, pinned to its hash; None if it cannot be had."""
+    given = files.get(origin.key)
+    if given is not None:
+        _require(f"--model {origin.key}", given, origin.sha256)
+        return {"file": str(given.resolve()), "lock": False}
+    if origin.sha256 is not None and (present := cached(origin.sha256)) is not None:
+        return {"file": str(present), "lock": False}
+    source = dict(origin.source)
+    if hub := source.get("hub"):
+        assert isinstance(hub, dict)
+        pinned = {"sha256": origin.sha256} if origin.sha256 else {}
+        return {"hub": {**hub, **({"revision": origin.commit} if origin.commit else {}), **pinned}}
+    url = source.get("url")
+    # A request to a machine of this network could do something there.
+    is_near = isinstance(url, dict) and public_address(str(url.get("address"))) is None
+    if is_near or not origin.public:
+        if origin.sha256 is not None:  # else nothing but a model made of it is needed
+            missing.append(
+                Missing(
+                    f"the model {origin.key!r} ({origin.file or 'a file'}) has no public source",
+                    f"get the file with SHA-256 {origin.sha256} from who made the bundle, then add"
+                    f" --model {origin.key}=FILE",
+                )
+            )
+        return None
+    return source
+
+
+def _require(option: str, path: Path, sha256: str | None) -> None:
+    """Raise ConfigError unless a file of the user has the hash of the run's."""
+    if not path.is_file():
+        raise ConfigError(f"{option}: no file {path}")
+    found = cached_sha256(path)
+    if found != sha256:
+        raise ConfigError(
+            f"{option}: {path} is not what was measured: its SHA-256 is {found}, not {sha256}",
+            hint="another file gives other numbers, which say nothing about these",
+        )
+
+
+def _inputs(bundle: Bundle) -> Iterator[str]:
+    yield from (name for name in bundle.names if name.startswith("inputs/"))
+
+
+def _texts(bundle: Bundle, known: BundledRun, trusted: TrustedRecipe, folder: Path) -> None:
+    """Set the prompt and the files, from the recipe itself or from the bundle."""
+    resolved, document = known.run.recipe_resolved, trusted.document
+    if resolved.get("prompt") is not None:
+        document["prompt"] = resolved["prompt"]
+    elif resolved.get("prompt_file") is not None:
+        name = "inputs/prompt.txt"
+        _same(bundle, name, known.plan.prompt_sha256, trusted.missing)
+        document["prompt_file"] = str(folder / name)
+    files = resolved.get("files")
+    found = {}
+    for key in files if isinstance(files, dict) else ():
+        name = f"inputs/files/{key}"
+        _same(bundle, name, known.plan.files_sha256.get(key), trusted.missing)
+        found[key] = str(folder / name)
+    document["files"] = found
+
+
+def _same(bundle: Bundle, name: str, sha256: str | None, missing: list[Missing]) -> None:
+    """Note an input that the bundle does not have, or not as it was measured."""
+    entry = bundle.manifest.entries.get(name)
+    if entry is None:
+        what = f"{name} is not in the bundle"
+        missing.append(Missing(what, f"ask who made it for the file with SHA-256 {sha256}"))
+    elif entry.sha256 != sha256:
+        raise bundle.refusal(f"{name} is not what the run read")
+
+
+def _check_conditions(document: Mapping[str, Any], board: Board, cautions: list[str]) -> None:
+    """Note changes of the board. Raises ConfigError where they would change this host."""
+    conditions = document.get("conditions") or {}
+    scheduling = document.get("scheduling") or {}
+    changes = []
+    if stopped := conditions.get("stop_processes"):
+        changes.append(f"stops while it measures: {', '.join(map(str, stopped))}")
+    keys = ("governor", "frequency_mhz", "screen_off", "drop_caches")
+    changes += [f"sets {key}: {conditions[key]}" for key in keys if conditions.get(key)]
+    if (nice := scheduling.get("nice")) is not None and nice < 0:
+        changes.append(f"runs before other programs, nice {nice}")
+    if changes and board.transport.kind == "local":
+        raise ConfigError(
+            f"board {board.name} is this host, and the recipe {changes[0]}",
+            hint="reproduce it on a board that is not this host",
+        )
+    cautions += changes
+
+
+def _not_taken(bundle: Bundle, what: str) -> ConfigError:
+    return ConfigError(
+        f"{what} is nothing that labctl takes from a bundle: it could start a program that only"
+        " the bundle names",
+        hint=f"read it: labctl show {bundle.path}/recipe.resolved.yaml; what you trust, copy into a"
+        " recipe of yours, and `labctl run` that",
+    )
