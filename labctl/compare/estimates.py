@@ -65,9 +65,10 @@ def estimate(pair: Pair, figure: Figure, others: Sequence[Sessions]) -> Estimate
     if known >= LEAST_SESSIONS:
         found = between_sessions(sides[0], sides[1], groups)
         return Estimate(found, Basis.SESSIONS, known, check)
-    enough = min(len(mine), len(theirs)) > 1
+    if min(len(mine), len(theirs)) < 2:
+        return Estimate(None, Basis.UNKNOWN_SESSIONS, known, check)
     plain = unpaired(*([r.value for r in side] for side in (mine, theirs)), stopped=stopped)
-    return Estimate(plain if enough else None, Basis.UNKNOWN_SESSIONS, known, check)
+    return Estimate(plain, Basis.UNKNOWN_SESSIONS, known, check)
 
 
 def _repeats(side: Side, figure: Figure) -> list[Repeat]:

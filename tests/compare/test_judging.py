@@ -109,6 +109,12 @@ def test_one_repeat_tells_nothing() -> None:
     assert "one repeat only" in row.reason
 
 
+def test_single_repeats_of_two_runs_cannot_be_told_apart() -> None:
+    row = one(compare([(side_of("a", [100.0]), side_of("b", [300.0]))]))
+    assert row.verdict is Verdict.CANT_TELL
+    assert row.interval is None
+
+
 def test_a_side_without_results_cannot_be_told() -> None:
     pair = match_sides(
         *(run_sides(run("r"), [trial(1)]), run_sides(run("s", variants=("q2_k",)), []))
