@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from labctl.api.frames import data_frame
 from labctl.api.telemetry import Telemetry
-from labctl.errors import ConfigError
 from labctl.index import IndexedRun, IndexedTrial, RunRow, TrialRow
 from labctl.records import RunEnd, RunRecord, TrialRecord
 from labctl.results.telemetry import read_telemetry
@@ -176,10 +175,7 @@ class Trial:
     @cached_property
     def record(self) -> TrialRecord:
         """Its ``record.json``. Raises ConfigError if that is gone or damaged."""
-        for trial in RunDirectory(self.path).trials():
-            if trial.number == self.number:
-                return trial
-        raise ConfigError(f"run {self.path.name} has no trial {self.number} any more")
+        return RunDirectory(self.path).trial(self.number, self.row.slug)
 
     @property
     def tokens(self) -> NDArray[np.int64]:

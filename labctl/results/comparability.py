@@ -6,11 +6,11 @@ build, prompt and files (``Prepared.comparability``), what is the same for all t
 board's state. ``labctl.runs.trial`` puts them together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from labctl.records import BoardState, ClockState, Execution, TelemetrySummary, TrialRecord
+from labctl.records import BoardState, ClockState, TelemetrySummary
 
 #: Which source was built. Comparisons over time and of two builds leave it out: what a change of
 #: the source does is what one wants to see. How it was built (``build_spec``) is not part of it.
@@ -18,24 +18,6 @@ REVISION = ("version", "build_key", "build_commit", "program_sha256")
 #: Shares of the model's file in memory before the start. A loader reads all of what is missing:
 #: below the one it is as if all were read, above the other as if nothing were.
 _COLD, _WARM = 0.05, 0.95
-
-
-def is_like(
-    trial: TrialRecord,
-    *,
-    model_sha256: str,
-    execution: Execution,
-    comparability: Mapping[str, JsonValue],
-) -> bool:
-    """Return True if a trial is of the same model bytes, execution and key.
-
-    Only the given parts of the key count: before a trial not all of them are known.
-    """
-    return (
-        trial.model.sha256 == model_sha256
-        and trial.execution is execution
-        and all(trial.comparability.get(key) == value for key, value in comparability.items())
-    )
 
 
 def classes(state: BoardState | None, evidence: TelemetrySummary | None) -> dict[str, JsonValue]:

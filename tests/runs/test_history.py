@@ -114,3 +114,39 @@ def test_another_labs_board_of_the_same_name_is_another_board(tmp_path: Path) ->
     imported.add(trial(1, model=MODEL, comparability=LIKE.comparability))
     assert last_seen(tmp_path, "rk1") is None
     assert last_measured(tmp_path, "rk1", {"q2_k": LIKE}) == {}
+
+
+def test_other_boards_runs_hide_none_of_a_boards_own(tmp_path: Path) -> None:
+    made(tmp_path, 10).add(trial(1, comparability=dict(LIKE.comparability)))
+    for number in range(60):
+        record = run(f"20261118T2230{number % 60:02d}Z-q2-0000{number:02d}", board="rk2")
+        planned_run(tmp_path / "runs", record, PlanRecord(trials=(), max_seconds=60))
+    found = last_measured(tmp_path, "rk1", {"q2": LIKE})
+    assert found["q2"].run == "20261110T223000Z-q2-abcdef"
+    known = last_seen(tmp_path, "rk1")
+    assert known is not None
+    assert known.facts.boot_id == "run 10"
+
+
+def test_a_compressed_run_tells_as_much(tmp_path: Path) -> None:
+    directory = made(tmp_path, 18)
+    directory.add(trial(1, comparability=dict(LIKE.comparability), waited_ns=10_000_000_000))
+    before = last_measured(tmp_path, "rk1", {"q2": LIKE})
+    assert directory.compress() != 0
+    assert last_measured(tmp_path, "rk1", {"q2": LIKE}) == before
+
+
+def test_only_what_is_needed_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for day in range(10, 20):
+        made(tmp_path, day).add(trial(1, comparability=dict(LIKE.comparability)))
+    last_measured(tmp_path, "rk1", {"q2": LIKE})
+    read: list[Path] = []
+    content = Path.read_bytes
+
+    def counted(path: Path) -> bytes:
+        read.append(path)
+        return content(path)
+
+    monkeypatch.setattr(Path, "read_bytes", counted)
+    assert last_measured(tmp_path, "rk1", {"q2": LIKE})["q2"].run.startswith("20261119")
+    assert [path.name for path in read if path.suffix == ".json"] == ["record.json"]

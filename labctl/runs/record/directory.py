@@ -231,6 +231,13 @@ class RunDirectory:
         found = (_read(file, TrialRecord) for file in self.records())
         return sorted(found, key=lambda trial: trial.number)
 
+    def trial(self, number: int, slug: str) -> TrialRecord:
+        """Return the record of one trial. Raises ConfigError if it cannot be read."""
+        plain = self.trial_path(number, slug) / RECORD
+        compressed = plain.with_name(plain.name + COMPRESSED)
+        found = compressed if compressed.exists() and not plain.exists() else plain
+        return _read(found, TrialRecord)
+
     def records(self) -> list[Path]:
         """Return the file of every finished trial, compressed or not."""
         plain = list(self.path.glob(f"trials/*/{RECORD}"))

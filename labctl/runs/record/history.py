@@ -1,21 +1,22 @@
 """History of a board in a lab, without contact to it: its probes and runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from labctl.board.probe_files import latest_probe
 from labctl.errors import ConfigError
-from labctl.records import BoardFacts, Execution, RunRecord, TrialState
-from labctl.results.comparability import is_like
+from labctl.index import Filter, TrialRow
+from labctl.records import BoardFacts, Execution, TrialState
 from labctl.runs.planning.time_limits import trial_seconds
-from labctl.runs.record.directory import RunDirectory, run_directories
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.repository import RunRepository
 
-#: So many of the last runs are looked through: older ones say little of how a board is today.
+#: So many of a board's last runs are looked through: older ones say little of how a board is today.
 _RUNS = 50
 
 
@@ -48,46 +49,62 @@ class Wanted:
 
 
 def last_seen(lab_root: Path, board: str) -> SeenBoard | None:
-    """Return a board as last seen; None if it was never probed or used."""
+    """Return a board as last seen; None if it was never probed or used. Raises HostError."""
     seen: list[tuple[datetime, SeenBoard]] = []
     probe = latest_probe(lab_root, board)
     if probe is not None:
         source = f"its probe of {probe.taken:%Y-%m-%d %H:%M}"
         seen.append((probe.taken, SeenBoard(probe.facts, source)))
-    for _, run in islice(_runs_on(lab_root, board), 1):
-        source = f"run {run.id}"
-        seen.append((run.started, SeenBoard(run.facts, source)))
+    repository = RunRepository(lab_root / "runs")
+    for run_id in runs_on(repository, board):
+        with suppress(ConfigError):  # damaged since it was listed
+            run = RunDirectory(lab_root / "runs" / run_id).run()
+            seen.append((run.started, SeenBoard(run.facts, f"run {run.id}")))
+            break
     return max(seen, key=lambda moment: moment[0])[1] if seen else None
 
 
 def last_measured(lab_root: Path, board: str, wanted: Mapping[str, Wanted]) -> dict[str, Measured]:
-    """Return the last good trial on the board for each wanted one, by their keys."""
+    """Return the last good trial on the board for each wanted one, by their keys.
+
+    Raises HostError.
+    """
+    repository = RunRepository(lab_root / "runs")
+    ids = tuple(runs_on(repository, board))
+    rows = repository.trials(Filter(ids=ids, board=board)) if ids else []
     found: dict[str, Measured] = {}
-    for directory, run in _runs_on(lab_root, board):
-        models = {model.sha256 for model in run.models}
-        missing = {k: w for k, w in wanted.items() if k not in found and w.model_sha256 in models}
-        if not missing:
+    for row in (one.trial for one in reversed(rows)):
+        keys = [k for k, one in wanted.items() if k not in found and is_like(row, one)]
+        if not keys or row.state != TrialState.OK:
             continue
-        try:
-            trials = directory.trials()
-        except ConfigError:
-            continue  # damaged, as `labctl report` says
-        for trial in reversed(trials):
-            if trial.state is not TrialState.OK or trial.board != board:
-                continue
-            for key, one in missing.items():
-                if key not in found and is_like(trial, **vars(one)):
-                    found[key] = Measured(trial_seconds(trial), run.id)
+        with suppress(ConfigError):  # damaged, as `labctl report` says
+            trial = RunDirectory(lab_root / "runs" / row.run).trial(row.number, row.slug)
+            found |= dict.fromkeys(keys, Measured(trial_seconds(trial), row.run))
     return found
 
 
-def _runs_on(lab_root: Path, board: str) -> Iterator[tuple[RunDirectory, RunRecord]]:
-    """Yield the last runs that began on a board, newest first."""
-    for directory in islice(reversed(run_directories(lab_root / "runs")), _RUNS):
-        try:
-            run = directory.run()
-        except ConfigError:
-            continue
+def is_like(row: TrialRow, wanted: Wanted, *, without: Collection[str] = ()) -> bool:
+    """Return True if a trial is of the same model bytes, execution and key.
+
+    Only the wanted parts of the key count: before a trial not all of them are known. Those
+    ``without`` may differ.
+    """
+    return (
+        row.model_sha256 == wanted.model_sha256
+        and row.execution == wanted.execution
+        and all(
+            row.comparability.get(key) == value
+            for key, value in wanted.comparability.items()
+            if key not in without
+        )
+    )
+
+
+def runs_on(repository: RunRepository, board: str, limit: int = _RUNS) -> list[str]:
+    """Return the ids of the last runs that began on a board of this lab, newest first."""
+    return [
+        one.run.id
+        for one in repository.query(Filter(board=board), limit=limit)
         # Another lab's board of this name is another board.
-        if run.board == board and not directory.is_imported:
-            yield directory, run
+        if one.run.board == board and one.run.imported_from is None
+    ]

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from statistics import variance
 
-from labctl.index import Filter, TrialRow
+from labctl.index import Filter
 from labctl.records import TrialState
 from labctl.results.comparability import REVISION
 from labctl.runs.planning.repeats import Noise
-from labctl.runs.record.history import Wanted
+from labctl.runs.record.history import Wanted, is_like, runs_on
 from labctl.runs.record.repository import RunRepository
 
 #: So many of a board's last runs are looked through.
@@ -23,13 +23,14 @@ def known_noise(
     The variance of the logarithm of token times inside runs, pooled. The source's revision may
     differ. Raises HostError.
     """
-    ids = tuple(one.run.id for one in repository.query(Filter(board=board), limit=_RUNS))
+    ids = tuple(runs_on(repository, board, _RUNS))
     trials = repository.trials(Filter(ids=ids, board=board)) if ids else []
     found = {}
     for key, one in wanted.items():
         runs: dict[tuple[str, str], list[float]] = {}
         for row in (indexed.trial for indexed in trials):
-            if row.mean_ns and _is_like(row, one):
+            good = row.state == TrialState.OK and row.repeat > 0
+            if good and row.mean_ns and is_like(row, one, without=REVISION):
                 runs.setdefault((row.run, row.variant), []).append(math.log(row.mean_ns))
         repeated = [logs for logs in runs.values() if len(logs) > 1]
         if repeated:
@@ -38,17 +39,3 @@ def known_noise(
             sigma = math.sqrt(squares / (count - len(repeated)))
             found[key] = Noise(sigma, count, len(repeated))
     return found
-
-
-def _is_like(row: TrialRow, wanted: Wanted) -> bool:
-    return (
-        row.state == TrialState.OK
-        and row.repeat > 0
-        and row.model_sha256 == wanted.model_sha256
-        and row.execution == wanted.execution
-        and all(
-            row.comparability.get(key) == value
-            for key, value in wanted.comparability.items()
-            if key not in REVISION
-        )
-    )
