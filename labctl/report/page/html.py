@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
@@ -19,6 +20,8 @@ from labctl.report.page.content import Report
 from labctl.report.page.language import Language
 
 _PACKAGE = "labctl.report.page"
+#: The blank between a number and its unit, where no line must break.
+_UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|min|B|kB|MB|GB|%)\b)")
 
 
 def html(report: Report, words: Language) -> str:
@@ -104,4 +107,5 @@ def _template() -> Template:
         loader=PackageLoader(_PACKAGE, "."), autoescape=True, undefined=StrictUndefined
     )
     environment.filters["plain"] = printable
+    environment.filters["whole"] = lambda text: _UNIT.sub("\u00a0", printable(text))
     return environment.get_template("report.html.j2")

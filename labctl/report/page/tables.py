@@ -67,12 +67,6 @@ def _experiment(runs: Sequence[MeasuredRun], words: Language) -> Table:
         *apart,
         Column(words("Quantization"), tip=words("Type of the weights; bits are over all weights.")),
         Column(words("Model size"), numeric=True),
-        Column(words("Good trials"), numeric=True, tip=words("Of those planned; no warm-ups.")),
-        Column(
-            words("TTFT"),
-            numeric=True,
-            tip=words("Time to first token: from the start of the program, loading included."),
-        ),
         Column(
             words("Time per token"),
             numeric=True,
@@ -83,7 +77,6 @@ def _experiment(runs: Sequence[MeasuredRun], words: Language) -> Table:
             numeric=True,
             tip=words("Of the time per token, from the trials alone (Student's t of logarithms)."),
         ),
-        Column(words("Tokens/s"), numeric=True),
         Column(
             words("Ratio"),
             numeric=True,
@@ -92,6 +85,13 @@ def _experiment(runs: Sequence[MeasuredRun], words: Language) -> Table:
                 " interval is known."
             ),
         ),
+        Column(words("Tokens/s"), numeric=True),
+        Column(
+            words("TTFT"),
+            numeric=True,
+            tip=words("Time to first token: from the start of the program, loading included."),
+        ),
+        Column(words("Good trials"), numeric=True, tip=words("Of those planned; no warm-ups.")),
         Column(
             words("Bound by"), tip=words("The nearest bound, and its share of the measured time.")
         ),
@@ -127,14 +127,14 @@ def _row(one: MeasuredRun, row: VariantSummary, words: Language, apart: int) -> 
             tip=row.model.sha256 and f"SHA-256 {row.model.sha256}",
         ),
         quantity(row.model.size_bytes, "bytes"),
-        Cell(f"{row.trials_ok}/{planned}", row.trials_ok),
-        quantity(row.ttft_ns, "ns"),
         quantity(row.token_ns, "ns"),
         Cell(f"{duration(between.low)} – {duration(between.high)}", between.relative)
         if between and known
         else ABSENT,
-        quantity(row.tokens_per_second, "number"),
         _ratio(row, is_first=is_first),
+        quantity(row.tokens_per_second, "number"),
+        quantity(row.ttft_ns, "ns"),
+        Cell(f"{row.trials_ok}/{planned}", row.trials_ok),
         _bound(middle_bound(one.good[row.variant]), words),
         _checks(row, words),
     ]
