@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from labctl.records import Execution
+from labctl.records import Execution, TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, row_axis
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
@@ -18,7 +18,7 @@ _INSIDE = 0.5
 
 def bound_shares(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     """Draw the share of each bound in the time of a token."""
-    found = [one for one in all_series(runs) if any(trial.bound for trial in one.trials)]
+    found = [one for one in all_series(runs) if any(map(_has_shares, one.trials))]
     if not found:
         emulated = any(run.run.facts.execution is not Execution.BOARD for run in runs)
         reason = "emulated" if emulated else "no-rates"
@@ -38,6 +38,11 @@ def bound_shares(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
         spec=_spec([one.label for one in shown], kinds, rows, words),
         rows=rows,
     )
+
+
+def _has_shares(trial: TrialRecord) -> bool:
+    """Tell whether its bounds are known; an older record has the nearest one alone."""
+    return trial.bound is not None and bool(trial.bound.shares)
 
 
 def _bars(one: Series, words: Words) -> Iterator[Row]:
