@@ -6,6 +6,7 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, MODEL_FILE, TARGET
+from labctl.cli.gates import comparing_with
 from labctl.cli.lab import lab_and_board, lab_or_own
 from labctl.cli.output import result_options, write_result
 from labctl.cli.root import Invocation
@@ -70,4 +71,5 @@ def bench(
     if print_recipe:
         write_result(recipe_text(document), output)
         return 0
-    return run_and_tell(RunRequest(recipe, chosen, lab), (), result_format, output, ci, build=build)
+    request = RunRequest(recipe, chosen, lab, compare=comparing_with(lab))
+    return run_and_tell(request, (), result_format, output, ci, build=build)

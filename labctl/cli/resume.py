@@ -7,6 +7,7 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, UNFINISHED
+from labctl.cli.gates import comparing_with
 from labctl.cli.lab import connect_board, lab_and_board, runs_folder
 from labctl.cli.output import result_options, tell
 from labctl.cli.progress import ProgressView
@@ -53,7 +54,7 @@ def resume(
     try:
         with ProgressView() as view:
             outcome = resume_run(
-                ResumeRequest(directory, on, lab),
+                ResumeRequest(directory, on, lab, compare=comparing_with(lab)),
                 partial(connect_board, on),
                 Observer(RunView(view).show),
             )

@@ -8,6 +8,7 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, RECIPE
+from labctl.cli.gates import comparing_with, note_missing
 from labctl.cli.lab import connect_board, lab_and_board
 from labctl.cli.output import result_options, tell
 from labctl.cli.progress import ProgressView
@@ -77,7 +78,8 @@ def run(
     lab, chosen = lab_and_board(invocation, board)
     wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
     others = [lab.board(name) for name in dict.fromkeys(spares) if name != chosen.name]
-    request = RunRequest(wanted, chosen, lab)
+    request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab))
+    note_missing(lab, wanted, chosen.name)
     return run_and_tell(request, others, result_format, output, ci, build=build)
 
 

@@ -43,7 +43,7 @@ def find_sides(word: str, lab: LabFile, runs: Path) -> list[Side]:
     """Return the sides of a run, a variant ``RUN:VARIANT``, or a baseline. Raises ConfigError."""
     baselines = {one.name: one for one in lab_state(lab).baselines.list()}
     if word in baselines:
-        return _of_baseline(baselines[word], runs)
+        return baseline_sides(baselines[word], runs)
     try:
         directory = find_run(runs, word)
     except ConfigError as error:
@@ -51,7 +51,7 @@ def find_sides(word: str, lab: LabFile, runs: Path) -> list[Side]:
         if named is None:
             raise ConfigError(error.message, hint=_known(error.hint, baselines)) from None
         return [_variant(find_sides(named["run"], lab, runs), named["variant"], named["run"])]
-    return _of_run(directory)
+    return directory_sides(directory)
 
 
 def _known(hint: str | None, baselines: Sequence[str] | dict[str, Baseline]) -> str | None:
@@ -70,16 +70,17 @@ def _of_one(word: str, sides: Sequence[Side]) -> list[Pair]:
     return [(first, other) for other in others]
 
 
-def _of_run(directory: RunDirectory, name: str | None = None) -> list[Side]:
+def directory_sides(directory: RunDirectory, name: str | None = None) -> list[Side]:
+    """Return a side for each variant of a run. Raises ConfigError."""
     run = directory.run()
     return run_sides(run, directory.trials(), name or run.id.rpartition("-")[2])
 
 
-def _of_baseline(one: Baseline, runs: Path) -> list[Side]:
+def baseline_sides(one: Baseline, runs: Path) -> list[Side]:
     """Return a side for each variant, with a session for each run that has it."""
     found: dict[str, Side] = {}
     for run in one.runs:
-        for side in _of_run(find_run(runs, run), one.name):
+        for side in directory_sides(find_run(runs, run), one.name):
             before = found.get(side.variant)
             sessions = (*before.sessions, *side.sessions) if before else side.sessions
             found[side.variant] = replace(before or side, sessions=sessions)

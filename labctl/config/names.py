@@ -10,6 +10,9 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 LONGEST_NAME = 63
 NAME_RULE = "a-z, 0-9, '-' and '_' (at most 63), beginning with a letter or digit"
 
+#: The newest run that passed: what a gate of a recipe may name as it names a baseline.
+LAST_GOOD = "last-good"
+
 
 def is_name(text: str) -> bool:
     """Return True if ``text`` may name something in a lab."""

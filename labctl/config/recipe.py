@@ -130,13 +130,23 @@ class Gate(StrictModel):
     """Smallest allowed value."""
     max: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Largest allowed value."""
+    against: Line | None = None
+    """Instead of min and max: a baseline, or `last-good` for the newest run of this recipe on this
+    board that passed. The gate is missed by what is slower."""
+    tolerance: Share | None = None
+    """With `against`: loss of speed that is allowed; by default `practical` of `comparison`."""
     where: dict[str, Scalar] = Field(default_factory=dict)
     """Variants that it applies to: `model` or a parameter, and its value. By default all."""
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
-        if self.min is None and self.max is None:
-            raise refuse("a gate needs min, max or both")
+        bounds = [name for name in ("min", "max") if getattr(self, name) is not None]
+        if self.against is None and self.tolerance is not None:
+            raise refuse("tolerance goes with against: name a baseline, or last-good", "tolerance")
+        if self.against is not None and bounds:
+            raise refuse(f"against and {bounds[0]} are two gates; write both", bounds[0])
+        if self.against is None and not bounds:
+            raise refuse("a gate needs min, max or both, or against")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise refuse(f"min {self.min:g} is above max {self.max:g}", "min")
         return self

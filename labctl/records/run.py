@@ -59,10 +59,17 @@ class GateRecord(Record):
 
     variant: str
     metric: str
-    limit: str = Field(description="the recipe's words: `>= 2.0`, `<= 20s`")
+    limit: str = Field(description="the recipe's words: `>= 2.0`, `against last-good`")
     value: float | None = Field(description="in the metric's own unit")
     passed: bool | None
     detail: str
+    verdict: str | None = Field(
+        None, description="of a comparison: same, slower, faster, suspected, can't tell, unlike"
+    )
+    reference: tuple[str, ...] = Field((), description="ids of the runs that it compared with")
+    ratio: float | None = Field(None, description="value over that of the reference")
+    ratio_low: float | None = Field(None, description="end of the interval that decides")
+    ratio_high: float | None = None
 
 
 class RunEnd(FileRecord):

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from labctl.config.names import did_you_mean, listed
 from labctl.config.recipe import Gate, Recipe
 from labctl.config.variants import Scalar
-from labctl.records import Execution, GateRecord
+from labctl.records import Execution, GateRecord, RunRecord, TrialRecord
 from labctl.results.summary import VariantSummary
+from labctl.units import digits
 
 
 def _milliseconds(ns: float | None) -> float | None:
@@ -30,12 +31,31 @@ METRICS: Mapping[str, Callable[[VariantSummary], float | None]] = {
 }
 
 
+#: Engine parameters of a run's variants, by their names.
+Parameters = Mapping[str, Mapping[str, Scalar]]
+#: Judges the gates of a run that name other runs: from its record, its trials, its parameters.
+CompareGates = Callable[[RunRecord, Sequence[TrialRecord], Parameters], tuple[GateRecord, ...]]
+#: What can be compared with another run: speed alone, of which a comparison knows the better side.
+COMPARED = (
+    "tpot_ms",
+    "tokens_per_second",
+    "ttft_ms",
+    "prefill_tokens_per_second",
+    "tpot_p50_ms",
+    "tpot_p90_ms",
+)
+
+
 def metric_problems(recipe: Recipe) -> Iterable[tuple[tuple[str | int, ...], str]]:
     """Gates on something that is not measured, placed for the loader."""
     for index, gate in enumerate(recipe.gates):
         if gate.metric not in METRICS:
             near = did_you_mean(gate.metric, METRICS) or f"; known are {listed(METRICS)}"
             yield ("gates", index, "metric"), f"no metric {gate.metric!r}{near}"
+        elif gate.against is not None and gate.metric not in COMPARED:
+            known = listed(COMPARED)
+            problem = f"{gate.metric} is not compared with other runs; these are: {known}"
+            yield ("gates", index, "metric"), problem
     until = recipe.repeats_until
     if until and until.metric not in METRICS:
         near = did_you_mean(until.metric, METRICS) or f"; known are {listed(METRICS)}"
@@ -47,10 +67,10 @@ def metric_problems(recipe: Recipe) -> Iterable[tuple[tuple[str | int, ...], str
 def judge(
     gates: Sequence[Gate],
     summaries: Sequence[VariantSummary],
-    parameters: Mapping[str, Mapping[str, Scalar]],
+    parameters: Parameters,
     execution: Execution,
 ) -> tuple[GateRecord, ...]:
-    """Judge every gate on every variant it speaks of.
+    """Judge every gate with bounds on every variant it speaks of.
 
     Only what ran on a board is judged. A variant without a result passes no gate, nor does one with
     a failed check. A gate that speaks of none of the variants stays open, and is reported.
@@ -58,32 +78,75 @@ def judge(
     """
     judged: list[GateRecord] = []
     for gate in gates:
-        spoken_of = [s for s in summaries if _applies(gate, s, parameters[s.variant])]
-        judged += [_judge(gate, summary, execution) for summary in spoken_of]
-        if not spoken_of:
-            judged.append(_idle(gate))
+        if gate.against is None:
+            chosen = spoken_of(gate, summaries, parameters)
+            judged += [_judge(gate, summary, execution) for summary in chosen]
+            judged += [] if chosen else [idle(gate)]
     return tuple(judged)
 
 
-def _applies(gate: Gate, summary: VariantSummary, parameters: Mapping[str, Scalar]) -> bool:
-    known = {**parameters, "model": summary.model.key}
-    return all(known.get(key) == value for key, value in gate.where.items())
+def leave_open(
+    run: RunRecord, _trials: Sequence[TrialRecord], _parameters: Parameters
+) -> tuple[GateRecord, ...]:
+    """Judge no gate against other runs, and say so: nobody gave the run what compares."""
+    detail = "not judged: this run was started by a program that compares nothing"
+    return tuple(open_gate(gate, detail) for gate in comparing_gates(run))
+
+
+def comparing_gates(run: RunRecord) -> list[Gate]:
+    """Return the gates of a run's recipe that name other runs."""
+    found = run.recipe_resolved.get("gates")
+    gates = [Gate.model_validate(one) for one in found] if isinstance(found, list) else []
+    return [gate for gate in gates if gate.against is not None]
+
+
+def open_gate(gate: Gate, detail: str, variant: str = "all") -> GateRecord:
+    """Return the record of a gate that could not or must not be judged."""
+    return GateRecord(
+        variant=variant,
+        metric=gate.metric,
+        limit=limit_of(gate),
+        value=None,
+        passed=None,
+        detail=detail,
+    )
+
+
+def spoken_of(
+    gate: Gate,
+    summaries: Sequence[VariantSummary],
+    parameters: Parameters,
+) -> list[VariantSummary]:
+    """Return the variants that a gate speaks of."""
+    found = []
+    for summary in summaries:
+        known = {**parameters[summary.variant], "model": summary.model.key}
+        if all(known.get(key) == value for key, value in gate.where.items()):
+            found.append(summary)
+    return found
+
+
+def refusal(
+    gate: Gate, summary: VariantSummary, execution: Execution
+) -> tuple[bool | None, str] | None:
+    """Return the judgement, and why, of a value that no gate may keep; None: it may.
+
+    Only what ran on a board is judged, and a number that its own checks contradict keeps no
+    promise, however good it looks.
+    """
+    if execution is not Execution.BOARD:
+        return None, f"not judged: {execution}, not measured on a board"
+    if (value := METRICS[gate.metric](summary)) is None:
+        return False, "no result"
+    if summary.checks_failed:
+        names = ", ".join(summary.checks_failed)
+        return False, f"{value:.4g}, not to be trusted: checks failed: {names}"
+    return None
 
 
 def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRecord:
     value = METRICS[gate.metric](summary)
-    passed: bool | None
-    if execution is not Execution.BOARD:
-        passed, detail = None, f"not judged: {execution}, not measured on a board"
-    elif value is None:
-        passed, detail = False, "no result"
-    else:
-        passed = (gate.min is None or value >= gate.min) and (gate.max is None or value <= gate.max)
-        detail = f"{value:.4g}"
-        if summary.checks_failed:
-            # A number that its own checks contradict keeps no promise, however good it looks.
-            passed = False
-            detail += f", not to be trusted: checks failed: {', '.join(summary.checks_failed)}"
+    passed, detail = refusal(gate, summary, execution) or _within(gate, value or 0.0)
     return GateRecord(
         variant=summary.variant,
         metric=gate.metric,
@@ -94,20 +157,26 @@ def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRec
     )
 
 
-def _idle(gate: Gate) -> GateRecord:
+def _within(gate: Gate, value: float) -> tuple[bool, str]:
+    """Return whether a value keeps the bounds, and by how much it misses them."""
+    for bound, word, missed in ((gate.min, "below", -1), (gate.max, "above", 1)):
+        if bound is not None and (value - bound) * missed > 0:
+            share = f"{digits(100 * abs(value / bound - 1), 2)} % " if bound else ""
+            return False, f"{value:.4g}, {share}{word} {bound:g}"
+    return True, f"{value:.4g}"
+
+
+def idle(gate: Gate) -> GateRecord:
+    """Return the record of a gate that speaks of no variant: it stays open."""
     where = ", ".join(f"{key}={value}" for key, value in gate.where.items())
-    return GateRecord(
-        variant="no variant",
-        metric=gate.metric,
-        limit=limit_of(gate),
-        value=None,
-        passed=None,
-        detail=f"not judged: no variant of this run has {where}",
-    )
+    return open_gate(gate, f"not judged: no variant of this run has {where}", "no variant")
 
 
 def limit_of(gate: Gate) -> str:
-    """Return the bounds of a gate in words, `>= 2 and <= 20`."""
+    """Return the bounds of a gate in words, `>= 2 and <= 20`, `against last-good`."""
+    if gate.against is not None:
+        allowed = "" if gate.tolerance is None else f", {100 * gate.tolerance:g} % allowed"
+        return f"against {gate.against}{allowed}"
     low = [] if gate.min is None else [f">= {gate.min:g}"]
     high = [] if gate.max is None else [f"<= {gate.max:g}"]
     return " and ".join(low + high)

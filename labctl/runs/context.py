@@ -22,7 +22,14 @@ from labctl.board.meter import Meter
 from labctl.build import Artifact
 from labctl.deploy.plan import agent_artifact
 from labctl.errors import BoardError, BoardRebooted, InfraError
-from labctl.records import ArtifactIdentity, BoardFacts, PlanRecord, RunRecord, TrialLimit
+from labctl.records import (
+    ArtifactIdentity,
+    BoardFacts,
+    PlanRecord,
+    RunRecord,
+    TrialLimit,
+)
+from labctl.results.gates import CompareGates
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.conditions import BoardConditions
 from labctl.runs.board.deploy_preview import program_path
@@ -58,6 +65,8 @@ class RunContext:
     paths: Mapping[str, str]
     #: Of the program under test; None: the board does not tell that of its own program.
     program_sha256: str | None
+    #: Judges the recipe's gates against other runs.
+    compare: CompareGates
     #: Of what the board draws.
     meter: Meter | None = None
     conditions: BoardConditions = field(init=False)

@@ -53,7 +53,7 @@ def _on_one_board(
         broken: LinkError | BoardError = error
     for other in others:
         observer.note(f"{broken.message}; the run continues on board {other.name}")
-        again = ResumeRequest(directory, other, request.lab, request.build)
+        again = ResumeRequest(directory, other, request.lab, request.build, request.compare)
         try:
             return resume_recorded(again, partial(connect, other), observer, session)
         except (LinkError, BoardError) as error:

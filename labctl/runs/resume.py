@@ -16,6 +16,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.records import SCHEMA_VERSION, PlanRecord, RunRecord, TrialRecord
+from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import (
@@ -48,6 +49,8 @@ class ResumeRequest:
     lab: LabFile
     #: Builds the agent once the board has told its machine; None: nothing is built.
     build: Callable[[BuildRequest], object] | None = None
+    #: Judges the gates against other runs.
+    compare: CompareGates = leave_open
 
 
 def last_board(directory: RunDirectory) -> str:
@@ -139,6 +142,7 @@ def resume_recorded(
             observer=observer,
             paths=opened.send() if sent is None else sent,
             program_sha256=program,
+            compare=request.compare,
             meter=working_meter(board, observer),
         )
         if lost is not None:

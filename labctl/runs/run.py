@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
+from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.held_board import HeldBoard
 from labctl.runs.board.opening import open_board
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
@@ -27,12 +28,14 @@ class RunRequest:
     """A request for a run: recipe, board, lab.
 
     ``build`` builds the agent once the board has told its machine; None: nothing is built.
+    ``compare`` judges the gates against other runs.
     """
 
     recipe: Recipe
     board: Board
     lab: LabFile
     build: Callable[[BuildRequest], object] | None = None
+    compare: CompareGates = leave_open
 
     @property
     def max_seconds(self) -> float:
@@ -98,6 +101,7 @@ def run_recipe(
             observer=observer,
             paths=paths,
             program_sha256=program,
+            compare=request.compare,
             meter=meter,
         )
         return run_trials(context, plan.trials)

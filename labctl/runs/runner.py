@@ -86,6 +86,7 @@ def run_trials(
     parameters = {trial.variant.slug: trial.parameters for trial in trials}
     found = tuple(records[t.number] for t in trials if t.number in records)
     judged = judge(gates, summarise(found, run.variants), parameters, context.facts.execution)
+    judged += context.compare(run, found, parameters)
     _finish(context, "finished", gates=judged)
     return Outcome(context.directory, run, found, judged)
 

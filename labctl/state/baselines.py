@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from labctl.config.names import unknown
+from labctl.config.names import LAST_GOOD, unknown
 from labctl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from labctl.state.state import LabState
 
 _NAME = re.compile(r"[^\W_][\w.+-]{0,62}")
-#: Names of runs that commands take already.
-_TAKEN = ("latest",)
+#: Names of runs that commands and gates take already.
+_TAKEN = ("latest", LAST_GOOD)
 _COLUMNS = "name, variant, note, set_by, set_at"
 
 
@@ -127,7 +127,7 @@ def check_name(name: str) -> str:
         raise ConfigError(
             f"not a name for a baseline: {name!r}",
             hint="it begins with a letter or digit and has letters, digits and . + - _, at most 63;"
-            " 'latest' is the newest run",
+            " 'latest' and 'last-good' are taken",
         )
     return name
 

@@ -201,7 +201,15 @@ BAD_RECIPES = {
     "repeats": (RECIPE + "repeats: 0\n", "16:10: repeats: must be at least 1, not 0"),
     "gate without bound": (
         changed("max: 100, ", ""),
-        "15:5: gates[0]: a gate needs min, max or both",
+        "15:5: gates[0]: a gate needs min, max or both, or against",
+    ),
+    "tolerance of a bound": (
+        changed("max: 100", "max: 100, tolerance: 5%"),
+        "15:35: gates[0].tolerance: tolerance goes with against: name a baseline, or last-good",
+    ),
+    "bound and baseline": (
+        changed("max: 100", "max: 100, against: last-good"),
+        "15:19: gates[0].max: against and max are two gates; write both",
     ),
     "gate upside down": (
         changed("max: 100", "max: 100, min: 200"),

@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 from records_made import energy, model, run, timing, trial
 
-from labctl.config.recipe import Gate
+from labctl.compare.figures import FIGURES
+from labctl.config.recipe import Gate, Recipe
 from labctl.errors import ExitStatus, ProgramFailed
 from labctl.records import Check, Execution, Failure, GateRecord, TrialRecord, TrialState
-from labctl.results.gates import METRICS, judge
+from labctl.results.gates import COMPARED, METRICS, judge, metric_problems
 from labctl.results.summary import summarise
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.runner import Outcome
@@ -91,3 +92,28 @@ def test_a_missed_gate_is_a_failure(most: float, status: int, tmp_path: Path) ->
     gate = Gate(metric="tpot_p50_ms", max=most)
     gates = tuple(judged(gate, trial(1)).values())
     assert Outcome(RunDirectory(tmp_path), run(), (trial(1),), gates).exit_status == status
+
+
+def test_a_missed_bound_says_by_how_much() -> None:
+    assert judged(Gate(metric="tpot_ms", max=100), trial(1))["q2_k"].detail == "110, 10 % above 100"
+    assert judged(Gate(metric="tpot_ms", min=200), trial(1))["q2_k"].detail == "110, 45 % below 200"
+
+
+def test_only_speed_is_compared_with_other_runs() -> None:
+    assert set(COMPARED) <= set(METRICS) & set(FIGURES)
+    recipe = Recipe.model_validate(
+        {
+            "name": "r",
+            "target": "rk3568",
+            "engine": {"name": "llama_cpp"},
+            "models": {"m": {"file": "m.gguf"}},
+            "max_time": "1m",
+            "gates": [
+                {"metric": "tpot_ms", "against": "last-good"},
+                {"metric": "mean_watts", "against": "last-good"},
+            ],
+        }
+    )
+    ((path, problem),) = metric_problems(recipe)
+    assert path == ("gates", 1, "metric")
+    assert problem.startswith("mean_watts is not compared with other runs; these are: tpot_ms")

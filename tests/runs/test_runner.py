@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from played_runs import Setting, fail, planned
+from records_made import run
 
 from labctl.config.recipe import Precision
 from labctl.errors import (
@@ -20,7 +21,8 @@ from labctl.errors import (
     HostError,
     LeaseLost,
 )
-from labctl.records import Execution, TrialState
+from labctl.records import Execution, GateRecord, TrialState
+from labctl.results.gates import leave_open
 from labctl.runs.record.space import check_space
 
 
@@ -384,3 +386,30 @@ def test_a_trial_under_way_is_fetched_before_a_repeat_that_was_left_out(setting:
     assert setting.agent.taken_over == ["/w/jobs/r-4"]
     assert setting.agent.removed.index("/w/jobs/r-4") < setting.agent.removed.index("/w/jobs/r-3")
     assert setting.states == ["ok"] * 4
+
+
+def test_a_gate_against_another_run_decides_on_the_exit_status_and_stays_in_the_end(
+    setting: Setting,
+) -> None:
+    missed = GateRecord(
+        variant="m",
+        metric="tpot_ms",
+        limit="against release-1.2",
+        value=3.0,
+        passed=False,
+        detail="12 % slower",
+        verdict="slower",
+        reference=("20261120T223000Z-q2-abcdef",),
+        ratio=1.12,
+    )
+    setting.compare = lambda _run, trials, _parameters: (missed,) if len(trials) == 4 else ()
+    assert setting.run().exit_status == ExitStatus.JOB
+    end = setting.directory.end()
+    assert end is not None
+    assert end.gates == (missed,)
+
+
+def test_a_run_that_nobody_gave_a_comparison_leaves_such_a_gate_open() -> None:
+    recipe = {"gates": [{"metric": "tpot_ms", "against": "release-1.2"}]}
+    (record,) = leave_open(run(recipe_resolved=recipe), (), {})
+    assert (record.passed, record.limit) == (None, "against release-1.2")

@@ -1,7 +1,7 @@
 """A lab's nights: a run each, of a source that may become slower."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from labctl.records import (
     PlannedRecord,
     PlanRecord,
     RunEnd,
+    RunRecord,
+    TrialRecord,
 )
 
 REPEATS = 3
@@ -46,6 +48,8 @@ class Lab:
         self._sigma = sigma
         self._night = 0
         self._trials: list[IndexedTrial] = []
+        #: The last night's record, and its trials.
+        self.last: tuple[RunRecord, list[TrialRecord]] | None = None
 
     def night(
         self,
@@ -56,6 +60,7 @@ class Lab:
         spec: str = SPEC,
         board: str = "rk1",
         known: bool = True,
+        gates: Sequence[Mapping[str, Any]] = (),
         **changes: Any,
     ) -> str:
         """Measure a source whose tokens take so long; the run's id.
@@ -72,11 +77,12 @@ class Lab:
             artifacts=(own,) if known else (),
             board=board,
             variants=("q2_k",),
+            recipe_resolved={"name": "q2", "gates": list(gates)},
             facts=run().facts.model_copy(update={"execution": execution}),
         )
         source = {"build_key": own.key, "build_commit": own.commit, "program_sha256": own.key}
         level = ms * math.exp(self._sigma * self._chance.standard_normal())
-        trials = []
+        trials: list[TrialRecord] = []
         for n in range(1, REPEATS + 1):
             gap = level * math.exp(0.003 * self._chance.standard_normal())
             values: dict[str, Any] = {
@@ -86,6 +92,7 @@ class Lab:
                 "timing": timing([gap] * 4),
             }
             trials.append(trial(n, **{**values, **changes}))
+        self.last = record, trials
         end = RunEnd(state="finished", finished=now)
         entry = entry_of(run_id, record, trials, end, annotations=Annotations(), stamp="")
         self._trials += [IndexedTrial(row, entry.run, ()) for row in entry.trials]

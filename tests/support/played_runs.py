@@ -28,6 +28,7 @@ from labctl.records import (
     TrialLimit,
     TrialRecord,
 )
+from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.context import RunContext
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
@@ -227,6 +228,7 @@ class Setting:
         self.infra_retries = 0
         self.renewals = 0
         self.precision: Precision | None = None
+        self.compare: CompareGates = leave_open
         self.trials: Sequence[PlannedTrial] = planned()
         trials = tuple(trial.record() for trial in planned())
         self.directory = planned_run(
@@ -286,6 +288,7 @@ class Setting:
             observer=self.observer,
             paths={file.identity.sha256: "/w/store/m"},
             program_sha256=None,
+            compare=self.compare,
         )
         context.conditions = PlayedConditions(self)  # type: ignore[assignment]
         return context

@@ -1,0 +1,219 @@
+"""Gates against a baseline, or against the last run that passed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from labctl.compare.history import board_history
+from labctl.compare.judging import compare
+from labctl.compare.likeness import differences
+from labctl.compare.selecting import baseline_sides, directory_sides
+from labctl.compare.sides import Side, match_sides, run_sides
+from labctl.compare.thresholds import Thresholds
+from labctl.compare.verdicts import Row, Verdict
+from labctl.compare.words import change, interval_text, percent
+from labctl.config.lab import LabFile
+from labctl.config.names import LAST_GOOD
+from labctl.config.recipe import Gate, Recipe
+from labctl.errors import LabctlError
+from labctl.index import Filter
+from labctl.records import GateRecord, RunRecord, TrialRecord
+from labctl.results.gates import (
+    METRICS,
+    Parameters,
+    comparing_gates,
+    idle,
+    limit_of,
+    open_gate,
+    refusal,
+    spoken_of,
+)
+from labctl.results.summary import VariantSummary, summarise, wanted_precision
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.repository import RunRepository
+from labctl.state import Baseline, lab_state
+
+#: So many of the last runs that passed are looked through for one that is alike.
+_LAST_RUNS = 30
+
+
+@dataclass(frozen=True)
+class _NoReference(Exception):
+    """There is nothing to compare with; ``reason`` says what is missing, and what to do."""
+
+    reason: str
+
+
+def missing_references(lab: LabFile, recipe: Recipe, board: str) -> Iterator[str]:
+    """Yield a line for each gate of a recipe that has nothing to be compared with so far."""
+    for gate in recipe.gates:
+        if gate.against is None:
+            continue
+        try:
+            if gate.against == LAST_GOOD:
+                _good_runs(lab, recipe.name, board)
+            else:
+                _baseline(lab, gate.against)
+        except (_NoReference, LabctlError) as error:
+            yield f"gate {gate.metric} {limit_of(gate)} will not be judged: {_reason(error)}"
+
+
+def judge_gates(
+    lab: LabFile, run: RunRecord, trials: Sequence[TrialRecord], parameters: Parameters
+) -> tuple[GateRecord, ...]:
+    """Judge the gates of a run that name other runs of the lab.
+
+    Nothing is raised: a gate that cannot be judged stays open, with the reason.
+    """
+    found: list[GateRecord] = []
+    for gate in comparing_gates(run):
+        rows = spoken_of(gate, summarise(trials, run.variants, wanted_precision(run)), parameters)
+        try:
+            found += _judge(lab, gate, run, trials, rows) if rows else [idle(gate)]
+        except (_NoReference, LabctlError) as error:
+            detail = f"not judged: {_reason(error)}"
+            found += [open_gate(gate, detail, row.variant) for row in rows]
+    return tuple(found)
+
+
+def _reason(error: _NoReference | LabctlError) -> str:
+    return error.reason if isinstance(error, _NoReference) else error.message
+
+
+def _judge(
+    lab: LabFile,
+    gate: Gate,
+    run: RunRecord,
+    trials: Sequence[TrialRecord],
+    rows: Sequence[VariantSummary],
+) -> list[GateRecord]:
+    """Judge one gate on all variants that it speaks of, as one family of comparisons."""
+    assert gate.against is not None
+    execution = run.facts.execution
+    refused = {row.variant: found for row in rows if (found := refusal(gate, row, execution))}
+    references: list[Side] = []
+    if len(refused) < len(rows):
+        references = _reference(lab, gate.against, run, trials)
+    sides = [
+        side for side in run_sides(run, trials) if side.variant in {row.variant for row in rows}
+    ]
+    limits = _limits(gate, run)
+    history = board_history(RunRepository(lab.root / "runs"))
+    pairs = [pair for pair in match_sides(references, sides) if pair[1].variant not in refused]
+    compared = compare(pairs, figures=(gate.metric,), thresholds=limits, history=history)
+    by_variant = {
+        side.variant: (reference, row)
+        for (reference, side), row in zip(pairs, compared.rows, strict=True)
+    }
+    judged = []
+    for row in rows:
+        record = GateRecord(
+            variant=row.variant,
+            metric=gate.metric,
+            limit=limit_of(gate),
+            value=METRICS[gate.metric](row),
+            passed=None,
+            detail=f"not judged: {gate.against} has no good trial of this variant",
+        )
+        if row.variant in refused:
+            passed, detail = refused[row.variant]
+            record = record.model_copy(update={"passed": passed, "detail": detail})
+        elif row.variant in by_variant:
+            record = _judged(record, *by_variant[row.variant], limits)
+        judged.append(record)
+    return judged
+
+
+def _judged(record: GateRecord, reference: Side, row: Row, limits: Thresholds) -> GateRecord:
+    interval = row.interval
+    passed, detail = _verdict(row, limits)
+    runs = tuple(dict.fromkeys(session.run for session in reference.sessions))
+    return record.model_copy(
+        update={
+            "passed": passed,
+            "detail": f"{detail} (against {', '.join(runs)})",
+            "verdict": str(row.verdict),
+            "reference": runs,
+            "ratio": row.ratio,
+            "ratio_low": interval.low if interval else None,
+            "ratio_high": interval.high if interval else None,
+        }
+    )
+
+
+def _verdict(row: Row, limits: Thresholds) -> tuple[bool | None, str]:
+    """Return whether a gate is kept, and why. What cannot be told is neither."""
+    allowed = f"{percent(limits.practical)} allowed"
+    if row.verdict is Verdict.SLOWER:
+        return False, f"{change(row)}, {allowed}: {interval_text(row.interval)}"
+    if row.verdict in (Verdict.SAME, Verdict.FASTER):
+        return True, f"{row.verdict}: {row.reason}"
+    if row.interval is not None:
+        # Nothing is asked of the other side: faster by chance or not, it is not slower.
+        end = 1 / row.interval.low if row.more_is_faster else row.interval.high
+        if end < 1 + limits.practical:
+            return True, f"not slower by more than is allowed: {interval_text(row.interval)}"
+    return None, f"not judged: {row.verdict}: {row.reason}"
+
+
+def _limits(gate: Gate, run: RunRecord) -> Thresholds:
+    limits = Thresholds.of_recipe(run.recipe_resolved)
+    if gate.tolerance is None:
+        return limits
+    return replace(limits, same_within=gate.tolerance, practical=gate.tolerance)
+
+
+def _reference(
+    lab: LabFile, against: str, run: RunRecord, trials: Sequence[TrialRecord]
+) -> list[Side]:
+    """Return the sides to compare with: of a baseline, or of the newest good run that is alike.
+
+    Where none is alike, those of the newest: the comparison says why. Raises _NoReference,
+    ConfigError for a damaged run, HostError.
+    """
+    if against != LAST_GOOD:
+        return baseline_sides(_baseline(lab, against), lab.root / "runs")
+    own = run_sides(run, trials)
+    good = _good_runs(lab, run.recipe, run.board, without=run.id)
+    found = (directory_sides(one) for one in good)
+    newest = next(found)
+    return next((sides for sides in chain([newest], found) if _is_alike(sides, own)), newest)
+
+
+def _baseline(lab: LabFile, name: str) -> Baseline:
+    baselines = lab_state(lab).baselines
+    if (found := baselines.get(name)) is None:
+        known = ", ".join(one.name for one in baselines.list())
+        there = f"; there is {known}" if known else ""
+        raise _NoReference(
+            f"no baseline {name!r}{there}; `labctl baseline set {name} RUN` makes it"
+        )
+    return found
+
+
+def _good_runs(lab: LabFile, recipe: str, board: str, without: str = "") -> list[RunDirectory]:
+    """Return the last runs that passed, the newest first. Raises _NoReference, HostError.
+
+    One that was suspected to be slower than its own reference is none: the next run would be
+    compared with it, and keep the gate.
+    """
+    runs = lab.root / "runs"
+    wanted = Filter(recipe=recipe, board=board, verdict="passed")
+    names = [one.run.id for one in RunRepository(runs).query(wanted, limit=_LAST_RUNS + 1)]
+    found = [RunDirectory(runs / name) for name in names if name != without]
+    if own := [one for one in found if not one.is_imported and not _is_suspected(one)]:
+        return own[:_LAST_RUNS]
+    raise _NoReference(f"no earlier run of recipe {recipe} on {board} passed")
+
+
+def _is_suspected(directory: RunDirectory) -> bool:
+    end = directory.end()
+    return end is not None and any(gate.verdict == Verdict.SUSPECTED for gate in end.gates)
+
+
+def _is_alike(references: Sequence[Side], sides: Sequence[Side]) -> bool:
+    return all(
+        one.allowed is not None
+        for pair in match_sides(references, sides)
+        for one in differences(*pair)
+    )
