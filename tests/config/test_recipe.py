@@ -205,11 +205,11 @@ BAD_RECIPES = {
     ),
     "tolerance of a bound": (
         changed("max: 100", "max: 100, tolerance: 5%"),
-        "15:35: gates[0].tolerance: tolerance goes with against: name a baseline, or last-good",
+        "15:41: gates[0].tolerance: tolerance goes with against: name a baseline, or last-good",
     ),
     "bound and baseline": (
         changed("max: 100", "max: 100, against: last-good"),
-        "15:19: gates[0].max: against and max are two gates; write both",
+        "15:25: gates[0].max: against and max are two gates; write both",
     ),
     "gate upside down": (
         changed("max: 100", "max: 100, min: 200"),
