@@ -326,6 +326,9 @@ def tell(
             strict=strict,
         )
         if result_format in TABLES and output is None:
+            from labctl.report.sparklines import print_sparklines
+
+            print_sparklines(output_console(), run, trials)
             click.echo(f"run directory: {where}")
         sys.stdout.flush()
     except BrokenPipeError:

@@ -124,7 +124,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Box plots of the time per token: {rows} rows.",
         "每词元时间的箱线图，共 {rows} 行。",
     ),
-    "ecdf": ("Share of tokens that are faster", "更快词元的占比（经验分布函数）"),
+    "ecdf": ("Cumulative distribution of token times", "词元时间的累积分布"),
     "ecdf.caption": (
         (
             "For a time on the horizontal axis, the line tells which share of all tokens took no"
@@ -165,7 +165,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "no trial has telemetry beside its record",
         "没有任何试验在记录旁有遥测数据",
     ),
-    "timeline.phases": ("phases", "阶段"),
+    "timeline.phases": ("phases: load, prompt, tokens", "阶段：加载、提示、词元"),
     "timeline.phase": ("phase", "阶段"),
     "timeline.took": ("time", "时间"),
     "timeline.load": ("load", "加载"),
