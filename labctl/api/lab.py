@@ -1,7 +1,7 @@
 """A lab: where it is, and the runs in it that meet conditions."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
@@ -18,6 +18,8 @@ from labctl.runs.record.repository import RunRepository
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from labctl.compare import Comparison
 
 Words = str | Sequence[str]
 
@@ -108,6 +110,31 @@ class Lab:
         if found is None:
             raise ConfigError(f"{directory} is no run of a lab")
         return Run(directory, found)
+
+    def compare(
+        self, *sides: "str | Run", allow: Collection[str] = (), figures: Sequence[str] = ()
+    ) -> "Comparison":
+        """Compare runs, variants (``RUN:VARIANT``) or baselines with the first of them.
+
+        One run alone: its variants with its first one. ``allow`` names keys that may differ,
+        ``figures`` what is compared, by their names in gates. ``rows`` of the result have the
+        verdicts, with ratios and intervals; times are ns. It is what ``labctl compare`` prints.
+
+        Raises ConfigError for what is not there, and HostError.
+        """
+        from labctl.compare import board_history, compare
+        from labctl.compare.figures import checked_names
+        from labctl.compare.selecting import find_pairs
+        from labctl.config.lab import find_lab
+        from labctl.transport.registry import TRANSPORTS
+
+        names = [side if isinstance(side, str) else side.id for side in sides] or ["latest"]
+        return compare(
+            find_pairs(tuple(names), find_lab(self.root, TRANSPORTS), self._folder),
+            figures=checked_names(tuple(figures)),
+            allow=allow,
+            history=board_history(RunRepository(self._folder)),
+        )
 
     def __repr__(self) -> str:
         return f"<lab {self.root}>"

@@ -1,6 +1,7 @@
 """The Python interface: a lab's runs, their tokens and their telemetry as arrays."""
 
 import builtins
+import json
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ import pytest
 from measured_lab import RUNS, measured_lab
 
 import labctl
+from labctl.cli.root import run_cli
 from labctl.errors import ConfigError
 
 OLD, NEW = RUNS
@@ -122,6 +124,24 @@ def test_trials_and_runs_are_tables_of_pandas(lab: labctl.Lab) -> None:
     assert runs["token_low_ns"].dtype == "Int64"
     assert lab.runs(board="nobody").to_pandas().empty
     assert [len(part) for part in (lab.runs()[:1], lab.trials()[2:5])] == [1, 3]
+
+
+def test_runs_are_compared_as_on_the_command_line(
+    lab: labctl.Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = lab.compare(lab.run(OLD), "latest", figures=["tpot_ms"])
+    assert {row.figure for row in found.rows} == {"tpot_ms"}
+    assert run_cli(["--lab", str(lab.root), "compare", OLD, NEW, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)["rows"]
+    verdicts = {(row["left"], row["right"], row["figure"]): row["verdict"] for row in printed}
+    assert found.rows
+    for row in found.rows:
+        assert verdicts[row.left, row.right, row.figure] == row.verdict
+    (variants,) = lab.compare(OLD, figures=["tpot_ms"]).rows
+    assert (variants.verdict, variants.right.rpartition(":")[2]) == ("faster", "q2_k")
+    assert variants.ratio == pytest.approx(22 / 52, rel=0.01)
+    with pytest.raises(ConfigError):
+        lab.compare("nothing", "latest")
 
 
 def test_without_pandas_the_error_names_it(
