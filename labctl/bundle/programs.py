@@ -19,7 +19,7 @@ from labctl.runs.inputs.programs import find_program, missing_builds
 
 @dataclass(frozen=True)
 class ProgramPlan:
-    """Where the program comes from here.
+    """Source of the program here.
 
     ``lines`` say it for people; ``builds`` have to be made first; ``missing``: it cannot be had.
     """
