@@ -50,7 +50,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": ("labctl.cli.bench", "bench", "Measure GGUF files on a board, without a recipe."),
     "resume": ("labctl.cli.resume", "resume", "Resume an unfinished run."),
     "watch": ("labctl.cli.watch", "watch", "Show a run that another process drives."),
-    "report": ("labctl.cli.report", "report", "Print the tables of a finished run."),
+    "report": (
+        "labctl.cli.report",
+        "report",
+        "Print the tables of finished runs, or write a report on them.",
+    ),
     "runs": ("labctl.cli.runs", "runs", "List the lab's runs, newest first."),
     "show": (
         "labctl.cli.show",

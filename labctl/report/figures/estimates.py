@@ -37,8 +37,10 @@ def estimates(
         told.append(text)
         rows += [estimate, *_repeats(one, scale)]
     rows += [_quoted(one, scale, words) for one in quoted]
-    level = _precision(shown[0])
-    caption = words(f"{NAME}.caption", level=f"{level.level if level else LEVEL:.0%}")
+    until = _precision(shown[0])
+    several = any(row["kind"] == "repeat" for row in rows)
+    level = f"{until.level if until else LEVEL:.0%}"
+    caption = words(f"{NAME}.{'caption' if several else 'single'}", level=level)
     if quoted:
         sources = dict.fromkeys(f"{one.name}: {one.source}" for one in quoted)
         caption += words(f"{NAME}.quoted", sources="; ".join(sources))

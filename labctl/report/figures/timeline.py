@@ -174,14 +174,17 @@ class _Axes:
         axis["tickCount"] = 8
         return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
-    def y(self, *, zero: bool) -> Spec:
-        """Return the axis of values."""
+    def y(self, *, highest: float | None) -> Spec:
+        """Return the axis of values, from 0 to the highest; None: around the values."""
+        scale: Spec = {"zero": False}
+        if highest is not None:
+            scale = {"domain": [0, highest or 1], "nice": True}
         axis = {"tickCount": 3, "minExtent": _LABELS, "maxExtent": _LABELS}
         return {
             "field": "value",
             "type": "quantitative",
             "title": None,
-            "scale": {"zero": zero, "nice": True},
+            "scale": scale,
             "axis": axis,
         }
 
@@ -238,7 +241,7 @@ def _band(axes: _Axes) -> Spec:
 
 
 def _token_part(axes: _Axes, scale: TimeScale, words: Words, *, throttled: bool) -> Spec:
-    y = axes.y(zero=not scale.is_log)
+    y = axes.y(highest=None)
     y["scale"] = scale.scale()
     low = {"datum": 0} if not scale.is_log else {"value": 64}
     title = scale.title(words)
@@ -280,6 +283,8 @@ _KEYS = ("━", "╍", "┈")
 
 def _track_part(axes: _Axes, track: Track, words: Words, *, throttled: bool) -> Spec:
     names = [line.name or words(line.key) for line in track.lines]
+    values = [value for line in track.lines for _, value in line.points]
+    highest = max(values) if track.from_zero else None
     title = words(track.key)
     shown = "   ".join(f"{key} {name}" for key, name in zip(_KEYS, names, strict=False))
     layers = [_band(axes)] if throttled else []
@@ -295,7 +300,7 @@ def _track_part(axes: _Axes, track: Track, words: Words, *, throttled: bool) -> 
                 "mark": mark,
                 "encoding": {
                     "x": axes.x(),
-                    "y": axes.y(zero=track.from_zero),
+                    "y": axes.y(highest=highest),
                     "tooltip": axes.tooltip(title),
                 },
             }

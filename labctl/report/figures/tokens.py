@@ -41,7 +41,8 @@ def token_times(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
         rows += _throttled(one, scale, size) if in_lines else []
     firsts = [row for n, one in enumerate(shown) for row in _first(one, n, len(shown))]
     rows += firsts if len(shown) <= _MOST_LABELS else []
-    caption = words(f"{NAME}.{'caption' if in_lines else 'band'}")
+    is_single = in_lines and not any(row["kind"] == "median" for row in rows)
+    caption = words(f"{NAME}.{'lines' if is_single else 'caption' if in_lines else 'band'}")
     caption += _notes(trials, rows, words, size=size, in_lines=in_lines)
     if len(shown) < len(timed):
         caption += words("shown", shown=len(shown), count=len(timed))

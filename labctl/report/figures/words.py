@@ -43,6 +43,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         ),
         "每条细线为一次重复，粗线为其中位数。▲ TTFT：从进程启动到第一个词元，包括加载。",
     ),
+    "token-times.lines": (
+        "Each line is one repeat. ▲ TTFT: process start to first token, load included.",
+        "每条线为一次重复。▲ TTFT：从进程启动到第一个词元，包括加载。",
+    ),
     "token-times.band": (
         (
             "A line is the median of the repeats, its band their 10th to 90th percentile. ▲ TTFT:"
@@ -82,6 +86,10 @@ _WORDS: dict[str, tuple[str, str]] = {
             " interval. Circles: the repeats."
         ),
         "实心标记为估计值（各次重复平均值的中位数）及其 {level} 区间；圆圈为各次重复。",
+    ),
+    "estimates.single": (
+        "The mean of the only repeat of each variant: one repeat has no interval.",
+        "各变体仅有一次重复的平均值：一次重复没有区间。",
     ),
     "estimates.quoted": (
         " ◇ quoted from publications, not measured here: {sources}.",
