@@ -56,15 +56,44 @@ def test_the_answer_tells_which_is_faster_by_how_much_and_where(tmp_path: Path) 
 
 
 def test_the_answer_claims_no_difference_that_the_interval_does_not_show(tmp_path: Path) -> None:
-    alike = [Made("a", 200.0), Made("b", 201.0)]
-    text = answer_of(tmp_path, measured(alike, repeats=3))
-    assert text.startswith("No difference between ")
+    alike = [Made("a", 200.0), Made("b", 204.0)]
+    text = answer_of(tmp_path, measured(alike, repeats=3, tokens=4))
+    assert text.startswith("It cannot be told on rk1 which is faster, ")
+    assert "interleaved rounds would settle it." in text
+    assert "times as fast" not in text
+
+
+def test_the_answer_says_that_variants_are_equally_fast(tmp_path: Path) -> None:
+    text = answer_of(tmp_path, measured([Made("a", 200.0), Made("b", 200.2)], repeats=12))
+    assert re.match(r"[ab] \(200 ms a token\) and [ab] \(200 ms\) are equally fast on rk1", text)
+
+
+def test_the_answer_corrects_its_interval_for_all_variants(tmp_path: Path) -> None:
+    made = [Made("a", 400.0), Made("b", 100.0), Made("c", 200.0)]
+    text = answer_of(tmp_path, measured(made))
+    assert re.match(
+        r"b takes the shortest time of 3 variants on rk1: \d+(\.\d)? ms a token\.", text
+    )
+    level = re.search(r"times as fast as a \(([\d.]+)% interval", text)
+    assert level
+    assert float(level[1]) > 95
+
+
+def test_the_answer_compares_no_unlike_variants(tmp_path: Path) -> None:
+    made = measured()
+    hot = {"q8_0": "inactive", "q2_k": "active"}
+    trials = [
+        one.model_copy(update={"comparability": {"cooling": hot[one.variant]}})
+        for one in made.trials
+    ]
+    text = answer_of(tmp_path, MeasuredRun(made.run, trials))
+    assert "are not compared on rk1: cooling: inactive / active" in text
     assert "times as fast" not in text
 
 
 def test_the_answer_of_one_round_says_that_it_has_no_interval(tmp_path: Path) -> None:
     text = answer_of(tmp_path, measured(repeats=1))
-    assert "in too few rounds for an interval" in text
+    assert "too few rounds for an interval, so that nothing tells which" in text
 
 
 def test_the_answer_is_not_that_of_a_board_where_it_was_emulated(tmp_path: Path) -> None:

@@ -92,7 +92,14 @@ def measured(
         memory_total_bytes=2_000_000_000,
     )
     names = tuple(variant.name for variant in variants)
-    record = run(run_id, variants=names, facts=facts, board=board)
+    axes = {key: None for variant in variants for key, _ in variant.parameters}
+    record = run(
+        run_id,
+        recipe_resolved={"name": "q2", "matrix": {"model": list(names), **axes}},
+        variants=names,
+        facts=facts,
+        board=board,
+    )
     return MeasuredRun(record, trials, (probe(facts, board),), lambda one: samples[one.number])
 
 

@@ -2,15 +2,38 @@
 
 from collections.abc import Iterator, Sequence
 
+from labctl.compare import Row, Verdict, compare, run_sides
 from labctl.records import TrialBound, TrialRecord
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
-from labctl.results.summary import VariantSummary, ratio_of, wanted_precision
+from labctl.results.summary import VariantSummary
 from labctl.stats import Interval
 from labctl.units import digits, duration
 
 #: Of so many runs each has sentences of its own.
 _MOST_ANSWERS = 6
+_SESSIONS = "Runs of different sessions: `labctl compare` judges their differences."
+
+_FASTER = (
+    "{best} is {value} times as fast as {other} {where}{known}: {time} a token against {against}."
+)
+_SHORTEST = (
+    "{best} takes the shortest time of {count} variants {where}: {time} a token. It is"
+    " {value} times as fast as {other}{known}, which takes {against}."
+)
+_SAME = (
+    "{best} ({time} a token) and {other} ({against}) are equally fast {where}: ratio"
+    " {value}{known}."
+)
+_CANT_TELL = (
+    "It cannot be told {where} which is faster, {best} ({time} a token) or {other} ({against}):"
+    " ratio {value}{known}."
+)
+_TOO_FEW = (
+    "{best} took {time} a token {where}, {other} {against}: too few rounds for an interval, so that"
+    " nothing tells which of them is faster."
+)
+_UNLIKE = "{best} ({time} a token) and {other} ({against}) are not compared {where}: {reason}."
 
 
 def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
@@ -18,12 +41,13 @@ def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
     if len(runs) == 1:
         return list(_of_run(runs[0], words))
     if len(runs) <= _MOST_ANSWERS:
-        return [f"{one.short}: {sentence}" for one in runs for sentence in _of_run(one, words)]
+        told = [f"{one.short}: {sentence}" for one in runs for sentence in _of_run(one, words)]
+        return [*told, words(_SESSIONS)]
     timed = [(row.token_ns, row, one) for one in runs for row in one.rows if row.token_ns]
     if not timed:
         return [words("None of the {count} runs has a token time.", count=len(runs))]
     fastest, slowest = min(timed, key=_by_time), max(timed, key=_by_time)
-    told = words(
+    range_told = words(
         "In {count} runs, a token takes from {low} ({first}, run {run}) to {high} ({last}, run"
         " {other}).",
         count=len(runs),
@@ -34,7 +58,7 @@ def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
         last=slowest[1].variant,
         other=slowest[2].short,
     )
-    return [told, words("Runs of different sessions: `labctl compare` judges their differences.")]
+    return [range_told, words(_SESSIONS)]
 
 
 def middle_bound(trials: Sequence[TrialRecord]) -> TrialBound | None:
@@ -85,13 +109,12 @@ def _of_times(one: MeasuredRun, timed: Sequence[VariantSummary], words: Language
 
 
 def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words: Language) -> str:
-    """Compare the fastest variant with the first of the recipe, or with the next where it is it."""
+    """Judge the fastest variant and the first of the recipe, or the next where it is that."""
     best = timed[0]
-    other = next((row for row in timed if row.variant == one.rows[0].variant), timed[1])
-    other = timed[1] if other is best else other
-    until = wanted_precision(one.run)
-    found = ratio_of(one.good[other.variant], one.good[best.variant], until)
-    values = {
+    other = next((row for row in timed[1:] if row.variant == one.rows[0].variant), timed[1])
+    judged = _judged(one, timed, other if best.variant != one.rows[0].variant else best)
+    row = judged[best.variant if best.variant in judged else other.variant]
+    values: dict[str, object] = {
         "best": best.variant,
         "other": other.variant,
         "where": where,
@@ -99,45 +122,42 @@ def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words
         "against": duration(other.token_ns),
         "count": len(timed),
     }
-    if found is None or found.interval is None:
-        ratio = digits(found.value) if found else "-"
-        return words(
-            "{best} took {time} a token {where}, {other} {against}: {ratio} times as fast, in too"
-            " few rounds for an interval.",
-            ratio=ratio,
-            **values,
-        )
-    values["value"] = digits(found.value)
-    if found.interval.is_vague or found.interval.low <= 1 <= found.interval.high:
-        return words(
-            "No difference between {best} ({time} a token) and {other} ({against}) can be told"
-            " {where}: ratio {value}{known}.",
-            known=_ratio_known(found.interval, words),
-            **values,
-        )
-    if len(timed) > 2:
-        return words(
-            "{best} is the fastest of {count} {where}: {time} a token. It is {value} times as fast"
-            " as {other}{known}, which takes {against}.",
-            known=_ratio_known(found.interval, words),
-            **values,
-        )
-    return words(
-        "{best} is {value} times as fast as {other} {where}{known}: {time} a token against"
-        " {against}.",
-        known=_ratio_known(found.interval, words),
-        **values,
-    )
+    text, settled = _FASTER if len(timed) == 2 else _SHORTEST, ""
+    if row.verdict is Verdict.UNLIKE:
+        text, values["reason"] = _UNLIKE, row.reason
+    elif row.ratio is None or row.interval is None:
+        text = _TOO_FEW
+    else:
+        is_best = best.variant in judged
+        values["value"] = digits(1 / row.ratio if is_best else row.ratio)
+        values["known"] = _ratio_known(row.interval, words, inverse=is_best)
+        text = {Verdict.SAME: _SAME, Verdict.CANT_TELL: _CANT_TELL}.get(row.verdict, text)
+        if row.verdict is Verdict.CANT_TELL and row.repeats is not None:
+            settled = words("{count} interleaved rounds would settle it.", count=row.repeats)
+    return words.joined(filter(None, (words(text, **values), settled)))
 
 
-def _ratio_known(between: Interval, words: Language) -> str:
+def _judged(
+    one: MeasuredRun, timed: Sequence[VariantSummary], reference: VariantSummary
+) -> dict[str, Row]:
+    """Return how each other variant compares with one; the error is that over all of them."""
+    sides = {side.variant: side for side in run_sides(one.run, one.trials)}
+    others = [row.variant for row in timed if row.variant != reference.variant]
+    pairs = [(sides[reference.variant], sides[variant]) for variant in others]
+    return dict(zip(others, compare(pairs, figures=("tpot_ms",)).rows, strict=True))
+
+
+def _ratio_known(between: Interval, words: Language, *, inverse: bool) -> str:
     if between.is_vague:
         return words(" (its interval is wider than ± 100 %)")
+    low, high = between.low, between.high
+    if inverse:
+        low, high = 1 / high, 1 / low
     return words(
         " ({level} interval {low} to {high})",
-        level=f"{between.level:.0%}",
-        low=digits(between.low),
-        high=digits(between.high),
+        level=f"{100 * between.level:.4g}%",
+        low=digits(low),
+        high=digits(high),
     )
 
 

@@ -51,26 +51,34 @@ CHINESE = {
         " {against}."
     ): "{where}，{best} 的速度是 {other} 的 {value} 倍{known}：每词元 {time}，后者为 {against}。",
     (
-        "{best} is the fastest of {count} {where}: {time} a token. It is {value} times as fast"
-        " as {other}{known}, which takes {against}."
+        "{best} takes the shortest time of {count} variants {where}: {time} a token. It is"
+        " {value} times as fast as {other}{known}, which takes {against}."
     ): (
-        "{where}，{best} 是 {count} 个变体中最快的：每词元 {time}。其速度是 {other}（{against}）的"
+        "{where}，{count} 个变体中 {best} 用时最短：每词元 {time}。其速度是 {other}（{against}）的"
         " {value} 倍{known}。"
     ),
     (
-        "No difference between {best} ({time} a token) and {other} ({against}) can be told"
-        " {where}: ratio {value}{known}."
+        "{best} ({time} a token) and {other} ({against}) are equally fast {where}: ratio"
+        " {value}{known}."
+    ): "{where}，{best}（每词元 {time}）与 {other}（{against}）同样快：比值 {value}{known}。",
+    (
+        "It cannot be told {where} which is faster, {best} ({time} a token) or {other}"
+        " ({against}): ratio {value}{known}."
     ): (
-        "{where}，无法判定 {best}（每词元 {time}）与 {other}（{against}）之间有差异："
+        "{where}，无法判定 {best}（每词元 {time}）与 {other}（{against}）哪个更快："
         "比值 {value}{known}。"
+    ),
+    "{count} interleaved rounds would settle it.": "交替测量 {count} 轮可以判定。",
+    "{best} ({time} a token) and {other} ({against}) are not compared {where}: {reason}.": (
+        "{where}，{best}（每词元 {time}）与 {other}（{against}）不作比较：{reason}。"
     ),
     " (its interval is wider than ± 100 %)": "（区间宽于 ± 100 %）",
     (
-        "{best} took {time} a token {where}, {other} {against}: {ratio} times as fast, in too"
-        " few rounds for an interval."
+        "{best} took {time} a token {where}, {other} {against}: too few rounds for an interval,"
+        " so that nothing tells which of them is faster."
     ): (
-        "{where}，{best} 每词元 {time}，{other} 为 {against}：前者的速度是后者的 {ratio} 倍，"
-        "但轮数太少，无法给出区间。"
+        "{where}，{best} 每词元 {time}，{other} 为 {against}：轮数太少，没有区间，"
+        "无法判定哪个更快。"
     ),
     " ({level} interval {low} to {high})": "（{level} 置信区间 {low} 至 {high}）",
     ", from too few trials for an interval": "（试验太少，无法给出区间）",
