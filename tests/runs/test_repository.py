@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from postgres_server import PostgresServer
+from postgres_server import rows
 from records_made import BEGAN, energy, model, plan, planned_run, probe, run, timing, trial
 
 from labctl.board.probe_files import save_probe
@@ -40,22 +40,6 @@ BUILD = ArtifactIdentity(
     toolchain="zig 0.17.0",
     tools={},
 )
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The runs of a lab whose index is in a file, or in a database that hosts share."""
-    if request.param == "postgresql":
-        return lab_in(request.getfixturevalue("postgres"), tmp_path)
-    return tmp_path / "runs"
-
-
-def lab_in(server: PostgresServer, root: Path, name: str | None = None) -> Path:
-    """A lab in a PostgreSQL; its folder of runs."""
-    root.mkdir(exist_ok=True)
-    text = f"lab: {name or server.new_lab()}\ndatabase: {server.url}\nboards: {{}}\n"
-    (root / "devices.yaml").write_text(text)
-    return root / "runs"
 
 
 @pytest.fixture
@@ -264,11 +248,6 @@ def test_trials_are_found_by_the_values_of_their_parameters(
     wanted = Filter(parameters=pairs, board="rk1")
     assert [one.trial.number for one in repository.trials(wanted)] == numbers
     assert [one.run.id for one in repository.query(wanted)] == ([FIRST] if numbers else [])
-
-
-def rows(runs: Path, question: str) -> list[tuple[object, ...]]:
-    """What the database itself answers."""
-    return RunRepository(runs)._index._database.ask(question, {})
 
 
 def test_the_list_comes_back_when_the_index_is_gone_or_behind(runs: Path) -> None:

@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from postgres_server import PostgresServer
+from postgres_server import PostgresServer, lab_in
 from records_made import model, plan, planned_run, probe, run, trial
-from test_repository import FIRST, SECOND, lab_in
+from test_repository import FIRST, SECOND
 
 from labctl.board.probe_files import save_probe
 from labctl.cli.root import run_cli
@@ -86,6 +86,16 @@ def test_probes_of_hosts_without_runs_are_kept_apart(
     first.unlink()
     assert [one.board for one in RunRepository(there).probes()] == ["rk1", "rk2"]
     assert [one.board for one in RunRepository(here).probes()] == ["rk2"]
+
+
+def test_a_run_of_another_host_is_not_called_unknown(hosts: tuple[Path, Path]) -> None:
+    here, there = hosts
+    ids(there)
+    with pytest.raises(ConfigError, match=f"run {SECOND} is not on this host") as refused:
+        find_run(here, SECOND[-6:])
+    assert refused.value.hint == "host h measured it: use it there, or copy its directory to here"
+    with pytest.raises(ConfigError, match="no run 'other'"):
+        find_run(here, "other")
 
 
 def test_a_rebuild_leaves_the_runs_of_others(hosts: tuple[Path, Path]) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from labctl.retry import wait_until
+from labctl.runs.record.repository import RunRepository
 
 #: Like a server that a distribution sets up: its order of texts is a language's, not that of bytes.
 LOCALE = ["--locale=C.UTF-8", "--locale-provider=icu", "--icu-locale=en-US"]
@@ -38,6 +39,19 @@ class PostgresServer:
     def new_lab(self) -> str:
         """The name of a lab that nobody has."""
         return f"lab{next(_numbers)}"
+
+
+def lab_in(server: PostgresServer, root: Path, name: str | None = None) -> Path:
+    """A lab in a PostgreSQL; its folder of runs."""
+    root.mkdir(exist_ok=True)
+    text = f"lab: {name or server.new_lab()}\ndatabase: {server.url}\nboards: {{}}\n"
+    (root / "devices.yaml").write_text(text)
+    return root / "runs"
+
+
+def rows(runs: Path, question: str) -> list[tuple[object, ...]]:
+    """What the database of an index itself answers."""
+    return RunRepository(runs)._index._database.ask(question, {})
 
 
 def _program(name: str) -> str:

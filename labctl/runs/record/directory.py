@@ -391,6 +391,13 @@ def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
 
 
 def _no_run(known: Sequence[RunDirectory], runs: Path, name: str) -> ConfigError:
+    from labctl.runs.record.repository import run_elsewhere
+
+    if elsewhere := run_elsewhere(runs, name):
+        return ConfigError(
+            f"run {elsewhere.id} is not on this host",
+            hint=f"host {elsewhere.host} measured it: use it there, or copy its directory to here",
+        )
     if not known:
         return ConfigError(f"no runs in {runs}", hint="make one: `labctl run recipes/NAME.yaml`")
     return ConfigError(

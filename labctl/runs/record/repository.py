@@ -27,6 +27,7 @@ from labctl.index import (
     IndexedRun,
     IndexedTrial,
     ProbeRow,
+    RunRow,
 )
 from labctl.index.index import Stamps
 from labctl.records import Annotations
@@ -185,6 +186,15 @@ def note_in_index(directory: RunDirectory, note: Note) -> None:
         RunRepository(directory.path.parent).add(directory)
     except HostError as error:
         note(f"note: {error.message}")
+
+
+def run_elsewhere(runs: Path, name: str) -> RunRow | None:
+    """Return a run of this id, or start or end of it, that a shared index alone knows."""
+    if _shared_database(runs) is None:
+        return None
+    known = [one.run for one in RunRepository(runs).query()]
+    found = [run for run in known if run.id.startswith(name) or run.id.endswith(name)]
+    return found[0] if len(found) == 1 else None
 
 
 def _entry(directory: RunDirectory, stamp: str) -> Entry:
