@@ -28,10 +28,15 @@ def probe_folder(lab_root: Path, board: str) -> Path:
     return lab_root / FOLDER / board
 
 
+def probe_path(lab_root: Path, probe: BoardProbe) -> Path:
+    """Return the file of a probe; it need not exist."""
+    taken = probe.taken.astimezone(UTC)
+    return probe_folder(lab_root, probe.board) / f"probe-{taken:%Y%m%dT%H%M%S.%fZ}.json"
+
+
 def save_probe(lab_root: Path, probe: BoardProbe) -> Path:
     """Keep a probe for good; its file. Raises HostError."""
-    taken = probe.taken.astimezone(UTC)
-    path = probe_folder(lab_root, probe.board) / f"probe-{taken:%Y%m%dT%H%M%S.%fZ}.json"
+    path = probe_path(lab_root, probe)
     write_atomic(path, probe.model_dump_json(indent=2) + "\n")
     return path
 

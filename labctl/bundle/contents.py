@@ -1,6 +1,7 @@
 """Collect what a bundle holds: a run's files, and what a stranger needs beside them."""
 
 import hashlib
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,15 +9,22 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from labctl.board.probe_files import all_probes
+from labctl.board.probe_files import all_probes, probe_path
 from labctl.bundle.builds import build_entries
 from labctl.bundle.form import name_problem
 from labctl.bundle.models import model_origins
 from labctl.bundle.redact import Redactor
+from labctl.config.lab import FILE_NAME
 from labctl.config.recipe import Recipe
+from labctl.config.references import REFERENCES_FILE
 from labctl.errors import ConfigError
-from labctl.records import BoardProbe, PlanRecord, RunEnd, RunRecord, TrialRecord
+from labctl.files import host_writes
+from labctl.records import BoardProbe, PlanRecord, RunRecord
 from labctl.report.formats import result_text
+from labctl.report.page.build import build_report
+from labctl.report.page.html import html
+from labctl.report.page.language import Language
+from labctl.report.references import reference_rows
 from labctl.runs.record.directory import ANNOTATIONS, COMPRESSED, RECIPE, RunDirectory, plain_file
 from labctl.units import size
 
@@ -49,7 +57,12 @@ class Contents:
     missing: list[str] = field(default_factory=list)
 
     def entries(self) -> Iterator[tuple[str, bytes]]:
-        """Yield every entry, in the order of names within each part. Raises ConfigError."""
+        """Yield every entry. Raises ConfigError, HostError."""
+        with tempfile.TemporaryDirectory(prefix="labctl-bundle-") as folder:
+            yield from self._entries(Path(folder))
+
+    def _entries(self, published: Path) -> Iterator[tuple[str, bytes]]:
+        """Yield every entry; ``published`` becomes a lab with what the bundle says, no more."""
         run = self.directory.run()
         recipe = _recipe(run)
         yield "README.txt", _README.format(name=self.name).encode()
@@ -58,7 +71,10 @@ class Contents:
         origins = model_origins(run, recipe, self.lab_root)
         yield "models.json", self._json("models.json", origins.model_dump_json().encode())
         if (probe := nearest_probe(self.lab_root, run)) is not None:
-            yield "probe.json", self._json("probe.json", probe.model_dump_json().encode())
+            told = self._json("probe.json", probe.model_dump_json().encode())
+            told_probe = BoardProbe.model_validate_json(told)
+            _write(probe_path(published, told_probe), told)
+            yield "probe.json", told
         else:
             self.missing.append(f"board {run.board} was never probed: its ceilings are not known")
         yield from self._inputs(recipe, self.directory.plan())
@@ -66,8 +82,11 @@ class Contents:
             for name, content in build_entries(artifact, self.lab_root, self.missing):
                 is_json = name.endswith(".json")
                 yield name, self._json(name, content) if is_json else self._raw_text(name, content)
-        yield from self._run_files()
-        yield from self._report()
+        below = published / "runs" / run.id
+        for name, content in self._run_files():
+            _write(below / name.removeprefix("run/"), content)
+            yield name, content
+        yield from self._report(published, RunDirectory(below))
 
     def _written(self, run: RunRecord) -> Iterator[tuple[str, str]]:
         """Yield the recipe as written, and as it was run."""
@@ -145,19 +164,21 @@ class Contents:
             annotations = annotations.model_copy(update={"note": None})
         return self._json(f"run/{ANNOTATIONS}", annotations.model_dump_json().encode())
 
-    def _report(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the tables, made from records that say no more than those of the bundle."""
-        run = RunRecord.model_validate(self._clean(self.directory.run()))
-        trials = [TrialRecord.model_validate(self._clean(t)) for t in self.directory.trials()]
-        end = self.directory.end()
-        gates = RunEnd.model_validate(self._clean(end)).gates if end else ()
+    def _report(self, published: Path, directory: RunDirectory) -> Iterator[tuple[str, bytes]]:
+        """Yield the report and the tables, made from what the bundle has and nothing else."""
+        _write(published / FILE_NAME, b"boards: {}\n")
+        if (own := self.lab_root / REFERENCES_FILE).is_file():
+            text = own.read_text(encoding="utf-8")
+            _write(published / REFERENCES_FILE, self._text(REFERENCES_FILE, text))
+        words = Language("en")
+        page = html(build_report([directory], words), words)
+        yield "report.html", page.encode()
+        run, trials, end = directory.run(), directory.trials(), directory.end()
+        quoted = reference_rows(run, published)
+        gates = end.gates if end else ()
         for form, name in (("md", "report.md"), ("wide", "report.txt")):
-            text = result_text(form, run, trials, gates, Path())
-            yield name, self._text(name, text)
-
-    def _clean(self, record: RunRecord | TrialRecord | RunEnd) -> object:
-        value = record.model_dump(mode="json")
-        return value if self.redactor is None else self.redactor.value("report.md", value)
+            text = result_text(form, run, trials, gates, Path(), references=quoted)
+            yield name, text.encode()
 
     def _json(self, name: str, content: bytes) -> bytes:
         redactor = self.redactor or Redactor(())
@@ -186,3 +207,10 @@ def nearest_probe(lab_root: Path, run: RunRecord) -> BoardProbe | None:
     probes = all_probes(lab_root, run.board, run.facts.execution)
     earlier = [probe for probe in probes if probe.taken <= run.started]
     return earlier[0] if earlier else (probes[-1] if probes else None)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that is read back at once and then removed. Raises HostError."""
+    with host_writes(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

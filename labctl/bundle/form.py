@@ -9,7 +9,7 @@
     recipe.resolved.yaml         the recipe as it was run, defaults included
     models.json                  where each model comes from, with its hash
     probe.json                   rates of the board, measured nearest before the run
-    report.md, report.txt        the tables; report.html where it can be made
+    report.html                  the report; its tables in report.md and report.txt
     inputs/prompt.txt, inputs/files/NAME
     build/PRODUCT/manifest.json, bill-of-materials.json, spec.yaml, patches/...
     run/...                      the run directory: records, plan, events, raw logs

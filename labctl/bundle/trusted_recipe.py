@@ -42,7 +42,7 @@ _PROGRAM_ENGINES = ("command", "nnrt", "mindspore_lite")
 
 @dataclass(frozen=True)
 class Missing:
-    """What cannot be had, and what to do."""
+    """Something that cannot be had, and its cure."""
 
     what: str
     cure: str

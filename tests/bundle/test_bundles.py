@@ -90,16 +90,19 @@ def test_a_bundle_has_what_a_stranger_needs_and_nobody_in_it(
     for needed in (
         "README.txt", "recipe.resolved.yaml", "models.json", "probe.json", "report.md",
         "report.txt",
+        "report.html",
         "inputs/prompt.txt", "run/run.json", "run/plan.json", "run/end.json", "run/records.jsonl",
         "run/trials/001-q2_k-r1/record.json", "run/trials/001-q2_k-r1/stdout",
     ):  # fmt: skip
         assert needed in found
     assert not [name for name in found if "journal" in name or "notes" in name or "lock" in name]
     for name, raw in found.items():
-        for secret in ("carol", "desk", "lab-of", str(lab), SERIAL, "gate.", "/srv/nas", "b00t"):
+        for secret in ("carol", "desk", "lab-of", str(lab), SERIAL, "gate.ex", "/srv/nas", "b00t"):
             assert secret.encode() not in raw, (name, secret)
     stdout = found["run/trials/001-q2_k-r1/stdout"]
     assert stdout == b"once \xff xxxxx said: <homexxxxx>/x\n"  # as long as before
+    assert b"labctl-bundle-" not in found["report.html"]
+    assert b"q2_k" in found["report.html"]
     assert found["inputs/prompt.txt"] == PROMPT.encode()
     assert json.loads(found["probe.json"])["storage_device"] == "day-1"
     assert b"5.0.0.71" in found["run/run.json"]  # a version is no address
