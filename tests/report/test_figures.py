@@ -2,16 +2,19 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import vl_convert
+from hypothesis import given
+from hypothesis import strategies as st
 from measured_runs import PAIR, Made, measured
-from records_made import trial
+from records_made import timing, trial
 
-from labctl.records import Execution
+from labctl.records import Execution, TelemetrySample, TrialRecord, TrialState
 from labctl.report.figures import Figure, Language, MeasuredRun, figures_of, write_figure
 from labctl.report.figures.theme import MOST_SERIES
 from labctl.stats import median
@@ -152,8 +155,10 @@ def test_many_repeats_become_a_band_of_the_same_medians() -> None:
 
 def test_more_variants_than_colours_leaves_the_first_fastest_and_slowest() -> None:
     variants = [Made(f"v{n}", 100.0 + 10 * n) for n in (5, *range(5), *range(6, 20))]
-    found = figure("estimates", measured(variants, repeats=2, tokens=4))
-    shown = [row["series"] for row in rows(found, "estimate")]
+    run = measured(variants, repeats=2, tokens=4)
+    assert len(rows(figure("estimates", run), "estimate")) == 20, "rows need no colours"
+    found = figure("token-times", run)
+    shown = list(dict.fromkeys(row["series"] for row in rows(found, "repeat")))
     assert len(shown) == MOST_SERIES
     assert {"v5", "v0", "v19"} <= set(shown)
     assert "8 of 20" in found.caption
@@ -250,3 +255,49 @@ def test_the_ecdf_rises_to_one_through_the_records_times() -> None:
     ]
     assert steps[0]["share"] == pytest.approx(1 / 16)
     assert steps[-1]["share"] == 1
+
+
+def changed(run: MeasuredRun, **changes: object) -> MeasuredRun:
+    return replace(run, trials=[one.model_copy(update=changes) for one in run.trials])
+
+
+def of_trials(*trials: TrialRecord) -> MeasuredRun:
+    return MeasuredRun(measured(PAIR[:1], repeats=1, tokens=2).run, trials)
+
+
+STRANGE = {
+    "no trials": of_trials(),
+    "nothing but a failure": of_trials(trial(state=TrialState.FAILED, timing=None)),
+    "no status of the job": changed(measured(), job=None),
+    "one token": of_trials(trial(timing=timing([100]))),
+    "tokens all alike": of_trials(trial(1, timing=timing([100, 100]))),
+    "tokens that came together": of_trials(trial(timing=timing([9, 0, 9], merged_chunks=(1,)))),
+    "a variant 50,000 times slower": of_trials(
+        trial(timing=timing([1, 2])), trial(2, variant="slow", timing=timing([50_000, 60_000]))
+    ),
+    "an older record without its variants": changed(measured(), variant="q8_0"),
+    "no telemetry": replace(measured(), telemetry=lambda _trial: ()),
+    "telemetry of another boot": replace(
+        measured(), telemetry=lambda _trial: [TelemetrySample(mono_ns=n) for n in range(3)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_strange_runs_have_figures_or_reasons(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    found = figures_of([STRANGE[name]])
+    assert all(one.reason for one in found.missing)
+    for one in found.drawn:
+        vl_convert.vegalite_to_vega(json.dumps(one.chart(), allow_nan=False), show_warnings=True)
+    assert "".join(capfd.readouterr()) == ""
+
+
+@given(st.lists(st.lists(st.integers(0, 10**13), min_size=1, max_size=40), max_size=5))
+def test_any_times_make_figures_of_finite_numbers(repeats: list[list[int]]) -> None:
+    trials = []
+    for number, gaps in enumerate(repeats, 1):
+        timed = timing([1.0], token_ns=tuple(gaps), mean_ns=sum(gaps) // len(gaps), p50_ns=1)
+        trials.append(trial(number, timing=timed))
+    for one in figures_of([of_trials(*trials)]).drawn:
+        json.dumps(one.chart(), allow_nan=False)
+        assert len(one.csv().splitlines()) == len(one.rows) + 1

@@ -7,6 +7,7 @@ from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, row_axis, series_colour, series_shape
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, told_apart
 from labctl.report.figures.scale import TimeScale
+from labctl.report.figures.theme import MOST_SERIES
 from labctl.report.figures.words import Words
 from labctl.report.references import ReferenceRow
 from labctl.results.summary import LEVEL, interval_of, wanted_precision
@@ -17,6 +18,7 @@ NAME = "estimates"
 #: Repeats of one variant that are drawn; more are a smear.
 _MOST_REPEATS = 60
 _ROW = 46
+_MOST_ROWS = 30
 
 
 def estimates(
@@ -26,7 +28,7 @@ def estimates(
     timed = [one for one in all_series(runs) if one.token_times]
     if not timed:
         return Missing(NAME, words(NAME), words("no-token-time"))
-    shown = told_apart(timed)
+    shown = told_apart(timed, _MOST_ROWS)
     all_ns: list[float] = [time for one in shown for time in one.token_times]
     all_ns += [one.token_ns for one in quoted]
     scale = TimeScale.of(all_ns)
@@ -119,8 +121,11 @@ def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, word
         "axis": {"tickCount": 5, "grid": True},
     }
     y = row_axis("series", [*names, *quoted])
-    colour = series_colour(names, legend=None)
-    shape = series_shape(names, legend=None)
+    tint: Spec = {}
+    shape: Spec = {}
+    if len(names) <= MOST_SERIES:  # else their rows alone tell them apart
+        tint = {"color": series_colour(names, legend=None)}
+        shape = {"shape": series_shape(names, legend=None)}
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
         {"field": "repeat", "type": "quantitative", "title": words("repeat")},
@@ -128,6 +133,7 @@ def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, word
         {"field": "text", "type": "nominal", "title": words("median")},
         {"field": "source", "type": "nominal", "title": words("quoted")},
     ]
+    mark: Spec = {"style": "line-0"}
     label: Spec = {"type": "text", "baseline": "bottom", "dy": -9}
     text = {"field": "text", "type": "nominal"}
     return {
@@ -135,23 +141,23 @@ def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, word
         "layer": [
             {
                 "transform": [only("estimate")],
-                "mark": {"type": "rule", "strokeWidth": 3, "strokeCap": "round"},
+                "mark": {**mark, "type": "rule", "strokeWidth": 3, "strokeCap": "round"},
                 "encoding": {
                     "x": {**x, "field": "low"},
                     "x2": {"field": "high"},
                     "y": y,
-                    "color": colour,
+                    **tint,
                 },
             },
             {
                 "transform": [only("repeat")],
-                "mark": {"type": "point", "shape": "circle", "size": 34, "opacity": 0.8},
-                "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip[:3]},
+                "mark": {**mark, "type": "point", "shape": "circle", "size": 34, "opacity": 0.8},
+                "encoding": {"x": x, "y": y, **tint, "tooltip": tooltip[:3]},
             },
             {
                 "transform": [only("estimate")],
-                "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-                "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tooltip},
+                "mark": {**mark, "type": "point", "filled": True, "size": 110, "opacity": 1},
+                "encoding": {"x": x, "y": y, **tint, **shape, "tooltip": tooltip},
             },
             {
                 "transform": [only("estimate")],

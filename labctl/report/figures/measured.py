@@ -87,16 +87,16 @@ def all_series(runs: Sequence[MeasuredRun], *, by_run: bool = True) -> list[Seri
     return apart if 0 < len(apart) <= MOST_SERIES else _grouped(runs, by_run=False)
 
 
-def told_apart(series: Sequence[Series]) -> list[Series]:
-    """Return no more series than a figure can tell apart.
+def told_apart(series: Sequence[Series], most: int = MOST_SERIES) -> list[Series]:
+    """Return no more series than a figure can tell apart: by their colours, or ``most`` rows.
 
     They are the first, the fastest, the slowest, and others spread evenly between these.
     """
-    if len(series) <= MOST_SERIES:
+    if len(series) <= most:
         return list(series)
     timed = [one for one in series[1:] if one.token_times]
     ranked = sorted(timed, key=lambda one: median(one.token_times))
-    wanted = MOST_SERIES - 1
+    wanted = most - 1
     step = (len(ranked) - 1) / (wanted - 1)
     chosen = [ranked[round(n * step)] for n in range(wanted)] if len(ranked) > wanted else ranked
     return [one for one in series if one is series[0] or any(one is other for other in chosen)]

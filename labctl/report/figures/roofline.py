@@ -105,13 +105,13 @@ def _weights(model: ModelIdentity) -> tuple[int, float] | None:
 
 def _roofs(probe: BoardProbe, words: Words) -> Iterator[list[Row]]:
     """Yield a line for each place that weights come from."""
-    for key, rate in (
-        ("dram", probe.memory_bytes_per_second()),
-        ("storage", probe.storage_bytes_per_second()),
+    for key, rate, named_at in (
+        ("dram", probe.memory_bytes_per_second(), _HIGH),
+        ("storage", probe.storage_bytes_per_second(), _LOW),
     ):
         if rate:
             label = words(f"{NAME}.{key}", rate=f"{size(rate)}/s")
-            ends = ((_LOW, label), (_HIGH, ""))
+            ends = [(x, label if x == named_at else "") for x in (_LOW, _HIGH)]
             yield [
                 {
                     "kind": "roof",
@@ -145,7 +145,7 @@ def _rounded(value: float) -> float:
 def _spec(points: Sequence[_Point], rows: Sequence[Row], words: Words) -> Spec:
     names = [point.label for point in points]
     rates = [float(row["rate"] or 0) for row in rows if "rate" in row]
-    low, high = min(rates) / 3, max(rates) * 1.3
+    low, high = min(rates) / 3, max(rates) * 2
     x: Spec = {
         "field": "intensity",
         "type": "quantitative",
@@ -167,6 +167,10 @@ def _spec(points: Sequence[_Point], rows: Sequence[Row], words: Words) -> Spec:
         {"field": "intensity", "type": "quantitative", "title": words(f"{NAME}.intensity")},
     ]
     text = {"field": "text", "type": "nominal"}
+
+    def named(place: str) -> Spec:
+        return {"filter": {"field": "name", "equal": place}}
+
     return {
         "height": 340,
         "layer": [
@@ -176,14 +180,13 @@ def _spec(points: Sequence[_Point], rows: Sequence[Row], words: Words) -> Spec:
                 "encoding": {"x": x, "y": y, "detail": {"field": "name", "type": "nominal"}},
             },
             {
-                "transform": [only("roof")],
-                "mark": {
-                    "type": "text",
-                    "align": "left",
-                    "dx": 6,
-                    "dy": 13,
-                    "style": "label",
-                },
+                "transform": [only("roof"), named("storage")],
+                "mark": {"type": "text", "align": "left", "dx": 6, "dy": 13, "style": "label"},
+                "encoding": {"x": x, "y": y, "text": text},
+            },
+            {
+                "transform": [only("roof"), named("dram")],
+                "mark": {"type": "text", "align": "right", "dx": -4, "dy": -9, "style": "label"},
                 "encoding": {"x": x, "y": y, "text": text},
             },
             {

@@ -12,6 +12,7 @@ from labctl.stats import median
 NAME = "bounds"
 _KINDS = ("storage", "dram", "compute")
 _BAR = 20
+_MOST_ROWS = 16
 #: A bar of more than this share has room for its name.
 _INSIDE = 0.5
 
@@ -23,7 +24,7 @@ def bound_shares(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
         emulated = any(run.run.facts.execution is not Execution.BOARD for run in runs)
         reason = "emulated" if emulated else "no-rates"
         return Missing(NAME, words(NAME), words(f"{NAME}.{reason}"))
-    shown = told_apart(found)
+    shown = told_apart(found, _MOST_ROWS)
     rows: list[Row] = [row for one in shown for row in _bars(one, words)]
     kinds = [kind for kind in _KINDS if any(row["bound"] == kind for row in rows)]
     caption = words(f"{NAME}.caption")

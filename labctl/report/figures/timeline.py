@@ -20,6 +20,8 @@ NAME = "timeline"
 #: Trials that are worth a picture of their own: the typical ones, then those that throttled.
 _MOST_TRIALS = 4
 _MOST_BARS = 256
+#: More bars are too narrow for gaps between them.
+_MOST_APART = 100
 #: Pixels of labels of the vertical axes, and beside the plots as a whole.
 _LABELS = 46
 OUTSIDE = _LABELS + 30
@@ -77,7 +79,9 @@ def _timeline(
             duration=duration(end - begin),
             tracks=words.sentence_end().join(words(track.key) for track in tracks),
         ),
-        spec=_spec(tracks, scale, _seconds(end, begin), words, throttled=bool(throttled)),
+        spec=_spec(
+            tracks, scale, _seconds(end, begin), words, bars=len(spans), throttled=bool(throttled)
+        ),
         rows=rows,
     )
 
@@ -142,12 +146,14 @@ def _spec(
     end: float,
     words: Words,
     *,
+    bars: int,
     throttled: bool,
 ) -> Spec:
     axes = _Axes(end, words)
     parts = [_phase_part(axes, words)]
     if scale is not None:
-        parts.append(_token_part(axes, scale, words, throttled=throttled))
+        apart = bars <= _MOST_APART
+        parts.append(_token_part(axes, scale, words, apart=apart, throttled=throttled))
     parts += [_track_part(axes, track, words, throttled=throttled) for track in tracks]
     for layer in parts[-1]["layer"]:
         x = layer["encoding"]["x"]
@@ -240,7 +246,9 @@ def _band(axes: _Axes) -> Spec:
     }
 
 
-def _token_part(axes: _Axes, scale: TimeScale, words: Words, *, throttled: bool) -> Spec:
+def _token_part(
+    axes: _Axes, scale: TimeScale, words: Words, *, apart: bool, throttled: bool
+) -> Spec:
     y = axes.y(highest=None)
     y["scale"] = scale.scale()
     low = {"datum": 0} if not scale.is_log else {"value": 64}
@@ -249,7 +257,7 @@ def _token_part(axes: _Axes, scale: TimeScale, words: Words, *, throttled: bool)
     layers.append(
         {
             "transform": [only("token")],
-            "mark": {"type": "rect", "style": ["gap", "token"]},
+            "mark": {"type": "rect", "style": ["gap", "token"] if apart else "token"},
             "encoding": {
                 "x": axes.x(),
                 "x2": {"field": "until"},
