@@ -43,10 +43,10 @@ def set_command(
     """
     from labctl.runs.record.baselines import set_baseline
 
-    state = lab_state(lab_or_own(invocation))
-    before = state.baselines.get(name)
+    lab = lab_or_own(invocation)
+    before = lab_state(lab).baselines.get(name)
     directories = [find_run(runs_folder(invocation, run), run) for run in runs]
-    new = set_baseline(state, name, directories, variant=variant, note=text)
+    new = set_baseline(lab, name, directories, variant=variant, note=text)
     if before:
         note(f"was: {printable_line(_line(before))}")
     click.echo(json.dumps(_document(new), indent=2) if as_json else printable_line(_line(new)))
@@ -57,14 +57,22 @@ def set_command(
 @click.pass_obj
 def list_command(invocation: Invocation, *, as_json: bool) -> None:
     """List all baselines, with who set them, and when."""
-    found = lab_state(lab_or_own(invocation)).baselines.list()
+    from labctl.runs.record.repository import RunRepository
+
+    lab = lab_or_own(invocation)
+    found = lab_state(lab).baselines.list()
     if as_json:
         click.echo(json.dumps([_document(one) for one in found], indent=2))
-        return
-    for one in found:
-        click.echo(printable_line(_line(one)))
+    else:
+        for one in found:
+            click.echo(printable_line(_line(one)))
     if not found:
         note("no baselines; make one: `labctl baseline set NAME RUN`")
+        return
+    known = {one.run.id for one in RunRepository(lab.root / "runs", note).query()}
+    for one in found:
+        if gone := [run for run in one.runs if run not in known]:
+            note(f"baseline {one.name}: not in this lab any more: {' '.join(gone)}")
 
 
 @baseline.command("remove", epilog="Example: labctl baseline remove release-1.2")

@@ -6,7 +6,7 @@ import click
 from click.core import ParameterSource
 
 from labctl.cli.complete import RUN, TAG
-from labctl.cli.lab import lab_or_own, runs_folder
+from labctl.cli.lab import runs_folder
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
@@ -112,10 +112,9 @@ def remove(invocation: Invocation, names: Sequence[str], *, yes: bool) -> None:
     """
     from labctl.runs.record.baselines import refuse_needed
     from labctl.runs.record.trash import move_to_trash
-    from labctl.state import lab_state
 
     directories = {found.path.resolve(): found for found in (_find(invocation, n) for n in names)}
-    refuse_needed(lab_state(lab_or_own(invocation)), [path.name for path in directories])
+    refuse_needed(list(directories))
     if not yes:
         confirm(f"move to the trash: {', '.join(path.name for path in directories)}")
     for directory in directories.values():

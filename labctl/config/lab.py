@@ -308,9 +308,11 @@ class LabFile:
     def database(self) -> str | None:
         """URL of its PostgreSQL, which may hold a password; None without one. Raises ConfigError.
 
-        Labs share a database by their names, so that a folder's name is none.
+        Labs share a database by their names, so that a folder's name is none. What is no lab of a
+        devices.yaml has its own files.
         """
-        url = os.environ.get(DATABASE_VARIABLE) or self.lab.database
+        named = self.lab.lab is not None or self.path.is_file()
+        url = (os.environ.get(DATABASE_VARIABLE) if named else None) or self.lab.database
         if url is None:
             return None
         try:

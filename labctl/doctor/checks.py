@@ -54,8 +54,11 @@ def _python() -> Iterator[Finding]:
 def _builders() -> Iterator[Finding]:
     local = "building tools on this host (no root needed)"
     needed = [(name, Importance.NEEDED, local, "build") for name in ("cmake", "ninja", "ziglang")]
-    over_ssh = ("fabric", Importance.OPTIONAL, "building tools on another host", "ssh")
-    for package, importance, used_for, extra in (*needed, over_ssh):
+    optional = [
+        ("fabric", Importance.OPTIONAL, "building tools on another host", "ssh"),
+        ("psycopg", Importance.OPTIONAL, "a lab in a PostgreSQL database", "postgresql"),
+    ]
+    for package, importance, used_for, extra in (*needed, *optional):
         try:
             detail, found = importlib.metadata.version(package), True
         except importlib.metadata.PackageNotFoundError:

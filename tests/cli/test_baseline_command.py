@@ -77,6 +77,29 @@ def test_a_run_that_a_baseline_needs_is_not_removed(lab: Path, labctl) -> None: 
     assert not (lab / "runs" / FIRST).exists()
 
 
+def test_runs_of_another_lab_are_protected_there_and_no_baseline_here(
+    lab: Path,
+    labctl,  # type: ignore[no-untyped-def]
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "devices.yaml").write_text("boards: {}\n")
+    labctl("baseline", "set", "cold", "000001")
+    run = str(lab / "runs" / FIRST)
+    assert run_cli(["--lab", str(other), "runs", "remove", run, "--yes"]) == 2
+    assert f"baseline cold needs {FIRST}" in capsys.readouterr().err
+    assert run_cli(["--lab", str(other), "baseline", "set", "x", run]) == 2
+    assert f"run {FIRST} is not one of the lab in {other}" in capsys.readouterr().err
+
+
+def test_a_baseline_whose_run_is_gone_is_named(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    labctl("baseline", "set", "cold", "000001", "000002")
+    (lab / "runs" / FIRST).rename(lab / "moved")
+    err = labctl("baseline", "list")[1]
+    assert err == f"baseline cold: not in this lab any more: {FIRST}\n"
+
+
 def test_the_state_survives_by_its_backup(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
     assert "nothing to back up" in labctl("state", "backup", status=2)[1]
     labctl("baseline", "set", "cold", "000001")

@@ -25,6 +25,7 @@ from labctl.runs.record.repository import RunRepository
 for _ in range(int(sys.argv[1])):
     for path in sys.argv[2:]:
         RunRepository(Path(path).parent).add(RunDirectory(Path(path)))
+    print("written", flush=True)
 """
 
 
@@ -37,7 +38,9 @@ def measured(runs: Path, number: int) -> RunDirectory:
 
 def writer(rounds: int, *directories: RunDirectory) -> subprocess.Popen[bytes]:
     paths = [str(directory.path) for directory in directories]
-    return subprocess.Popen([sys.executable, "-c", WRITES, str(rounds), *paths])
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITES, str(rounds), *paths], stdout=subprocess.PIPE
+    )
 
 
 def assert_whole(runs: Path, count: int) -> None:
@@ -47,7 +50,7 @@ def assert_whole(runs: Path, count: int) -> None:
 
 
 def is_in_a_transaction(runs: Path) -> bool:
-    """Whether a writer that was killed had begun to write."""
+    """Whether a writer that stands still had begun to write."""
     if (runs / "index.sqlite").exists():
         return (runs / "index.sqlite-journal").exists()
     locks = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted"
@@ -63,6 +66,8 @@ def test_fifty_writers_lose_nothing(folder: Path) -> None:
         seen = RunRepository(folder).query()
         assert {one.run.trials_recorded for one in seen} == {3}
         reads += 1
+    for one in running:
+        one.communicate()
     assert [one.returncode for one in running] == [0] * WRITERS
     assert_whole(folder, 2 * WRITERS)
     seconds = time.monotonic() - began
@@ -75,9 +80,12 @@ def test_a_writer_that_is_killed_leaves_the_index_whole(folder: Path) -> None:
     in_transactions = 0
     for _ in range(KILLS):
         with writer(1_000, *made) as running:
-            time.sleep(0.5 + chance.random())  # anywhere: most of its life it writes
-            running.send_signal(signal.SIGKILL)
+            assert running.stdout
+            assert running.stdout.readline() == b"written\n"
+            time.sleep(chance.random() / 2)  # anywhere: most of its life it writes
+            running.send_signal(signal.SIGSTOP)
             in_transactions += is_in_a_transaction(folder)
+            running.send_signal(signal.SIGKILL)
         assert_whole(folder, 10)
     print(f"\n{KILLS} kills, {in_transactions} of them in a transaction: index whole each time")
     assert in_transactions

@@ -1,26 +1,38 @@
-"""Check what may become a baseline: runs with results that others can be compared with."""
+"""Check what may become a baseline, and what stays because it is one."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from labctl.config.lab import FILE_NAME, Lab, LabFile, find_lab
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.results.summary import good_trials
 from labctl.runs.record.directory import RunDirectory
-from labctl.state import Baseline, LabState
+from labctl.state import Baseline, lab_state
+from labctl.transport.registry import TRANSPORTS
 
 
 def set_baseline(
-    state: LabState,
+    lab: LabFile,
     name: str,
     directories: Sequence[RunDirectory],
     *,
     variant: str | None = None,
     note: str | None = None,
 ) -> Baseline:
-    """Let a name stand for runs. Raises ConfigError for runs that are no basis, HostError."""
+    """Let a name stand for runs of a lab.
+
+    Raises ConfigError for runs that are no basis, HostError.
+    """
     executions: dict[str, str] = {}
     for directory in directories:
-        run = directory.path.resolve().name
+        path = directory.path.resolve()
+        run = path.name
+        if path.parent != (lab.root / "runs").resolve():
+            raise ConfigError(
+                f"run {run} is not one of the lab in {lab.root}",
+                hint="`labctl bundle` it there, and `labctl import` it here",
+            )
         if directory.is_held():
             raise ConfigError(f"run {run} is in progress", hint="wait for its end")
         good = {trial.variant for trial in good_trials(directory.trials())}
@@ -39,15 +51,23 @@ def set_baseline(
             "a baseline cannot mix figures of boards with others",
             hint=", ".join(f"{run}: {execution}" for run, execution in executions.items()),
         )
-    return state.baselines.set(name, list(executions), variant=variant, note=note)
+    return lab_state(lab).baselines.set(name, list(executions), variant=variant, note=note)
 
 
-def refuse_needed(state: LabState, runs: Sequence[str]) -> None:
-    """Raise ConfigError if a baseline stands for one of these runs."""
-    for one in state.baselines.list():
-        if needed := [run for run in runs if run in one.runs]:
-            raise ConfigError(
-                f"baseline {one.name} needs {', '.join(needed)}",
-                hint=f"remove it first: `labctl baseline remove {one.name}`,"
-                f" or let it stand for others: `labctl baseline set {one.name} RUN`",
-            )
+def refuse_needed(directories: Sequence[Path]) -> None:
+    """Raise ConfigError if a baseline stands for one of these runs, in the lab it belongs to."""
+    for folder in {path.parent for path in directories}:
+        runs = [path.name for path in directories if path.parent == folder]
+        for one in lab_state(_lab_of(folder.parent)).baselines.list():
+            if needed := [run for run in runs if run in one.runs]:
+                raise ConfigError(
+                    f"baseline {one.name} needs {', '.join(needed)}",
+                    hint=f"remove it first: `labctl baseline remove {one.name}`,"
+                    f" or let it stand for others: `labctl baseline set {one.name} RUN`",
+                )
+
+
+def _lab_of(root: Path) -> LabFile:
+    if (root / FILE_NAME).is_file():
+        return find_lab(root, TRANSPORTS)
+    return LabFile(root, Lab(boards={}))
