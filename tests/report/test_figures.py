@@ -56,8 +56,9 @@ MANY = [measured(run_id=f"20261120T2230{n:02d}Z-q2-{n:06x}", seed=n) for n in ra
         [measured(PAIR[:1], repeats=1, execution=Execution.EMULATED)],
         MANY,
         [measured([Made(HOSTILE), Made("q2_k", 9.0)])],
+        [measured([Made(f"t{n}", 99.0 / n, parameters=(("threads", n),)) for n in (1, 2)])],
     ],
-    ids=["one run", "one trial", "many runs", "hostile names"],
+    ids=["one run", "one trial", "many runs", "hostile names", "sweep"],
 )
 def test_every_figure_compiles_without_a_warning(
     runs: list[MeasuredRun], language: Language, capfd: pytest.CaptureFixture[str]

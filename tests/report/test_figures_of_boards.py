@@ -182,7 +182,23 @@ def test_cells_without_a_result_say_so() -> None:
     cells = {(row["x"], row["y"]): row["text"] for row in found.rows}
     assert cells[1, 64] == "failed"
     assert cells[4, 32] == "not run"
-    assert "two numeric parameters" in reasons(measured())["sweep"]
+    assert "no run varies" in reasons(measured())["sweep"]
+
+
+def test_one_numeric_axis_becomes_lines_with_their_intervals() -> None:
+    variants = [
+        Made(f"{key}-t{threads}", time / threads, parameters=(("threads", threads),))
+        for key, time in (("q8_0", 400), ("q2_k", 200))
+        for threads in (1, 2, 4)
+    ]
+    run = measured(variants, repeats=3, tokens=4)
+    trials = [t.model_copy(update={"model": model(t.variant[:4])}) for t in run.trials]
+    found = figure("sweep", replace(run, trials=trials))
+    assert found.title == "Time per token over threads"
+    points = {(row["series"], row["at"]): row for row in found.rows}
+    assert len(points) == 6
+    assert points["q2_k", 4]["time"] == pytest.approx(50, rel=0.05)
+    assert points["q8_0", 1]["low"] < points["q8_0", 1]["time"] < points["q8_0", 1]["high"]
 
 
 def test_runs_over_time_are_a_history() -> None:

@@ -56,7 +56,7 @@ def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
         "field": "began",
         "type": "temporal",
         "title": words("began"),
-        "scale": {"type": "utc"},
+        "scale": {"type": "utc", "padding": 16},
         "axis": {"tickCount": 4, "format": "%m-%d %H:%M", "labelAngle": 0},
     }
     y: Spec = {

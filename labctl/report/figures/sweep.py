@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from labctl.errors import printable_line
 from labctl.records import TrialRecord, TrialState
@@ -10,7 +11,8 @@ from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only
 from labctl.report.figures.measured import MeasuredRun
 from labctl.report.figures.scale import TimeScale
-from labctl.report.figures.theme import DARK_FROM, RAMP_STEPS
+from labctl.report.figures.sweep_lines import sweep_line
+from labctl.report.figures.theme import DARK_FROM, MOST_SERIES, RAMP_STEPS
 from labctl.report.figures.words import Words
 from labctl.results.summary import token_time
 from labctl.stats import median
@@ -40,10 +42,14 @@ class _Cell:
 
 
 def sweeps(runs: Sequence[MeasuredRun], words: Words) -> list[Figure | Missing]:
-    """Draw a heat map for each run that varies two numbers, one for each other combination."""
+    """Draw what each run varies: two numbers as heat maps, one number as lines."""
     found: list[Figure | Missing] = []
     for run in runs:
         axes = _axes(run)
+        if len(axes) == 1 and len(found) < _MOST_MAPS:
+            groups = dict(islice(_groups(run, axes).items(), MOST_SERIES))
+            line = sweep_line(f"{NAME}-{len(found) + 1}", run.run, groups, axes[0], words)
+            found += [line] if line else []
         if len(axes) < 2:
             continue
         x, y = axes[:2]
@@ -70,7 +76,7 @@ def _axes(run: MeasuredRun) -> list[str]:
     return sorted(varied, key=lambda name: -len(values[name]))
 
 
-def _groups(run: MeasuredRun, axes: tuple[str, str]) -> dict[str, list[TrialRecord]]:
+def _groups(run: MeasuredRun, axes: Sequence[str]) -> dict[str, list[TrialRecord]]:
     """Return the trials by what else varies: the model, other parameters."""
     others = [
         {name: value for name, value in trial.parameters.items() if name not in axes}

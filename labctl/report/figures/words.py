@@ -264,7 +264,16 @@ _WORDS: dict[str, tuple[str, str]] = {
         "运行时不知道该开发板的任何速率：`labctl boards probe` 可测量",
     ),
     # several runs, several parameters
-    "sweep": ("Sweep of two parameters", "双参数扫描"),
+    "sweep": ("Sweep of parameters", "参数扫描"),
+    "sweep.over": ("Time per token over {axis}", "每词元时间随 {axis} 的变化"),
+    "sweep.line": (
+        "Median of the repeats for each value, with the interval of that value's repeats.",
+        "每个取值各次重复的中位数及其区间。",
+    ),
+    "sweep.line-alt": (
+        "Line chart of the time per token over {axis}: {series}.",
+        "每词元时间随 {axis} 变化的折线图：{series}。",
+    ),
     "sweep.of": ("Time per token: {label}", "每词元时间：{label}"),
     "sweep.caption": (
         (
@@ -280,8 +289,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     "sweep.failed": ("failed", "失败"),
     "sweep.skipped": ("not run", "未运行"),
     "sweep.missing": (
-        "no run varies two numeric parameters",
-        "没有运行改变两个数值参数",
+        "no run varies a numeric parameter",
+        "没有运行改变数值参数",
     ),
     "repeats-count": ("repeats", "重复次数"),
     "run": ("run", "运行"),

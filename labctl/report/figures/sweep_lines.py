@@ -1,0 +1,118 @@
+"""The time per token over one numeric parameter, as lines."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from labctl.errors import printable_line
+from labctl.records import RunRecord, TrialRecord
+from labctl.report.figures.figure import Figure, Row, Spec
+from labctl.report.figures.marks import series_colour, series_shape
+from labctl.report.figures.scale import TimeScale
+from labctl.report.figures.words import Words
+from labctl.results.summary import good_trials, interval_of, token_time, wanted_precision
+from labctl.stats import median
+from labctl.units import duration
+
+
+def sweep_line(
+    name: str,
+    run: RunRecord,
+    groups: Mapping[str, Sequence[TrialRecord]],
+    axis: str,
+    words: Words,
+) -> Figure | None:
+    """Draw a line for each group over the parameter; None where a line would have no length."""
+    points = {label: _points(trials, axis) for label, trials in groups.items()}
+    lines = {label: found for label, found in points.items() if len(found) > 1}
+    if not lines:
+        return None
+    scale = TimeScale.of([t for found in lines.values() for times in found.values() for t in times])
+    rows = [row for label, found in lines.items() for row in _rows(label, found, run, scale)]
+    shown = printable_line(axis)
+    return Figure(
+        name=name,
+        title=words("sweep.over", axis=shown),
+        caption=words("sweep.line"),
+        alt=words("sweep.line-alt", axis=shown, series=words.sentence_end().join(lines)),
+        spec=_spec(list(lines), shown, scale, words),
+        rows=rows,
+    )
+
+
+def _points(trials: Sequence[TrialRecord], axis: str) -> dict[float, list[int]]:
+    """Return the token times of good trials by the value of the parameter, in its order."""
+    points: dict[float, list[int]] = {}
+    for trial in good_trials(trials):
+        at, time = trial.parameters.get(axis), token_time(trial)
+        if isinstance(at, int | float) and time:
+            points.setdefault(at, []).append(time)
+    return dict(sorted(points.items()))
+
+
+def _rows(
+    label: str, points: Mapping[float, Sequence[int]], run: RunRecord, scale: TimeScale
+) -> Iterator[Row]:
+    for at, times in points.items():
+        middle = median(times)
+        row: dict[str, float | str] = {
+            "series": label,
+            "at": at,
+            "time": scale.of_ns(middle),
+            "repeats": len(times),
+            "text": duration(middle),
+        }
+        found = interval_of(times, wanted_precision(run))
+        if found and not found.is_vague:
+            row |= {"low": scale.of_ns(found.low), "high": scale.of_ns(found.high)}
+        yield row
+
+
+def _spec(names: Sequence[str], axis: str, scale: TimeScale, words: Words) -> Spec:
+    x: Spec = {
+        "field": "at",
+        "type": "quantitative",
+        "title": axis,
+        "scale": {"zero": False, "nice": False, "padding": 22},
+        "axis": {"tickCount": 6, "tickMinStep": 1},
+    }
+    y: Spec = {
+        "field": "time",
+        "type": "quantitative",
+        "title": scale.title(words),
+        "scale": scale.scale(),
+        "axis": {"tickCount": 6},
+    }
+    colour = series_colour(names, legend="shape")
+    tooltip = [
+        {"field": "series", "type": "nominal", "title": words("variant")},
+        {"field": "text", "type": "nominal", "title": words("median")},
+        {"field": "repeats", "type": "quantitative", "title": words("repeats-count")},
+    ]
+    return {
+        "height": 260,
+        "layer": [
+            {
+                "transform": [{"filter": {"field": "low", "valid": True}}],
+                "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6},
+                "encoding": {
+                    "x": x,
+                    "y": {**y, "field": "low"},
+                    "y2": {"field": "high"},
+                    "color": colour,
+                },
+            },
+            {
+                "mark": {"type": "line", "strokeWidth": 1.5},
+                "encoding": {"x": x, "y": y, "color": colour},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": colour,
+                    "shape": series_shape(names),
+                    "tooltip": tooltip,
+                },
+            },
+        ],
+    }
