@@ -1,8 +1,6 @@
 """``labctl regressions``."""
 
 import json
-from dataclasses import replace
-from datetime import UTC, datetime
 
 import click
 
@@ -14,7 +12,6 @@ from labctl.cli.run_filters import filter_options
 from labctl.compare.figures import FIGURES
 from labctl.errors import ExitStatus, printable_line
 from labctl.index import Filter
-from labctl.runs.record.repository import RunRepository
 
 
 @click.command(epilog="Example: labctl regressions --board rk1 --since 30d")
@@ -44,21 +41,12 @@ def regressions(
     again, in turns: the commands are named. --since is of the step; the nights before it are read
     too. Exit status 1: a confirmed regression that is still there; with --strict, a suspected one.
     """
-    from labctl.compare.regressions import find_changes
-    from labctl.compare.series import series_of
-    from labctl.compare.thresholds import Thresholds
+    from labctl.compare.regressions import lab_changes
     from labctl.report.ci.regressions import regressions_suite
     from labctl.report.regressions import regressions_document, series_lines
 
     ci.check_cases_only()
-    repository = RunRepository(runs_folder(invocation, "latest"), note)
-    trials = repository.trials(replace(wanted, since=None))
-    since = (wanted.since or datetime.min.replace(tzinfo=UTC)).isoformat()
-    limits = Thresholds.of_recipe({})
-    found = [
-        (one, [c for c in find_changes(one, limits) if c.first_slow.started >= since])
-        for one in series_of(trials, figures)
-    ]
+    found = lab_changes(runs_folder(invocation, "latest"), wanted, figures, note=note)
     suite = regressions_suite(found, strict=ci.strict)
     ci.write_suite(suite)
     if as_json:

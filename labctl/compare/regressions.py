@@ -8,8 +8,9 @@ never the source.
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 import numpy as np
 
@@ -19,8 +20,11 @@ from labctl.compare.series import Night, Series, series_of
 from labctl.compare.sides import Session, Side
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Row, Verdict
-from labctl.index import IndexedTrial
+from labctl.index import Filter, IndexedTrial
+from labctl.index.filters import moment
 from labctl.records import Execution
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.repository import Note, RunRepository, silent
 from labctl.stats.power import repeats_for_difference
 from labctl.stats.steps import LEAST_SERIES, Step, find_steps, noise
 
@@ -88,6 +92,27 @@ class Change:
         if one.version == other.version:
             return (f"{run}   (with {one.source} built, then with {other.source}, in turns)",)
         return tuple(f"{run} --set engine.version={night.version}" for night in (one, other))
+
+
+def lab_changes(
+    runs: Path, wanted: Filter, figures: Sequence[str] = (), *, note: Note = silent
+) -> list[tuple[Series, list[Change]]]:
+    """Return the series of a lab's runs that meet a filter, with their changes.
+
+    ``since`` is of the changes: the nights before are read too. Runs of other labs are left out.
+    What counts as a change is what the recipe of a series' last night has. Raises HostError.
+    """
+    trials = RunRepository(runs, note).trials(replace(wanted, since=None))
+    imported = {
+        run for run in {one.run.id for one in trials} if RunDirectory(runs / run).is_imported
+    }
+    since = "" if wanted.since is None else moment(wanted.since)
+    found = []
+    for series in series_of((one for one in trials if one.run.id not in imported), figures):
+        last = RunDirectory(runs / series.nights[-1].run).run()
+        changes = find_changes(series, Thresholds.of_recipe(last.recipe_resolved))
+        found.append((series, [one for one in changes if one.first_slow.started >= since]))
+    return found
 
 
 def find_changes(series: Series, thresholds: Thresholds) -> list[Change]:

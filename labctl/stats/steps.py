@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from labctl.stats.describe import MAD_TO_SIGMA
 
-#: Fewest values of a level: one or two bad nights are no step.
-LEAST_NIGHTS = 3
+#: Fewest values of a level: up to three bad nights of seven are no step.
+LEAST_NIGHTS = 4
+_AROUND = 7
 #: Fewest values in which a step is looked for: the noise has to be known.
 LEAST_SERIES = 10
 #: The least noise that is believed, in logarithms: a clock that repeats itself is no noise of 0.
 _LEAST_SIGMA = 0.001
-#: Values further than this from the median of the five around them are out of line, in sigmas.
+#: Values further than this from the median of those around them are out of line, in sigmas.
 _OUT_OF_LINE = 3.0
 #: Differences further out than this are steps or outliers, in sigmas of a difference.
 _NO_NOISE = 3.0
@@ -102,9 +103,9 @@ def penalty(count: int) -> float:
 
 
 def _cleaned(logs: _Values, sigma: float) -> _Values:
-    """Replace values that are out of line by the median of the five around them; edges stay."""
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(logs, 5), axis=1)
-    middle = np.pad(middle, 2, mode="edge")  # at the ends: of the last five
+    """Replace values that are out of line by the median of the seven around them; edges stay."""
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(logs, _AROUND), axis=1)
+    middle = np.pad(middle, _AROUND // 2, mode="edge")  # at the ends: of the last seven
     return np.where(np.abs(logs - middle) > _OUT_OF_LINE * sigma, middle, logs)
 
 

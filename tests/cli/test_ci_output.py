@@ -1,14 +1,19 @@
 """Files for a CI server, beside the result of a run that ended, failed, or never began."""
 
+import re
+import shlex
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+import yaml
+from commands import parse
 from records_made import BEGAN, plan, planned_run, run, trial
 
 from labctl.cli.root import run_cli
 from labctl.records import GateRecord, RunEnd
 
+ROOT = Path(__file__).parents[2]
 OPEN = GateRecord(
     variant="q2_k", metric="tpot_ms", limit="<= 1", value=None, passed=None, detail="can't tell"
 )
@@ -90,3 +95,17 @@ def test_a_file_that_cannot_be_is_found_before_the_run(
 ) -> None:
     assert run_cli(["run", "q8_latency", *words.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_commands_of_the_ci_page_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "docs" / "ci.md").read_text()
+    github, gitlab = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
+    lines = re.findall(r"^    (labctl .*)$", text, re.MULTILINE)
+    lines += [step["run"] for step in github["jobs"]["measure"]["steps"] if "run" in step]
+    lines += gitlab["speed"]["script"]
+    assert len(lines) == 7
+    for line in lines:
+        program, *words = shlex.split(line.replace("$GITHUB_STEP_SUMMARY", "s.md"))
+        assert program == "labctl"
+        parse(words)

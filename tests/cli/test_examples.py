@@ -6,9 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
-from commands import all_commands
-
-from labctl.cli.root import cli
+from commands import all_commands, parse
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,23 +15,6 @@ def examples(command: click.Command) -> list[str]:
     """Command lines after ``Example:`` or ``Examples:``, between semicolons."""
     found = re.match(r"Examples?: (.*)", command.epilog or "", re.DOTALL)
     return [line.strip() for line in found[1].split("; ")] if found else []
-
-
-def parse(words: list[str]) -> tuple[tuple[str, ...], click.Command]:
-    """Parse a command line as labctl does, and run nothing. Return its command, and its words."""
-    context = cli.make_context("labctl", words)
-    command: click.Command = cli
-    named: tuple[str, ...] = ()
-    while isinstance(command, click.Group):
-        rest = [*context._protected_args, *context.args]
-        if not rest:
-            break
-        name, found, rest = command.resolve_command(context, rest)
-        assert name is not None
-        assert found is not None
-        named += (name,)
-        command, context = found, found.make_context(name, rest, parent=context)
-    return named, command
 
 
 @pytest.mark.parametrize(("words", "command"), all_commands(), ids=lambda x: str(x)[:40])

@@ -7,8 +7,11 @@ from typing import Protocol
 
 import pytest
 from nightly_runs import Lab
+from records_made import BEGAN
 
 from labctl.cli.root import run_cli
+from labctl.records import Origin
+from labctl.runs.record.directory import RunDirectory
 
 
 class Labctl(Protocol):
@@ -78,6 +81,20 @@ def test_a_quiet_or_a_short_series_is_a_line(nights: Lab, labctl: Labctl) -> Non
     assert lines[2].endswith("too short: 10 are needed")
     root = ET.parse("j.xml").getroot()[0]
     assert (root.get("tests"), root.get("skipped"), root.get("failures")) == ("2", "1", "0")
+
+
+def test_a_run_of_another_lab_is_no_night(nights: Lab, labctl: Labctl) -> None:
+    nights.nights(range(3), 100)
+    run = nights.night(4, 300)
+    origin = Origin(kind="bundle", file="x.labctl.zip", sha256="0" * 64, imported=BEGAN)
+    RunDirectory(Path("runs") / run).mark_imported(origin)
+    assert "q2 q2_k on rk1: 3 nights" in labctl()[0]
+
+
+def test_what_matters_is_what_the_recipe_says(nights: Lab, labctl: Labctl) -> None:
+    nights.nights(range(14), 100)
+    nights.nights(range(14, 24), 115, comparison={"practical": "30%"})
+    assert "no step" in labctl()[0]
 
 
 def test_without_runs_it_says_so(nights: Lab, labctl: Labctl) -> None:

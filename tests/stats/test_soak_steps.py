@@ -22,13 +22,15 @@ def test_false_steps_in_other_series(count: int) -> None:
     assert found <= 2 * series / 1000
 
 
-@pytest.mark.parametrize("kind", ["outliers", "heavy tails", "correlated"])
-def test_false_steps_with_other_noise(kind: Kind) -> None:
-    """No promise for correlated nights: the figure is told."""
+@pytest.mark.parametrize(
+    ("kind", "most"), [("outliers", 0.003), ("heavy tails", 0.005), ("correlated", 0.1)]
+)
+def test_false_steps_with_other_noise(kind: Kind, most: float) -> None:
+    """No promise: the figures are told."""
     series = 4_000
     found = false_steps(series, 0.02, np.random.default_rng(13), kind)
     print(f"false steps, {kind}: {found} in {series} series of 100 nights")
-    assert kind == "correlated" or found <= 3 * series / 1000
+    assert found <= most * series
 
 
 @pytest.mark.parametrize("kind", ["normal", "outliers", "heavy tails", "correlated"])

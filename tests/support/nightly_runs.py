@@ -61,6 +61,7 @@ class Lab:
         board: str = "rk1",
         known: bool = True,
         gates: Sequence[Mapping[str, Any]] = (),
+        comparison: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> str:
         """Measure a source whose tokens take so long; the run's id.
@@ -77,7 +78,7 @@ class Lab:
             artifacts=(own,) if known else (),
             board=board,
             variants=("q2_k",),
-            recipe_resolved={"name": "q2", "gates": list(gates)},
+            recipe_resolved={"name": "q2", "gates": list(gates), "comparison": comparison},
             facts=run().facts.model_copy(update={"execution": execution}),
         )
         source = {"build_key": own.key, "build_commit": own.commit, "program_sha256": own.key}

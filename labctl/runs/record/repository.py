@@ -45,14 +45,14 @@ T = TypeVar("T")
 Note = Callable[[str], None]
 
 
-def _silent(_text: str) -> None:
+def silent(_text: str) -> None:
     """Say nothing."""
 
 
 class RunRepository:
     """All runs of a lab. ``note`` gets a line about an index that had to be made again."""
 
-    def __init__(self, runs: Path, note: Note = _silent):
+    def __init__(self, runs: Path, note: Note = silent):
         self._runs = runs
         self._note = note
 
