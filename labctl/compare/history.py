@@ -1,6 +1,7 @@
 """Sessions of the past that measured the same thing: they tell how much sessions differ."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from labctl.compare.estimates import History, Sessions
 from labctl.compare.likeness import row_values
@@ -13,50 +14,64 @@ from labctl.runs.record.repository import RunRepository
 _RUNS = 30
 
 
+@dataclass(frozen=True)
+class _Past:
+    """A good trial of the past, with all of it that must agree."""
+
+    row: TrialRow
+    compiler: str | None
+    values: Mapping[str, object]
+
+
 def board_history(repository: RunRepository) -> History:
     """Return what gives the sessions of the repository that are like a side.
 
     They are of the same board, and agree in all that must agree; the source's revision may differ.
     A step in their speed counts as noise then, so that less is told rather than too much.
     """
+    boards: dict[tuple[str, frozenset[str]], list[_Past]] = {}
 
     def sessions(side: Side, without: Collection[str]) -> Sessions:
-        wanted = {
-            (row.board, row.model_sha256): None for row in side.repeats
-        }  # in the order of the repeats
-        if len(wanted) != 1:
+        named = {row.board for row in side.repeats}
+        board = next(iter(named), None)
+        if len(named) != 1 or board is None:
             return []
-        ((board, model),) = wanted
-        chosen = Filter(board=board, model=model)
-        runs = [one.run.id for one in repository.query(chosen, limit=_RUNS + len(without))]
-        ids = tuple(run for run in runs if run not in without)[:_RUNS]
-        if not ids:
-            return []
+        key = (board, frozenset(without))
+        if key not in boards:
+            boards[key] = _past(repository, *key)
         compilers = {session.facts.get("compiler") for session in side.sessions}
-        like = _distinct(side.repeats)
+        like: list[Mapping[str, object]] = []
+        for row in side.repeats:
+            if (values := _kept(row)) not in like:
+                like.append(values)
+        models = {row.model_sha256 for row in side.repeats}
         found: dict[tuple[str, str], list[TrialRow]] = {}
         unlike = set()
-        for one in repository.trials(Filter(ids=ids, board=board, model=model)):
-            row, key = one.trial, (one.trial.run, one.trial.variant)
-            if not is_good(row) or one.run.imported_from is not None:
-                continue  # another lab's board of this name is another board
-            values = _kept(row)
-            known = "build_spec" in values or one.run.compiler in compilers
-            if known and values in like:
-                found.setdefault(key, []).append(row)
+        for past in boards[key]:
+            if past.row.model_sha256 not in models:
+                continue
+            session = (past.row.run, past.row.variant)
+            known = "build_spec" in past.values or past.compiler in compilers
+            if known and past.values in like:
+                found.setdefault(session, []).append(past.row)
             else:
-                unlike.add(key)
-        return [rows for key, rows in found.items() if key not in unlike]
+                unlike.add(session)
+        return [rows for session, rows in found.items() if session not in unlike]
 
     return sessions
 
 
-def _distinct(rows: Collection[TrialRow]) -> list[Mapping[str, object]]:
-    found: list[Mapping[str, object]] = []
-    for row in rows:
-        if (values := _kept(row)) not in found:
-            found.append(values)
-    return found
+def _past(repository: RunRepository, board: str, without: frozenset[str]) -> list[_Past]:
+    """Return the good trials of the last runs on a board."""
+    last = repository.query(Filter(board=board), limit=_RUNS + len(without))
+    ids = tuple(one.run.id for one in last if one.run.id not in without)[:_RUNS]
+    trials = repository.trials(Filter(ids=ids, board=board)) if ids else []
+    return [
+        _Past(one.trial, one.run.compiler, _kept(one.trial))
+        for one in trials
+        # Another lab's board of this name is another board.
+        if is_good(one.trial) and one.run.imported_from is None
+    ]
 
 
 def _kept(row: TrialRow) -> dict[str, object]:

@@ -93,7 +93,12 @@ def interval_text(found: Interval | None) -> str:
     if found is None:
         return "no interval"
     level = f"{100 * found.level:.4g}"
-    return f"{level} % interval {digits(found.low, 4)} to {digits(found.high, 4)}"
+    return f"{level} % interval {ratio_text(found.low)} to {ratio_text(found.high)}"
+
+
+def ratio_text(value: float) -> str:
+    """Return ``0.994``; of large and small ones three digits."""
+    return f"{value:.3f}" if 0.1 <= value < 10 else digits(value)
 
 
 def _sessions(known: int | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from labctl.compare import Comparison, Row, Verdict
-from labctl.compare.words import change, percent
+from labctl.compare.words import change, percent, ratio_text
 from labctl.records import Execution
 from labctl.report.details import plain, print_lines, print_table
 from labctl.results.comparability import REVISION
@@ -128,13 +128,13 @@ def _cells(row: Row) -> tuple[str, ...]:
     interval = "-"
     if known is not None and not known.is_vague:
         level = f"{100 * known.level:.3g}"
-        interval = f"{digits(known.low)}-{digits(known.high)} ({level} %)"
+        interval = f"{ratio_text(known.low)}-{ratio_text(known.high)} ({level} %)"
     return (
         row.right,
         row.label,
         _value(row, row.left_value),
         _value(row, row.right_value),
-        "-" if row.ratio is None else digits(row.ratio, 4 if 0.5 < row.ratio < 2 else 3),
+        "-" if row.ratio is None else ratio_text(row.ratio),
         interval,
         str(row.verdict),
     )
