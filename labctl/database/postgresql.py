@@ -21,7 +21,7 @@ _HINT = (
     " reachable from here?"
 )
 #: Of libpq: a server that is gone is noticed, also while an answer is awaited.
-_LINK = {
+LINK = {
     "connect_timeout": _CONNECT_SECONDS,
     "keepalives_idle": 20,
     "keepalives_interval": 10,
@@ -111,7 +111,7 @@ class PostgresDatabase(Database):
         from sqlalchemy import create_engine, event
 
         try:
-            engine = create_engine(self._url, connect_args=_LINK, pool_size=1, pool_pre_ping=True)
+            engine = create_engine(self._url, connect_args=LINK, pool_size=1, pool_pre_ping=True)
         except ModuleNotFoundError as error:
             raise ToolMissing(
                 "a lab in a PostgreSQL database needs the Python package 'psycopg'",

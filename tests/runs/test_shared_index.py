@@ -1,20 +1,22 @@
 """One PostgreSQL under the runs of several hosts: nobody loses another's, and all find all."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
-from postgres_server import PostgresServer, lab_in
+from postgres_server import PostgresServer, lab_in, rows
 from records_made import model, plan, planned_run, probe, run, trial
 from test_repository import FIRST, SECOND
 
 from labctl.board.probe_files import save_probe
 from labctl.cli.root import run_cli
+from labctl.database.postgresql import LINK
 from labctl.errors import ConfigError, HostError
 from labctl.index import SCHEMA_VERSION, Filter
 from labctl.runs.record.annotations import add_tags
 from labctl.runs.record.directory import find_run
-from labctl.runs.record.repository import RunRepository
+from labctl.runs.record.repository import RunRepository, note_in_index
 
 
 @pytest.fixture
@@ -160,6 +162,35 @@ def test_a_writer_waits_for_another_and_not_for_ever(
         with pytest.raises(HostError, match="canceling statement due to lock timeout"):
             RunRepository(here).add(find_run(here, FIRST))
         assert ids(here) == [FIRST]  # who reads waits for nobody
+
+
+def test_a_server_that_stands_still_or_ends_a_connection_is_survived(
+    hosts: tuple[Path, Path], postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = hosts
+    before = RunRepository(here)
+    assert len(before.query()) == 1
+    monkeypatch.setitem(LINK, "connect_timeout", 2)
+    postgres.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(HostError, match="connection timeout expired"):
+            ids(there)
+    finally:
+        postgres.process.send_signal(signal.SIGCONT)
+    ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+    others = "pid <> pg_backend_pid() AND application_name = 'labctl'"
+    assert rows(there, f"{ended} WHERE {others}") != [(0,)]
+    assert len(before.query()) == 1
+
+
+def test_a_run_ends_well_though_its_index_cannot_take_it(hosts: tuple[Path, Path]) -> None:
+    here, _ = hosts
+    ids(here)
+    change(here, f"UPDATE index_version SET version = {SCHEMA_VERSION + 1}")
+    said: list[str] = []
+    note_in_index(find_run(here, FIRST), said.append)
+    assert len(said) == 1
+    assert "a newer labctl made the index" in said[0]
 
 
 def test_a_server_that_does_not_answer_is_trouble_of_the_infrastructure(

@@ -17,7 +17,7 @@ from typing import TypeVar
 from labctl.config.lab import DATABASE_VARIABLE, find_lab, find_lab_root
 from labctl.config.lab import FILE_NAME as DEVICES
 from labctl.database import DamagedDatabase, Database, SqliteDatabase, lab_database
-from labctl.errors import ConfigError, HostError
+from labctl.errors import ConfigError, LabctlError
 from labctl.files import host_reads, locked, write_atomic
 from labctl.index import (
     SCHEMA_VERSION,
@@ -184,7 +184,7 @@ def note_in_index(directory: RunDirectory, note: Note) -> None:
     """Add a run to the index of its lab; the next list does what fails here."""
     try:
         RunRepository(directory.path.parent).add(directory)
-    except HostError as error:
+    except LabctlError as error:
         note(f"note: {error.message}")
 
 
