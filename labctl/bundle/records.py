@@ -1,9 +1,12 @@
 """Read the records of a run out of an opened bundle, and believe none of their names."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from pydantic_core import from_json
 
 from labctl.bundle import form
 from labctl.bundle.form import NotABundle, name_problem
@@ -25,6 +28,8 @@ RecordT = TypeVar("RecordT", bound=FileRecord)
 
 #: Folder of the run directory's files in a bundle.
 RUN = "run/"
+#: The largest number of the lab's database.
+_LARGEST = (1 << 63) - 1
 _TRIAL = re.compile(rf"{RUN}trials/([^/]+)/{re.escape(RECORD)}")
 
 
@@ -55,6 +60,9 @@ def bundled_run(bundle: Bundle) -> BundledRun:
     for match, trial in zip(found, trials, strict=True):
         if match[1] != f"{trial.number:03d}-{trial.slug}" or trial.number < 1:
             raise bundle.refusal(f"{match[0]} is of trial {trial.number} {trial.slug[:100]!r}")
+    moments = [run.started, *(at for trial in trials for at in (trial.started, trial.finished))]
+    if any(moment.tzinfo is None for moment in moments):
+        raise bundle.refusal("it has a time without an offset")
     if run.id != run_id:
         raise bundle.refusal(f"it is of run {run_id}, but has {run.id[:100]!r}")
     names = {run.recipe, run.board, run.target, *(trial.board for trial in trials)}
@@ -63,9 +71,22 @@ def bundled_run(bundle: Bundle) -> BundledRun:
     return BundledRun(run, plan, tuple(sorted(trials, key=lambda trial: trial.number)))
 
 
+def _check_numbers(value: object) -> None:
+    """Raise ValueError for a number that no record of labctl has, and that no database holds."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            _check_numbers(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_numbers(inner)
+    elif isinstance(value, int | float) and abs(value) > _LARGEST:
+        raise ValueError(f"a number of {value:.3g}")
+
+
 def _record(bundle: Bundle, name: str, kind: type[RecordT]) -> RecordT:
     raw = bundle.read(name, most=form.MOST_RECORD_BYTES)
     try:
+        _check_numbers(from_json(raw, allow_inf_nan=False))
         return read_record(kind, raw, Path(name))
     except ConfigError as error:
         raise NotABundle(f"{bundle.path}: {error.message}", hint=error.hint) from error

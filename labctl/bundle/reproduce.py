@@ -26,7 +26,7 @@ from labctl.runs import Observer, Outcome, RunRequest, find_files, read_recipe, 
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository, note_in_index
 from labctl.transport import Transport
-from labctl.units import size
+from labctl.units import counted, size
 
 #: Folder of the lab with recipes and inputs of reproductions.
 FOLDER = "reproductions"
@@ -73,7 +73,7 @@ class Reproduction:
         if self.recipe.target != run.target:
             yield f"another kind of board, a {self.recipe.target}: compared by shares of ceilings"
         yield (
-            f"runs on board {self.board.name}: {len(plan.trials)} trials, at most"
+            f"runs on board {self.board.name}: {counted(len(plan.trials), 'trial')}, at most"
             f" {self.recipe.max_time:g} s"
         )
 

@@ -5,6 +5,7 @@ from public sources by their hash or from files that the user names, prompt and 
 bundle itself, programs from builds of this host.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -214,7 +215,10 @@ def _texts(bundle: Bundle, known: BundledRun, trusted: TrustedRecipe, folder: Pa
     """Set the prompt and the files, from the recipe itself or from the bundle."""
     resolved, document = known.run.recipe_resolved, trusted.document
     if resolved.get("prompt") is not None:
-        document["prompt"] = resolved["prompt"]
+        document["prompt"] = prompt = str(resolved["prompt"])
+        if hashlib.sha256(prompt.encode()).hexdigest() != known.plan.prompt_sha256:
+            what = "the prompt is not as it was measured: a name or path was left out of it"
+            trusted.missing.append(Missing(what, "ask for a bundle made --with-identity"))
     elif resolved.get("prompt_file") is not None:
         name = "inputs/prompt.txt"
         _same(bundle, name, known.plan.prompt_sha256, trusted.missing)

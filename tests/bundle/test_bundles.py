@@ -193,6 +193,10 @@ def test_an_imported_bundle_is_a_run_of_its_own_kind(
         ("run/trials/001-q2_k-r1/record.json", b'"slug": "q2_k-r1"', b'"slug": "../../../x"'),
         ("run/trials/001-q2_k-r1/record.json", b'"number": 1', b'"number": -1'),
         ("run/run.json", b'"schema_version": 2', b'"schema_version": 9'),
+        ("run/run.json", b'"epoch": 1', b'"epoch": 99999999999999999999'),
+        ("run/run.json", b"T22:30:00Z", b"T22:30:00"),
+        ("run/trials/001-q2_k-r1/record.json", b'"size_bytes": 8', b'"size_bytes": 1e999, "x": 8'),
+        ("run/trials/001-q2_k-r1/record.json", b'"size_bytes": 8', b'"size_bytes": NaN, "x": 8'),
     ],
 )
 def test_records_that_lead_elsewhere_are_not_imported(
@@ -271,3 +275,31 @@ def test_an_entry_is_printed_without_control_characters(
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert "gone" in shown
+
+
+def test_raw_files_of_a_stranger_break_no_command(
+    directory: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is in them, it is read as a damaged log is, by every command that reads logs."""
+    make_bundle(directory, tmp_path / "x")
+    with open_bundle(tmp_path / "x") as bundle:
+        manifest = bundle.manifest
+    found = everything(tmp_path / "x")
+    folder = "run/trials/001-q2_k-r1"
+    for name in ("telemetry", "timeline", "started.json", "status.json", "meter.jsonl", "stdout"):
+        found[f"{folder}/{name}"] = b"\x00\xff" + b"labctl-telemetry 1 9\n1 -1 nan " + b"{" * 9000
+    found["run/events.jsonl"] = b"{]\n" * 9
+    write_zip(
+        tmp_path / "y", found.items(), lambda made: manifest.model_copy(update={"entries": made})
+    )
+    with open_bundle(tmp_path / "y") as bundle:
+        imported = import_bundle(bundle, tmp_path / "lab" / "runs")
+    page = str(tmp_path / "r.html")
+    for words in (
+        ["report"], ["report", "--wide"], ["report", "-o", page], ["show"],
+        ["export", "--format", "jsonl"],
+    ):  # fmt: skip
+        status = run_cli([words[0], str(imported.path), *words[1:]])
+        said = capsys.readouterr().err
+        assert status in (0, 2), said
+        assert "bug:" not in said

@@ -48,6 +48,8 @@ BOARD = Board(target="rk3568", transport=HdcTcpConfig(address="127.0.0.1:1"))
 def bundled(tmp_path: Path, recipe: dict[str, Any], **plan: Any) -> Path:
     """The bundle of a run of a recipe."""
     lab = tmp_path / "there"
+    if "prompt" in recipe:
+        plan["prompt_sha256"] = hashlib.sha256(recipe["prompt"].encode()).hexdigest()
     record = run(recipe_resolved=recipe, artifacts=(BUILD,), models=(MODEL,))
     directory = planned_run(lab / "runs", record, PlanRecord(trials=(), max_seconds=60, **plan))
     directory.add(trial(1, model=MODEL))
@@ -96,6 +98,13 @@ def test_what_cannot_be_had_is_named_with_its_cure(tmp_path: Path) -> None:
     assert "'q2_k' (q2_k.gguf) has no public source" in missing.what
     assert f"the file with SHA-256 {MODEL.sha256}" in missing.cure
     assert "--model q2_k=FILE" in missing.cure
+
+
+def test_a_prompt_with_a_name_left_out_is_not_the_measured_one(tmp_path: Path, gguf: Path) -> None:
+    recipe = {**RECIPE, "prompt": f"What is in {tmp_path}/there/x?"}
+    (missing,) = trusted(bundled(tmp_path, recipe), tmp_path, files={"q2_k": gguf}).missing
+    assert "a name or path was left out of it" in missing.what
+    assert "--with-identity" in missing.cure
 
 
 def test_another_model_than_the_measured_one_is_refused(tmp_path: Path, gguf: Path) -> None:
