@@ -155,6 +155,43 @@ def test_the_theme_can_be_changed_and_the_figures_follow(browser: Browser, pages
     assert browser.evaluate("document.getElementById('theme').textContent") == "Light colours"
 
 
+def test_a_figure_is_zoomed_with_ctrl_and_the_page_scrolls_without(
+    browser: Browser, pages: Path
+) -> None:
+    browser.show(pages / "one.html")
+    figure = "document.querySelector('figure[data-name=token-times]')"
+    browser.evaluate(f"{figure}.scrollIntoView()")
+    browser.until(f"{figure}.dataset.drawn")
+    ticks = f"[...{figure}.querySelectorAll('.role-axis-label text')].map(one => one.textContent)"
+    wheel = """(ctrlKey) => {
+        const box = %s.querySelector("svg").getBoundingClientRect();
+        const at = { clientX: box.left + box.width / 2, clientY: box.top + 150 };
+        const event = new WheelEvent(
+            "wheel", { bubbles: true, cancelable: true, deltaY: -400, ctrlKey, ...at });
+        return document.elementFromPoint(at.clientX, at.clientY).dispatchEvent(event);
+    }"""
+    before = browser.evaluate(ticks)
+    assert browser.evaluate(f"({wheel % figure})(false)")  # left to the page, which scrolls
+    assert browser.evaluate(ticks) == before
+    assert not browser.evaluate(f"({wheel % figure})(true)")
+    browser.until(f"{ticks}.join() !== {json.dumps(','.join(before))}")
+
+
+def test_hostile_names_do_nothing(browser: Browser, pages: Path) -> None:
+    name = "</script><img src=x onerror=alert(1)>=1+1"
+    run = stored(pages / "hostile", measured([Made(name), Made("b", 200.0)], board=name))
+    words = Language("en")
+    (pages / "hostile.html").write_text(html(build_report([run], words), words))
+    browser.show(pages / "hostile.html")
+    draw_all(browser)
+    assert browser.evaluate("document.images.length") == 0
+    assert browser.evaluate("document.querySelector('h1').textContent").endswith(name)
+    browser.evaluate("document.querySelector('#figure-1 [data-save=csv]').click()")
+    browser.wait_for_saved()
+    saved = max(browser.saved.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    assert name in saved.read_text(encoding="utf-8-sig")
+
+
 def test_the_data_of_a_figure_is_saved_as_csv(browser: Browser, pages: Path) -> None:
     browser.show(pages / "one.html")
     draw_all(browser)

@@ -14,6 +14,9 @@ CHINESE = {
     "Data as CSV": "数据（CSV）",
     "Picture as SVG": "图片（SVG）",
     "Figures need JavaScript.": "显示图需要 JavaScript。",
+    "Ctrl and the mouse wheel zoom, dragging moves, a double click resets.": (
+        "按住 Ctrl 并滚动滚轮可缩放，拖动可平移，双击复原。"
+    ),
     "Not drawn: {title}: {reason}.": "未绘制：{title}（{reason}）。",
     "Left out, damaged: {name}": "已损坏，未列入：{name}",
     "Made by labctl {version}. This file needs no network.": (

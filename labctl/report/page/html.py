@@ -14,12 +14,14 @@ from markupsafe import Markup
 
 from labctl.errors import printable
 from labctl.report.figures import Figure, config
-from labctl.report.figures.figure import ROWS
+from labctl.report.figures.figure import ROWS, Spec
 from labctl.report.figures.files import WIDTH
 from labctl.report.page.content import Report
 from labctl.report.page.language import Language
 
 _PACKAGE = "labctl.report.page"
+#: Figures with many points along their horizontal axis.
+_ZOOMABLE = ("token-times", "ecdf")
 #: The blank between a number and its unit, where no line must break.
 _UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|min|B|kB|MB|GB|%)\b)")
 
@@ -71,6 +73,9 @@ def columns(rows: Sequence[Mapping[str, object]]) -> dict[str, dict[str, list[ob
 def _figure(one: Figure) -> dict[str, object]:
     spec = one.chart(None)
     del spec["datasets"]
+    is_zoomable = one.name in _ZOOMABLE
+    if is_zoomable:
+        spec = _zoomable(spec)
     spec.pop("title", None)  # the page shows it; a picture that leaves the page gets it
     heading = {"text": one.title, "subtitle": one.warning or None}
     return {
@@ -79,8 +84,30 @@ def _figure(one: Figure) -> dict[str, object]:
         "warning": one.warning,
         "caption": one.caption,
         "alt": one.alt,
+        "zoomable": is_zoomable,
         "json": embedded({"spec": spec, "heading": heading, "columns": columns(one.rows)}),
     }
+
+
+def _zoomable(spec: Spec) -> Spec:
+    """Return a chart whose horizontal axis can be zoomed and moved.
+
+    With Ctrl, as maps have it: the wheel alone scrolls the page.
+    """
+    zoom = {
+        "name": "zoom",
+        "bind": "scales",
+        "select": {"type": "interval", "encodings": ["x"], "zoom": "wheel![event.ctrlKey]"},
+    }
+    if "layer" not in spec:
+        return {**spec, "params": [zoom], "mark": {**spec["mark"], "clip": True}}
+    layers = [
+        {**layer, "mark": {**layer["mark"], "clip": True}}
+        if "x" in layer.get("encoding", {})
+        else layer
+        for layer in spec["layer"]
+    ]
+    return {**spec, "layer": [{**layers[0], "params": [zoom]}, *layers[1:]]}
 
 
 def _policy(style: str, scripts: Sequence[str]) -> str:
