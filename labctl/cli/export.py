@@ -95,7 +95,7 @@ def _result(runs: Path, found: Sequence[IndexedTrial], form: str) -> tuple[str |
         text = (trials_csv if form == "csv" else trials_jsonl)(found)
         return text, counted(len(found), "trial")
     from labctl.engines.llama_cpp.bench_results import json_text, sql_text
-    from labctl.report.llama_bench import bench_results
+    from labctl.exchange.llama_bench_export import bench_results
 
     rows = bench_results(runs, found, note)
     for execution in sorted({one.trial.execution for one in found} - {"board", "unknown"}):

@@ -15,7 +15,7 @@ from labctl.files import host_reads
 from labctl.units import counted
 
 if TYPE_CHECKING:
-    from labctl.runs.imports import Imported
+    from labctl.exchange.llama_bench_import import Imported
 
 _ZIP = b"PK\x03\x04"
 
@@ -46,7 +46,7 @@ def import_(
     listed, shown and exported like any, and never compared as if this lab had measured it. A file
     that was imported before is not imported again.
     """
-    from labctl.runs.imports import import_results
+    from labctl.exchange.llama_bench_import import import_results
     from labctl.runs.record.directory import RunDirectory
     from labctl.runs.record.repository import note_in_index
 
@@ -80,7 +80,7 @@ def _import_bundle(runs: Path, file: Path, allowed_signers: Path | None) -> "Imp
     """Import a bundle after all of it was checked. Raises NotABundle, ConfigError or HostError."""
     from labctl.bundle import import_bundle, open_bundle
     from labctl.cli.bundle_view import signer_of
-    from labctl.runs.imports import Imported, earlier_import
+    from labctl.exchange.llama_bench_import import Imported, earlier_import
 
     with open_bundle(file) as bundle:
         signer = signer_of(bundle, allowed_signers)

@@ -109,7 +109,10 @@ def lab(
         ("build --target rk3568 --jobs many", "'many' is not a valid integer range"),
         ("build --target rk3568 --jobs 0", "0 is not in the range 1<=x<=512"),
         ("report --form pie", "'pie' is not one of 'table', 'experiment'"),
-        ("schema recpe", "'recpe' is not one of 'recipe', 'devices', 'models', 'target'"),
+        (
+            "schema recpe",
+            "'recpe' is not one of 'recipe', 'devices', 'models', 'references', 'target'",
+        ),
         ("deploy --set repeats=2", "--set changes the recipes that are named"),
         ("virtual-board --port 70000", "70000 is not in the range 0<=x<=65535"),
         ("virtual-board --dir models/tiny.gguf", "'models/tiny.gguf' is a file"),

@@ -1,4 +1,4 @@
-"""What is known of a run that can be read."""
+"""Facts of a run that can be read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

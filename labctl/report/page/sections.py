@@ -1,4 +1,4 @@
-"""What a report says of each run: remarks, conditions, checks, trials, provenance."""
+"""Sections of a report for each run: remarks, conditions, checks, trials, provenance."""
 
 from collections.abc import Sequence
 from itertools import groupby

@@ -17,8 +17,8 @@ from labctl.cli.root import run_cli
 from labctl.compare import compare, match_sides, run_sides
 from labctl.engines.llama_cpp.bench_results import json_text, sql_text
 from labctl.errors import ConfigError
+from labctl.exchange.llama_bench_import import import_results
 from labctl.records import RunEnd
-from labctl.runs.imports import import_results
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 
@@ -252,7 +252,7 @@ def test_views_and_other_tables_of_a_database_are_not_read(lab: Lab, tmp_path: P
 
 
 def test_a_file_that_is_too_large_is_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labctl.runs.imports.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("labctl.exchange.llama_bench_import.MOST_BYTES", 1 << 20)
     with (lab.root / "large.json").open("wb") as file:
         file.truncate((1 << 20) + 1)
     assert "is larger than 1 MiB" in lab("import", str(lab.root / "large.json"), status=2)[1]
@@ -292,7 +292,7 @@ def test_a_kill_leaves_no_half_run(lab: Lab) -> None:
     script = (
         "import os, sys; from pathlib import Path\n"
         "from labctl.runs.record.directory import RunDirectory\n"
-        "from labctl.runs.imports import import_results\n"
+        "from labctl.exchange.llama_bench_import import import_results\n"
         "RunDirectory.finish = lambda *_: os._exit(9)\n"
         "import_results(Path(sys.argv[1]), Path(sys.argv[2]))\n"
     )

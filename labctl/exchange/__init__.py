@@ -1,0 +1,1 @@
+"""Results in the formats of other programs, written and read. Import its modules by name."""
