@@ -72,8 +72,13 @@ def _of_one(word: str, sides: Sequence[Side]) -> list[Pair]:
 
 def directory_sides(directory: RunDirectory, name: str | None = None) -> list[Side]:
     """Return a side for each variant of a run. Raises ConfigError."""
-    run = directory.run()
-    return run_sides(run, directory.trials(), name or run.id.rpartition("-")[2])
+    run, origin = directory.run(), directory.origin()
+    return run_sides(
+        run,
+        directory.trials(),
+        name or run.id.rpartition("-")[2],
+        imported_from=origin.file if origin else None,
+    )
 
 
 def baseline_sides(one: Baseline, runs: Path) -> list[Side]:

@@ -53,10 +53,17 @@ Pair = tuple[Side, Side]
 """The reference, and what is compared with it."""
 
 
-def run_sides(run: RunRecord, trials: Iterable[TrialRecord], name: str | None = None) -> list[Side]:
+def run_sides(
+    run: RunRecord,
+    trials: Iterable[TrialRecord],
+    name: str | None = None,
+    *,
+    imported_from: str | None = None,
+) -> list[Side]:
     """Return a side for each variant of a run, in its recipe's order, also those without a result.
 
-    ``name`` stands for the run's id in the sides' names.
+    ``name`` stands for the run's id in the sides' names. Where a run was imported from, its boards
+    are others, whatever their names are.
     """
     rows: dict[str, list[TrialRow]] = {variant: [] for variant in run.variants}
     for trial in trials:
@@ -66,7 +73,7 @@ def run_sides(run: RunRecord, trials: Iterable[TrialRecord], name: str | None = 
     stopped = wanted_precision(run) is not None
     varied = _varied(run)
     thresholds = Thresholds.of_recipe(run.recipe_resolved)
-    facts = _facts(run)
+    facts = {"lab": imported_from or "this lab", **_facts(run)}
     return [
         Side(
             f"{name or run.id}:{variant}",

@@ -35,19 +35,24 @@ def too_few(one: Estimate) -> str:
 
 
 def warnings(one: Estimate, *, differs: bool, error: float) -> tuple[str, ...]:
-    """Say where the test without a distribution disagrees.
+    """Say where an interval promises too much, and where the test without a distribution disagrees.
 
-    Between runs it knows nothing of how runs differ: that it finds more there means nothing.
+    Between runs that test knows nothing of how runs differ: what it finds more means nothing there.
     """
-    if one.check is None or differs == (one.check <= error):
-        return ()
-    if not differs and one.basis in (Basis.SESSIONS, Basis.UNKNOWN_SESSIONS):
-        return ()
-    name = "sign-flip test" if one.basis is Basis.PAIRED else "Mann-Whitney test"
-    what = "finds no difference" if differs else "finds a difference"
-    return (
-        f"the {name} {what} (p = {one.check:.2g}): look at the single repeats, some lie far off",
-    )
+    found = []
+    if one.basis is Basis.UNPAIRED:
+        found.append(
+            "measured one after the other, so that drift counts as a difference: use"
+            " `order: interleaved`"
+        )
+    of_runs = one.basis in (Basis.SESSIONS, Basis.UNKNOWN_SESSIONS)
+    if one.check is not None and differs != (one.check <= error) and (differs or not of_runs):
+        name = "sign-flip test" if one.basis is Basis.PAIRED else "Mann-Whitney test"
+        what = "finds no difference" if differs else "finds a difference"
+        found.append(
+            f"the {name} {what} (p = {one.check:.2g}): look at the single repeats, some lie far off"
+        )
+    return tuple(found)
 
 
 def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:

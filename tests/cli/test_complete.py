@@ -58,6 +58,9 @@ def offered(line: str, shell: str = "bash") -> list[str]:
         ("labctl run recip", ["file,recip"]),  # the shell completes recipes/
         ("labctl run my", ["plain,my_own", "plain,my_other.yaml", "plain,my_recipes/"]),
         ("labctl plan my_own --board r", ["plain,rk1"]),
+        ("labctl compare cold", ["plain,cold-start"]),
+        ("labctl compare latest 20261121", ["plain,20261121T101010Z-q2-aaaaaa"]),
+        ("labctl compare --figure tt", ["plain,ttft_ms"]),
         (
             "labctl report 2026",
             ["plain,20261122T101010Z-q2-bbbbbb", "plain,20261121T101010Z-q2-aaaaaa"],

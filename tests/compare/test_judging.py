@@ -262,6 +262,29 @@ def test_a_check_that_disagrees_is_a_warning() -> None:
     assert "sign-flip test finds a difference" in row.warnings[0]
 
 
+def test_variants_that_did_not_take_turns_have_a_warning() -> None:
+    trials = [
+        trial(5 * place + n, repeat=n, variant=name, timing=timing([ms + n]))
+        for place, (name, ms) in enumerate((("a", 100), ("b", 130)))
+        for n in range(1, 6)
+    ]
+    pair = tuple(run_sides(run("r", variants=("a", "b")), trials))
+    row = compare([pair], figures=["tpot_ms"]).rows[0]  # type: ignore[list-item]
+    assert row.verdict is Verdict.SLOWER
+    assert "use `order: interleaved`" in row.warnings[0]
+    table = summarise(trials, ("a", "b"))[1]
+    assert row.interval == table.ratio_interval
+
+
+def test_a_board_of_another_lab_is_another_board() -> None:
+    own, other = (
+        run_sides(run(name), [trial(1), trial(2)], imported_from=origin)[0]
+        for name, origin in (("r", None), ("s", "their.labctl.zip"))
+    )
+    reason = compare([(own, other)]).rows[0].reason
+    assert "lab: this lab / their.labctl.zip" in reason
+
+
 def test_the_ratio_is_that_of_the_tables() -> None:
     trials = [
         trial(2 * n + place, repeat=n + 1, variant=name, timing=timing([ms + n]))
