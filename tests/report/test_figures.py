@@ -224,7 +224,7 @@ def test_the_csv_of_a_figure_has_its_rows_and_no_formula() -> None:
 def test_a_box_is_that_of_its_repeats_tokens() -> None:
     run = measured(repeats=2)
     boxes = rows(figure("repeats", run), "box")
-    assert [row["row"] for row in boxes] == ["q8_0 · 1", "q8_0 · 2", "q2_k · 1", "q2_k · 2"]
+    assert [row["row"] for row in boxes] == ["#1 q8_0", "#2 q8_0", "#1 q2_k", "#2 q2_k"]
     mine = [t.timing.token_ns for t in run.trials if t.timing and t.variant == "q2_k"]
     middle = median([gap for gaps in mine for gap in gaps])
     assert boxes[3]["p50"] == pytest.approx(100 * (median(mine[1]) / middle - 1), rel=1e-3)
@@ -244,7 +244,7 @@ def test_values_outside_of_the_axis_are_counted() -> None:
     gaps = (100 * slow.token_ns[0], *slow.token_ns[1:])
     late = run.trials[0].model_copy(update={"timing": slow.model_copy(update={"token_ns": gaps})})
     found = figure("repeats", MeasuredRun(run.run, [late, *run.trials[1:]]))
-    assert " values lie outside" in found.caption
+    assert "Values outside of the axis: " in found.caption
 
 
 def test_the_ecdf_rises_to_one_through_the_records_times() -> None:

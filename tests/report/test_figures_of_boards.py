@@ -93,7 +93,7 @@ def test_cpus_that_ran_alike_are_one_line() -> None:
         for n in range(3)
     ]
     (track,) = tracks_of(samples)
-    assert [line.name for line in track.lines] == ["cpu0-cpu1", "cpu4"]
+    assert [line.name for line in track.lines] == ["0-1", "4"]
 
 
 def test_telemetry_of_a_long_trial_is_thinned_to_its_ends() -> None:

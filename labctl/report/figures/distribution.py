@@ -17,7 +17,7 @@ from labctl.units import duration
 REPEATS, ECDF = "repeats", "ecdf"
 #: More rows are no figure: then one for each variant.
 _MOST_ROWS = 24
-_ROW = 26
+_ROW = 40
 #: Ticks of one row; of more tokens every so many is drawn, in their order of time.
 _MOST_TICKS = 150
 _MOST_STEPS = 200
@@ -99,7 +99,7 @@ def _groups(one: Series, *, by_repeat: bool) -> Iterator[_Group]:
         middle = median([time for times in tokens.values() for time in times])
         for number, trial in enumerate(one.trials, 1):
             if times := tokens[trial.number]:
-                label = one.label if len(one.trials) == 1 else f"{one.label} · {number}"
+                label = one.label if len(one.trials) == 1 else f"#{number} {one.label}"
                 yield _Group(label, one.label, times, middle)
     else:
         means: list[float] = [time for trial in one.trials if (time := _mean(trial))]
@@ -141,7 +141,7 @@ def _boxes(
         "scale": {"domain": list(limits), "nice": False},
         "axis": {"grid": True, "tickCount": 6, "format": "+~g"},
     }
-    y = row_axis("row", labels)
+    y = row_axis("row", labels, above=15)
     colour = series_colour(names, legend=None)
     tooltip = [
         {"field": "row", "type": "nominal", "title": words("repeat")},
@@ -171,7 +171,7 @@ def _boxes(
             },
             layer(
                 "value",
-                {"type": "tick", "thickness": 1, "size": 18, "opacity": 0.35},
+                {"type": "tick", "thickness": 1, "size": 17, "opacity": 0.35},
                 "percent",
                 **tinted,
             ),

@@ -17,7 +17,7 @@ from labctl.units import digits, duration
 NAME = "estimates"
 #: Repeats of one variant that are drawn; more are a smear.
 _MOST_REPEATS = 60
-_ROW = 46
+_ROW = 48
 _MOST_ROWS = 30
 
 
@@ -120,7 +120,7 @@ def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, word
         "scale": scale.scale(room=0 if scale.is_log else 0.03),
         "axis": {"tickCount": 5, "grid": True},
     }
-    y = row_axis("series", [*names, *quoted])
+    y = row_axis("series", [*names, *quoted], above=14)
     tint: Spec = {}
     shape: Spec = {}
     if len(names) <= MOST_SERIES:  # else their rows alone tell them apart
@@ -134,7 +134,7 @@ def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, word
         {"field": "source", "type": "nominal", "title": words("quoted")},
     ]
     mark: Spec = {"style": "line-0"}
-    label: Spec = {"type": "text", "baseline": "bottom", "dy": -9}
+    label: Spec = {"type": "text", "baseline": "top", "dy": 8}
     text = {"field": "text", "type": "nominal"}
     return {
         "height": _ROW * (len(names) + len(quoted)),

@@ -58,12 +58,23 @@ def text_at(kind: Spec) -> Spec:
     }
 
 
-def row_axis(field: str, names: Sequence[str]) -> Spec:
-    """Return an axis of rows with names, from the top down, in this order."""
+def row_axis(field: str, names: Sequence[str], *, above: float) -> Spec:
+    """Return an axis of rows with names, from the top down, in this order.
+
+    A name stands ``above`` the middle of its row, in px: beside it, it would take half of a phone.
+    """
     return {
         "field": field,
         "type": "nominal",
         "title": None,
         "scale": {"domain": list(names)},
-        "axis": {"grid": False, "labelFontSize": 12, "labelLimit": 170, "labelPadding": 8},
+        "axis": {
+            "grid": False,
+            "labelFontSize": 12,
+            "labelLimit": 300,
+            "labelAlign": "left",
+            "labelPadding": -2,
+            "labelOffset": -above,
+            "labelOverlap": False,
+        },
     }

@@ -11,7 +11,8 @@ from labctl.stats import median
 
 NAME = "bounds"
 _KINDS = ("storage", "dram", "compute")
-_BAR = 20
+#: Pixels of a bar, and of the name above a group of them.
+_BAR, _NAME = 20, 26
 _MOST_ROWS = 16
 #: A bar of more than this share has room for its name.
 _INSIDE = 0.5
@@ -71,8 +72,10 @@ def _spec(names: Sequence[str], kinds: Sequence[str], rows: Sequence[Row], words
         "scale": {"domain": [0, top * 1.04], "nice": False},
         "axis": {"format": ".0%", "values": [0, 0.25, 0.5, 0.75, 1], "grid": True},
     }
-    y = row_axis("series", names)
-    y["scale"] = {**y["scale"], "paddingInner": 0.25, "paddingOuter": 0.12}
+    bars = len(kinds) * _BAR
+    step = bars + _NAME
+    y = row_axis("series", names, above=bars / 2 + _NAME / 3)
+    y["scale"] |= {"paddingInner": _NAME / step, "paddingOuter": _NAME / step}
     lane: Spec = {
         "field": "bound",
         "type": "nominal",
@@ -98,7 +101,7 @@ def _spec(names: Sequence[str], kinds: Sequence[str], rows: Sequence[Row], words
         }
 
     return {
-        "height": len(names) * (len(kinds) * _BAR + 12),
+        "height": len(names) * step + _NAME,
         "layer": [
             {
                 "transform": [only("bar")],

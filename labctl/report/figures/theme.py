@@ -100,7 +100,7 @@ def config(theme: Theme) -> dict[str, Any]:
             "labelColor": colours.text,
             "titleColor": colours.muted,
             "labelFontSize": 12,
-            "labelLimit": 260,
+            "labelLimit": 220,
             "symbolSize": 90,
             "symbolStrokeWidth": 2,
             "symbolOpacity": 1,

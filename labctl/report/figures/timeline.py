@@ -22,6 +22,8 @@ _MOST_TRIALS = 4
 _MOST_BARS = 256
 #: More bars are too narrow for gaps between them.
 _MOST_APART = 100
+#: A longer title of a track would be wider than a phone.
+_LONGEST_TITLE = 280
 #: Pixels of labels of the vertical axes, and beside the plots as a whole.
 _LABELS = 46
 OUTSIDE = _LABELS + 30
@@ -204,7 +206,8 @@ class _Axes:
 
 
 def _titled(text: str, height: int, layers: list[Spec]) -> Spec:
-    title = {"text": text, "fontSize": 11, "fontWeight": "normal", "offset": 3, "frame": "group"}
+    title: Spec = {"text": text, "fontSize": 11, "fontWeight": "normal", "offset": 3}
+    title |= {"frame": "group", "limit": _LONGEST_TITLE}
     return {"title": title, "height": height, "layer": layers}
 
 
@@ -294,7 +297,7 @@ def _track_part(axes: _Axes, track: Track, words: Words, *, throttled: bool) -> 
     values = [value for line in track.lines for _, value in line.points]
     highest = max(values) if track.from_zero else None
     title = words(track.key)
-    shown = "   ".join(f"{key} {name}" for key, name in zip(_KEYS, names, strict=False))
+    shown = "  ".join(f"{key} {name}" for key, name in zip(_KEYS, names, strict=False))
     layers = [_band(axes)] if throttled else []
     for number, _ in enumerate(names):
         shape = "step-after" if track.from_zero else "linear"
@@ -313,4 +316,4 @@ def _track_part(axes: _Axes, track: Track, words: Words, *, throttled: bool) -> 
                 },
             }
         )
-    return _titled(f"{title}   {shown}", 54, layers)
+    return _titled(f"{title}  {shown}", 54, layers)

@@ -10,9 +10,9 @@ from labctl.records import TelemetrySample
 
 #: More samples than a wide page has pixels to spare for are thinned, evenly.
 _MOST_SAMPLES = 240
-#: Lines of one track that an eye can follow.
-_MOST_LINES = 3
-_LONGEST_NAME = 16
+#: Lines of one track that an eye can follow, and whose names have room above it on a phone.
+_MOST_LINES, _MOST_ZONES = 3, 2
+_LONGEST_NAME = 12
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _temperatures(samples: Sequence[TelemetrySample]) -> list[Line]:
     """Return the hottest zones."""
     zones = {name for sample in samples for name in sample.temperatures_mc}
     heat = {zone: max(_of(s.temperatures_mc, zone) or 0 for s in samples) for zone in zones}
-    hottest = sorted(zones, key=lambda zone: (-heat[zone], zone))[:_MOST_LINES]
+    hottest = sorted(zones, key=lambda zone: (-heat[zone], zone))[:_MOST_ZONES]
     return [Line(_zone(samples, zone), name=_short(zone)) for zone in hottest]
 
 
@@ -126,7 +126,8 @@ def _frequencies(samples: Sequence[TelemetrySample]) -> list[Line]:
     lines = []
     for _, group in groupby(alike, key=lambda cpu: series[cpu]):
         members = list(group)
-        name = members[0] if len(members) == 1 else f"{members[0]}-{members[-1]}"
+        numbers = [name.removeprefix("cpu") for name in members]
+        name = numbers[0] if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
         lines.append(Line(_frequency(samples, members[0]), name=_short(name)))
     return sorted(lines, key=lambda line: line.name)[:_MOST_LINES]
 
