@@ -29,7 +29,8 @@ LINK = {
     "tcp_user_timeout": 60_000,
     "application_name": "labctl",
 }
-#: SQLSTATEs of tables that are not as labctl made them.
+#: SQLSTATEs: a right is missing; tables are not as labctl made them.
+_REFUSED = "42501"  # insufficient_privilege
 _FOREIGN_TABLES = ("42P01", "42703")  # undefined_table, undefined_column
 
 
@@ -98,7 +99,9 @@ class PostgresDatabase(Database):
             words = " ".join(str(said or reason).split())
             foreign = getattr(reason, "sqlstate", None) in _FOREIGN_TABLES
             kind = DamagedDatabase if foreign else HostError
-            raise kind(f"cannot use {self}: {words}", hint=_HINT) from None
+            refused = getattr(reason, "sqlstate", None) == _REFUSED
+            hint = f"the first use needs: GRANT CREATE ON DATABASE {self._url.database} TO USER"
+            raise kind(f"cannot use {self}: {words}", hint=hint if refused else _HINT) from None
 
     @cached_property
     def _url(self) -> Any:

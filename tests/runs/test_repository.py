@@ -14,6 +14,7 @@ from postgres_server import rows
 from records_made import BEGAN, energy, model, plan, planned_run, probe, run, timing, trial
 
 from labctl.board.probe_files import save_probe
+from labctl.config.lab import find_lab
 from labctl.errors import Blame, DeviceLost, HostError, ProgramFailed
 from labctl.index import SCHEMA_VERSION, Filter
 from labctl.records import (
@@ -22,13 +23,18 @@ from labctl.records import (
     ConditionRecord,
     Failure,
     GateRecord,
+    Origin,
     PlannedRecord,
     RunEnd,
     TrialState,
 )
 from labctl.retry import wait_until
+from labctl.runs.record.annotations import add_tags, set_note
 from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.repository import RunRepository
+from labctl.runs.record.trash import move_to_trash
+from labctl.state import lab_state
+from labctl.transport.registry import TRANSPORTS
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 BUILD = ArtifactIdentity(
@@ -44,6 +50,9 @@ BUILD = ArtifactIdentity(
 
 @pytest.fixture
 def runs(folder: Path) -> Path:
+    devices = folder.parent / "devices.yaml"
+    if not devices.exists():
+        devices.write_text("boards: {}\n")
     return with_two(folder)
 
 
@@ -406,6 +415,32 @@ def test_probes_are_found_like_runs(folder: Path) -> None:
     assert found("rk1") == [("rk1", "2026-11-22", None)]
     RunRepository(folder).rebuild()
     assert found() == [("rk1", "2026-11-22", None), ("rk2", "2026-11-21", None)]
+
+
+def test_a_rebuild_keeps_all_that_people_and_other_labs_gave(runs: Path) -> None:
+    add_tags(find_run(runs, FIRST), ["release"])
+    set_note(find_run(runs, SECOND), "the fan was off")
+    removed = planned_run(runs, run("20261122T000000Z-q2-fedcba"), plan())
+    removed.add(trial(1))
+    move_to_trash(removed)
+    origin = Origin(kind="bundle", file="x.zip", sha256="5" * 64, imported=BEGAN)
+    theirs = planned_run(runs, run("20261119T000000Z-q2-aaaaaa", board="theirs"), plan())
+    theirs.mark_imported(origin)
+    theirs.add(trial(1))
+    finish(theirs)
+    theirs.compress()
+    save_probe(runs.parent, probe())
+    lab = find_lab(runs.parent, TRANSPORTS)
+    kept = lab_state(lab).baselines.set("cold", [FIRST])
+    before, probes = RunRepository(runs).query(), RunRepository(runs).probes()
+    assert [one.tags for one in before] == [(), ("release",), ()]
+    assert [one.run.note for one in before] == ["the fan was off", None, None]
+    assert before[2].run.imported_from == "x.zip"
+    RunRepository(runs)._index.make_again()
+    assert rows(runs, "SELECT id FROM run") == []
+    assert RunRepository(runs).rebuild() == before
+    assert RunRepository(runs).probes() == probes
+    assert lab_state(lab).baselines.list() == [kept]
 
 
 def _measure(runs: Path, first: int) -> None:
