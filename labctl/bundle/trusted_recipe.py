@@ -172,8 +172,6 @@ def _model(
     if given is not None:
         _require(f"--model {origin.key}", given, origin.sha256)
         return {"file": str(given.resolve()), "lock": False}
-    if origin.sha256 is not None and (present := cached(origin.sha256)) is not None:
-        return {"file": str(present), "lock": False}
     source = dict(origin.source)
     if hub := source.get("hub"):
         assert isinstance(hub, dict)
@@ -183,6 +181,8 @@ def _model(
     # A request to a machine of this network could do something there.
     is_near = isinstance(url, dict) and public_address(str(url.get("address"))) is None
     if is_near or not origin.public:
+        if origin.sha256 is not None and (present := cached(origin.sha256)) is not None:
+            return {"file": str(present), "lock": False}
         if origin.sha256 is not None:  # else nothing but a model made of it is needed
             missing.append(
                 Missing(

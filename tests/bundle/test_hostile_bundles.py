@@ -277,7 +277,7 @@ def test_a_bundle_that_no_reader_would_take_is_not_written(
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_a_flipped_byte_is_refused_or_changes_nothing(data: st.DataObject, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(data: st.DataObject, tmp_p
 
 @given(st.binary(max_size=300), st.binary(max_size=100))
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_noise_is_refused(tmp_path: Path, head: bytes, directory: bytes) -> None:
     end = END.pack(b"PK\5\6", 0, 0, 1, 1, len(directory), len(head), 0)

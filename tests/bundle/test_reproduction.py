@@ -4,11 +4,12 @@ import copy
 import hashlib
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from compared import side_of
 from records_made import BEGAN, model, planned_run, run, timing, trial
 
 from labctl.bundle.form import NotABundle
@@ -18,6 +19,7 @@ from labctl.bundle.records import bundled_run
 from labctl.bundle.trusted_recipe import TrustedRecipe, trusted_recipe
 from labctl.bundle.verdicts import Judgement, Measured, Number, judge, texts
 from labctl.bundle.writer import write_zip
+from labctl.compare import Side
 from labctl.config.lab import Board
 from labctl.errors import ConfigError
 from labctl.records import (
@@ -281,6 +283,26 @@ def test_another_board_is_judged_by_the_share_of_its_own_ceiling() -> None:
     assert "labctl boards probe" in unprobed.reason
     single = one(judge(there, measured(100, share=0.98)), "share of the storage ceiling")
     assert "single repeat" in single.reason
+
+
+@pytest.mark.parametrize(
+    ("times", "judgement"),
+    [
+        (1.002, Judgement.REPRODUCED), (1.25, Judgement.NOT_REPRODUCED),
+        (0.8, Judgement.NOT_REPRODUCED),
+    ],
+)  # fmt: skip
+def test_a_board_of_the_same_kind_is_judged_by_its_times(
+    times: float, judgement: Judgement
+) -> None:
+    there, here = measured(*TIMES), measured(*(value * times for value in TIMES))
+
+    def history(side: Side, without: Collection[str]) -> list[Any]:
+        steady = [1.001, 0.999, 1.0005, 0.9995, 1.0, 1.0002]
+        return [side_of(f"s{i}", [v * one for v in TIMES]).repeats for i, one in enumerate(steady)]
+
+    number = one(judge(there, here, history), "per token")
+    assert number.judgement is judgement, number
 
 
 def test_unlike_runs_are_not_told_apart_by_their_numbers() -> None:
