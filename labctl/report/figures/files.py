@@ -1,5 +1,6 @@
 """Figures as files of their own: SVG and PNG, made by vl-convert without a browser or network."""
 
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +36,7 @@ def _rendered(chart: Spec, form: str) -> bytes:
     converter = _converter()
     fonts = chinese_font(str(chart))
     if fonts is not None:
-        converter.register_font_directory(str(fonts))
+        _register(fonts)
     try:
         if form == ".svg":
             svg: str = converter.vegalite_to_svg(chart, allowed_base_urls=[])
@@ -44,6 +45,12 @@ def _rendered(chart: Spec, form: str) -> bytes:
     except ValueError as error:
         raise HostError(f"vl-convert cannot draw the figure: {error}") from error
     return png
+
+
+@cache
+def _register(fonts: Path) -> None:
+    """Make the fonts of a folder known to the converter, once: it keeps them."""
+    _converter().register_font_directory(str(fonts))
 
 
 def _converter() -> ModuleType:
