@@ -147,6 +147,13 @@ def test_several_runs_share_a_table_with_a_column_for_the_run(tmp_path: Path) ->
     assert [column.heading for column in experiment.columns[:2]] == ["Variant", "Run"]
     assert [row[1].text for row in experiment.rows] == ["abcde0", "abcde0", "abcde1", "abcde1"]
     assert len(report.runs) == 2
+    compared = report.tables[1]
+    assert compared.caption == "Runs compared"
+    assert [[cell.text for cell in row[:3]] for row in compared.rows] == [
+        ["abcde1:q8_0", "abcde0:q8_0", "can't tell"],
+        ["abcde1:q2_k", "abcde0:q2_k", "can't tell"],
+    ]
+    assert "how much runs on this board differ is not known" in compared.rows[0][-1].text
 
 
 def hostile_run(tmp_path: Path) -> RunDirectory:

@@ -12,7 +12,6 @@ from labctl.units import digits, duration
 
 #: Of so many runs each has sentences of its own.
 _MOST_ANSWERS = 6
-_SESSIONS = "Runs of different sessions: `labctl compare` judges their differences."
 
 _FASTER = (
     "{best} is {value} times as fast as {other} {where}{known}: {time} a token against {against}."
@@ -41,8 +40,7 @@ def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
     if len(runs) == 1:
         return list(_of_run(runs[0], words))
     if len(runs) <= _MOST_ANSWERS:
-        told = [f"{one.short}: {sentence}" for one in runs for sentence in _of_run(one, words)]
-        return [*told, words(_SESSIONS)]
+        return [f"{one.short}: {sentence}" for one in runs for sentence in _of_run(one, words)]
     timed = [(row.token_ns, row, one) for one in runs for row in one.rows if row.token_ns]
     if not timed:
         return [words("None of the {count} runs has a token time.", count=len(runs))]
@@ -58,7 +56,10 @@ def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
         last=slowest[1].variant,
         other=slowest[2].short,
     )
-    return [range_told, words(_SESSIONS)]
+    return [
+        range_told,
+        words("Runs of different sessions: `labctl compare` judges their differences."),
+    ]
 
 
 def middle_bound(trials: Sequence[TrialRecord]) -> TrialBound | None:

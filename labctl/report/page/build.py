@@ -6,7 +6,8 @@ from pathlib import Path
 from labctl.errors import ConfigError
 from labctl.report import figures
 from labctl.report.page.answer import answers
-from labctl.report.page.content import Report
+from labctl.report.page.comparison import comparison_table
+from labctl.report.page.content import Report, Table
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
 from labctl.report.page.sections import section
@@ -38,7 +39,7 @@ def build_report(
         about=_about(runs, words),
         marks=execution_marks(runs, words),
         answers=answers(runs, words),
-        tables=result_tables(runs, tuple(quoted.values()), words),
+        tables=_tables(runs, tuple(quoted.values()), words),
         figures=drawn.drawn,
         missing=drawn.missing,
         runs=[section(one, words) for one in runs],
@@ -72,6 +73,14 @@ def read_runs(
         message = f"run {first.run.id} has no finished trial"
         raise ConfigError(message, hint=f"see {first.path}")
     return list(runs.values()), damaged
+
+
+def _tables(
+    runs: Sequence[MeasuredRun], quoted: Sequence[ReferenceRow], words: Language
+) -> list[Table]:
+    experiment, *details = result_tables(runs, quoted, words)
+    compared = comparison_table(runs, words)
+    return [experiment, *([compared] if compared else []), *details]
 
 
 def _title(runs: Sequence[MeasuredRun], words: Language) -> str:

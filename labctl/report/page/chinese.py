@@ -189,6 +189,21 @@ CHINESE = {
     "Quoted from publications, not measured by labctl; part of no statistic.": (
         "引自文献，并非 labctl 所测；不参与任何统计。"
     ),
+    "Runs compared": "运行之间的比较",
+    "Compared": "比较对象",
+    "Reference": "参照",
+    "Verdict": "判定",
+    "Reason": "理由",
+    "Time per token over the reference's.": "每词元时间与参照之比。",
+    "As `labctl compare` judges: unlike, same, slower, faster, or can't tell.": (
+        "按 `labctl compare` 判定：不可比、相同、更慢、更快或无法判定。"
+    ),
+    "unlike": "不可比",
+    "same": "相同",
+    "slower": "更慢",
+    "faster": "更快",
+    "suspected": "疑似有差异",
+    "can't tell": "无法判定",
     # conditions, checks, trials
     "Remarks": "说明",
     "Note: ": "备注：",

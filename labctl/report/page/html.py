@@ -23,7 +23,7 @@ _PACKAGE = "labctl.report.page"
 #: Figures with many points along their horizontal axis.
 _ZOOMABLE = ("token-times", "ecdf")
 #: The blank between a number and its unit, where no line must break.
-_UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|min|B|kB|MB|GB|%)\b)")
+_UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b|%))")
 
 
 def html(report: Report, words: Language) -> str:
