@@ -16,14 +16,21 @@ def index() -> None:
 
 
 @index.command(epilog="Example: labctl index rebuild")
+@click.option(
+    "--all",
+    "of_all_hosts",
+    is_flag=True,
+    help="Forget the runs of other hosts too; each adds its own with its next command.",
+)
 @click.pass_obj
-def rebuild(invocation: Invocation) -> None:
+def rebuild(invocation: Invocation, *, of_all_hosts: bool) -> None:
     """Make the index again from the run directories.
 
-    It is seldom needed: a missing, damaged or outdated index is made again by itself.
+    It is seldom needed: a missing, damaged or outdated index is made again by itself. In a database
+    that hosts share, the runs of other hosts stay; --all forgets those of a host that is gone.
     """
     folder = runs_folder(invocation, "latest")
-    found = RunRepository(folder, note).rebuild()
+    found = RunRepository(folder, note).rebuild(of_all_hosts=of_all_hosts)
     damaged = [one.run for one in found if one.run.damage]
     for run in damaged:
         note(f"damaged: {run.id}: {printable_line(run.damage or '')}")

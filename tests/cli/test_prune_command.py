@@ -59,6 +59,7 @@ def test_the_last_good_runs_of_each_recipe_and_board_stay(lab: Path, labctl) -> 
     assert pruned(labctl, "--keep-last", "1", "--until", "2026-11-02T00:00") == []
     assert pruned(labctl, "--keep-last", "1", "--recipe", "other") == []
     assert pruned(labctl) == []
+    assert labctl("runs", "--wide")[0].count(" kB\n") == 7
     assert "x>=1" in labctl("runs", "prune", "--keep-last", "0", status=2)[1]
     assert len(list((lab / "runs").glob("2026*"))) == 7
 

@@ -110,9 +110,15 @@ class RunRepository:
             self._index.remove_probes(gone)
         return self._index.probes(board) if there or known.others else []
 
-    def rebuild(self) -> list[IndexedRun]:
-        """Make the index again from the run directories alone; return what it holds now."""
-        self._index.clear()
+    def rebuild(self, *, of_all_hosts: bool = False) -> list[IndexedRun]:
+        """Make the index again from the run directories alone; return what it holds now.
+
+        In a shared database the runs of other hosts stay, or go until their host adds them again.
+        """
+        if of_all_hosts:
+            self._index.make_again()
+        else:
+            self._index.clear()
         self.probes()
         return self.query()
 
