@@ -46,6 +46,22 @@ def test_tokens_and_telemetry_share_one_time_axis() -> None:
     assert {row["name"] for row in heat} == {"soc-thermal"}
 
 
+def test_bars_of_tokens_begin_at_zero_however_slow_one_token_is() -> None:
+    run = measured(PAIR[:1], repeats=1, tokens=6)
+    slow = run.trials[0].timing
+    assert slow
+    gaps = (slow.token_ns[0] * 100, *slow.token_ns[1:])
+    timed = slow.model_copy(update={"token_ns": gaps})
+    trial = run.trials[0].model_copy(update={"timing": timed})
+    found = figure("timeline", replace(run, trials=[trial]))
+    scales = [
+        layer["encoding"]["y"]["scale"]
+        for part in found.spec["vconcat"][1:2]
+        for layer in part["layer"]
+    ]
+    assert scales == [{"zero": True, "nice": True}]
+
+
 def test_phases_are_load_prompt_and_tokens_of_the_record() -> None:
     found = figure("timeline", measured(PAIR[:1], repeats=1, tokens=6))
     phases = {row["phase"]: (row["at"], row["until"]) for row in rows(found, "phase")}
