@@ -35,7 +35,7 @@ class Estimate:
 def other_sessions(pair: Pair, history: History | None) -> list[Sessions]:
     """Return groups of sessions that tell how sessions differ; none for variants of one run."""
     left, right = pair
-    if history is None or left.runs & right.runs:
+    if history is None or left.runs == right.runs:
         return []
     groups: list[Sessions] = []
     taken: set[tuple[str, str]] = set()

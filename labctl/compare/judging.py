@@ -74,6 +74,7 @@ def _row(pair: Pair, figure: Figure, found: tuple[Difference, ...]) -> Row:
         left_repeats=len(theirs),
         right_repeats=len(mine),
         differences=found,
+        warnings=(*words.failed_checks(left), *words.failed_checks(right)),
     )
 
 
@@ -137,7 +138,7 @@ def _judge(
         p_same=p_same,
         noise=found.noise,
         check=one.check,
-        warnings=words.warnings(one, differs=differs, error=error),
+        warnings=(*row.warnings, *words.warnings(row.label, one, differs=differs, error=error)),
     )
     if same_error is not None and p_same is not None and p_same <= same_error:
         row = replace(row, verdict=Verdict.SAME, interval=found.interval(1 - 2 * same_error))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from labctl.compare.estimates import Estimate
 from labctl.compare.likeness import EXECUTION, Difference
+from labctl.compare.sides import Side
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Basis, Row, Verdict
 from labctl.stats import Interval
@@ -34,7 +35,7 @@ def too_few(one: Estimate) -> str:
     return "a side has one repeat only, which says nothing of its noise; make 5 or more"
 
 
-def warnings(one: Estimate, *, differs: bool, error: float) -> tuple[str, ...]:
+def warnings(label: str, one: Estimate, *, differs: bool, error: float) -> tuple[str, ...]:
     """Say where an interval promises too much, and where the test without a distribution disagrees.
 
     Between runs that test knows nothing of how runs differ: what it finds more means nothing there.
@@ -50,9 +51,21 @@ def warnings(one: Estimate, *, differs: bool, error: float) -> tuple[str, ...]:
         name = "sign-flip test" if one.basis is Basis.PAIRED else "Mann-Whitney test"
         what = "finds no difference" if differs else "finds a difference"
         found.append(
-            f"the {name} {what} (p = {one.check:.2g}): look at the single repeats, some lie far off"
+            f"{label}: the {name} {what} (p = {one.check:.2g}): look at the single repeats, some"
+            " lie far off"
         )
     return tuple(found)
+
+
+def failed_checks(side: Side) -> tuple[str, ...]:
+    """Say which repeats of a side their own checks contradict: they count, as in every table."""
+    failed = [row.checks_failed.split() for row in side.repeats if row.checks_failed]
+    if not failed:
+        return ()
+    names = ", ".join(sorted({name for names in failed for name in names}))
+    return (
+        f"checks failed in {len(failed)} of {len(side.repeats)} repeats of {side.name}: {names}",
+    )
 
 
 def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:

@@ -119,7 +119,7 @@ def _remarks(rows: Iterable[Row]) -> list[tuple[Row, str]]:
         if row.verdict in _EXPLAINED:
             found.setdefault(f"{of}: {row.verdict}: {row.reason}", row)
         for warning in row.warnings:
-            found.setdefault(f"{of}: warning: {warning}", row)
+            found.setdefault(f"{row.right}: warning: {warning}", row)
     return [(row, line) for line, row in found.items()]
 
 

@@ -20,7 +20,7 @@ from labctl.compare import (
 )
 from labctl.compare.estimates import History
 from labctl.index import TrialRow
-from labctl.records import Execution
+from labctl.records import Check, Execution
 from labctl.results.summary import summarise
 
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5]
@@ -274,6 +274,15 @@ def test_variants_that_did_not_take_turns_have_a_warning() -> None:
     assert "use `order: interleaved`" in row.warnings[0]
     table = summarise(trials, ("a", "b"))[1]
     assert row.interval == table.ratio_interval
+
+
+def test_repeats_that_their_own_checks_contradict_have_a_warning() -> None:
+    bad = (Check(name="frequency", ok=False, detail="throttled"),)
+    left = side_of("r", STEADY)
+    trials = [trial(n, repeat=n, checks=bad if n < 3 else ()) for n in range(1, 6)]
+    (right,) = run_sides(run("s"), trials, "night")
+    row = compare([(left, right)], allow=["threads"]).rows[0]
+    assert row.warnings == ("checks failed in 2 of 5 repeats of night:q2_k: frequency",)
 
 
 def test_a_board_of_another_lab_is_another_board() -> None:
