@@ -78,7 +78,7 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
         version=plan.label,
         target=plan.target.name,
         key=plan.key,
-        source=plan.source.identity,
+        source=plan.source.identity.model_copy(update={"committed": plan.source.committed()}),
         toolchain=plan.order.toolchain.identity,
         definitions=dict(plan.order.definitions),
         flags=plan.order.flags,

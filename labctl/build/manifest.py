@@ -108,6 +108,9 @@ class SourceIdentity(BaseModel):
     dirty: bool | None = None
     """True if a folder differs from its commit; ``None``: there is no commit."""
 
+    committed: datetime | None = None
+    """Time of the commit; ``None``: there is none, or nobody asked."""
+
     patches: tuple[PatchIdentity, ...] = ()
     """Changes to it, in this order."""
 

@@ -7,6 +7,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 from labctl import process
@@ -31,6 +32,10 @@ class Source(ABC):
     @abstractmethod
     def fetch(self, on_progress: OnProgress) -> Path:
         """Return the folder with the source, fetched and verified if it is not here yet."""
+
+    def committed(self) -> datetime | None:
+        """Return the time of its commit, once it is fetched; None where nobody knows it."""
+        return None
 
     def verify_unchanged(self) -> None:  # noqa: B027 - nothing changes what lies in the cache
         """Raise ConfigError when the source is no longer what it was when identified."""
@@ -104,6 +109,10 @@ class Folder(Source):
     def fetch(self, on_progress: OnProgress) -> Path:  # noqa: ARG002 - nothing to wait for
         """Return the folder itself."""
         return self.path
+
+    def committed(self) -> datetime | None:
+        """Return the time of the commit that it is at, or that it was changed after."""
+        return commit_time(self.path) if self.identity.commit else None
 
     def verify_unchanged(self) -> None:
         """Raise ConfigError when a file was edited during the build."""
@@ -183,3 +192,11 @@ def _git_commit(folder: Path) -> str | None:
         return None
     done = process.run(["git", "-C", folder, "rev-parse", "--verify", "HEAD"], timeout=GIT_SECONDS)
     return done.text.strip() if done.exit_status == 0 else None
+
+
+def commit_time(folder: Path) -> datetime | None:
+    """Return the time of the commit that is checked out; None without git. Raises ConfigError."""
+    if shutil.which("git") is None:
+        return None  # a tree that is in the cache needs none
+    shown = _git(folder, "show", "--no-patch", "--format=%cI", "HEAD")
+    return datetime.fromisoformat(shown.decode().strip())

@@ -2,12 +2,13 @@
 
 import os
 import re
+from datetime import datetime
 from pathlib import Path
 
 from labctl import process
 from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
-from labctl.build.source import GIT_SECONDS, Source, fetching, keep
+from labctl.build.source import GIT_SECONDS, Source, commit_time, fetching, keep
 from labctl.errors import ConfigError, HostError
 from labctl.process import without_password
 from labctl.system_errors import tells_full_disk
@@ -47,6 +48,10 @@ class Repository(Source):
             if scratch is not None:
                 self._fetch_into(home, scratch / "tree")
         return home
+
+    def committed(self) -> datetime | None:
+        """Return the time of the commit, once it is fetched."""
+        return commit_time(self.home) if self.home.is_dir() else None
 
     def _resolve(self) -> str:
         """Return the ref's present commit."""

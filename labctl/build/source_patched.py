@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from labctl import process
@@ -58,6 +59,10 @@ class Patched(Source):
         self.patches = patches
         names = tuple(PatchIdentity(name=patch.name, sha256=patch.sha256) for patch in patches)
         self.identity: SourceIdentity = inner.identity.model_copy(update={"patches": names})
+
+    def committed(self) -> datetime | None:
+        """Return that of the source that is patched."""
+        return self.inner.committed()
 
     def fetch(self, on_progress: OnProgress) -> Path:
         """Return the patched tree. Raises ConfigError if a patch does not apply, ToolMissing."""

@@ -208,7 +208,8 @@ def _measured_in_turns(
     """Return the nights of both sources from the first on that measured the good one again."""
     newer = {night.revision for night in after}
     older = {night.revision for night in before} - newer
-    good = [n for n in series.again if n.revision in older and n.started > after[0].started]
+    seen = min(night.started for night in after)
+    good = [n for n in series.again if n.revision in older and n.started > seen]
     if not good:
         return [], []
     since = min(night.started for night in good)

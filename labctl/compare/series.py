@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from labctl.compare.figures import FIGURES, Figure, figures_of
 from labctl.compare.likeness import row_values
@@ -13,6 +14,7 @@ from labctl.results.comparability import REVISION
 from labctl.stats import median
 
 _DIGITS = 10
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,14 @@ class Night:
     """The good repeats of a variant in one run. ``value`` is their median, ns or tokens/s.
 
     ``revision`` is equal where the program is, None where nobody knows it; ``source`` is a name for
-    people.
+    people, ``committed`` the time of its commit where the build knew it.
     """
 
     run: str
     started: str
     revision: str | None
     source: str
+    committed: datetime | None
     version: str | None
     value: float
     repeats: tuple[TrialRow, ...] = field(repr=False)
@@ -36,8 +39,9 @@ class Night:
 class Series:
     """A figure of one variant over the revisions of its source.
 
-    ``nights`` are in the order of their time, which is that of the revisions; ``again`` are those
-    of a revision that was measured again after a newer one.
+    ``nights`` are in the order of the revisions: by their commits where all have a time, else as
+    they were measured first. ``again`` are those of a revision that had been measured when it was
+    measured again after a newer one.
     """
 
     recipe: str
@@ -97,8 +101,7 @@ def _of_group(
     first = rows[0]
     for figure in chosen:
         nights = [night for run, trials in runs.values() if (night := _night(run, trials, figure))]
-        nights.sort(key=lambda night: night.started)
-        ahead, again = _in_order(nights)
+        ahead, again = _in_order(sorted(nights, key=lambda night: night.started))
         if ahead:
             yield Series(
                 recipe=next(iter(runs.values()))[0].recipe,
@@ -121,11 +124,13 @@ def _night(run: RunRow, trials: Sequence[TrialRow], figure: Figure) -> Night | N
     program = known.get("program_sha256")
     revision = program or run.build_key or run.build_commit
     source = run.build_commit or run.build_key or program
+    committed = known.get("build_committed")
     return Night(
         run=run.id,
         started=run.started,
         revision=None if revision is None else str(revision),
         source=str(source)[:_DIGITS] if source else "not known",
+        committed=datetime.fromisoformat(committed) if isinstance(committed, str) else None,
         version=run.version,
         # Of logarithms: times and rates have the same steps.
         value=math.exp(median([math.log(value) for _, value in having])),
@@ -134,14 +139,26 @@ def _night(run: RunRow, trials: Sequence[TrialRow], figure: Figure) -> Night | N
 
 
 def _in_order(nights: Sequence[Night]) -> tuple[list[Night], list[Night]]:
-    """Part the nights that go forward in the source's history from those that go back."""
-    order: dict[str | None, int] = {}
+    """Put nights, given in the order of their time, in that of the revisions; part the others."""
+    order = _order(nights)
+    seen: set[str | None] = set()
+    newest = -1
     ahead: list[Night] = []
     again: list[Night] = []
     for night in nights:
-        place = order.setdefault(night.revision, len(order))
-        (ahead if place == len(order) - 1 else again).append(night)
-    return ahead, again
+        place = order[night.revision]
+        (again if night.revision in seen and place < newest else ahead).append(night)
+        seen.add(night.revision)
+        newest = max(newest, place)
+    return sorted(ahead, key=lambda night: (order[night.revision], night.started)), again
+
+
+def _order(nights: Sequence[Night]) -> dict[str | None, int]:
+    """Return the place of each revision; a night's commit may have been built more than once."""
+    if all(night.committed for night in nights):
+        nights = sorted(nights, key=lambda night: (night.committed or _NEVER, night.started))
+    revisions = dict.fromkeys(night.revision for night in nights)
+    return {revision: place for place, revision in enumerate(revisions)}
 
 
 def _began(series: Series) -> str:

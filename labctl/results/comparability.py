@@ -14,7 +14,7 @@ from labctl.records import BoardState, ClockState, TelemetrySummary
 
 #: Which source was built. Comparisons over time and of two builds leave it out: what a change of
 #: the source does is what one wants to see. How it was built (``build_spec``) is not part of it.
-REVISION = ("version", "build_key", "build_commit", "program_sha256")
+REVISION = ("version", "build_key", "build_commit", "build_committed", "program_sha256")
 #: Shares of the model's file in memory before the start. A loader reads all of what is missing:
 #: below the one it is as if all were read, above the other as if nothing were.
 _COLD, _WARM = 0.05, 0.95

@@ -1,4 +1,5 @@
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,17 @@ def test_a_work_tree_tells_its_commit_and_what_git_ignores_does_not_count(reposi
     (repository / "build").mkdir()
     (repository / "build" / "a.o").write_text("object")
     assert Folder(repository).identity.digest == with_ignore.digest
+
+
+def test_a_source_of_git_knows_when_it_was_committed(repository: Path, tmp_path: Path) -> None:
+    expected = datetime.fromisoformat(git(repository, "show", "--no-patch", "--format=%cI", "main"))
+    assert Folder(repository).committed() == expected
+    source = Repository(str(repository), "main")
+    assert source.committed() is None  # before it is here
+    source.fetch(ignore)
+    assert source.committed() == expected
+    (tmp_path / "plain").mkdir()
+    assert Folder(tmp_path / "plain").committed() is None
 
 
 def test_an_edit_is_noticed(tmp_path: Path) -> None:

@@ -140,3 +140,18 @@ def test_a_source_that_nobody_knows_is_no_refutation(lab: Lab) -> None:
     lab.nights([1] * 12, 112, known=False)
     (change,) = changes(lab)
     assert change.reason == "nobody knows which source was measured"
+
+
+def test_a_commit_between_two_nights_is_placed_between_them(lab: Lab) -> None:
+    """Bisecting measures older commits later, and narrows the range."""
+    lab.nights(range(0, 40, 2), 100, committed=True)
+    lab.nights(range(40, 60, 2), 112, committed=True)
+    (before,) = changes(lab)
+    assert (before.last_good.version, before.first_slow.version) == ("c038", "c040")
+    lab.night(39, 112, committed=True)
+    (after,) = changes(lab)
+    assert (after.last_good.version, after.first_slow.version) == ("c038", "c039")
+    assert after.series.again == ()
+    lab.night(38, 100, committed=True)
+    (confirmed,) = changes(lab)
+    assert len(confirmed.series.again) == 1

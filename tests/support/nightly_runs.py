@@ -62,6 +62,7 @@ class Lab:
         known: bool = True,
         gates: Sequence[Mapping[str, Any]] = (),
         comparison: Mapping[str, Any] | None = None,
+        committed: bool = False,
         **changes: Any,
     ) -> str:
         """Measure a source whose tokens take so long; the run's id.
@@ -82,6 +83,8 @@ class Lab:
             facts=run().facts.model_copy(update={"execution": execution}),
         )
         source = {"build_key": own.key, "build_commit": own.commit, "program_sha256": own.key}
+        if committed:  # the numbers of commits are in the order of their time
+            source["build_committed"] = (BEGAN - timedelta(days=1000 - commit)).isoformat()
         level = ms * math.exp(self._sigma * self._chance.standard_normal())
         trials: list[TrialRecord] = []
         for n in range(1, REPEATS + 1):

@@ -99,11 +99,13 @@ class RecipeFiles:
     def comparability(self) -> dict[str, JsonValue]:
         """The comparability key besides the engine's parameters: build, prompt and files."""
         manifest = self.artifact.manifest if self.artifact else None
+        committed = manifest.source.committed if manifest else None
         return {
             "product": manifest.product if manifest else None,
             "version": manifest.version if manifest else None,
             "build_key": manifest.key if manifest else None,
             "build_commit": manifest.commit if manifest else None,
+            "build_committed": committed.isoformat() if committed else None,
             "program_sha256": self.program.sha256 if self.program else None,
             "prompt_sha256": self.prompt_sha256,
             "files_sha256": {name: item.sha256 for name, item in self.files.items()},
