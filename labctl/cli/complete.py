@@ -74,6 +74,15 @@ def baselines(ctx: click.Context) -> Iterable[str]:
     return (one.name for one in lab_state(lab).baselines.list())
 
 
+def parameters(ctx: click.Context) -> Iterable[str]:
+    """Name the engine parameters of the lab's runs, with their values."""
+    from labctl.runs.record.repository import RunRepository
+
+    root = _root(ctx)
+    found = [] if root is None else RunRepository(root / "runs").parameters()
+    return [f"{name}={value}" for name, value in found]
+
+
 def targets(ctx: click.Context) -> Iterable[str]:
     """Name the targets that programs can be built for."""
     from labctl.config.target import target_names
@@ -181,6 +190,7 @@ RUN = complete(runs)
 TRASHED = complete(trashed)
 UNFINISHED = complete(unfinished)
 TAG = complete(tags)
+PARAMETER = complete(parameters)
 BASELINE = complete(baselines)
 COMPARED = complete(compared)
 FIGURE = complete(figures)

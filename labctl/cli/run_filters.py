@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from labctl.cli.complete import BOARD, TAG
+from labctl.cli.complete import BOARD, PARAMETER, TAG
 from labctl.index import Filter
 from labctl.index.filters import parse_moment
 
@@ -69,6 +69,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "parameters",
             multiple=True,
             type=Setting(),
+            shell_complete=PARAMETER,
             metavar="NAME=VALUE",
             help="Engine parameter; repeatable: all names, any value of a name.",
         ),

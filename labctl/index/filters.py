@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from labctl.config.types import parse_duration
-from labctl.index.rows import held_text, parameter_text
+from labctl.index.rows import parameter_text
 
 _DAYS = re.compile(r"(\d{1,5})d")
 #: Digits of any number, which a float would round.
@@ -126,7 +126,10 @@ def _parts(wanted: Filter) -> Iterator[Condition]:
         yield f"run.id IN (SELECT run FROM tag WHERE tag = :{key})", {key: tag}
     if wanted.parameters:
         same, values = _variant_condition(wanted, "p.run", "p.variant")
-        yield f"run.id IN (SELECT p.run FROM parameter AS p WHERE {same})", values
+        # One of them alone is found by the index; the others are looked up for what it finds.
+        texts = ", ".join(f":{key}" for key in values if key.startswith("parameter0_"))
+        found = f"p.name = :parameter0 AND p.value IN ({texts})"
+        yield f"run.id IN (SELECT p.run FROM parameter AS p WHERE {found} AND {same})", values
 
 
 def _own_parts(wanted: Filter) -> Iterator[Condition]:
@@ -146,18 +149,21 @@ def _own_parts(wanted: Filter) -> Iterator[Condition]:
 
 
 def _variant_condition(wanted: Filter, run: str, variant: str) -> Condition:
-    """Return the condition on a variant of a run: it has each parameter, with one of its values."""
+    """Return the condition on a variant of a run: it has each parameter, with one of its values.
+
+    Each is one look-up in the table's key.
+    """
     asked: dict[str, set[str]] = {}
     for name, value in wanted.parameters:
-        asked.setdefault(name, set()).update((held_text(value), _as_number(value)))
+        asked.setdefault(name, set()).update((value, _as_number(value)))
     parts: list[str] = []
     values: dict[str, str] = {}
     for number, (name, texts) in enumerate(asked.items()):
         key = f"parameter{number}"
-        same, more = _any_of("value", f"{key}_", tuple(sorted(texts)))
+        same, more = _any_of(f"{key}.value", f"{key}_", tuple(sorted(texts)))
         parts.append(
-            f"({run}, {variant}) IN (SELECT run, variant FROM parameter"
-            f" WHERE name = :{key} AND {same})"
+            f"EXISTS (SELECT 1 FROM parameter AS {key} WHERE {key}.run = {run}"
+            f" AND {key}.variant = {variant} AND {key}.name = :{key} AND {same})"
         )
         values |= {key: name, **more}
     return " AND ".join(parts), values

@@ -204,6 +204,10 @@ class Index:
         """Return all tags in use."""
         return [tag for (tag,) in self._ask("SELECT DISTINCT tag FROM tag ORDER BY tag", {})]
 
+    def parameters(self) -> list[tuple[str, str]]:
+        """Return all names of engine parameters with each of their values."""
+        return self._ask("SELECT DISTINCT name, value FROM parameter ORDER BY name, value", {})
+
     def _tags(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
         for row in self._of_runs("tag", TagRow, ids):

@@ -93,6 +93,9 @@ def test_a_hundred_thousand_trials_are_found_at_once(
         "by board and quantization": lambda: index.runs(
             Filter(board="rk7", quantization="Q8_0"), limit=50
         ),
+        "by parameters": lambda: index.runs(
+            Filter(parameters=(("parameter3", "3"), ("parameter4", "4"))), limit=50
+        ),
         "trials of a run": lambda: index.trials(Filter(ids=(one_run,))),
         "compare stamps": RunRepository(large / "runs").tags,
     }

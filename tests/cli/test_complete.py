@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import get_completion_class
+from records_made import plan, planned_run, run, trial
 
 from labctl import process
 from labctl.cli.root import cli
@@ -101,6 +102,13 @@ def test_names_and_files_are_offered(lab: Path, line: str, offers: list[str]) ->
 def test_every_shell_is_told(lab: Path, shell: str) -> None:
     assert "q8_latency" in "\n".join(offered("labctl run q8_lat", shell))
     assert "file" in "\n".join(offered("labctl run recip", shell))
+
+
+def test_parameters_of_runs_are_offered_with_their_values(lab: Path) -> None:
+    directory = planned_run(lab / "runs", run("20261122T101011Z-q2-cccccc"), plan())
+    directory.add(trial(1, parameters={"threads": 4, "mmap": True}))
+    assert offered("labctl runs --param thr") == ["plain,threads=4"]
+    assert offered("labctl export --param ") == ["plain,mmap=true", "plain,threads=4"]
 
 
 def test_artifacts_are_offered(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,10 @@ class RunRepository:
         """Return all tags in use."""
         return self._ask(self._index.tags)
 
+    def parameters(self) -> list[tuple[str, str]]:
+        """Return all names of engine parameters with each of their values."""
+        return self._ask(self._index.parameters)
+
     def probes(self, board: str | None = None) -> list[ProbeRow]:
         """Return the probes of the lab's boards, or of one, newest first. Raises HostError.
 
