@@ -133,6 +133,28 @@ def test_tokens_that_came_while_the_board_throttled_are_marked() -> None:
     assert "held its clock down" not in figure("token-times", measured()).caption
 
 
+def test_long_generations_are_joined_to_as_many_points_as_a_page_shows() -> None:
+    run = measured(PAIR[:1], repeats=1, tokens=1000)
+    found = figure("token-times", run)
+    drawn = rows(found, "repeat")
+    assert len(drawn) == 250
+    assert "Each point stands for 4 tokens" in found.caption
+    timed = run.trials[0].timing
+    assert timed
+    assert drawn[0]["time"] == pytest.approx(median(timed.token_ns[:4]) / 1e6, rel=1e-5)
+
+
+def test_very_unlike_times_have_a_logarithmic_axis_that_says_so() -> None:
+    found = figure("token-times", measured([Made("fast", 20), Made("slow", 50_000)]))
+    y = found.spec["layer"][0]["encoding"]["y"]
+    assert y["scale"]["type"] == "log"
+    assert "log scale" in y["title"]
+    low, high = y["scale"]["domain"]
+    times = [row["time"] for row in found.rows if "time" in row]
+    assert low < min(times)
+    assert high > 1.5 * max(times), "room for the labels of TTFT"
+
+
 def test_ttft_is_labelled_with_its_median() -> None:
     found = rows(figure("token-times", measured()), "ttft")
     assert [row["text"] for row in found] == ["▲ TTFT 1.60 s  q8_0", "▲ TTFT 1.60 s  q2_k"]

@@ -18,6 +18,7 @@ class TimeScale:
     ns: float
     unit: str
     is_log: bool
+    bottom: float
     top: float
 
     @classmethod
@@ -27,7 +28,7 @@ class TimeScale:
         is_log = high / low >= _LOG_FROM
         unit = low if is_log else high / 3
         ns, name = next((u for u in _UNITS if unit >= u[0]), _UNITS[-1])
-        return cls(ns, name, is_log, high / ns)
+        return cls(ns, name, is_log, low / ns, high / ns)
 
     def of_ns(self, time_ns: float) -> float:
         """Return a time in the unit, to six digits: less bytes, and more than an eye can see."""
@@ -38,9 +39,13 @@ class TimeScale:
         return words("token-time-log" if self.is_log else "token-time", unit=self.unit)
 
     def scale(self, *, room: float = 0.0) -> Spec:
-        """Return the scale: from 0 where it is linear, with ``room`` above the highest value."""
+        """Return the scale: from 0 where it is linear.
+
+        ``room`` above the highest value is a share of the height that the values take.
+        """
         if self.is_log:
-            return {"type": "log", "nice": True}
+            top = self.top * (self.top / self.bottom) ** room
+            return {"type": "log", "domain": [0.8 * self.bottom, 1.1 * top], "nice": False}
         return {"zero": True, "nice": not room} | (
             {"domain": [0, self.top * (1 + room)]} if room else {}
         )
