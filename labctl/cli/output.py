@@ -7,23 +7,20 @@ which :mod:`labctl.cli.root` alone catches. Standard error never ends a command.
 """
 
 import errno
-import io
 import os
-import select
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from labctl.cli.streams import lead_nowhere
 from labctl.errors import ConfigError, ExitStatus, HostError, printable
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
     from rich.console import Console
 
     from labctl.cli.ci_output import CiOutput
@@ -131,93 +128,6 @@ def write_output(piece: bytes) -> None:
     """Print bytes at once. Raises BrokenPipeError when nobody reads."""
     sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
-
-
-def lead_nowhere(descriptor: int) -> None:
-    """Let all that is still written to a file descriptor vanish."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
-
-
-class _Unfailing(io.FileIO):
-    """A file descriptor that leads nowhere from the first failed write on."""
-
-    def write(self, piece: "ReadableBuffer", /) -> int:
-        """Write as much as goes at once; all of it is gone when nobody reads any more."""
-        try:
-            while (written := super().write(piece)) is None:  # somebody made it non-blocking
-                select.select([], [self], [])
-        except OSError:  # a closed pipe, a terminal that vanished, a full disk
-            lead_nowhere(self.fileno())
-            return memoryview(piece).nbytes
-        return written
-
-
-class _Explaining(io.BufferedWriter):
-    """Standard output: what cannot be written is an error of this host. Later writes vanish.
-
-    Not the raw file below: an interrupt as that returns would have the same bytes written twice.
-    """
-
-    def write(self, piece: "ReadableBuffer", /) -> int:
-        """Write, or keep until there is more. Raises HostError, or OSError when nobody reads."""
-        with self._explained():
-            return super().write(piece)
-
-    def flush(self) -> None:
-        """Write what was kept. Raises as :meth:`write` does."""
-        with self._explained():
-            super().flush()
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            lead_nowhere(self.fileno())  # also for what Python writes as it ends
-            raise HostError(f"cannot write standard output: {error.strerror}") from error
-
-
-def explaining(stream: TextIO | None) -> TextIO:
-    """Return a stream to the same place whose failures are errors of this host.
-
-    One that was closed from the start (None) leads nowhere.
-    """
-    if stream is None:
-        return Path(os.devnull).open("w", encoding="utf-8")
-    try:
-        descriptor = stream.fileno()
-    except io.UnsupportedOperation:
-        return stream
-    raw = io.FileIO(descriptor, "w", closefd=False)
-    return io.TextIOWrapper(
-        _Explaining(raw),
-        stream.encoding,
-        stream.errors,
-        line_buffering=stream.isatty(),
-    )
-
-
-def unfailing(stream: TextIO | None) -> TextIO | None:
-    """Return a stream to the same place, which falls silent when nobody reads it any more.
-
-    One that was closed from the start (None), or has no file descriptor, is returned as it is.
-    """
-    if stream is None:
-        return None
-    with suppress(OSError):  # what is left in it goes nowhere once the descriptor leads there
-        stream.flush()
-    try:
-        descriptor = stream.fileno()
-    except io.UnsupportedOperation:
-        return stream
-    raw = _Unfailing(descriptor, "w", closefd=False)
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=True
-    )
 
 
 def output_option(command: F) -> F:

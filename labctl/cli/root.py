@@ -13,14 +13,8 @@ from typing import Any
 
 import click
 
-from labctl.cli.output import (
-    Invocation,
-    coloured,
-    explaining,
-    lead_nowhere,
-    print_command,
-    unfailing,
-)
+from labctl.cli.output import Invocation, coloured, print_command
+from labctl.cli.streams import explaining, lead_nowhere, unfailing
 from labctl.errors import Blame, ExitStatus, LabctlError, printable
 from labctl.progress import reading_commands
 

@@ -229,7 +229,8 @@ def test_a_run_whose_table_cannot_be_written_names_the_command_that_prints_it(
         import sys
         from pathlib import Path
         from records_made import run, timing, trial
-        from labctl.cli.output import explaining, tell
+        from labctl.cli.output import tell
+        from labctl.cli.streams import explaining
         from labctl.errors import HostError
         from labctl.records import TrialState
         from labctl.runs import Outcome
