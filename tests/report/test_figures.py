@@ -12,7 +12,7 @@ import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 from measured_runs import PAIR, Made, measured
-from records_made import timing, trial
+from records_made import MS, timing, trial
 
 from labctl.records import Execution, TelemetrySample, TrialRecord, TrialState
 from labctl.report.figures import Figure, Language, MeasuredRun, figures_of, write_figure
@@ -324,3 +324,20 @@ def test_any_times_make_figures_of_finite_numbers(repeats: list[list[int]]) -> N
     for one in figures_of([of_trials(*trials)]).drawn:
         json.dumps(one.chart(), allow_nan=False)
         assert len(one.csv().splitlines()) == len(one.rows) + 1
+
+
+def test_an_interval_that_is_wider_than_the_repeats_is_in_the_figure() -> None:
+    made = measured([Made("a", 200.0)], repeats=3)
+    times = {1: 180, 2: 200, 3: 235}
+    trials = [
+        one.model_copy(
+            update={"timing": one.timing.model_copy(update={"mean_ns": times[one.number] * MS})}
+        )
+        for one in made.trials
+        if one.timing
+    ]
+    found = figure("estimates", MeasuredRun(made.run, trials))
+    (estimate,) = rows(found, "estimate")
+    x = found.spec["layer"][0]["encoding"]["x"]
+    assert estimate["high"] > 235
+    assert x["scale"]["domain"][1] >= estimate["high"]

@@ -11,7 +11,7 @@ from labctl.report.figures.theme import MOST_SERIES
 from labctl.report.figures.words import Words
 from labctl.report.references import ReferenceRow
 from labctl.results.summary import LEVEL, interval_of, wanted_precision
-from labctl.stats import median
+from labctl.stats import Interval, median
 from labctl.units import digits, duration
 
 NAME = "estimates"
@@ -30,6 +30,8 @@ def estimates(
         return Missing(NAME, words(NAME), words("no-token-time"))
     shown = told_apart(timed, _MOST_ROWS)
     all_ns: list[float] = [time for one in shown for time in one.token_times]
+    intervals = (_interval(one) for one in shown)
+    all_ns += [end for found in intervals if found for end in (found.low, found.high)]
     all_ns += [one.token_ns for one in quoted]
     scale = TimeScale.of(all_ns)
     rows: list[Row] = []
@@ -62,19 +64,24 @@ def _precision(one: Series) -> Precision | None:
     return wanted_precision(one.runs[0].run)
 
 
+def _interval(one: Series) -> Interval | None:
+    """Return the interval of its estimate; None where it has none, or one that tells nothing."""
+    found = interval_of(one.token_times, _precision(one))
+    return None if found is None or found.is_vague else found
+
+
 def _estimate(one: Series, scale: TimeScale, words: Words) -> tuple[Row, str]:
     """Return the row of an estimate, and the sentence that tells it."""
     times = one.token_times
     value = median(times)
-    until = _precision(one)
-    found = interval_of(times, until)
+    found = _interval(one)
     row: dict[str, float | str] = {
         "kind": "estimate",
         "series": one.label,
         "time": scale.of_ns(value),
         "text": duration(value),
     }
-    if found is None or found.is_vague:
+    if found is None:
         return row, words("value-of", label=one.label, value=duration(value))
     wider = max(found.high / value - 1, 1 - found.low / value)
     row["low"], row["high"] = scale.of_ns(found.low), scale.of_ns(found.high)
