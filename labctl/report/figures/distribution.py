@@ -139,7 +139,7 @@ def _boxes(
         "type": "quantitative",
         "title": words("against-median"),
         "scale": {"domain": list(limits), "nice": False},
-        "axis": {"grid": True, "tickCount": 6, "format": "+~g"},
+        "axis": {"grid": True, "tickCount": 6, "format": "+~r"},
     }
     y = row_axis("row", labels, above=15)
     colour = series_colour(names, legend=None)
@@ -187,7 +187,7 @@ def _boxes(
             layer("box", {"type": "tick", "size": 15, "thickness": 2.5, "style": "on-mark"}, "p50"),
             layer(
                 "box",
-                {"type": "point", "shape": "diamond", "size": 42, "style": "mean"},
+                {"type": "point", "shape": "diamond", "size": 42, "filled": True, "style": "mean"},
                 "mean",
                 tooltip=tooltip,
             ),

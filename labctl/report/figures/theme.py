@@ -127,7 +127,7 @@ def config(theme: Theme) -> dict[str, Any]:
             "quiet-label": {**text, "color": colours.muted},
             "quoted": {"color": colours.muted, "strokeWidth": 2, "strokeDash": [3, 2]},
             "on-mark": {"color": colours.background, "opacity": 1},
-            "mean": {"color": colours.text, "fill": colours.background, "strokeWidth": 1.3},
+            "mean": {"color": colours.background, "stroke": colours.text, "strokeWidth": 1.3},
             "alarm": {"color": colours.alarm, "opacity": 1},
             "alarm-label": {**text, "color": colours.alarm},
             "alarm-band": {"color": colours.alarm, "opacity": 0.15},
