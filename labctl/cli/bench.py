@@ -6,11 +6,10 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, MODEL_FILE, TARGET
-from labctl.cli.gates import comparing_with
 from labctl.cli.lab import lab_and_board, lab_or_own
 from labctl.cli.output import result_options, write_result
 from labctl.cli.root import Invocation
-from labctl.cli.run import run_and_tell
+from labctl.cli.run import comparing_with, run_and_tell
 from labctl.runs import RunRequest, read_recipe
 from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
 

@@ -7,11 +7,11 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, UNFINISHED
-from labctl.cli.gates import comparing_with
 from labctl.cli.lab import connect_board, lab_and_board, runs_folder
 from labctl.cli.output import result_options, tell
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
+from labctl.cli.run import comparing_with
 from labctl.cli.run_view import RunView
 from labctl.errors import LabctlError
 from labctl.runs import Observer, ResumeRequest

@@ -8,16 +8,17 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import BOARD, RECIPE
-from labctl.cli.gates import comparing_with, note_missing
 from labctl.cli.lab import connect_board, lab_and_board
-from labctl.cli.output import result_options, tell
+from labctl.cli.output import note, result_options, tell
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
-from labctl.config.lab import Board
-from labctl.config.recipe import find_recipe
+from labctl.config.lab import Board, LabFile
+from labctl.config.recipe import Recipe, find_recipe
 from labctl.errors import LabctlError
+from labctl.records import GateRecord, RunRecord, TrialRecord
 from labctl.records.events import AnyEvent, Contact
+from labctl.results.gates import CompareGates, Parameters, comparing_gates
 from labctl.runs import (
     Observer,
     RunRequest,
@@ -118,3 +119,27 @@ def run_and_tell(
         ci.write_failed(error, directory, request.recipe, request.board.name)
         raise
     return tell(outcome, result_format, output, ci)
+
+
+def comparing_with(lab: LabFile) -> CompareGates:
+    """Return what judges gates against the lab's baselines and its last runs."""
+
+    def judge(
+        run: RunRecord, trials: Sequence[TrialRecord], parameters: Parameters
+    ) -> tuple[GateRecord, ...]:
+        if not comparing_gates(run):
+            return ()
+        from labctl.compare.gates import judge_gates
+
+        return judge_gates(lab, run, trials, parameters)
+
+    return judge
+
+
+def note_missing(lab: LabFile, recipe: Recipe, board: str) -> None:
+    """Say before a run which of its gates have nothing to be compared with."""
+    if any(gate.against is not None for gate in recipe.gates):
+        from labctl.compare.gates import missing_references
+
+        for line in missing_references(lab, recipe, board):
+            note(f"note: {line}")
