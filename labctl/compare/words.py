@@ -25,7 +25,7 @@ def unlike(refused: Sequence[Difference]) -> str:
 def no_values(row: Row) -> str:
     """Say which side has no value."""
     missing = row.right if row.left_repeats else row.left
-    return f"no good repeat of {missing} has this figure"
+    return f"no good repeat of {missing} has a value"
 
 
 def too_few(one: Estimate) -> str:

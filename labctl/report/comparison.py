@@ -112,15 +112,21 @@ def _heading(found: Comparison) -> list[str]:
 
 
 def _remarks(rows: Iterable[Row]) -> list[tuple[Row, str]]:
-    """Return reasons that the cells do not have, each once, and warnings."""
-    found: dict[str, Row] = {}
+    """Return reasons that the cells do not have, each once for all its figures, and warnings."""
+    found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        of = row.right if row.verdict is Verdict.UNLIKE else f"{row.right} {row.label}"
         if row.verdict in _EXPLAINED:
-            found.setdefault(f"{of}: {row.verdict}: {row.reason}", row)
+            found.setdefault((row.right, f"{row.verdict}: {row.reason}"), []).append(row)
         for warning in row.warnings:
-            found.setdefault(f"{row.right}: warning: {warning}", row)
-    return [(row, line) for line, row in found.items()]
+            found.setdefault((row.right, f"warning: {warning}"), []).append(row)
+    return [(of[0], f"{right}{_labels(of, text)}: {text}") for (right, text), of in found.items()]
+
+
+def _labels(rows: Iterable[Row], text: str) -> str:
+    """Name the figures that a reason is of; differences and warnings are of none in particular."""
+    if text.startswith((Verdict.UNLIKE, "warning")):
+        return ""
+    return f" {', '.join(row.label for row in rows)}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from records_made import BEGAN, model, plan, planned_run, run, timing, trial
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.records import BoardFacts, Execution, RunEnd
+from labctl.records import BoardFacts, Execution, RunEnd, TrialState
 from labctl.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
@@ -193,6 +193,19 @@ def test_markdown_is_for_a_page_and_escapes_names(lab: Path, labctl) -> None:  #
 def test_a_name_that_is_none_is_said(lab: Path, labctl, words, said) -> None:  # type: ignore[no-untyped-def]
     made(lab, "00000a")
     assert said in labctl(*words, status=2)
+
+
+def test_a_reason_of_several_figures_is_given_once(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    other = planned_run(
+        lab / "runs", run("20261121T223000Z-q2-00000b", variants=tuple(MODELS)), plan()
+    )
+    other.add(trial(1, variant="q2_k", state=TrialState.FAILED, timing=None))
+    lines = labctl("00000a:q2_k", "00000b:q2_k").splitlines()
+    said = "no good repeat of 00000b:q2_k has a value"
+    assert [line for line in lines if said in line] == [
+        f"00000b:q2_k per token, TTFT, prompt rate: can't tell: {said}"
+    ]
 
 
 def test_no_common_variant_names_both_lists(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
