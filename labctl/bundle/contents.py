@@ -25,7 +25,8 @@ from labctl.report.page.build import build_report
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
 from labctl.report.references import reference_rows
-from labctl.runs.record.directory import ANNOTATIONS, COMPRESSED, RECIPE, RunDirectory, plain_file
+from labctl.runs.record.directory import ANNOTATIONS, RECIPE, RunDirectory, plain_file
+from labctl.runs.record.disk import COMPRESSED
 from labctl.units import size
 
 #: Files of the run directory that are part of the run; the others belong to this host.

@@ -27,7 +27,6 @@ from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal, stays_open
 from labctl.runs.record.repository import note_in_index
-from labctl.runs.record.space import check_space
 from labctl.runs.trial.trial import run_trial, skipped_trial
 
 #: What cuts a trial and may be over: it restarted, its agent was killed, bytes came wrong.
@@ -137,7 +136,7 @@ def _one(context: RunContext, trial: PlannedTrial, total: int) -> TrialRecord:
         attempt = replace(attempt, open=False)
     reason = None if attempt.open else _reason_to_skip(context, trial)
     if not attempt.open and not reason:
-        check_space(context.directory)
+        context.directory.check_space()
     if reason:
         record = skipped_trial(context, trial, attempt, reason)
     else:

@@ -1,3 +1,5 @@
+import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -7,6 +9,7 @@ from records_made import BEGAN, plan, planned_run, run, trial
 from labctl.errors import ConfigError, HostTimeout
 from labctl.records import Origin, RunEnd
 from labctl.runs.record.directory import RunDirectory, find_run, find_unfinished
+from labctl.runs.record.disk import directory_bytes
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 
@@ -18,6 +21,27 @@ def runs(tmp_path: Path) -> Path:
         directory.add(trial(1))
         directory.add(trial(2))
     return tmp_path
+
+
+def test_the_size_of_what_goes_meanwhile_is_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run" / "trials").mkdir(parents=True)
+    (tmp_path / "run" / "here").write_bytes(bytes(5000))
+    (tmp_path / "run" / "gone").write_bytes(bytes(5000))
+    scandir = os.scandir
+
+    def all_go(folder: Path) -> object:
+        with scandir(folder) as entries:
+            seen = list(entries)
+        if folder == tmp_path / "run":
+            (tmp_path / "run" / "gone").unlink()
+            (tmp_path / "run" / "trials").rmdir()
+        return nullcontext(seen)
+
+    monkeypatch.setattr("os.scandir", all_go)
+    assert directory_bytes(tmp_path / "run") == 8192
+    assert directory_bytes(tmp_path / "none") == 0
 
 
 def test_what_was_added_is_read_back_the_same(runs: Path) -> None:

@@ -23,7 +23,6 @@ from labctl.errors import (
 )
 from labctl.records import Execution, GateRecord, TrialState
 from labctl.results.gates import leave_open
-from labctl.runs.record.space import check_space
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def test_a_nearly_full_disk_stops_a_trial_before_it_starts(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fill_up() -> None:
-        monkeypatch.setattr("labctl.runs.record.space.free_space", lambda _: (100_000, None))
+        monkeypatch.setattr("labctl.runs.record.disk.free_space", lambda _: (100_000, None))
 
     setting.agent.events[2] = fill_up
     with pytest.raises(
@@ -82,16 +81,16 @@ def test_a_trial_needs_what_the_largest_had_and_files_too(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: tuple[int, int | None] = (1_000_000, None)
-    monkeypatch.setattr("labctl.runs.record.space.free_space", lambda _: left)
+    monkeypatch.setattr("labctl.runs.record.disk.free_space", lambda _: left)
     setting.run()
     raw = setting.directory.trial_path(1, setting.directory.trials()[0].slug) / "telemetry"
     raw.write_bytes(bytes(600_000))
     with pytest.raises(HostError, match=r"1\.00 MB free, and a trial of this run needs 1\.2"):
-        check_space(setting.directory)
+        setting.directory.check_space()
     raw.unlink()
     left = (1_000_000, 5)
     with pytest.raises(HostError, match="nearly full: 5 files more"):
-        check_space(setting.directory)
+        setting.directory.check_space()
 
 
 def test_a_board_that_is_lost_between_two_trials_cuts_none(setting: Setting) -> None:

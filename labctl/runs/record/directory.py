@@ -12,16 +12,12 @@ is a run once it has a ``run.json``.
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import ValidationError
-
-from labctl.config.yaml.messages import path_text
 from labctl.errors import BoardBusy, BoardNoSpace, BoardPermission, ConfigError
 from labctl.files import (
     append_line,
@@ -34,25 +30,19 @@ from labctl.files import (
 )
 from labctl.records import (
     Annotations,
-    FileRecord,
     Origin,
     PlanRecord,
     RunEnd,
     RunRecord,
     TrialRecord,
-    read_record,
     written_version,
 )
-
-T = TypeVar("T")
-RecordT = TypeVar("RecordT", bound=FileRecord)
+from labctl.runs.record.disk import COMPRESSED, check_space, compress, read_file, reading
 
 RECORD = "record.json"
 ANNOTATIONS = "annotations.json"
 ORIGIN = "origin.json"
 RECIPE = "recipe.yaml"
-#: Ending of records that are compressed.
-COMPRESSED = ".gz"
 #: The records, a line each.
 LINES = "records.jsonl"
 LOCK = "lock"
@@ -60,7 +50,6 @@ LOCK = "lock"
 _LOOK_SECONDS = 0.5
 #: What a run ends with that was never to be.
 _REFUSALS = (ConfigError, BoardBusy, BoardNoSpace, BoardPermission)
-_MOST_PROBLEMS = 3
 _ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{6}")
 
 
@@ -137,6 +126,10 @@ class RunDirectory:
         lines = [trial.model_dump_json() + "\n" for trial in self.trials()]
         write_atomic(self.path / LINES, "".join(lines))
 
+    def check_space(self) -> None:
+        """Raise HostError if the disk has too little space for another trial."""
+        check_space(self.path, [path.parent for path in self.records()])
+
     def set_aside(self, number: int, slug: str, attempt: int) -> None:
         """Keep what an attempt left, apart from what the next one will leave.
 
@@ -157,7 +150,7 @@ class RunDirectory:
     def end(self) -> RunEnd | None:
         """Return its end; None while it is in progress, or if its controller died."""
         path = self.path / "end.json"
-        return _read(path, RunEnd) if path.exists() else None
+        return read_file(path, RunEnd) if path.exists() else None
 
     @property
     def is_imported(self) -> bool:
@@ -166,7 +159,7 @@ class RunDirectory:
 
     def origin(self) -> Origin | None:
         """Return where an imported run comes from; None for this lab's own. Raises ConfigError."""
-        return _read(self.path / ORIGIN, Origin) if self.is_imported else None
+        return read_file(self.path / ORIGIN, Origin) if self.is_imported else None
 
     def mark_imported(self, origin: Origin) -> None:
         """Say where its files come from, before it gets its ``run.json``."""
@@ -198,7 +191,7 @@ class RunDirectory:
     def annotations(self) -> Annotations:
         """Return its tags and its note; empty where nobody gave any. Raises ConfigError."""
         path = self.path / ANNOTATIONS
-        return _read(path, Annotations) if path.exists() else Annotations()
+        return read_file(path, Annotations) if path.exists() else Annotations()
 
     def refuse_if_finished(self) -> None:
         """Raise ConfigError for a run that came to its end, or is another lab's."""
@@ -216,19 +209,19 @@ class RunDirectory:
 
     def run(self) -> RunRecord:
         """Return the run's own record. Raises ConfigError if it cannot be read."""
-        return _read(self.path / "run.json", RunRecord)
+        return read_file(self.path / "run.json", RunRecord)
 
     def schema_version(self) -> int:
         """Return the version in which its files were written. Raises as :meth:`run` does."""
-        return _reading(self.path / "run.json", partial(written_version, RunRecord))
+        return reading(self.path / "run.json", partial(written_version, RunRecord))
 
     def plan(self) -> PlanRecord:
         """Return its plan. Raises ConfigError if it cannot be read."""
-        return _read(self.path / "plan.json", PlanRecord)
+        return read_file(self.path / "plan.json", PlanRecord)
 
     def trials(self) -> list[TrialRecord]:
         """All records, from ``record.json`` of each trial, in order."""
-        found = (_read(file, TrialRecord) for file in self.records())
+        found = (read_file(file, TrialRecord) for file in self.records())
         return sorted(found, key=lambda trial: trial.number)
 
     def trial(self, number: int, slug: str) -> TrialRecord:
@@ -236,7 +229,7 @@ class RunDirectory:
         plain = self.trial_path(number, slug) / RECORD
         compressed = plain.with_name(plain.name + COMPRESSED)
         found = compressed if compressed.exists() and not plain.exists() else plain
-        return _read(found, TrialRecord)
+        return read_file(found, TrialRecord)
 
     def records(self) -> list[Path]:
         """Return the file of every finished trial, compressed or not."""
@@ -255,37 +248,9 @@ class RunDirectory:
 
         Each is written and proven before the plain one goes; their readers see no difference.
         """
-        from labctl.runs.record.compressed import compress
-
         with self.held():
             plain = [*self.path.glob(f"trials/*/{RECORD}"), self.path / LINES]  # this one last
             return sum(compress(path) for path in plain if path.exists())
-
-
-def _read(path: Path, kind: type[RecordT]) -> RecordT:
-    return _reading(path, partial(read_record, kind))
-
-
-def _reading(path: Path, read: Callable[[bytes, Path], T]) -> T:
-    """Raise ConfigError for what is no record, with the first problems."""
-    try:
-        return read(_content(path), path)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(
-            f"{path} is not a record that this labctl knows",
-            hint="the file is damaged",
-            details=_problems(error),
-        ) from error
-
-
-def _content(path: Path) -> bytes:
-    if path.suffix != COMPRESSED:
-        return path.read_bytes()
-    from labctl.runs.record.compressed import decompressed  # few runs are
-
-    return decompressed(path)
 
 
 def plain_file(path: Path) -> tuple[str, bytes]:
@@ -296,16 +261,7 @@ def plain_file(path: Path) -> tuple[str, bytes]:
     name = path.name
     if name not in (f"{RECORD}{COMPRESSED}", f"{LINES}{COMPRESSED}"):
         return name, path.read_bytes()
-    return name.removesuffix(COMPRESSED), _reading(path, lambda content, _: content)
-
-
-def _problems(error: ValueError) -> str:
-    """Return the first of pydantic's problems, a line each."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    problems = error.errors(include_url=False)
-    lines = [": ".join(filter(None, (path_text(p["loc"]), p["msg"]))) for p in problems]
-    return "\n".join(lines[:_MOST_PROBLEMS] + (["..."] if len(lines) > _MOST_PROBLEMS else []))
+    return name.removesuffix(COMPRESSED), reading(path, lambda content, _: content)
 
 
 def is_run_id(name: str) -> bool:

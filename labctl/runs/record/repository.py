@@ -32,7 +32,7 @@ from labctl.index import (
 from labctl.index.index import Stamps
 from labctl.records import Annotations
 from labctl.runs.record.directory import RunDirectory, is_run_id
-from labctl.runs.record.space import directory_bytes
+from labctl.runs.record.disk import directory_bytes
 from labctl.units import counted
 
 #: Runs that are added in one transaction: others write in between, and a kill loses little.
@@ -209,7 +209,10 @@ def run_elsewhere(runs: Path, name: str) -> RunRow | None:
 
 def _entry(directory: RunDirectory, stamp: str) -> Entry:
     entry = _facts(directory, stamp)
-    return replace(entry, run=replace(entry.run, size_bytes=directory_bytes(directory.path)))
+    with suppress(ConfigError):  # of a folder that nobody here may read no size is known
+        size = directory_bytes(directory.path)
+        return replace(entry, run=replace(entry.run, size_bytes=size))
+    return entry
 
 
 def _facts(directory: RunDirectory, stamp: str) -> Entry:

@@ -7,7 +7,7 @@ from pathlib import Path
 from labctl.errors import ConfigError, HostTimeout
 from labctl.files import host_reads, host_writes, sync_directory
 from labctl.runs.record.directory import RunDirectory, is_run_id
-from labctl.runs.record.space import directory_bytes
+from labctl.runs.record.disk import directory_bytes
 
 TRASH = "trash"
 

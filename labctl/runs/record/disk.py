@@ -1,0 +1,140 @@
+"""Run directories on disk: their files, compressed or not, the space they take, and what is left.
+
+A trial must not find out in its middle that the disk is full: that is asked before it begins.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from labctl.config.yaml.messages import path_text
+from labctl.errors import ConfigError, HostError
+from labctl.files import host_reads, host_writes, sync_directory, write_atomic
+from labctl.records import FileRecord, read_record
+from labctl.units import size
+
+T = TypeVar("T")
+RecordT = TypeVar("RecordT", bound=FileRecord)
+
+#: Ending of a file that :func:`compress` made.
+COMPRESSED = ".gz"
+#: Far more than any record; a hostile file would grow without end.
+_MOST_BYTES = 256 << 20
+_MOST_PROBLEMS = 3
+#: A short trial's files, and the end of the run.
+LEAST_BYTES = 128_000
+#: A trial may take longer than those before it, and its record is written twice.
+_MARGIN = 2
+#: Files of a trial and of the run's end, with their temporary names.
+_FILES = 32
+
+
+def read_file(path: Path, kind: type[RecordT]) -> RecordT:
+    """Return the record in a file. Raises ConfigError if it cannot be read."""
+    return reading(path, partial(read_record, kind))
+
+
+def reading(path: Path, read: Callable[[bytes, Path], T]) -> T:
+    """Return what ``read`` makes of a file's content.
+
+    Raises ConfigError for what is no record, with the first problems.
+    """
+    try:
+        is_packed = path.suffix == COMPRESSED
+        return read(_decompressed(path) if is_packed else path.read_bytes(), path)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is not a record that this labctl knows",
+            hint="the file is damaged",
+            details=_problems(error),
+        ) from error
+
+
+def compress(path: Path) -> int:
+    """Replace a file by ``NAME.gz``; return the bytes that it freed. Raises HostError.
+
+    A kill leaves one of them whole, or both.
+    """
+    import gzip
+
+    with host_writes(path):
+        plain = path.read_bytes()
+        packed = gzip.compress(plain, mtime=0)
+        write_atomic(path.with_name(path.name + COMPRESSED), packed)
+        path.unlink()
+        sync_directory(path.parent)
+    return len(plain) - len(packed)
+
+
+def check_space(run: Path, trials: Iterable[Path]) -> None:
+    """Raise HostError if a run's disk has too little space for a trial beside these folders.
+
+    A trial needs what the largest finished one has, twice; the first of a run, what a short one
+    has. What quotas leave is not always told: a full disk in the middle of a trial is still an
+    error of its own.
+    """
+    sizes = [directory_bytes(folder) for folder in trials]
+    needed = max(LEAST_BYTES, _MARGIN * max(sizes, default=0))
+    free, files = free_space(run)
+    if free < needed or (files is not None and files < _FILES):
+        left = f"{size(free)} free" if free < needed else f"{files} files more"
+        raise HostError(
+            f"the disk of {run} is nearly full: {left}, and a trial of this run needs"
+            f" {size(needed)}",
+            hint="free some space on this host (`labctl runs prune` moves old runs to the trash,"
+            " `labctl runs trash empty` removes them), then `labctl resume`",
+        )
+
+
+def free_space(folder: Path) -> tuple[int, int | None]:
+    """Return the bytes and the number of files that this user may still write; None: no limit."""
+    with host_reads(folder):
+        found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else None
+
+
+def directory_bytes(folder: Path) -> int:
+    """Return the space on disk that a folder's files take, with all below it.
+
+    What goes meanwhile counts nothing: a temporary file of a run, or a run that is removed. Raises
+    ConfigError for a folder that this user may not read.
+    """
+    total = 0
+    with host_reads(folder), suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                total += directory_bytes(Path(entry.path))
+                continue
+            with suppress(FileNotFoundError):
+                total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
+
+
+def _decompressed(path: Path) -> bytes:
+    import gzip
+    import zlib
+
+    try:
+        with gzip.open(path) as file:
+            found = file.read(_MOST_BYTES)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"not a gzip file: {error}") from error
+    if len(found) == _MOST_BYTES:
+        raise ValueError("more than 256 MiB")
+    return found
+
+
+def _problems(error: ValueError) -> str:
+    """Return the first of pydantic's problems, a line each."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problems = error.errors(include_url=False)
+    lines = [": ".join(filter(None, (path_text(p["loc"]), p["msg"]))) for p in problems]
+    return "\n".join(lines[:_MOST_PROBLEMS] + (["..."] if len(lines) > _MOST_PROBLEMS else []))
