@@ -33,7 +33,7 @@ _ZIP = b"PK\x03\x04"
     metavar="FILE...",
     nargs=-1,
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=click.Path(path_type=Path),
 )
 @click.pass_obj
 def import_(
