@@ -46,13 +46,14 @@ def _is_private(found: bytes) -> bool:
     return _is_network(found) and ipaddress.ip_address(found.decode()).is_private
 
 
+#: Bounded, and cut off by the next mark: a log of first lines alone costs no more than any.
+_PRIVATE_KEY = (
+    rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----)){0,16384}"
+    rb"-----END [A-Z ]{0,40}PRIVATE KEY-----"
+)
 #: What is an identity by its form: the kind that it is called by, the form, and a further check.
 _PATTERNS: tuple[tuple[str, bytes, Callable[[bytes], bool]], ...] = (
-    (
-        "key",
-        rb"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----",
-        _is_any,
-    ),
+    ("key", _PRIVATE_KEY, _is_any),
     ("key", rb"\b(?:hf_|ghp_|gho_|github_pat_|glpat-|AKIA)[A-Za-z0-9_-]{16,}", _is_any),
     ("key", rb"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*", _is_any),
     ("key", rb"(?<=://)[^/\s@\"'\\]{1,200}(?=@)", _is_any),

@@ -1,6 +1,7 @@
 """What is left out of a bundle, in every form that programs write it."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,18 @@ def test_the_lab_tells_its_own_secrets(tmp_path: Path, monkeypatch: pytest.Monke
         " <lab> <lab>/x <home>/y <path>/m.gguf <path>/id"
         " /data/local/tmp/labctl rk1 q2"
     )
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"-----BEGIN PRIVATE KEY-----\n", b"1.2.3.4.", b"ab:cd:", b"a@", b"b.c-", b"/home/",
+        b"://", b"x",
+    ],
+)  # fmt: skip
+def test_a_log_made_to_be_slow_is_not(piece: bytes) -> None:
+    """A program writes what it likes: 300 kB of it take a fraction of a second, not minutes."""
+    raw = piece * (300_000 // len(piece))
+    began = time.process_time()
+    redactor().raw("stdout", raw)
+    assert time.process_time() - began < 10
