@@ -116,8 +116,8 @@ def _content(file: Path) -> bytes:
     if not looks_like_bench(data):
         raise ConfigError(
             f"{file} is nothing that labctl can import",
-            hint="it takes files of `labctl bundle`, and what `llama-bench -o json`, `-o jsonl` and `-o sql`"
-            " print",
+            hint="it takes files of `labctl bundle`, and what `llama-bench -o json`, `-o jsonl` and"
+            " `-o sql` print",
         )
     return data
 
