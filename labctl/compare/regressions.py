@@ -86,8 +86,11 @@ class Change:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The commands that measure both sources again, in turns."""
-        one, other = self.last_good, self.first_slow
+        """The commands that measure both sources again, in turns.
+
+        They are of sources that are surely on either side: the most likely ones may both be slow.
+        """
+        one, other = self.surely_before, self.surely_after
         run = f"labctl run {self.series.recipe} --board {self.series.board}"
         if one.version == other.version:
             return (f"{run}   (with {one.source} built, then with {other.source}, in turns)",)
