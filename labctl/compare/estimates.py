@@ -61,7 +61,7 @@ def estimate(pair: Pair, figure: Figure, others: Sequence[Sessions]) -> Estimate
     groups = [[_values(rows, figure) for rows in group] for group in others]
     groups = [[one for one in group if one] for group in groups]
     sides = [_side_sessions(right, figure), _side_sessions(left, figure)]
-    known = known_sessions([*sides, *groups])
+    known = max([known_sessions([*sides, *groups]), *map(len, groups)])
     if known >= LEAST_SESSIONS:
         found = between_sessions(sides[0], sides[1], groups)
         return Estimate(found, Basis.SESSIONS, known, check)

@@ -148,14 +148,19 @@ def _judge(
         known = one.basis is not Basis.UNKNOWN_SESSIONS
         row = replace(row, verdict=verdict if known else Verdict.SUSPECTED)
     if row.verdict in (Verdict.CANT_TELL, Verdict.SUSPECTED):
-        row = replace(row, repeats=_settling(found, limits, error, same_error or error))
+        noise = found.run_noise if row.is_of_revisions else found.noise
+        if noise is not None:
+            settling = _settling(noise, found.mean, limits, error, same_error or error)
+            row = replace(row, repeats=settling)
     return replace(row, reason=words.reason(row, limits, one.sessions))
 
 
-def _settling(found: LogRatio, limits: Thresholds, error: float, same_error: float) -> int | None:
-    """Return the fewest interleaved rounds that settle it, if the difference is as it was seen."""
-    same = repeats_for_same(found.noise, limits.same_log, difference=found.mean, error=same_error)
+def _settling(
+    noise: float, difference: float, limits: Thresholds, error: float, same_error: float
+) -> int | None:
+    """Return the fewest pairs that settle it, if the difference is as it was seen."""
+    same = repeats_for_same(noise, limits.same_log, difference=difference, error=same_error)
     different = repeats_for_difference(
-        found.noise, found.mean, threshold=limits.practical_log, error=error
+        noise, difference, threshold=limits.practical_log, error=error
     )
     return min((count for count in (same, different) if count is not None), default=None)

@@ -45,8 +45,9 @@ class Row:
         interval: of the ratio, with its level: the one that decides. None: there is none.
         p_different: p-value of "no difference"; ``p_same`` that of "not the same", uncorrected.
         noise: of a single repeat, 0.02 is 2 %.
-        repeats: interleaved rounds of one run that would settle it; None: it is settled, or no
-            number up to the most would.
+        repeats: interleaved rounds of one run that would settle it, or, of two revisions, which no
+            run can have, runs of each in turns. None: it is settled, no number up to the most
+            would settle it, or nothing is known of how runs differ.
         check: p-value of the test that assumes no distribution, from ten repeats on.
         differences: all of them, those that are allowed too.
     """
@@ -72,6 +73,11 @@ class Row:
     check: float | None = None
     differences: tuple[Difference, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def is_of_revisions(self) -> bool:
+        """True if the sides are of two revisions of the source."""
+        return any(one.allowed == "revision" for one in self.differences)
 
 
 @dataclass(frozen=True)

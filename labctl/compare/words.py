@@ -77,16 +77,16 @@ def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:
         case Verdict.SLOWER | Verdict.FASTER:
             return f"{change(row)}: {interval_text(row.interval)}"
         case Verdict.SUSPECTED:
-            known = _sessions(sessions)
-            return f"{change(row)}, but {known}: confirm interleaved{_rounds(row)}"
+            return f"{change(row)}, but {_sessions(sessions)}: confirm interleaved, {_rounds(row)}"
     if row.interval is None:
-        return f"{_sessions(sessions)}: measure interleaved{_rounds(row)}"
+        return f"{_sessions(sessions)}: measure interleaved, {_rounds(row)}"
     text = interval_text(row.interval)
     if row.interval.is_vague:
         text = f"the {row.interval.count} repeats differ too much"
+    what = "runs of each, in turns," if row.is_of_revisions else "interleaved rounds"
     if row.repeats is None:
-        return f"{text}: no number of repeats up to {MOST_REPEATS} would settle it"
-    return f"{text}: {row.repeats} interleaved rounds would settle it"
+        return f"{text}: no number of {what} up to {MOST_REPEATS} would settle it"
+    return f"{text}: {row.repeats} {what} would settle it"
 
 
 def change(row: Row) -> str:
@@ -127,6 +127,7 @@ def _sessions(known: int | None) -> str:
 
 
 def _rounds(row: Row) -> str:
-    if row.repeats is None:
-        return " in one run"
-    return f" in one run, {row.repeats} rounds"
+    """Say how to measure both interleaved. Two revisions of a program are in no run together."""
+    if row.is_of_revisions:
+        return f"runs of both in turns, until {LEAST_SESSIONS} like runs are known"
+    return "in one run" if row.repeats is None else f"in one run, {row.repeats} rounds"

@@ -34,6 +34,7 @@ class LogRatio:
 
     ``noise`` is the standard deviation of a single repeat's logarithm, 0.02 for 2 %; ``count`` the
     number of pairs, or of repeats of the side that has fewer. ``is_paired``: it is of pairs.
+    ``run_noise`` is the standard deviation of a run's mean; None: it was not compared between runs.
     """
 
     mean: float
@@ -42,6 +43,7 @@ class LogRatio:
     noise: float
     count: int
     is_paired: bool
+    run_noise: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -199,6 +201,7 @@ def between_sessions(
         math.sqrt(within),
         min(sum(map(len, side)) for side in sides),
         is_paired=False,
+        run_noise=math.sqrt(between),
     )
 
 

@@ -100,7 +100,31 @@ def test_what_cannot_be_told_says_which_number_would_settle_it() -> None:
     assert row.reason.endswith(f"{row.repeats} interleaved rounds would settle it")
     hopeless = turns([60.0, 150.0, 99.0, 200.0, 50.0])
     assert hopeless.repeats is None
-    assert "no number of repeats up to 200" in hopeless.reason
+    assert "no number of interleaved rounds up to 200" in hopeless.reason
+
+
+def test_two_revisions_are_in_no_run_together() -> None:
+    """Runs of each settle it, at the noise of runs, which is more than that of repeats."""
+
+    def built(key: str, values: list[float]) -> Side:
+        return side_of(key, values, comparability={"build_key": key, "build_spec": "s"})
+
+    pair = (built("old", STEADY), built("new", scaled(1.04)))
+    suspected = one(compare([pair]))
+    assert suspected.verdict is Verdict.SUSPECTED
+    assert suspected.repeats is None
+    assert "confirm interleaved, runs of both in turns, until 5 like runs" in suspected.reason
+    others = [scaled(f) for f in (1.0, 1.04, 0.97, 1.02, 0.98, 1.01)]
+    row = one(compare([pair], history=sessions(*others)))
+    assert row.verdict is Verdict.CANT_TELL
+    assert row.repeats is not None
+    assert row.repeats > 5
+    assert row.reason.endswith(f"{row.repeats} runs of each, in turns, would settle it")
+    alike = (side_of("r", STEADY), side_of("s", scaled(1.04)))
+    interleaved = one(compare([alike], history=sessions(*others)))
+    assert interleaved.repeats is not None
+    assert interleaved.repeats < row.repeats
+    assert "1 of 5 like runs" in one(compare([pair], history=sessions(others[0]))).reason
 
 
 def test_one_repeat_tells_nothing() -> None:
