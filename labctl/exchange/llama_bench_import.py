@@ -8,9 +8,10 @@ is ever like it.
 
 import hashlib
 import json
+import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -25,6 +26,7 @@ from labctl.engines.llama_cpp.bench_reading import (
     names_of,
     read_bench,
 )
+from labctl.engines.llama_cpp.bench_results import Row
 from labctl.errors import ConfigError
 from labctl.files import host_reads, host_writes, locked, scratch, sync_directory, write_atomic
 from labctl.index import Filter
@@ -43,7 +45,7 @@ from labctl.records import (
     TrialState,
     Workload,
 )
-from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.directory import LINES, RECORD, RunDirectory
 from labctl.runs.record.repository import RunRepository
 
 KIND = "llama-bench"
@@ -152,10 +154,7 @@ def _made(runs: Path, file: Path, data: bytes, sha256: str, found: BenchFile) ->
         directory.begin()
         directory.mark_imported(origin)
         write_atomic(directory.path / f"imported.{found.form}", data)
-        for trial, row in zip(trials, found.rows, strict=True):
-            directory.add(trial)
-            folder = directory.trial_path(trial.number, trial.slug)
-            write_atomic(folder / "stdout", json.dumps(row) + "\n")
+        _write_trials(directory, trials, found.rows)
         ended = max(test.test_time for test in found.tests).astimezone(UTC)
         directory.finish(RunEnd(state="finished", finished=ended))
         directory.start(record, PlanRecord(trials=(), max_seconds=0))
@@ -163,6 +162,25 @@ def _made(runs: Path, file: Path, data: bytes, sha256: str, found: BenchFile) ->
             directory.path.rename(runs / run_id)
             sync_directory(runs)
     return Imported(run_id, len(trials))
+
+
+def _write_trials(
+    directory: RunDirectory, trials: Sequence[TrialRecord], rows: Sequence[Row]
+) -> None:
+    """Write what :meth:`RunDirectory.add` writes of each, but to the disk all at once.
+
+    Nobody knows the directory yet, and thousands of files would each wait for the disk.
+    """
+    lines = []
+    with host_writes(directory.path):
+        for trial, row in zip(trials, rows, strict=True):
+            folder = directory.trial_path(trial.number, trial.slug)
+            folder.mkdir(parents=True)
+            (folder / RECORD).write_text(trial.model_dump_json(indent=2) + "\n")
+            (folder / "stdout").write_text(json.dumps(row) + "\n")
+            lines.append(trial.model_dump_json() + "\n")
+        (directory.path / LINES).write_text("".join(lines))
+        os.sync()
 
 
 def _models(tests: tuple[BenchLine, ...]) -> dict[tuple[object, ...], ModelIdentity]:
