@@ -222,6 +222,19 @@ def test_emulated_series_beside_those_of_boards_have_it_in_their_names() -> None
     found = figure("estimates", measured(), emulated)
     shown = [row["series"] for row in rows(found, "estimate")]
     assert [("EMULATED" in name) for name in shown] == [False, False, True, True]
+    assert found.warning.startswith("EMULATED in part")
+    drawn = figures_of([measured(), emulated]).drawn
+    alone = {one.title: one.warning for one in drawn if one.name.startswith("timeline")}
+    assert len(alone) == 4
+    for title, warning in alone.items():
+        assert warning.startswith("EMULATED: ") if "EMULATED" in title else warning == ""
+
+
+def test_rows_of_what_is_no_board_say_so_in_the_csv() -> None:
+    for one in figures_of([measured(execution=Execution.EMULATED)]).drawn:
+        read = csv.DictReader(io.StringIO(one.csv()))
+        assert {row["execution"] for row in read} == {"emulated"}
+    assert "execution" not in figure("estimates", measured()).csv()
 
 
 def test_runs_without_tokens_say_why_a_figure_is_missing() -> None:

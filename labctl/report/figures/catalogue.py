@@ -8,7 +8,7 @@ from labctl.report.figures.distribution import ecdf, repeats
 from labctl.report.figures.estimates import estimates
 from labctl.report.figures.figure import Figure, Figures, Missing
 from labctl.report.figures.history import history
-from labctl.report.figures.measured import MeasuredRun, execution_of
+from labctl.report.figures.measured import MeasuredRun, executions_of
 from labctl.report.figures.roofline import roofline
 from labctl.report.figures.shares import bound_shares
 from labctl.report.figures.sweep import sweeps
@@ -37,7 +37,23 @@ def figures_of(
         roofline(runs, words),
         bound_shares(runs, words),
     ]
-    execution = execution_of(runs)
-    warning = "" if execution is Execution.BOARD else words(str(execution))
-    drawn = tuple(replace(one, warning=warning) for one in found if isinstance(one, Figure))
+    executions = executions_of(runs)
+    drawn = tuple(_marked(one, executions, words) for one in found if isinstance(one, Figure))
     return Figures(drawn, tuple(one for one in found if isinstance(one, Missing)))
+
+
+def _marked(one: Figure, executions: set[Execution], words: Words) -> Figure:
+    """Mark what is no board's: in the picture, and in a column of its rows.
+
+    Where only some runs are, the names of their series say so, and a figure of a single trial has
+    only its own mark.
+    """
+    kinds = {one.execution} if one.execution else executions
+    if kinds == {Execution.BOARD}:
+        return one
+    if len(kinds) > 1:
+        told = ", ".join(sorted(kind.upper() for kind in kinds - {Execution.BOARD}))
+        return replace(one, warning=words("in-part", kinds=told))
+    (kind,) = kinds
+    rows = [{**row, "execution": str(kind)} for row in one.rows]
+    return replace(one, warning=words(str(kind)), rows=rows)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from labctl.records import Execution
 from labctl.report.figures.theme import Theme, config
 from labctl.report.trial_export import csv_cell
 
@@ -31,6 +32,7 @@ class Figure:
         spec: Vega-Lite without its data, size, title and colours; see :meth:`chart`.
         rows: the data.
         warning: mark that must stay with the picture: EMULATED; empty for a board.
+        execution: what the only trial in it ran on; None: it is of the runs as a whole.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Figure:
     spec: Spec = field(repr=False)
     rows: Sequence[Row] = field(repr=False)
     warning: str = ""
+    execution: Execution | None = None
 
     def chart(self, theme: Theme | None = "light", *, width: int | None = None) -> Spec:
         """Return the chart as a whole, for any Vega-Lite 5.

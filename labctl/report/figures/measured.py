@@ -134,11 +134,7 @@ def _labels(keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     return labels
 
 
-def execution_of(runs: Sequence[MeasuredRun]) -> Execution:
-    """Return what the trials ran on; of runs that differ, what is least like a board."""
+def executions_of(runs: Sequence[MeasuredRun]) -> set[Execution]:
+    """Return what the trials ran on."""
     found = {trial.execution for run in runs for trial in run.trials}
-    found |= {run.run.facts.execution for run in runs}
-    for worst in (Execution.UNKNOWN, Execution.EMULATED, Execution.NATIVE_HOST):
-        if worst in found:
-            return worst
-    return Execution.BOARD
+    return found | {run.run.facts.execution for run in runs}

@@ -77,6 +77,7 @@ def _timeline(
             tracks, scale, _seconds(end, begin), words, bars=len(spans), throttled=bool(throttled)
         ),
         rows=rows,
+        execution=trial.execution,
     )
 
 

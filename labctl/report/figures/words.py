@@ -18,6 +18,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "IMPORTED: measured elsewhere, the machine is not known",
         "IMPORTED（导入）：在别处测得，机器未知",
     ),
+    "in-part": (
+        "{kinds} in part: series that are marked so do not show the speed of a board",
+        "部分为 {kinds}：带此标记的系列不代表开发板的速度",
+    ),
     "shown": (
         " Shown: {shown} of {count} series, from the fastest to the slowest.",
         "图中为 {count} 个系列中的 {shown} 个，从最快到最慢。",
