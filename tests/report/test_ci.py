@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import xmlschema
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from records_made import BEGAN, energy, model, planned_run, run, timing, trial
 
 from labctl.cli.output import CI_FORMATS as OFFERED
 from labctl.config.recipe import Recipe
-from labctl.errors import DeviceLost, ProgramFailed
+from labctl.errors import DeviceLost, ProgramFailed, printable
 from labctl.records import (
     BoardFacts,
     Check,
@@ -26,7 +28,7 @@ from labctl.records import (
     TrialRecord,
     TrialState,
 )
-from labctl.report.ci import CI_FORMATS, ci_text, refused_suite
+from labctl.report.ci import CI_FORMATS, Case, Outcome, Suite, ci_text, refused_suite
 from labctl.report.formats import result_text
 
 SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[1] / "fixtures" / "junit.xsd")
@@ -250,6 +252,21 @@ def test_a_run_that_never_began_is_an_error_for_each_variant() -> None:
     ]
     assert [c[0].get("message") for c in cases] == ["no result: nobody answers\\xd800"] * 2
     assert {c[0].tag for c in cases} == {"error"}
+
+
+@settings(max_examples=60)
+@given(st.text())
+def test_any_text_stays_in_its_place(text: str) -> None:
+    suite = Suite("s", (Case("r", "g.h", "n", Outcome.FAILED, text, text, text),))
+    document = ci_text("junit", suite)
+    document.encode()
+    SCHEMA.validate(document)
+    (case,) = ET.fromstring(document.encode()).iter("testcase")
+    assert case[0].get("message") == printable(text)
+    assert len(ci_text("github", suite).splitlines()) == 2
+    assert len(ci_text("summary", suite).splitlines()) == 6
+    (finding,) = json.loads(ci_text("gitlab-code-quality", suite))
+    assert finding["severity"] == "major"
 
 
 def test_workflow_commands_put_failures_first(played: Played) -> None:
