@@ -17,7 +17,7 @@ from simulated_comparisons import (
 )
 
 from labctl.results.summary import interval_of
-from labctl.stats import unpaired
+from labctl.stats import paired, unpaired
 
 pytestmark = pytest.mark.soak
 RUNS = 20_000
@@ -81,3 +81,22 @@ def test_unequal_noise_and_numbers_are_no_promise() -> None:
             held += found.low <= 1 <= found.high
         print(f"{few} at {quiet:.0%} and {many} at {loud:.0%}: {held / RUNS:.1%}")
         assert held / RUNS > 0.92
+
+
+@pytest.mark.parametrize(("repeats", "sigma"), [(5, 0.01), (10, 0.02)])
+def test_the_verdict_chooses_the_level(repeats: int, sigma: float) -> None:
+    """A row that is the same has its 90 % interval, any other one its 95 % interval."""
+    margin = math.log(1.03)
+    for truth in (0, 0.01, 0.02, 0.025, 0.03, 0.04, 0.05):
+        chance = random.Random(5)
+        held, said = 0, 0.0
+        for _ in range(6000):
+            left = [math.exp(chance.gauss(0, sigma)) for _ in range(repeats)]
+            right = [math.exp(chance.gauss(truth, sigma)) for _ in range(repeats)]
+            found = paired(right, left)
+            level = 0.9 if found.p_beyond(margin) <= 0.05 else 0.95
+            interval = found.interval(level)
+            held += interval.low <= math.exp(truth) <= interval.high
+            said += level
+        print(f"{truth:.1%}, {repeats} at {sigma:.0%}: {held / 6000:.1%} of {said / 6000:.1%}")
+        assert held / 6000 > said / 6000 - 0.03
