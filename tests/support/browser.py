@@ -47,6 +47,8 @@ class Browser:
         self.requests: list[str] = []
         self._left = b""
         self._number = 0
+        #: Files that are whole and that nobody waited for yet: the event may come with an answer.
+        self._saves = 0
         self._session: str | None = None
         self.folder = folder
         # The numbers 3 and 4 may be in use here: another process gives them to the browser.
@@ -116,8 +118,9 @@ class Browser:
 
     def wait_for_saved(self) -> None:
         """Wait until a file that the page offers is whole in ``saved``."""
-        while self.wait_for("Browser.downloadProgress")["state"] != "completed":
-            pass
+        while not self._saves:
+            self._next("the end of a download")
+        self._saves -= 1
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression on the page, awaited."""
@@ -192,5 +195,7 @@ class Browser:
             self.problems.append(str([one.get("value") for one in params["args"]]))
         elif event == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
             self.problems.append(params["entry"]["text"])
+        elif event == "Browser.downloadProgress":
+            self._saves += params["state"] == "completed"
         elif event == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
