@@ -5,6 +5,8 @@
 
 .PHONY: setup setup-tests demo check test soak bench clean
 PYTEST = .venv/bin/python -m pytest
+# One more than there are processors, for tests wait a lot; at most 4.
+WORKERS = $$(n=$$(($$(nproc) + 1)); echo $$((n < 4 ? n : 4)))
 
 setup:
 	scripts/setup
@@ -22,7 +24,7 @@ check: setup
 	.venv/bin/lint-imports
 
 test: setup-tests check
-	$(PYTEST) -n auto --maxprocesses 4 --dist loadfile -m "not soak and not bench"
+	$(PYTEST) -n $(WORKERS) --dist loadfile -m "not soak and not bench"
 
 soak: setup-tests
 	$(PYTEST) -m soak -s --timeout 7200
