@@ -6,14 +6,17 @@ import hashlib
 import html as html_entities
 import json
 import re
+import shlex
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 from measured_runs import Made, measured
 from records_made import model, trial
 from stored_runs import stored
 
+from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
 from labctl.records import Annotations, Check, Execution, Failure, TrialBound, TrialState
 from labctl.report.figures import MeasuredRun
@@ -203,6 +206,30 @@ def test_a_hostile_text_is_no_markup_in_markdown(tmp_path: Path) -> None:
     for above, line in pairwise(tables):
         if ":--" in line:
             assert len(re.findall(r"(?<!\\)\|", above)) == len(re.findall(r"(?<!\\)\|", line))
+
+
+def test_commands_can_be_pasted_whatever_a_board_is_called(tmp_path: Path) -> None:
+    (run,) = build_report([hostile_run(tmp_path)], EN).runs
+    assert shlex.split(run.commands[0]) == ["labctl", "run", "recipe.yaml", "--board", HOSTILE]
+
+
+def test_the_recipe_in_a_report_is_one(tmp_path: Path) -> None:
+    """Saved as recipe.yaml, it makes the same run."""
+    asked = Recipe.model_validate(
+        {
+            "name": "q2",
+            "target": "rk3568",
+            "engine": {"name": "llama_cpp"},
+            "models": {"m": {"file": "m.gguf"}},
+            "prompt": "a: b # c\n- d",
+            "max_time": "1m",
+            "repeats_until": {"metric": "tpot_ms", "confidence_interval": 0.02},
+        }
+    )
+    made = measured([Made("m")])
+    run = made.run.model_copy(update={"recipe_resolved": asked.resolved()})
+    (section,) = report_of(tmp_path, MeasuredRun(run, made.trials)).runs
+    assert Recipe.model_validate(yaml.safe_load(section.recipe)) == asked
 
 
 def test_the_policy_names_all_that_may_run_and_no_more(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A report as a file; the end of its name says which."""
 
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +17,8 @@ from labctl.report.page.markdown import markdown
 from labctl.report.page.pdf import find_browser, pdf
 from labctl.runs.record.directory import RunDirectory
 
-#: Ends of names of reports as a whole; of PICTURES each figure is a file.
-TEXTS = (".html", ".htm", ".md", ".pdf")
+#: What no name of a file gets: names of figures have ids of runs, which others may have written.
+_NO_NAME = r"[^\w.-]"
 
 
 def check_report(path: Path) -> None:
@@ -62,7 +63,10 @@ def _pictures(report: Report, path: Path, name: str | None) -> list[Path]:
     if name is not None:
         write_figure(_named(report, name), path)
         return [path]
-    made = {path.with_stem(f"{path.stem}-{one.name}"): one for one in report.figures}
+    made = {
+        path.with_stem(f"{path.stem}-{re.sub(_NO_NAME, '_', one.name)}"): one
+        for one in report.figures
+    }
     if not made:
         reasons = "; ".join(f"{one.title}: {one.reason}" for one in report.missing)
         raise ConfigError("no figure can be drawn of these runs", details=reasons or None)

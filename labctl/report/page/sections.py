@@ -1,5 +1,6 @@
 """Sections of a report for each run: remarks, conditions, checks, trials, provenance."""
 
+import shlex
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -27,8 +28,8 @@ def section(one: MeasuredRun, words: Language) -> RunSection:
         tables=[table for table in tables if table.rows],
         facts=list(record_facts(run, one.end, one.annotations)),
         commands=(
-            f"labctl run recipe.yaml --board {run.board}",
-            f"labctl report {run.id} -o report.html",
+            shlex.join(("labctl", "run", "recipe.yaml", "--board", run.board)),
+            shlex.join(("labctl", "report", run.id, "-o", "report.html")),
         ),
         recipe=yaml.safe_dump(run.recipe_resolved, sort_keys=False, allow_unicode=True),
         files=_files(one, words),
