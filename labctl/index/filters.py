@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from labctl.config.types import parse_duration
-from labctl.index.rows import parameter_text
+from labctl.index.rows import held_text, parameter_text
 
 _DAYS = re.compile(r"(\d{1,5})d")
 #: Digits of any number, which a float would round.
@@ -155,7 +155,7 @@ def _variant_condition(wanted: Filter, run: str, variant: str) -> Condition:
     """
     asked: dict[str, set[str]] = {}
     for name, value in wanted.parameters:
-        asked.setdefault(name, set()).update((value, _as_number(value)))
+        asked.setdefault(name, set()).update((held_text(value), _as_number(value)))
     parts: list[str] = []
     values: dict[str, str] = {}
     for number, (name, texts) in enumerate(asked.items()):
