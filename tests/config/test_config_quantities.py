@@ -6,6 +6,7 @@ from labctl.config.types import (
     format_duration,
     parse_duration,
     parse_interval,
+    parse_share,
     parse_size,
 )
 
@@ -72,3 +73,16 @@ def test_an_interval_may_be_none(text: str, seconds: float) -> None:
 def test_texts_that_are_no_intervals(text: object) -> None:
     with pytest.raises(ValueError, match=r"duration|10ms to 1h"):
         parse_interval(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("3%", 0.03), ("2.5 %", 0.025), (0.03, 0.03), ("99.9%", 0.999)]
+)
+def test_shares(text: object, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", [3, 0, "0%", "100%", "-1%", "3", True, None, float("nan")])
+def test_what_is_no_share(text: object) -> None:
+    with pytest.raises(ValueError, match=r"3% or 0\.03"):
+        parse_share(text)

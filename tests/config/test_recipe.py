@@ -252,6 +252,15 @@ def test_overrides(file: Path) -> None:
     assert (found.repeats, found.prompt, found.gates) == (2, "so: why?", ())
 
 
+def test_what_counts_as_the_same_is_a_share(file: Path) -> None:
+    limits = load_recipe(file, ["comparison={same_within: 5%, practical: 0.01}"]).comparison
+    assert (limits.same_within, limits.practical) == (0.05, 0.01)
+    assert load_recipe(file).comparison.same_within == 0.03
+    with pytest.raises(ConfigError, match=r"comparison\.practical") as refused:
+        load_recipe(file, ["comparison={practical: 2}"])
+    assert "write 3% or 0.03" in str(refused.value) + str(refused.value.details)
+
+
 def test_an_override_by_full_path(file: Path) -> None:
     found = load_recipe(file, ["parameters.temperature=0.5", "timeouts.trial=90s"], check=check)
     assert (found.parameters["temperature"], found.timeouts.trial) == (0.5, 90)
