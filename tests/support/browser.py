@@ -108,14 +108,6 @@ class Browser:
                 result: dict[str, Any] = answer["result"]
                 return result
 
-    def wait_for(self, method: str) -> dict[str, Any]:
-        """Wait for an event."""
-        while True:
-            event = self._next(f"the event {method}")
-            if event.get("method") == method:
-                params: dict[str, Any] = event["params"]
-                return params
-
     def wait_for_saved(self) -> None:
         """Wait until a file that the page offers is whole in ``saved``."""
         while not self._saves:
