@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 from measured_runs import Made, measured
-from records_made import model, trial
+from records_made import BEGAN, model, trial
 from stored_runs import stored
 
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
-from labctl.records import Annotations, Check, Execution, Failure, TrialBound, TrialState
+from labctl.records import Annotations, Check, Execution, Failure, Origin, TrialBound, TrialState
 from labctl.report.figures import MeasuredRun
 from labctl.report.page import chinese
 from labctl.report.page.build import build_report
@@ -206,6 +206,19 @@ def test_a_hostile_text_is_no_markup_in_markdown(tmp_path: Path) -> None:
     for above, line in pairwise(tables):
         if ":--" in line:
             assert len(re.findall(r"(?<!\\)\|", above)) == len(re.findall(r"(?<!\\)\|", line))
+
+
+def test_an_imported_run_is_marked_and_is_unlike_a_run_of_the_lab(tmp_path: Path) -> None:
+    own = stored(tmp_path, measured())
+    other = stored(tmp_path, measured(run_id="20261121T223000Z-q2-012345"))
+    other.mark_imported(
+        Origin(kind="llama-bench", file="their.json", sha256="0" * 64, imported=BEGAN)
+    )
+    report = build_report([own, other], EN)
+    assert report.marks == ["IMPORTED from their.json: not measured by this lab."]
+    assert [row[0].mark for row in report.tables[0].rows] == ["", "", "IMPORTED", "IMPORTED"]
+    assert {row[2].text for row in report.tables[1].rows} == {"unlike"}
+    assert [len(run.commands) for run in report.runs] == [2, 1]
 
 
 def test_commands_can_be_pasted_whatever_a_board_is_called(tmp_path: Path) -> None:

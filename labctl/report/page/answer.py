@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from labctl.compare import Row, Verdict, compare, run_sides
+from labctl.compare import Row, Verdict, compare
 from labctl.records import TrialBound, TrialRecord
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
@@ -142,7 +142,7 @@ def _judged(
     one: MeasuredRun, timed: Sequence[VariantSummary], reference: VariantSummary
 ) -> dict[str, Row]:
     """Return how each other variant compares with one; the error is that over all of them."""
-    sides = {side.variant: side for side in run_sides(one.run, one.trials)}
+    sides = {side.variant: side for side in one.sides()}
     others = [row.variant for row in timed if row.variant != reference.variant]
     pairs = [(sides[reference.variant], sides[variant]) for variant in others]
     return dict(zip(others, compare(pairs, figures=("tpot_ms",)).rows, strict=True))

@@ -44,6 +44,9 @@ CHINESE = {
     "NATIVE HOST: measured on the controller itself, not on a board.": (
         "NATIVE HOST（本机运行）：在控制主机上测得，不是开发板。"
     ),
+    "IMPORTED from {file}: not measured by this lab.": (
+        "IMPORTED（由 {file} 导入）：非本实验室所测。"
+    ),
     "on {board}": "在 {board} 上",
     "{board} (not the speed of a board)": "{board}（不代表开发板的速度）",
     "{variant} takes {time} a token {where}{known}.": (

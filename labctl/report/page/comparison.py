@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from labctl.compare import Comparison, Row, Verdict, board_history, compare, match_sides, run_sides
+from labctl.compare import Comparison, Row, Verdict, board_history, compare, match_sides
 from labctl.compare.words import interval_text
 from labctl.errors import HostError
 from labctl.report.page.content import Cell, Column, Table
@@ -33,7 +33,7 @@ def comparison_table(runs: Sequence[MeasuredRun], words: Language) -> Table | No
     """
     if not 2 <= len(runs) <= _MOST_RUNS:
         return None
-    first, *others = (run_sides(one.run, one.trials, one.short) for one in runs)
+    first, *others = (one.sides(one.short) for one in runs)
     pairs = [pair for other in others for pair in match_sides(first, other)]
     pairs = [pair for pair in pairs if all(side.repeats for side in pair)]
     if not pairs:

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from labctl.records import Annotations, Execution, GateRecord, RunEnd, RunRecord, TrialRecord
+from labctl.compare import Side, run_sides
+from labctl.records import (
+    Annotations,
+    Execution,
+    GateRecord,
+    Origin,
+    RunEnd,
+    RunRecord,
+    TrialRecord,
+)
 from labctl.report import figures
 from labctl.results.summary import VariantSummary, good_trials, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
@@ -19,12 +28,19 @@ class MeasuredRun:
     measured: figures.MeasuredRun
     end: RunEnd | None
     annotations: Annotations
+    origin: Origin | None = None
 
     @classmethod
     def read(cls, directory: RunDirectory) -> "MeasuredRun":
         """Read a run from its directory. Raises ConfigError where a file of it is damaged."""
         measured = figures.measured_run(directory)
-        return cls(directory.path.resolve(), measured, directory.end(), directory.annotations())
+        return cls(
+            path=directory.path.resolve(),
+            measured=measured,
+            end=directory.end(),
+            annotations=directory.annotations(),
+            origin=directory.origin(),
+        )
 
     @property
     def run(self) -> RunRecord:
@@ -58,6 +74,17 @@ class MeasuredRun:
     def gates(self) -> tuple[GateRecord, ...]:
         """The gates, as they were judged at its end."""
         return self.end.gates if self.end else ()
+
+    def sides(self, name: str | None = None) -> list[Side]:
+        """Return its variants as sides of a comparison; another lab's board is another board."""
+        origin = self.origin.file if self.origin else None
+        return run_sides(self.run, self.trials, name, imported_from=origin)
+
+    @property
+    def marks(self) -> str:
+        """What must stay with its figures: EMULATED, IMPORTED; empty for a board of this lab."""
+        found = [] if self.is_of_a_board else [self.run.facts.execution.upper().replace("-", " ")]
+        return " ".join([*found, *(["IMPORTED"] if self.origin else [])])
 
     @property
     def is_of_a_board(self) -> bool:

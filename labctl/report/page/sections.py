@@ -26,14 +26,19 @@ def section(one: MeasuredRun, words: Language) -> RunSection:
         heading=words("Run {id}", id=run.id),
         remarks=_remarks(one, words),
         tables=[table for table in tables if table.rows],
-        facts=list(record_facts(run, one.end, one.annotations)),
-        commands=(
-            shlex.join(("labctl", "run", "recipe.yaml", "--board", run.board)),
-            shlex.join(("labctl", "report", run.id, "-o", "report.html")),
-        ),
+        facts=list(record_facts(run, one.end, one.annotations, one.origin)),
+        commands=_commands(one),
         recipe=yaml.safe_dump(run.recipe_resolved, sort_keys=False, allow_unicode=True),
         files=_files(one, words),
     )
+
+
+def _commands(one: MeasuredRun) -> list[str]:
+    """Return what makes the run and its report again; other programs' results have no recipe."""
+    run = one.run
+    is_ours = one.origin is None or one.origin.kind == "bundle"
+    again = [shlex.join(("labctl", "run", "recipe.yaml", "--board", run.board))] if is_ours else []
+    return [*again, shlex.join(("labctl", "report", run.id, "-o", "report.html"))]
 
 
 def _remarks(one: MeasuredRun, words: Language) -> list[Remark]:

@@ -118,7 +118,7 @@ def _row(one: MeasuredRun, row: VariantSummary, words: Language, apart: int) -> 
     if row.model.requantized_from:
         quantization = words("{new} (from {old})", new=quantization, old=row.model.requantized_from)
     return [
-        Cell(row.variant, tip=row.model.file, mark=_mark(one), recorded=True),
+        Cell(row.variant, tip=row.model.file, mark=one.marks, recorded=True),
         *_run_cells(one, apart),
         Cell(
             words("{name}, {bits} bits", name=quantization, bits=digits(bits))
@@ -145,10 +145,6 @@ def _run_cells(one: MeasuredRun, count: int) -> list[Cell]:
     when = one.run.started.timestamp()
     run = Cell(one.short, when, tip=one.run.id, recorded=True)
     return [run, Cell(one.run.board, recorded=True)][:count]
-
-
-def _mark(one: MeasuredRun) -> str:
-    return "" if one.is_of_a_board else one.run.facts.execution.upper().replace("-", " ")
 
 
 def _bound(bound: TrialBound | None, words: Language) -> Cell:
@@ -271,7 +267,7 @@ def _details(
     ]
     rows = [
         [
-            Cell(row.variant, mark=_mark(one), recorded=True),
+            Cell(row.variant, mark=one.marks, recorded=True),
             *_run_cells(one, len(apart)),
             *([Cell(name, recorded=True)] if has_names else []),
             *(field.cell(part) for field in fields),
@@ -306,7 +302,7 @@ def _quoted(quoted: Sequence[ReferenceRow], words: Language) -> Table:
 
 
 def execution_marks(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
-    """Return a warning for each kind of run that shows no board's speed."""
+    """Return a warning for each kind of run that is not of a board of this lab."""
     found: dict[str, None] = {}
     for one in runs:
         facts = one.run.facts
@@ -316,4 +312,7 @@ def execution_marks(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
         elif facts.execution is Execution.NATIVE_HOST:
             text = "NATIVE HOST: measured on the controller itself, not on a board."
             found[words(text)] = None
+        if one.origin is not None:
+            text = "IMPORTED from {file}: not measured by this lab."
+            found[words(text, file=one.origin.file)] = None
     return list(found)
