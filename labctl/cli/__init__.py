@@ -1,10 +1,8 @@
 """The ``labctl`` program."""
 
+try:
+    from labctl.cli.root import main
+except KeyboardInterrupt:  # an interrupt of the start is no traceback
+    raise SystemExit(130) from None
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run ``labctl`` and exit with its status. Also an interrupt of its start is no traceback."""
-    try:
-        from labctl.cli.root import main as run
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    run(arguments)
+__all__ = ["main"]

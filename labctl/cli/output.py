@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from labctl.cli.ci_output import CiOutput
     from labctl.records import GateRecord, RunRecord, TrialRecord
+    from labctl.report.references import ReferenceRow
     from labctl.runs.runner import Outcome
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -269,9 +270,11 @@ def show_result(
     if result_format == PAGE and output is not None:
         write_page([directory], output, references=references)
         return
-    from labctl.report.references import references_of
+    quoted: Sequence[ReferenceRow] = ()
+    if references or run.recipe_resolved.get("references"):
+        from labctl.report.references import references_of
 
-    quoted = references_of(run, directory, references)
+        quoted = references_of(run, directory, references)
     if result_format in TABLES and output is None:
         from labctl.report import print_timing_table
 

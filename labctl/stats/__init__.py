@@ -1,6 +1,15 @@
 """Statistics and physics as pure functions."""
 
-from labctl.stats.describe import MAD_TO_SIGMA, mad, mean, median, percentile, ratio
+from labctl.stats.describe import (
+    MAD_TO_SIGMA,
+    Trend,
+    find_trend,
+    mad,
+    mean,
+    median,
+    percentile,
+    ratio,
+)
 from labctl.stats.energy import (
     Energy,
     NoEnergy,
@@ -35,7 +44,6 @@ from labctl.stats.roofline import (
     predict,
     surely_fits,
 )
-from labctl.stats.trend import Trend, find_trend
 
 __all__ = [
     "LEAST_SESSIONS",
