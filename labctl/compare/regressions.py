@@ -21,7 +21,7 @@ from labctl.compare.sides import Session, Side
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Row, Verdict
 from labctl.index import Filter, IndexedTrial
-from labctl.index.filters import moment
+from labctl.index.rows import moment
 from labctl.records import Execution
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import Note, RunRepository, silent

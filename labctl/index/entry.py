@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from labctl.errors import Blame
-from labctl.index.filters import moment
-from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow
+from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow, moment
 from labctl.records import (
     Annotations,
     ArtifactIdentity,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from labctl.config.types import parse_duration
-from labctl.index.rows import held_text, parameter_text
+from labctl.index.rows import held_text, moment, parameter_text
 
 _DAYS = re.compile(r"(\d{1,5})d")
 #: Digits of any number, which a float would round.
@@ -45,11 +45,6 @@ class Filter:
         return self == Filter()
 
 
-def moment(when: datetime) -> str:
-    """Return a moment as the index holds it: text that sorts as time does."""
-    return when.astimezone(UTC).isoformat(timespec="microseconds")
-
-
 def parse_moment(text: str) -> datetime:
     """Return the moment of a date, a time of a day, or an age such as ``7d`` or ``12h``.
 
@@ -71,14 +66,13 @@ def parse_moment(text: str) -> datetime:
         ) from None
 
 
-def _starts(column: str, name: str) -> str:
-    return f"substr({column}, 1, length(:{name})) = :{name}"
-
-
-_MODEL = f"(key = :model OR file = :model OR name = :model OR {_starts('sha256', 'model')})"
+_STARTS = "substr({}, 1, length(:{name})) = :{name}"
+_MODEL = (
+    f"(key = :model OR file = :model OR name = :model OR {_STARTS.format('sha256', name='model')})"
+)
 _BUILD = (
-    f"(run.version = :build OR {_starts('run.build_key', 'build')}"
-    f" OR {_starts('run.build_commit', 'build')})"
+    f"(run.version = :build OR {_STARTS.format('run.build_key', name='build')}"
+    f" OR {_STARTS.format('run.build_commit', name='build')})"
 )
 _BOARD = "(run.board = :board OR run.id IN (SELECT run FROM trial WHERE board = :board))"
 

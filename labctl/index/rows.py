@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from typing import Any, TypeAlias, get_type_hints
 
 #: Version of the tables. Another one is no error: they are made again from the run directories.
@@ -224,6 +225,11 @@ class Entry:
             for name, value in trial.parameters.items()
         }
         return list(found)
+
+
+def moment(when: datetime) -> str:
+    """Return a moment as the index holds it: text that sorts as time does."""
+    return when.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def parameter_text(value: object) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from labctl.board.probe_files import all_probe_files, probe_moment
 from labctl.index import ProbeRow
-from labctl.index.filters import moment
+from labctl.index.rows import moment
 from labctl.records import BoardProbe, read_record
 
 
