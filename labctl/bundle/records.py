@@ -23,6 +23,7 @@ from labctl.records import (
     read_record,
 )
 from labctl.runs.record.directory import ANNOTATIONS, RECORD, is_run_id
+from labctl.runs.record.disk import COMPRESSED
 
 RecordT = TypeVar("RecordT", bound=FileRecord)
 
@@ -50,6 +51,9 @@ def bundled_run(bundle: Bundle) -> BundledRun:
     run_id = bundle.manifest.run
     if not is_run_id(run_id) or name_problem(run_id) or "/" in run_id:
         raise bundle.refusal(f"{run_id[:100]!r} is no id of a run")
+    # A bundle has all files as they are: what is compressed in it could unpack to any size later.
+    if packed := [name for name in bundle.names if name.endswith(COMPRESSED)]:
+        raise bundle.refusal(f"{packed[0]} is compressed")
     run = _record(bundle, f"{RUN}run.json", RunRecord)
     plan = _record(bundle, f"{RUN}plan.json", PlanRecord)
     for name, kind in (("end.json", RunEnd), (ANNOTATIONS, Annotations)):

@@ -1,6 +1,7 @@
 """A run becomes a bundle, and a bundle becomes a run of its own kind in another lab."""
 
 import getpass
+import gzip
 import json
 import platform
 import shutil
@@ -275,6 +276,22 @@ def test_an_entry_is_printed_without_control_characters(
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert "gone" in shown
+
+
+def test_no_compressed_file_waits_to_be_unpacked(directory: RunDirectory, tmp_path: Path) -> None:
+    make_bundle(directory, tmp_path / "x")
+    with open_bundle(tmp_path / "x") as bundle:
+        manifest = bundle.manifest
+    found = everything(tmp_path / "x")
+    found["run/trials/001-q2_k-r1/record.json.gz"] = gzip.compress(bytes(10_000_000))
+    write_zip(
+        tmp_path / "y", found.items(), lambda made: manifest.model_copy(update={"entries": made})
+    )
+    with (
+        open_bundle(tmp_path / "y") as bundle,
+        pytest.raises(NotABundle, match=r"record\.json\.gz is compressed"),
+    ):
+        import_bundle(bundle, tmp_path / "runs")
 
 
 def test_raw_files_of_a_stranger_break_no_command(
