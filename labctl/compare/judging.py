@@ -10,7 +10,7 @@ from dataclasses import replace
 from labctl.compare import words
 from labctl.compare.estimates import Estimate, History, estimate, other_sessions
 from labctl.compare.figures import Figure, figures_of
-from labctl.compare.likeness import Difference, differences
+from labctl.compare.likeness import MODEL_CACHE, Difference, differences
 from labctl.compare.sides import Pair
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Basis, Comparison, Row, Verdict
@@ -42,12 +42,11 @@ def compare(
     open_rows: list[tuple[Row, Estimate | None]] = []
     for pair in known:
         found = tuple(differences(*pair, allow))
-        refused = [one for one in found if one.allowed is None]
-        others = [] if refused else other_sessions(pair, history)
+        others = [] if _refused(found) else other_sessions(pair, history)
         rows = [*pair[0].repeats, *pair[1].repeats]
         for figure in figures_of(rows, figures):
             row = _row(pair, figure, found)
-            if refused:
+            if refused := _refused(found, figure):
                 row = replace(row, verdict=Verdict.UNLIKE, reason=words.unlike(refused))
                 open_rows.append((row, None))
             elif row.left_repeats and row.right_repeats:
@@ -56,6 +55,16 @@ def compare(
                 open_rows.append((replace(row, reason=words.no_values(row)), None))
     execution = {str(row.execution) for pair in known for side in pair for row in side.repeats}
     return Comparison(tuple(_judged(open_rows, judged_by)), judged_by, frozenset(execution))
+
+
+def _refused(found: Iterable[Difference], figure: Figure | None = None) -> list[Difference]:
+    """Return the differences that forbid a comparison, of one figure or of all."""
+    return [
+        one
+        for one in found
+        if one.allowed is None
+        or (one.key == MODEL_CACHE and one.allowed == "resolved" and figure and figure.has_loading)
+    ]
 
 
 def _row(pair: Pair, figure: Figure, found: tuple[Difference, ...]) -> Row:

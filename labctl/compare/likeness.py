@@ -11,6 +11,7 @@ from labctl.results.comparability import REVISION
 _BUILD = ("build_spec", "compiler")
 EXECUTION = "execution"
 MODEL = "model"
+MODEL_CACHE = "model_cache"
 #: Parts of a trial's record that must agree, beside its ``comparability``.
 _IDENTITY = ("board", "target", EXECUTION)
 _DIGITS = 12
@@ -20,8 +21,9 @@ _DIGITS = 12
 class Difference:
     """A key in which two sides differ, with what each has, for people.
 
-    ``allowed`` says why they are compared nevertheless: ``revision``, ``varied`` (by the recipe) or
-    ``allowed`` (by the user); None: they are not.
+    ``allowed`` says why they are compared nevertheless: ``revision``, ``varied`` (by the recipe),
+    ``resolved`` (it follows from the model that the recipe varies) or ``allowed`` (by the user);
+    None: they are not.
     """
 
     key: str
@@ -36,8 +38,9 @@ class Difference:
 def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Difference]:
     """Return all differences of two sides, by key.
 
-    Allowed are the source's revision, what a recipe varies between variants of one run, and the
-    keys in ``allow``; never that the one ran on a board and the other did not.
+    Allowed are the source's revision, what a recipe varies between variants of one run, what
+    follows from that, and the keys in ``allow``; never that the one ran on a board and the other
+    did not.
     """
     mine, theirs = _values(left), _values(right)
     if not mine or not theirs:
@@ -50,13 +53,30 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
             continue
         if key == "compiler" and "build_spec" in mine and "build_spec" in theirs:
             continue  # the specification has it
-        reasons = {"revision": REVISION, "varied": varied, "allowed": allow}
+        reasons = {
+            "revision": REVISION,
+            "varied": varied,
+            "allowed": allow,
+            "resolved": _resolved(left, right) if MODEL in varied else (),
+        }
         why = next((word for word, keys in reasons.items() if key in keys), None)
         why = None if key == EXECUTION else why
         names = _files(left, right) if key == MODEL else {}
         left_text, right_text = (_text(values.get(key), names) for values in (mine, theirs))
         found.append(Difference(key, left_text, right_text, why))
     return found
+
+
+def _resolved(left: Side, right: Side) -> set[str]:
+    """Return the keys that follow from the model, of two variants of one run.
+
+    They have one recipe: parameters that it does not vary differ where it leaves them to labctl,
+    which sets them so that the model fits in memory. A model that does not fit is never all there.
+    """
+    return {
+        MODEL_CACHE,
+        *(key for side in (left, right) for r in side.repeats for key in r.parameters),
+    }
 
 
 def _values(side: Side) -> dict[str, frozenset[str]]:

@@ -25,7 +25,12 @@ _HEADINGS = ("compared", "figure", ">reference", ">value", ">ratio", ">interval"
 _NOT_A_BOARD = "not measured on a board ({0}): does not show the speed of one"
 #: Of the keys that tell a revision, the first that differs is told.
 _REVISION = ("build_commit", "version", *REVISION)
-_WHY = {"revision": "", "varied": " (as the recipe varies it)", "allowed": " (allowed)"}
+_WHY = {
+    "revision": "",
+    "varied": " (as the recipe varies it)",
+    "resolved": " (it follows from the model)",
+    "allowed": " (allowed)",
+}
 #: Rows whose reason says more than their cells.
 _EXPLAINED = (Verdict.UNLIKE, Verdict.SUSPECTED, Verdict.CANT_TELL)
 

@@ -204,6 +204,33 @@ def test_what_the_recipe_varies_is_no_reason_in_one_run() -> None:
     assert compare([(pair[0], other[0])]).rows[0].verdict is Verdict.UNLIKE
 
 
+def test_what_follows_from_the_model_is_no_reason_but_for_loading() -> None:
+    """One model does not fit in memory: no warm-up for it, and it is never all there."""
+    trials = [
+        trial(
+            2 * n + place, repeat=n + 1, variant=name, model=model(name),
+            timing=timing([time, time], ttft_ns=time * 10),
+            parameters={"warmup": fits},
+            comparability={"warmup": fits, "model_cache": "warm" if fits else "partial"},
+        )
+        for n in range(3)
+        for place, (name, fits, time) in enumerate((("q2", True, 18), ("q8", False, 50)), 1)
+    ]  # fmt: skip
+    record = run("r", variants=("q2", "q8"), models=(model("q2"), model("q8")))
+    left, right = run_sides(record, trials)
+    found = {row.figure: row for row in compare([(left, right)]).rows}
+    assert found["tpot_ms"].verdict is Verdict.SLOWER
+    assert found["ttft_ms"].verdict is Verdict.UNLIKE
+    assert "model_cache: warm / partial" in found["ttft_ms"].reason
+    assert {(d.key, d.allowed) for d in found["tpot_ms"].differences} == {
+        ("model", "varied"), ("model_cache", "resolved"), ("warmup", "resolved"),
+    }  # fmt: skip
+    other = run_sides(record.model_copy(update={"id": "s"}), trials)[1]
+    reason = compare([(left, other)]).rows[0].reason
+    assert "model_cache" in reason
+    assert "warmup" in reason
+
+
 def test_a_model_is_named_by_its_file() -> None:
     left, right = (side_of(name, STEADY, model=model(name)) for name in ("q2", "q8"))
     assert "model: q2.gguf / q8.gguf" in one(compare([(left, right)])).reason

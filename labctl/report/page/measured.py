@@ -82,7 +82,7 @@ class MeasuredRun:
 
     @property
     def marks(self) -> str:
-        """Mark that must stay with its figures: EMULATED, IMPORTED; empty for a board of this lab."""
+        """Mark that stays with its figures: EMULATED, IMPORTED; empty for a board of this lab."""
         found = [] if self.is_of_a_board else [self.run.facts.execution.upper().replace("-", " ")]
         return " ".join([*found, *(["IMPORTED"] if self.origin else [])])
 
