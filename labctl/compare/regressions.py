@@ -16,7 +16,7 @@ import numpy as np
 
 from labctl.compare.estimates import Sessions
 from labctl.compare.judging import compare
-from labctl.compare.series import Night, Series, series_of
+from labctl.compare.series import Night, Series, contradicted, series_of
 from labctl.compare.sides import Session, Side
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Row, Verdict
@@ -103,15 +103,19 @@ def lab_changes(
     """Return the series of a lab's runs that meet a filter, with their changes.
 
     ``since`` is of the changes: the nights before are read too. Runs of other labs are left out.
-    What counts as a change is what the recipe of a series' last night has. Raises HostError.
+    What counts as a change is what the recipe of a series' last night has. ``note`` gets repeats
+    that are left out because their checks failed. Raises HostError.
     """
     trials = RunRepository(runs, note).trials(replace(wanted, since=None))
     imported = {
         run for run in {one.run.id for one in trials} if RunDirectory(runs / run).is_imported
     }
     since = "" if wanted.since is None else moment(wanted.since)
+    own = [one for one in trials if one.run.id not in imported]
+    for text in contradicted(own):
+        note(text)
     found = []
-    for series in series_of((one for one in trials if one.run.id not in imported), figures):
+    for series in series_of(own, figures):
         last = RunDirectory(runs / series.nights[-1].run).run()
         changes = find_changes(series, Thresholds.of_recipe(last.recipe_resolved))
         found.append((series, [one for one in changes if one.first_slow.started >= since]))

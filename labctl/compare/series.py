@@ -12,6 +12,7 @@ from labctl.index import IndexedTrial, RunRow, TrialRow
 from labctl.index.rows import parameter_text
 from labctl.results.comparability import REVISION
 from labctl.stats import median
+from labctl.units import counted
 
 _DIGITS = 10
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -83,6 +84,21 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
             runs.setdefault(one.run.id, (one.run, []))[1].append(row)
     found = [series for runs in groups.values() for series in _of_group(runs, figures)]
     return sorted(found, key=lambda s: (s.recipe, s.variant, s.board, _began(s)))
+
+
+def contradicted(trials: Iterable[IndexedTrial]) -> list[str]:
+    """Name the good repeats that no series has, since their own checks contradict them."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for one in trials:
+        row = one.trial
+        if one.run.imported_from is None and is_good(row) and row.checks_failed:
+            of = (one.run.recipe, row.variant, row.board or "")
+            found.setdefault(of, []).append(row.checks_failed)
+    return [
+        f"left out: {counted(len(failed), 'repeat')} of {recipe} {variant} on {board} whose checks"
+        f" failed ({', '.join(sorted(set(' '.join(failed).split())))})"
+        for (recipe, variant, board), failed in sorted(found.items())
+    ]
 
 
 def _key(run: RunRow, row: TrialRow) -> tuple[object, ...]:

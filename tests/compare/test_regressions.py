@@ -3,7 +3,7 @@ from nightly_runs import Lab
 from records_made import model
 
 from labctl.compare.regressions import Change, Standing, find_changes
-from labctl.compare.series import Series, series_of
+from labctl.compare.series import Series, contradicted, series_of
 from labctl.compare.thresholds import Thresholds
 from labctl.records import Check, Execution
 
@@ -120,8 +120,11 @@ def test_another_compiler_model_firmware_or_board_begins_a_series(lab: Lab) -> N
 
 def test_what_its_own_checks_contradict_is_no_night(lab: Lab) -> None:
     lab.nights(range(3), 100)
+    assert contradicted(lab.trials()) == []
     lab.night(4, 300, checks=(Check(name="span", ok=False, detail="0.5"),))
     assert len(the_series(lab).nights) == 3
+    (left_out,) = contradicted(lab.trials())
+    assert "whose checks failed (span)" in left_out
 
 
 def test_emulated_nights_are_never_confirmed(lab: Lab) -> None:
