@@ -74,8 +74,13 @@ def _csv(run: RunRecord, rows: Sequence[VariantSummary]) -> str:
     lines = [_flat(run, row) for row in rows]
     writer = csv.DictWriter(written, lines[0] if lines else ["run"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
+    writer.writerows({name: _csv_cell(value) for name, value in line.items()} for line in lines)
     return written.getvalue()
+
+
+def _csv_cell(value: object) -> object:
+    """Return a cell that no spreadsheet computes, and that a terminal shows as it is."""
+    return csv_cell(printable_line(value) if isinstance(value, str) else value)
 
 
 def _flat(run: RunRecord, row: VariantSummary) -> dict[str, object]:
@@ -110,8 +115,8 @@ def _flat(run: RunRecord, row: VariantSummary) -> dict[str, object]:
         "end_to_end_ns": row.end_to_end_ns,
         "peak_memory_bytes": row.peak_memory_bytes,
         "checks_failed": " ".join(row.checks_failed),
-        "failures": printable_line("; ".join(row.failures)),
-        "skip_reason": printable_line(row.skip_reason or ""),
+        "failures": "; ".join(row.failures),
+        "skip_reason": row.skip_reason or "",
     }
 
 

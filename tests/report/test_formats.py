@@ -78,6 +78,13 @@ def test_no_cell_of_csv_is_a_formula() -> None:
     assert row["token_ns"] == "100000000"
 
 
+def test_csv_has_no_control_character_and_no_change_of_direction() -> None:
+    evil = "\x1b]0;owned\x07\u202egpj"
+    text = text_of("csv", [trial(1, variant=evil)], recipe=evil, board=evil)
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert text.count(r"\x1b]0;owned\x07\x202egpj") == 3
+
+
 def test_an_interval_over_100_percent_is_no_precision() -> None:
     """Two trials that differ by chance can have one over forty orders of magnitude."""
     apart = [trial(1, timing=timing([1])), trial(2, timing=timing([160]))]
