@@ -186,6 +186,11 @@ def test_what_was_skipped_or_emulated_or_not_checked_has_not_passed(played: Play
     assert cases[ROW][0] == "skipped"
     assert "no check applied" in cases[ROW][1]
     assert cases[OTHER] == ("skipped", "max_time is over")
+    in_part = Played(played.runs / "p")(trial(1, **Q8), skipped).cases()[OTHER]
+    assert in_part == (
+        "skipped",
+        "110 ms per token (1 good trial), but 1 trial skipped: max_time is over",
+    )
     emulated = Played(played.runs / "e")(trial(1), trial(2, **Q8), facts=EMULATED).cases()
     assert emulated[ROW] == ("skipped", "110 ms per token (1 good trial), but emulated: not judged")
 
@@ -287,6 +292,13 @@ def test_metrics_are_open_metrics(played: Played) -> None:
     assert sample.labels["execution"] == "board"
     assert families["labctl_token_joules"].unit == "joules"
     assert families["labctl_ttft_seconds"].samples[0].value == 2
+
+
+def test_metrics_of_variants_with_a_dot_in_the_name_stay_apart(played: Played) -> None:
+    text = played(trial(1, variant="q-0.5"), trial(2, variant="r-1.5")).text("gitlab-metrics")
+    families = {one.name: one for one in text_string_to_metric_families(text)}
+    samples = families["labctl_token_seconds"].samples
+    assert [one.labels["variant"] for one in samples] == ["q-0.5", "r-1.5"]
 
 
 def test_metrics_of_a_run_without_result_are_empty_and_valid(played: Played) -> None:

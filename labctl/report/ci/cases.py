@@ -102,7 +102,7 @@ def run_suite(
             planned=len(due),
             missing=sum(one.number not in done and not one.optional for one in due),
         )
-        cases.append(_of_row(f"{group}.{variant}", run, row, end, strict=strict))
+        cases.append(_of_row(group, variant, run, row, end, strict=strict))
     cases += [_of_gate(run.recipe, group, gate, strict=strict) for gate in gates]
     if end is None or end.state != "finished":
         cases += _open_gates(group, run)
@@ -144,7 +144,9 @@ class _Row:
     missing: int
 
 
-def _of_row(group: str, run: RunRecord, row: _Row, end: RunEnd | None, *, strict: bool) -> Case:
+def _of_row(
+    group: str, variant: str, run: RunRecord, row: _Row, end: RunEnd | None, *, strict: bool
+) -> Case:
     found = _no_result(row, end)
     if found is None:
         assert row.summary is not None  # or it would have been found
@@ -154,7 +156,7 @@ def _of_row(group: str, run: RunRecord, row: _Row, end: RunEnd | None, *, strict
     spent = (trial.finished - trial.started for trial in row.trials)
     return Case(
         run.recipe,
-        group,
+        f"{group}.{variant}",
         "measured",
         outcome,
         kind,
@@ -165,7 +167,7 @@ def _of_row(group: str, run: RunRecord, row: _Row, end: RunEnd | None, *, strict
         {
             "recipe": run.recipe,
             "board": run.board,
-            "variant": group.rpartition(".")[2],
+            "variant": variant,
             "execution": run.facts.execution,
         },
     )
@@ -203,6 +205,9 @@ def _judged(summary: VariantSummary, execution: Execution, *, strict: bool) -> _
         return doubt, "checks failed", f"{value}, not to be trusted: checks failed: {names}"
     if execution is not Execution.BOARD:
         return Outcome.SKIPPED, str(execution), f"{value}, but {execution}: not judged"
+    if summary.trials_skipped:
+        why = f"{value}, but {counted(summary.trials_skipped, 'trial')} skipped"
+        return Outcome.SKIPPED, "skipped", f"{why}: {summary.skip_reason}"
     if not summary.checked:
         return Outcome.SKIPPED, "not judged", f"{value}, but no check applied to each trial"
     return Outcome.PASSED, "", value
