@@ -207,15 +207,23 @@ def sha256_file(path: Path, progress: BytesDone | None = None) -> str:
 
 
 @contextmanager
-def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Iterator[int]:
+def locked(
+    path: Path, *, timeout: float, holder: str = "another labctl", make_folder: bool = True
+) -> Iterator[int]:
     """Hold an exclusive lock between processes of this host; the kernel frees it on any death.
 
     Gives the lock's file descriptor: a program that inherits it holds the lock too.
     Raises HostTimeout when it is not free within ``timeout`` seconds; the message says whose it is.
+    Without ``make_folder`` raises ConfigError if its folder is gone, also if it went meanwhile.
     """
+    gone = ConfigError(f"{path.parent} is gone", hint="another labctl moved or removed it")
     with host_writes(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", errors="replace")  # who wrote it last may have been cut off
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file = path.open("a+", errors="replace")  # who wrote it last may have been cut off
+        except FileNotFoundError as error:
+            raise gone from error
     with file:
 
         def attempt() -> bool:
@@ -233,6 +241,8 @@ def locked(path: Path, *, timeout: float, holder: str = "another labctl") -> Ite
                 + (f" for more than {timeout:g} s" if timeout else ""),
                 hint="wait for it to end, or stop it",
             )
+        if not make_folder and not path.exists():
+            raise gone
         # For people only; a full disk takes nobody's lock away.
         with suppress(OSError):
             os.ftruncate(file.fileno(), 0)

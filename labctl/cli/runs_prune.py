@@ -11,6 +11,7 @@ from labctl.cli.lab import lab_or_own
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
+from labctl.errors import ConfigError
 from labctl.index import Filter
 from labctl.units import counted, size
 
@@ -49,9 +50,9 @@ def prune(
     """Move old runs to the trash.
 
     Runs stay that a baseline stands for, that show a regression, have a tag or a note, were
-    imported, are damaged or in progress, and all from the N-th newest run with a good trial on, of
-    each recipe on each board. Conditions leave further runs out. `labctl runs trash empty` frees
-    the space.
+    imported, are damaged, in progress or links, and all from the N-th newest run with a good trial
+    on, of each recipe on each board. Conditions leave further runs out. `labctl runs trash empty`
+    frees the space.
 
     With --compress nothing is moved: the records of older finished runs, which hold the times of
     all tokens, are compressed in their place. Every command reads them as before.
@@ -90,7 +91,10 @@ def prune(
     if not yes:
         confirm(f"move {counted(len(sizes), 'run')} to the trash")
     for run in sizes:
-        move_to_trash(RunDirectory(runs / run))
+        try:
+            move_to_trash(RunDirectory(runs / run))
+        except ConfigError as error:  # another labctl took it meanwhile
+            note(f"not moved: {error.message}")
     note(f"moved to {runs / 'trash'}; `labctl runs trash empty` frees the space")
 
 

@@ -73,10 +73,12 @@ def test_what_somebody_needs_stays_and_is_counted(lab: Path, labctl) -> None:  #
     origin = Origin(kind="bundle", file="x.zip", sha256="0" * 64, imported=BEGAN)
     find_run(lab / "runs", "000004").mark_imported(origin)
     (lab / "runs" / run_id(5) / "run.json").write_text("{")
+    far = (lab / "runs" / run_id(6)).rename(lab / run_id(6))
+    (lab / "runs" / run_id(6)).symlink_to(far)
     out, err = labctl("runs", "prune", "--keep-last", "1", "--dry-run")
-    assert [line.split()[0] for line in out.splitlines()] == [run_id(7), run_id(6)]
+    assert [line.split()[0] for line in out.splitlines()] == [run_id(7)]
     assert all(line.split()[2] in ("kB", "B", "MB") for line in out.splitlines())
-    for reason in ("1 damaged", "1 imported", "1 recent", "1 tagged", "1 with a note"):
+    for reason in ("1 damaged", "1 imported", "1 recent", "1 tagged", "1 with a note", "1 linked"):
         assert reason in err
     assert "1 that a baseline needs" in err
 

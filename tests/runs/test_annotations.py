@@ -12,7 +12,7 @@ from labctl.index import Filter
 from labctl.runs.record.annotations import add_tags, remove_tags, set_note
 from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.repository import RunRepository
-from labctl.runs.record.trash import move_to_trash
+from labctl.runs.record.trash import move_to_trash, restore, trashed_runs
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 
@@ -91,6 +91,67 @@ def test_the_trash_keeps_runs_whole_and_each_apart(runs: Path) -> None:
     assert RunDirectory(place).trials() == [trial(1)]
     place.rename(runs / FIRST)
     assert [one.run.id for one in RunRepository(runs).query()] == [SECOND, FIRST]
+
+
+def test_a_run_that_is_gone_leaves_no_ghost(runs: Path) -> None:
+    gone = find_run(runs, FIRST)
+    place = move_to_trash(gone)
+    for use in (move_to_trash, lambda one: add_tags(one, ["a"]), lambda one: set_note(one, "n")):
+        with pytest.raises(ConfigError, match=f"{FIRST} is gone"):
+            use(gone)
+    assert not gone.path.exists()
+    with pytest.raises(ConfigError, match="is in the trash already"):
+        move_to_trash(RunDirectory(place))
+    assert [one.path for one in trashed_runs(runs)] == [place]
+
+
+def test_several_removals_at_once_move_each_run_once(runs: Path) -> None:
+    made = [f"20261123T0000{n:02d}Z-q2-{n:06d}" for n in range(20)]
+    for one in made:
+        planned_run(runs, run(one), plan())
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from labctl.errors import ConfigError\n"
+        "from labctl.runs.record.directory import run_directories\n"
+        "from labctl.runs.record.trash import move_to_trash\n"
+        "known = run_directories(Path(sys.argv[1])); print(flush=True); input()\n"
+        "for one in known:\n"
+        "    try: move_to_trash(one)\n"
+        "    except ConfigError: pass"
+    )
+    pipe = subprocess.PIPE
+    words = [sys.executable, "-c", code, str(runs)]
+    running = [subprocess.Popen(words, stdin=pipe, stdout=pipe) for _ in range(3)]
+    for one in running:
+        assert one.stdout is not None
+        one.stdout.readline()  # it has listed the runs
+    for one in running:
+        assert one.stdin is not None
+        one.stdin.write(b"\n")
+        one.stdin.flush()
+    assert [(one.communicate(), one.returncode)[1] for one in running] == [0] * 3
+    assert sorted(one.path.name for one in trashed_runs(runs)) == [FIRST, SECOND, *made]
+    assert not list(runs.glob("2026*"))
+
+
+def test_a_link_to_a_run_is_not_moved(runs: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / FIRST
+    elsewhere.parent.mkdir()
+    (runs / FIRST).rename(elsewhere)
+    (runs / FIRST).symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=f"{FIRST} is a link"):
+        move_to_trash(find_run(runs, FIRST))
+    assert RunDirectory(elsewhere).is_planned
+
+
+def test_the_exact_name_in_the_trash_wins(runs: Path) -> None:
+    move_to_trash(find_run(runs, FIRST))
+    planned_run(runs, run(FIRST), plan())
+    move_to_trash(find_run(runs, FIRST))
+    with pytest.raises(ConfigError, match="is the name of 2 runs"):
+        restore(runs, "abcdef")
+    assert restore(runs, FIRST).trials() == [trial(1)]
+    assert [one.path.name for one in trashed_runs(runs)] == [f"{FIRST}.2"]
 
 
 def test_damaged_annotations_are_named_and_not_overwritten(runs: Path) -> None:

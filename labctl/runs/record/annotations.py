@@ -16,6 +16,15 @@ _TAG = re.compile(r"[^\W_][\w.:=+@/-]{0,63}")
 _LOCK_SECONDS = 10.0
 
 
+def annotating(directory: RunDirectory) -> AbstractContextManager[int]:
+    """Keep others from annotating a run, and from moving it.
+
+    Raises HostTimeout, and ConfigError for a run that is gone.
+    """
+    lock = directory.path / f"{ANNOTATIONS}.lock"
+    return locked(lock, timeout=_LOCK_SECONDS, make_folder=False)
+
+
 def check_tag(tag: str) -> str:
     """Return a tag. Raises ConfigError for one that a filter or a list could not show well."""
     if not _TAG.fullmatch(tag):
@@ -49,22 +58,18 @@ def remove_tags(directory: RunDirectory, tags: Sequence[str]) -> Annotations:
 
 def set_note(directory: RunDirectory, text: str | None) -> None:
     """Replace the note of a run; None removes it. Raises ConfigError or HostError."""
-    with _held(directory):
+    with annotating(directory):
         _write(directory, directory.annotations().model_copy(update={"note": text or None}))
 
 
 def _change(
     directory: RunDirectory, tags_of: Callable[[Annotations], tuple[str, ...]]
 ) -> Annotations:
-    with _held(directory):
+    with annotating(directory):
         old = directory.annotations()
         new = old.model_copy(update={"tags": tags_of(old)})
         _write(directory, new)
     return new
-
-
-def _held(directory: RunDirectory) -> AbstractContextManager[int]:
-    return locked(directory.path / f"{ANNOTATIONS}.lock", timeout=_LOCK_SECONDS)
 
 
 def _write(directory: RunDirectory, annotations: Annotations) -> None:

@@ -94,10 +94,10 @@ class RunDirectory:
     def held(self) -> Iterator[None]:
         """Keep other controllers of this host out of the run, whatever board they go on with it on.
 
-        Raises HostTimeout when one has it.
+        Raises HostTimeout when one has it, ConfigError when the run was moved away.
         """
         holder = "another labctl that makes this run"
-        with locked(self.path / LOCK, timeout=_LOOK_SECONDS, holder=holder):
+        with locked(self.path / LOCK, timeout=_LOOK_SECONDS, holder=holder, make_folder=False):
             yield
 
     def is_held(self) -> bool:

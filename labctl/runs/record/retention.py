@@ -83,6 +83,7 @@ def _reason_to_keep(
     reasons = {
         "damaged": one.run.damage is not None,
         "imported": directory.is_imported,
+        "linked": directory.path.is_symlink(),
         "tagged": bool(one.tags),
         "with a note": one.run.note is not None,
         "recent": recent,

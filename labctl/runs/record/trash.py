@@ -6,6 +6,7 @@ from pathlib import Path
 
 from labctl.errors import ConfigError, HostTimeout
 from labctl.files import host_reads, host_writes, sync_directory
+from labctl.runs.record.annotations import annotating
 from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.runs.record.disk import directory_bytes
 
@@ -27,11 +28,19 @@ class Trashed:
 
 
 def move_to_trash(directory: RunDirectory) -> Path:
-    """Move a run to the trash; return where it is. Raises ConfigError if a controller drives it."""
+    """Move a run to the trash; return where it is.
+
+    Raises ConfigError if a controller drives it, and for one that is gone, in the trash or a link.
+    """
     run = directory.path.resolve()
     trash = run.parent / TRASH
+    if directory.path.is_symlink():
+        raise ConfigError(f"{directory.path} is a link", hint=f"remove the link; the run is {run}")
+    if run.parent.name == TRASH:
+        hint = "`labctl runs trash empty` removes it for good"
+        raise ConfigError(f"run {run.name} is in the trash already", hint=hint)
     try:
-        with directory.held(), host_writes(run):
+        with directory.held(), annotating(directory), host_writes(run):
             trash.mkdir(exist_ok=True)
             place = trash / run.name
             number = 1
@@ -59,7 +68,7 @@ def trashed_runs(runs: Path) -> list[Trashed]:
 def restore(runs: Path, name: str) -> RunDirectory:
     """Move a run back, named by its id, or the start or end of it. Raises ConfigError."""
     known = trashed_runs(runs)
-    found = [one for one in known if name in (one.run, one.path.name)] or [
+    found = [one for one in known if one.path.name == name] or [
         one for one in known if one.run.startswith(name) or one.run.endswith(name)
     ]
     if len(found) != 1:
