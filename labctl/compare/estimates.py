@@ -32,17 +32,24 @@ class Estimate:
     check: float | None = None
 
 
-def other_sessions(pair: Pair, history: History | None) -> list[Sessions]:
-    """Return groups of sessions that tell how sessions differ; none for variants of one run."""
+def other_sessions(pair: Pair, history: History | None) -> Sequence[Sessions]:
+    """Return groups of sessions that tell how sessions differ; none for variants of one run.
+
+    No two of them are of one run.
+    """
     left, right = pair
     if history is None or left.runs == right.runs:
         return []
-    groups: list[Sessions] = []
-    taken: set[tuple[str, str]] = set()
-    for side in pair:
-        found = [one for one in history(side, left.runs | right.runs) if one]
-        groups.append([one for one in found if (one[0].run, one[0].variant) not in taken])
-        taken |= {(one[0].run, one[0].variant) for one in found}
+    found = [(side.variant, history(side, left.runs | right.runs)) for side in pair]
+    groups: list[list[Sequence[TrialRow]]] = []
+    # What moves a run moves all its variants: it tells once how runs differ.
+    taken: set[str] = set()
+    for _, sessions in sorted(found, key=lambda one: (-len(one[1]), one[0])):
+        groups.append([])
+        for rows in sessions:
+            if rows and rows[0].run not in taken:
+                taken.add(rows[0].run)
+                groups[-1].append(rows)
     return groups
 
 

@@ -169,8 +169,9 @@ def between_sessions(
     """Compare sessions: each has its own offset, which repeating inside it does not average out.
 
     The variance of a session's mean is taken from groups of sessions that measured the same thing:
-    those of each side, and others of ``history``, none of which may be one of the two sides'. It
-    holds all that makes means of sessions differ, also repeats that resemble their neighbours.
+    those of each side, and others of ``history``, each of a run of its own and none of which is one
+    of the two sides'. It holds all that makes means of sessions differ, also repeats that resemble
+    their neighbours.
     Where the new sessions have fewer repeats than those, the noise of what is missing is added (a
     variance of two components, with F. E. Satterthwaite's degrees of freedom, Biometrics Bulletin
     2(6), 1946); where they have more, the interval is wider than it need be.

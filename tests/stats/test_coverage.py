@@ -12,6 +12,7 @@ from simulated_comparisons import (
     interleaved,
     naive,
     sessions,
+    variants_of_two_runs,
 )
 
 RUNS = 2_000
@@ -25,6 +26,7 @@ WITHIN = 3 * math.sqrt(0.95 * 0.05 / RUNS)
         (interleaved, Noise(0.02)),
         (grouped, Noise(0.02)),
         (sessions(5), Noise(0.02, between=0.01)),
+        (variants_of_two_runs(5), Noise(0.005, between=0.01)),
     ],
 )
 def test_intervals_hold_as_often_as_they_say(way: Way, noise: Noise) -> None:

@@ -14,6 +14,7 @@ from simulated_comparisons import (
     naive,
     run,
     sessions,
+    variants_of_two_runs,
 )
 
 from labctl.results.summary import interval_of
@@ -27,6 +28,8 @@ WAYS: dict[str, tuple[Way, float]] = {
     "one run, not interleaved": (grouped, 0.0),
     "two runs, 5 others": (sessions(5), 0.01),
     "two runs, 10 others": (sessions(10), 0.01),
+    "variants of two runs, 5 others": (variants_of_two_runs(5), 0.01),
+    "variants of two runs, 10 others": (variants_of_two_runs(10), 0.01),
 }
 
 

@@ -36,5 +36,5 @@ def side_of(run_id: str, values: Sequence[float], **changes: Any) -> Side:
         )
         for number, value in enumerate(values, 1)
     ]
-    (side,) = run_sides(run(run_id), trials)
+    (side,) = run_sides(run(run_id, variants=(trials[0].variant,)), trials)
     return side

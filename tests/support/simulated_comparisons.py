@@ -4,7 +4,12 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
+from compared import side_of
+
+from labctl.compare import Figure, Side
+from labctl.compare.estimates import estimate, other_sessions
 from labctl.stats import LogRatio, between_sessions, paired, unpaired
 
 #: A way to compare; the truth is that there is no difference.
@@ -72,6 +77,35 @@ def sessions(history: int) -> Way:
         return between_sessions([right], [left], [others])
 
     return compared
+
+
+def variants_of_two_runs(history: int) -> Way:
+    """One variant of a run and another of a second one; the others of the board have both."""
+
+    def compared(chance: random.Random, noise: Noise, repeats: int) -> LogRatio:
+        times: dict[tuple[str, str], list[float]] = {}
+        for name in map(str, range(history + 2)):
+            both = run(chance, noise, 2 * repeats)
+            times[name, "a"], times[name, "b"] = both[::2], both[1::2]
+        figure = Figure("made-up", "made up", lambda r: times[r.run, r.variant][r.repeat - 1])
+        sides = _sides(history + 2, repeats)
+        pair = (sides[0, "a"], sides[1, "b"])
+        past = {v: [sides[n, v].repeats for n in range(2, history + 2)] for v in "ab"}
+        others = other_sessions(pair, lambda side, _without: past[side.variant])
+        found = estimate(pair, figure, others).found
+        assert found is not None
+        return found
+
+    return compared
+
+
+@cache
+def _sides(count: int, repeats: int) -> dict[tuple[int, str], Side]:
+    return {
+        (n, variant): side_of(str(n), [1.0] * repeats, variant=variant)
+        for n in range(count)
+        for variant in "ab"
+    }
 
 
 def coverage(
