@@ -4,10 +4,11 @@ A step and its version are one transaction, on SQLite as on PostgreSQL: a kill l
 old or the new tables.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from labctl.database.base import DamagedDatabase, Row
 from labctl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,12 +36,26 @@ class Schema:
         return len(self.steps)
 
     def found(self, connection: "Connection") -> int:
-        """Return the version of the tables that are there; 0 where there are none."""
+        """Return the version of the tables that are there; 0 where there are none.
+
+        Raises DamagedDatabase.
+        """
         from sqlalchemy import inspect
 
         if not inspect(connection).has_table(self.table):
             return 0
-        return int(connection.exec_driver_sql(f"SELECT version FROM {self.table}").scalar_one())
+        rows = connection.exec_driver_sql(f"SELECT version FROM {self.table}").all()
+        return self.version_in([tuple(row) for row in rows])
+
+    def version_in(self, rows: Sequence[Row]) -> int:
+        """Return the version that the rows of its table hold. Raises DamagedDatabase."""
+        if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
+            raise DamagedDatabase(
+                f"the lab's database is damaged: its table {self.table} holds no version",
+                hint="move it away, then `labctl state restore FILE`; backups are in the lab's"
+                " folder backups/",
+            )
+        return rows[0][0]
 
     def migrate(self, connection: "Connection") -> None:
         """Bring the tables to this version. Raises ConfigError where they are of a newer one."""

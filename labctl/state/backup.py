@@ -1,13 +1,12 @@
 """Backups of the lab's state: SQLite files with its tables, made from whichever database."""
 
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labctl.database import DamagedDatabase, Database, Schema, SqliteDatabase
 from labctl.errors import ConfigError
-from labctl.files import host_reads, host_writes, publish
+from labctl.files import host_reads, host_writes, publish, write_atomic
 from labctl.state.tables import SCHEMA, TABLES
 
 if TYPE_CHECKING:
@@ -20,12 +19,14 @@ def write_backup(database: Database, path: Path) -> None:
     """Copy the state to a new file, in the version that it is in. Raises ConfigError, HostError."""
     with database.writing() as connection:  # alone, so that all tables are of one moment
         version = SCHEMA.found(connection)
+        SCHEMA.check(version)  # tables that are unknown here would be left out
         rows = _rows(connection, version)
     if not version:
         raise ConfigError("the lab has no state yet: there is nothing to back up")
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".labctl-") as folder:
+        made = tempfile.TemporaryDirectory(dir=path.parent, prefix=".labctl-")
+    with made as folder:
         copy = SqliteDatabase(Path(folder) / path.name, "the backup", "")
         with copy.writing() as connection:
             Schema(SCHEMA.table, SCHEMA.steps[:version]).migrate(connection)
@@ -38,10 +39,10 @@ def read_backup(path: Path) -> Rows:
     with host_reads(path):
         if not path.is_file():
             raise ConfigError(f"no file {path}")
+        content = path.read_bytes()
     with tempfile.TemporaryDirectory() as folder:
         copy = SqliteDatabase(Path(folder) / "state.sqlite", "the backup", "")
-        with host_reads(path):
-            shutil.copyfile(path, copy.path)
+        write_atomic(copy.path, content)
         try:
             if SCHEMA.table not in copy.tables():
                 raise ConfigError(f"{path} is no backup of a lab's state")

@@ -15,6 +15,7 @@ from labctl.config.lab import LabFile
 from labctl.database import Database, SqliteDatabase, lab_database
 from labctl.database.base import Row
 from labctl.errors import ConfigError
+from labctl.files import host_writes
 from labctl.state.baselines import Baselines
 from labctl.state.tables import SCHEMA
 
@@ -80,8 +81,9 @@ class LabState:
         if path is None:
             name = f"labctl-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.sqlite"
             write_backup(self._database, self._backups / name)
-            for old in self._known_backups()[:-_KEPT]:
-                old.unlink(missing_ok=True)
+            with host_writes(self._backups):
+                for old in self._known_backups()[:-_KEPT]:
+                    old.unlink(missing_ok=True)
             return self._backups / name
         if path.exists():
             raise ConfigError(f"{path} exists", hint="name a new file")
@@ -102,7 +104,7 @@ class LabState:
     def _version(self) -> int:
         if SCHEMA.table not in self._database.tables():
             return 0
-        return int(self._database.ask(f"SELECT version FROM {SCHEMA.table}", {})[0][0])
+        return SCHEMA.version_in(self._database.ask(f"SELECT version FROM {SCHEMA.table}", {}))
 
     def _known_backups(self) -> list[Path]:
         return sorted(self._backups.glob("labctl-*T*Z.sqlite"))

@@ -1,8 +1,10 @@
 """The lab's state, on SQLite and on PostgreSQL: kept, migrated, backed up, brought back."""
 
+import errno
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,34 @@ def test_what_is_no_backup_changes_nothing(lab: LabFile, state: LabState, conten
     assert names(state) == ["a"]
 
 
+def test_a_state_without_a_version_is_damaged(lab: LabFile, state: LabState) -> None:
+    state.baselines.set("a", [RUN])
+    copy = state.backup(lab.root / "copy.sqlite")
+    with sqlite3.connect(copy) as db:
+        db.execute("DELETE FROM state_version")
+    db.close()
+    with pytest.raises(ConfigError, match=r"copy\.sqlite is no backup .* it is damaged"):
+        state.restore(copy)
+    with state.changing() as connection:
+        connection.exec_driver_sql("DELETE FROM state_version")
+    for use in (state.baselines.list, lambda: state.baselines.set("b", [RUN]), state.backup):
+        with pytest.raises(HostError, match="its table state_version holds no version"):
+            use()
+
+
+def test_a_folder_for_backups_that_cannot_be_written_is_named(
+    lab: LabFile, state: LabState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.baselines.set("a", [RUN])
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    with pytest.raises(HostError, match=r"cannot write .*backups/labctl-.*: Read-only"):
+        state.baselines.set("b", [RUN])
+
+
 @pytest.fixture
 def newer(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The labctl of the next release: a column more."""
@@ -143,6 +173,13 @@ def test_older_tables_are_migrated_after_a_backup(
         names(lab_state(lab))
     with pytest.raises(ConfigError, match="written by a newer labctl"):
         lab_state(lab).baselines.set("b", [RUN])
+    known = backups(lab)
+    with pytest.raises(ConfigError, match="written by a newer labctl"):
+        lab_state(lab).backup(lab.root / "lossy.sqlite")
+    with pytest.raises(ConfigError, match="written by a newer labctl"):
+        lab_state(lab).restore(before)
+    assert backups(lab) == known
+    assert not (lab.root / "lossy.sqlite").exists()
     with sqlite3.connect(made) as db:
         assert db.execute("SELECT version FROM state_version").fetchone() == (1,)
     db.close()
