@@ -64,9 +64,6 @@ def bundled_run(bundle: Bundle) -> BundledRun:
     for match, trial in zip(found, trials, strict=True):
         if match[1] != f"{trial.number:03d}-{trial.slug}" or trial.number < 1:
             raise bundle.refusal(f"{match[0]} is of trial {trial.number} {trial.slug[:100]!r}")
-    moments = [run.started, *(at for trial in trials for at in (trial.started, trial.finished))]
-    if any(moment.tzinfo is None for moment in moments):
-        raise bundle.refusal("it has a time without an offset")
     if run.id != run_id:
         raise bundle.refusal(f"it is of run {run_id}, but has {run.id[:100]!r}")
     names = {run.recipe, run.board, run.target, *(trial.board for trial in trials)}

@@ -1,12 +1,25 @@
 """The base of all records."""
 
-from typing import Final, Literal
+from datetime import datetime
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 #: Version of the file formats that this labctl writes. A change of a name or a meaning takes the
 #: next one, and a step in :mod:`labctl.records.migrations`; a new optional field does not.
 SCHEMA_VERSION: Final = 2
+
+
+def _moment(when: datetime) -> datetime:
+    if when.tzinfo is None:
+        raise ValueError("a time without an offset")
+    if not 1000 <= when.year < 9999:
+        raise ValueError("not a year from 1000 to 9998")
+    return when
+
+
+#: A time with its offset, which every time zone has a date for. Its year has four digits.
+Moment = Annotated[datetime, AfterValidator(_moment)]
 
 
 class Record(BaseModel):

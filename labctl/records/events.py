@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
-from labctl.records.base import FileRecord
+from labctl.records.base import FileRecord, Moment
 from labctl.records.board import Execution
 from labctl.records.migrations import migrated
 from labctl.records.trial import Failure
@@ -40,7 +40,7 @@ RunState = Literal["finished", "failed", "interrupted"]
 class Event(FileRecord):
     """Something that happened in a run."""
 
-    utc: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
+    utc: Moment = Field(default_factory=lambda: datetime.now(UTC))
     mono_ns: int = Field(
         default_factory=time.monotonic_ns,
         description="this host's monotonic clock; it starts at 0 with each boot of the host",

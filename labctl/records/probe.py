@@ -4,12 +4,11 @@ Rates are whole bytes per second. What was not measured is not in the lists; ``n
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
-from labctl.records.base import FileRecord, Record
+from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.board import BoardFacts, Execution
 
 _OTHERS = "CPU time of everything else meanwhile, over the time of one CPU"
@@ -102,7 +101,7 @@ class BoardProbe(FileRecord):
     """``boards/<name>/probe-<UTC>.json`` in the lab."""
 
     board: str
-    taken: datetime
+    taken: Moment
     agent_version: str
     labctl_version: str
     facts: BoardFacts
@@ -127,7 +126,7 @@ class BoardProbe(FileRecord):
         description="rates that are lower than in the last probes of the same board in the same"
         " execution",
     )
-    compared_with: datetime | None = Field(None, description="when the last of them was taken")
+    compared_with: Moment | None = Field(None, description="when the last of them was taken")
     notes: tuple[str, ...] = Field((), description="missing measurements, each with its reason")
 
     @property

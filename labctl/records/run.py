@@ -6,9 +6,9 @@ Its plan and its journal are enough to resume it after any interruption.
 from datetime import UTC, datetime
 from typing import Literal
 
-from pydantic import AwareDatetime, Field, JsonValue
+from pydantic import Field, JsonValue
 
-from labctl.records.base import FileRecord, Record
+from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.board import BoardFacts
 from labctl.records.model import ModelIdentity
 from labctl.records.trial import Failure, TrialLimit
@@ -50,7 +50,7 @@ class RunRecord(FileRecord):
     labctl_version: str
     lab_revision: str | None = Field(None, description="git revision of the lab, -dirty if so")
     host: str
-    started: datetime
+    started: Moment
     epoch: int
 
 
@@ -79,7 +79,7 @@ class RunEnd(FileRecord):
     failure: Failure | None = Field(None, description="reason why the run ended early")
     gates: tuple[GateRecord, ...] = ()
     resumed: int = Field(0, description="number of resumes of the run")
-    finished: AwareDatetime
+    finished: Moment
 
 
 class Annotations(FileRecord):
@@ -100,7 +100,7 @@ class Origin(FileRecord):
         None, description="who signed the file, verified at the import; None: nobody is known to"
     )
     left_out: tuple[str, ...] = Field((), description="what its maker left out of it")
-    imported: AwareDatetime
+    imported: Moment
 
 
 class PlannedRecord(Record):
@@ -150,7 +150,7 @@ class JournalEntry(FileRecord):
     """
 
     event: Literal["lease", "resumed", "started", "cut"]
-    utc: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    utc: Moment = Field(default_factory=lambda: datetime.now(UTC))
     number: int | None = Field(None, description="the trial")
     attempt: int | None = Field(None, description="number of the attempt, from 1")
     directory: str | None = None

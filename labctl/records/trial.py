@@ -1,14 +1,13 @@
 """One trial: what was run under which conditions, how it ended, what was measured."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
 from pydantic import Field, JsonValue
 
 from labctl.errors import Blame, LabctlError
-from labctl.records.base import FileRecord, Record
+from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.board import Execution
 from labctl.records.energy import EnergyRecord
 from labctl.records.model import ModelIdentity
@@ -262,8 +261,8 @@ class TrialRecord(FileRecord):
         (), description="failures that interrupted the earlier attempts: host, link or board"
     )
     resumed: int = Field(0, description="number of resumes of the run before this trial")
-    started: datetime
-    finished: datetime
+    started: Moment
+    finished: Moment
     waited_ns: int | None = Field(
         None,
         description="wait for the board to become ready; None: an earlier controller started the"

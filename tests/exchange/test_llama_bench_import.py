@@ -198,6 +198,8 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
         (json_text([{**GOOD, "n_gen": 1 << 64}]), "n_gen"),
         (json_text([{**GOOD, "model_filename": "x" * 2_000}]), "model_filename"),
         (json_text([{**GOOD, "test_time": "yesterday"}]), "test_time"),
+        (json_text([{**GOOD, "test_time": "0001-01-01T00:00:00Z"}]), "not a year from 1000"),
+        (json_text([{**GOOD, "test_time": "9999-12-31T23:59:59-14:00"}]), "not a year from 1000"),
         (json_text([{**GOOD, **{f"x{n}": n for n in range(200)}}]), "values"),
         (json.dumps([{**GOOD, "avg_ts": float("inf")}]), "is not JSON"),
         (f"[{', '.join(['{}'] * 5_001)}]", "has 5001 tests"),

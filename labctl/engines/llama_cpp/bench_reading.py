@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Annotated, Self, TypeAlias
 
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
@@ -27,6 +26,7 @@ from pydantic_core import from_json
 from labctl.config.yaml.messages import path_text
 from labctl.engines.llama_cpp.bench_results import NAME, TABLE, Row
 from labctl.errors import ConfigError
+from labctl.records.base import Moment
 
 MOST_BYTES = 64 << 20
 MOST_TESTS = 5_000
@@ -81,7 +81,7 @@ class BenchLine(BaseModel):
     n_gen: _Count
     #: Versions before the option had no depth.
     n_depth: _Count = 0
-    test_time: AwareDatetime
+    test_time: Moment
     avg_ns: _Positive
     stddev_ns: _Count | None = None
     avg_ts: Annotated[_Number, Field(gt=0)]
