@@ -5,12 +5,11 @@ from pathlib import Path
 
 import click
 
-from labctl.cli.complete import RUN
-from labctl.cli.lab import runs_folder
+from labctl.cli.complete import COMPARED
+from labctl.cli.lab import find_only_run
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.errors import printable_line
-from labctl.runs.record.directory import find_run
 from labctl.units import counted, size
 
 
@@ -35,7 +34,7 @@ from labctl.units import counted, size
     help="Sign with this ssh key: a private one, or a public one that ssh-agent has.",
 )
 @json_option("Print the manifest as JSON.")
-@click.argument("run", default="latest", shell_complete=RUN)
+@click.argument("run", default="latest", shell_complete=COMPARED)
 @click.pass_obj
 def bundle(
     invocation: Invocation,
@@ -55,7 +54,7 @@ def bundle(
     from labctl.bundle.form import SUFFIX
     from labctl.bundle.make import make_bundle
 
-    directory = find_run(runs_folder(invocation, run), run)
+    directory = find_only_run(invocation, run)
     path = output or Path(f"{directory.path.resolve().name}{SUFFIX}")
     made = make_bundle(directory, path, with_identity=with_identity, key=key)
     if as_json:

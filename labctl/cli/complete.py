@@ -127,6 +127,13 @@ def figures(_ctx: click.Context) -> Iterable[str]:
     return FIGURES
 
 
+def pictures(_ctx: click.Context) -> Iterable[str]:
+    """Name the figures of a report that do not need the runs to be named."""
+    from labctl.report.figures.catalogue import NAMES
+
+    return NAMES
+
+
 def references(ctx: click.Context) -> Iterable[str]:
     """Name the published figures that can be shown."""
     from labctl.config.references import known_references
@@ -194,6 +201,7 @@ PARAMETER = complete(parameters)
 BASELINE = complete(baselines)
 COMPARED = complete(compared)
 FIGURE = complete(figures)
+PICTURE = complete(pictures)
 TARGET = complete(targets)
 TOOL = complete(tools)
 ARTIFACT = complete(artifacts)

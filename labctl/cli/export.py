@@ -6,13 +6,12 @@ from pathlib import Path
 
 import click
 
-from labctl.cli.complete import RUN
-from labctl.cli.lab import runs_folder
+from labctl.cli.complete import COMPARED
+from labctl.cli.lab import find_runs, runs_folder
 from labctl.cli.output import note, output_option, write_result
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
 from labctl.index import Filter, IndexedTrial
-from labctl.runs.record.directory import find_run
 from labctl.runs.record.repository import RunRepository
 from labctl.units import counted
 
@@ -28,7 +27,7 @@ _BY_SUFFIX = {
 
 
 @click.command(epilog="Example: labctl export --board rk1 --since 30d --format csv -o trials.csv")
-@click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=RUN)
+@click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=COMPARED)
 @filter_options
 @click.option(
     "--format",
@@ -61,7 +60,8 @@ def export(
     if form == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet is no text for a terminal; name a file: -o trials.parquet")
     runs = runs_folder(invocation, names[0] if names else "latest")
-    ids = tuple(find_run(runs, name).path.resolve().name for name in names)
+    named = (found for name in names for found in find_runs(invocation, name))
+    ids = tuple(dict.fromkeys(one.path.resolve().name for one in named))
     repository = RunRepository(runs, note)
     found = repository.trials(replace(wanted, ids=ids))
     for one in repository.query(Filter(ids=ids, states=("damaged",))):

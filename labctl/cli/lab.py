@@ -7,6 +7,7 @@ from labctl.cli.root import Invocation
 from labctl.config.lab import FILE_NAME, Board, Lab, LabFile, find_lab, find_lab_root
 from labctl.errors import ConfigError
 from labctl.files import host_reads, state_dir
+from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.transport import OpenOptions, Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -69,6 +70,32 @@ def runs_folder(invocation: Invocation, run: str) -> Path:
             return direct.resolve().parent
     own = lab_or_own(invocation).root / "runs"
     return own if own.is_dir() else lab_of(invocation).root / "runs"
+
+
+def find_runs(invocation: Invocation, name: str) -> list[RunDirectory]:
+    """Return the run of this name, or else those that the baseline of this name stands for.
+
+    Raises ConfigError, and HostError as the lab's state does.
+    """
+    runs = runs_folder(invocation, name)
+    try:
+        return [find_run(runs, name)]
+    except ConfigError:
+        from labctl.state import lab_state
+
+        found = lab_state(lab_or_own(invocation)).baselines.get(name)
+        if found is None:
+            raise
+    return [find_run(runs, run) for run in found.runs]
+
+
+def find_only_run(invocation: Invocation, name: str) -> RunDirectory:
+    """Return the run of this name, or of a baseline that stands for one. Raises as find_runs."""
+    found = find_runs(invocation, name)
+    if len(found) > 1:
+        ids = ", ".join(directory.path.name for directory in found)
+        raise ConfigError(f"baseline {name} stands for {len(found)} runs", hint=f"name one: {ids}")
+    return found[0]
 
 
 def connect_board(board: Board, options: OpenOptions | None = None) -> Transport:

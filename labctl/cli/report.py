@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
-from labctl.cli.complete import REFERENCE, RUN
-from labctl.cli.lab import runs_folder
+from labctl.cli.complete import COMPARED, PICTURE, REFERENCE
+from labctl.cli.lab import find_runs, runs_folder
 from labctl.cli.output import (
     CI_FORMATS,
     PAGE,
@@ -22,11 +22,11 @@ from labctl.cli.run_list import print_runs
 from labctl.cli.runs import LIMIT
 from labctl.errors import ConfigError
 from labctl.index import Filter
-from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.runs.record.directory import RunDirectory
 
 
 @click.command(epilog="Example: labctl report latest -o report.html")
-@click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=RUN)
+@click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=COMPARED)
 @click.option(
     "--form",
     type=click.Choice(["table", "experiment"]),
@@ -43,6 +43,7 @@ from labctl.runs.record.directory import RunDirectory, find_run
 @click.option(
     "--figure",
     metavar="NAME",
+    shell_complete=PICTURE,
     help="With -o FILE.svg or .png: this figure alone; default: all, in FILE-NAME.svg.",
 )
 @click.option(
@@ -70,11 +71,11 @@ def report(
 ) -> None:
     """Print the tables of finished runs, or write a report on them.
 
-    RUN is a run's id, the start or end of one, the path of its directory, or `latest`, which is the
-    default. `-o FILE.html` writes a page with figures, conditions and provenance that needs no
-    network; `.md` and `.pdf` have the same, `.svg` and `.png` the figures, a file each. `.csv`,
-    `.json`, `.jsonl` and `.txt` are as `--format` has them. All of it is computed again from the
-    files in the run directories.
+    RUN is a run's id, the start or end of one, the path of its directory, a baseline's name for its
+    runs, or `latest`, which is the default. `-o FILE.html` writes a page with figures, conditions
+    and provenance that needs no network; `.md` and `.pdf` have the same, `.svg` and `.png` the
+    figures, a file each. `.csv`, `.json`, `.jsonl` and `.txt` are as `--format` has them. All of it
+    is computed again from the files in the run directories.
     """
     names = names or ("latest",)
     if form == "experiment" and result_format != "table":
@@ -95,7 +96,7 @@ def report(
             as_json=result_format == "json",
         )
         return
-    directories = [find_run(runs_folder(invocation, name), name) for name in names]
+    directories = [found for name in names for found in find_runs(invocation, name)]
     quoted = [name for name in (references or "").split(",") if name]
     if len(directories) > 1 and (ci.files or ci.strict or result_format not in (*TABLES, PAGE)):
         raise click.UsageError(

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from labctl.cli.complete import RUN
-from labctl.cli.lab import runs_folder
+from labctl.cli.complete import COMPARED
+from labctl.cli.lab import find_only_run
 from labctl.cli.output import json_option
 from labctl.cli.root import Invocation
 from labctl.errors import printable_line
-from labctl.runs.record.directory import find_run
 
 #: RUN/NUMBER, or the path of a trial's folder.
 _TRIAL = re.compile(r"(?P<run>.+?)/(?:trials/)?(?P<number>\d{1,6})(?:-[^/]*)?/?")
@@ -28,7 +27,7 @@ _TRIAL = re.compile(r"(?P<run>.+?)/(?:trials/)?(?P<number>\d{1,6})(?:-[^/]*)?/?"
     help="Refuse a bundle that nobody in this file (ssh-keygen's ALLOWED SIGNERS) has signed.",
 )
 @json_option("Print the facts as JSON, times in ns and sizes in bytes.")
-@click.argument("name", metavar="RUN|RUN/NUMBER|BUNDLE", default="latest", shell_complete=RUN)
+@click.argument("name", metavar="RUN|RUN/NUMBER|BUNDLE", default="latest", shell_complete=COMPARED)
 @click.pass_obj
 def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: Path | None) -> None:
     """Print all facts of a run or of a trial, each with its origin; or what a bundle is.
@@ -47,8 +46,7 @@ def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: P
     from labctl.report.facts import run_facts, trial_facts
 
     trial = None if (Path(name) / "run.json").is_file() else _TRIAL.fullmatch(name)
-    run = trial["run"] if trial else name
-    directory = find_run(runs_folder(invocation, run), run)
+    directory = find_only_run(invocation, trial["run"] if trial else name)
     facts = trial_facts(directory, int(trial["number"])) if trial else run_facts(directory)
     if as_json:
         found = {"directory": str(directory.path), "facts": [asdict(fact) for fact in facts]}

@@ -51,6 +51,19 @@ def test_a_baseline_is_set_listed_and_removed(labctl) -> None:  # type: ignore[n
     assert "no baseline 'cold'" in labctl("baseline", "remove", "cold", status=2)[1]
 
 
+def test_a_baseline_is_reported_shown_and_exported_by_its_name(labctl) -> None:  # type: ignore[no-untyped-def]
+    labctl("baseline", "set", "cold", "000001", "000002")
+    labctl("baseline", "set", "warm", "000001")
+    assert labctl("report", "cold")[0].count("q2 on rk1") == 2
+    assert FIRST in labctl("show", "warm")[0]
+    rows = labctl("export", "cold", "latest", "000001", "--format", "jsonl")[0].splitlines()
+    assert [json.loads(row)["run"] for row in rows] == [FIRST, SECOND, THIRD]
+    told = labctl("show", "cold", status=2)[1]
+    assert "baseline cold stands for 2 runs" in told
+    assert SECOND in told
+    assert "no run 'hot'" in labctl("report", "hot", status=2)[1]
+
+
 def test_a_run_that_is_no_basis_is_refused(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
     def refused(*words: str) -> str:
         return labctl("baseline", "set", "x", *words, status=2)[1]

@@ -66,6 +66,10 @@ def offered(line: str, shell: str = "bash") -> list[str]:
             "labctl report 2026",
             ["plain,20261122T101010Z-q2-bbbbbb", "plain,20261121T101010Z-q2-aaaaaa"],
         ),
+        ("labctl report cold", ["plain,cold-start"]),
+        ("labctl report -o x.svg --figure e", ["plain,estimates", "plain,ecdf"]),
+        ("labctl show cold", ["plain,cold-start"]),
+        ("labctl export cold", ["plain,cold-start"]),
         ("labctl resume la", ["plain,latest"]),
         ("labctl resume 2026", ["plain,20261122T101010Z-q2-bbbbbb"]),  # the other one is finished
         ("labctl runs --tag ni", ["plain,nightly"]),

@@ -16,6 +16,7 @@ from records_made import MS, timing, trial
 
 from labctl.records import Execution, TelemetrySample, TrialRecord, TrialState
 from labctl.report.figures import Figure, Language, MeasuredRun, figures_of, write_figure
+from labctl.report.figures.catalogue import NAMES
 from labctl.report.figures.theme import MOST_SERIES
 from labctl.stats import median
 
@@ -70,6 +71,12 @@ def test_every_figure_compiles_without_a_warning(
             vl_convert.vegalite_to_vega(json.loads(json.dumps(chart)), show_warnings=True)
     out, err = capfd.readouterr()
     assert out + err == ""
+
+
+def test_the_names_that_are_offered_are_those_of_the_figures() -> None:
+    found = figures_of([measured()])
+    own = {one.name for one in (*found.drawn, *found.missing)}
+    assert set(NAMES) == {name for name in own if not name.startswith(("sweep", "timeline"))}
 
 
 @pytest.mark.parametrize("ending", [".svg", ".png"])

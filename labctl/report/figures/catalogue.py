@@ -17,6 +17,9 @@ from labctl.report.figures.tokens import token_times
 from labctl.report.figures.words import Language, Words
 from labctl.report.references import ReferenceRow
 
+#: Names that do not depend on the runs, in the order of a report.
+NAMES = ("estimates", "token-times", "repeats", "ecdf", "history", "roofline", "bounds")
+
 
 def figures_of(
     runs: Sequence[MeasuredRun], *, language: Language = "en", quoted: Sequence[ReferenceRow] = ()
