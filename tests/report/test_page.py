@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 from measured_runs import Made, measured
-from records_made import BEGAN, model, trial
+from records_made import BEGAN, model, run, timing, trial
 from stored_runs import stored
 
+from labctl.compare import Verdict, compare, run_sides
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
 from labctl.records import Annotations, Check, Execution, Failure, Origin, TrialBound, TrialState
@@ -46,7 +47,7 @@ def answer_of(tmp_path: Path, made: MeasuredRun, words: Language = EN) -> str:
 
 def test_the_answer_tells_which_is_faster_by_how_much_and_where(tmp_path: Path) -> None:
     found = re.match(
-        r"q2_k is ([\d.]+) times as fast as q8_0 on rk1 \(95% interval ([\d.]+) to ([\d.]+)\):"
+        r"q2_k is ([\d.]+) times as fast as q8_0 on rk1 \(98.33% interval ([\d.]+) to ([\d.]+)\):"
         r" (\d+) ms a token against (\d+) ms\.",
         answer_of(tmp_path, measured()),
     )
@@ -80,6 +81,73 @@ def test_the_answer_corrects_its_interval_for_all_variants(tmp_path: Path) -> No
     level = re.search(r"times as fast as a \(([\d.]+)% interval", text)
     assert level
     assert float(level[1]) > 95
+
+
+def timed_run(*, turns: bool = True, **times: list[float]) -> MeasuredRun:
+    """A run with these token times in ms."""
+    count = len(times)
+    trials = [
+        trial(
+            round_ * count + place if turns else place * 100 + round_,
+            repeat=round_ + 1,
+            variant=name,
+            timing=timing([value] * 4, ttft_ns=None, prompt_eval_ns=None),
+            comparability={"threads": 4},
+        )
+        for place, (name, values) in enumerate(times.items(), 1)
+        for round_, value in enumerate(values)
+    ]
+    return MeasuredRun(run(variants=tuple(times)), trials)
+
+
+def test_the_answer_is_not_the_other_way_round_than_the_ratio(tmp_path: Path) -> None:
+    """More than half of the rounds of b are a little faster, the others much slower."""
+    fast, torn = [100 + n / 100 for n in range(20)], [99.5] * 11 + [120 + n / 10 for n in range(9)]
+    made = timed_run(a=fast, b=torn)
+    (row,) = compare([tuple(run_sides(made.run, made.trials))]).rows  # type: ignore[list-item]
+    assert row.verdict is Verdict.SLOWER
+    text = answer_of(tmp_path, made)
+    assert re.match(r"a is 1\.08 times as fast as b on rk1 \(95% interval 1\.04 to", text)
+    assert "by the geometric mean of the rounds; by the median it takes 100 ms" in text
+    three = answer_of(tmp_path / "three", timed_run(c=[300.0] * 20, a=fast, b=torn))
+    assert three.startswith("a is the fastest of 3 variants on rk1. a is ")
+
+
+def test_the_answer_names_no_fastest_of_variants_that_are_equally_fast(tmp_path: Path) -> None:
+    made = {
+        "d": [150.0, 150.3, 149.8, 150.1, 149.7],
+        "a": [99.8, 100.2, 99.9, 100.4, 100.1],
+        "b": [100.3, 100.6, 100.1, 100.4, 100.0],
+        "c": [99.8, 100.1, 99.7, 100.0, 100.3],
+    }
+    text = answer_of(tmp_path, timed_run(**made))
+    assert text.startswith(
+        "c, a, b are equally fast on rk1; none of 4 variants is faster. c is 1.50 times as fast"
+    )
+    made["a"] = [100.0, 108.0, 97.0, 101.0, 95.0]
+    text = answer_of(tmp_path / "noisy", timed_run(**made))
+    assert re.match(
+        r"It cannot be told on rk1 which of [abc], [abc], [abc] is the fastest of 4 variants\.",
+        text,
+    )
+
+
+def test_the_answer_is_judged_as_a_comparison_of_all_figures(tmp_path: Path) -> None:
+    """5 % of error over three figures: what is told of one alone is not told of it."""
+    made = timed_run(a=[100.0] * 5, b=[102.0, 104.5, 107.5, 101.0, 105.0])
+    with_start = [
+        one.model_copy(update={"timing": timing([one.timing.token_ns[0] / 1e6] * 4)})
+        for one in made.trials
+    ]
+    rows = compare([tuple(run_sides(made.run, with_start))]).rows  # type: ignore[list-item]
+    assert rows[0].verdict is Verdict.CANT_TELL
+    assert answer_of(tmp_path, MeasuredRun(made.run, with_start)).startswith("It cannot be told")
+
+
+def test_the_answer_says_that_variants_did_not_take_turns(tmp_path: Path) -> None:
+    made = timed_run(turns=False, a=[100.0, 101.0, 99.0], b=[150.0, 151.0, 149.0])
+    assert "measured one after the other, so that drift counts" in answer_of(tmp_path, made)
+    assert "one after the other" not in answer_of(tmp_path / "turns", measured())
 
 
 def test_the_answer_compares_no_unlike_variants(tmp_path: Path) -> None:

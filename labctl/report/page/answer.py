@@ -1,8 +1,9 @@
 """The answer of a report: sentences from the data, with their uncertainty."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from labctl.compare import Row, Verdict, compare
+from labctl.compare import Basis, Row, Verdict, compare
 from labctl.records import TrialBound, TrialRecord
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
@@ -16,6 +17,14 @@ _MOST_ANSWERS = 6
 _FASTER = (
     "{best} is {value} times as fast as {other} {where}{known}: {time} a token against {against}."
 )
+_FASTER_BY_MEAN = (
+    "{best} is {value} times as fast as {other} {where}{known}, by the geometric mean of the"
+    " rounds; by the median it takes {time} a token, {other} {against}."
+)
+_FASTEST = "{best} is the fastest of {count} variants {where}."
+_FASTEST_SAME = "{names} are equally fast {where}; none of {count} variants is faster."
+_NO_FASTEST = "It cannot be told {where} which of {names} is the fastest of {count} variants."
+_AFTER = "They were measured one after the other, so that drift counts as a difference."
 _SHORTEST = (
     "{best} takes the shortest time of {count} variants {where}: {time} a token. It is"
     " {value} times as fast as {other}{known}, which takes {against}."
@@ -111,10 +120,11 @@ def _of_times(one: MeasuredRun, timed: Sequence[VariantSummary], words: Language
 
 def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words: Language) -> str:
     """Judge the fastest variant and the first of the recipe, or the next where it is that."""
-    best = timed[0]
-    other = next((row for row in timed[1:] if row.variant == one.rows[0].variant), timed[1])
-    judged = _judged(one, timed, other if best.variant != one.rows[0].variant else best)
-    row = judged[best.variant if best.variant in judged else other.variant]
+    best, judged = _best(one, timed)
+    others = [row for row in timed if row.variant != best.variant]
+    other = next((row for row in others if row.variant == one.rows[0].variant), others[0])
+    row = judged[other.variant]
+    level = [best, *(o for o in others if judged[o.variant].verdict is not Verdict.SLOWER)]
     values: dict[str, object] = {
         "best": best.variant,
         "other": other.variant,
@@ -122,43 +132,84 @@ def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words
         "time": duration(best.token_ns),
         "against": duration(other.token_ns),
         "count": len(timed),
+        "names": words.listed([one.variant for one in level]),
     }
-    text, settled = _FASTER if len(timed) == 2 else _SHORTEST, ""
+    text, settled = _CANT_TELL, ""
     if row.verdict is Verdict.UNLIKE:
         text, values["reason"] = _UNLIKE, row.reason
     elif row.ratio is None or row.interval is None:
         text = _TOO_FEW
     else:
-        is_best = best.variant in judged
-        values["value"] = digits(1 / row.ratio if is_best else row.ratio)
-        values["known"] = _ratio_known(row.interval, words, inverse=is_best)
-        text = {Verdict.SAME: _SAME, Verdict.CANT_TELL: _CANT_TELL}.get(row.verdict, text)
-        if row.verdict is Verdict.CANT_TELL and row.repeats is not None:
+        values["value"], values["known"] = digits(row.ratio), _ratio_known(row.interval, words)
+        if row.verdict is Verdict.SLOWER:
+            medians = (other.token_ns or 0) / (best.token_ns or 1)
+            as_medians = row.interval.low <= medians <= row.interval.high
+            text = _FASTER if as_medians else _FASTER_BY_MEAN
+        elif row.verdict is Verdict.SAME:
+            text = _SAME
+        elif row.repeats is not None:
             settled = words("{count} interleaved rounds would settle it.", count=row.repeats)
-    return words.joined(filter(None, (words(text, **values), settled)))
+    first = ""
+    if text == _FASTER and len(timed) > 2 and level == timed[:1]:
+        text = _SHORTEST
+    elif len(timed) > 2:
+        same = all(judged[row.variant].verdict is Verdict.SAME for row in level[1:])
+        first = words(
+            _FASTEST if len(level) == 1 else _FASTEST_SAME if same else _NO_FASTEST, **values
+        )
+    after = words(_AFTER) if row.basis is Basis.UNPAIRED else ""
+    return words.joined(filter(None, (first, words(text, **values), settled, after)))
 
 
-def _judged(
-    one: MeasuredRun, timed: Sequence[VariantSummary], reference: VariantSummary
-) -> dict[str, Row]:
-    """Return how each other variant compares with one; the error is that over all of them."""
-    sides = {side.variant: side for side in one.sides()}
-    others = [row.variant for row in timed if row.variant != reference.variant]
-    pairs = [(sides[reference.variant], sides[variant]) for variant in others]
-    return dict(zip(others, compare(pairs, figures=("tpot_ms",)).rows, strict=True))
+def _best(
+    one: MeasuredRun, timed: Sequence[VariantSummary]
+) -> tuple[VariantSummary, dict[str, Row]]:
+    """Return a variant than which none is faster, and how each other one compares with it.
+
+    Of several it is that of the least median. What `labctl compare` says of it and the first
+    variant of the recipe is kept: it is judged among other rows.
+    """
+    first = one.rows[0].variant
+    told = _judged(one, first)
+    for best in timed:
+        judged = dict(told) if best.variant == first else _judged(one, best.variant)
+        if best.variant in told:
+            judged[first] = _turned(told[best.variant])
+        if all(row.verdict is not Verdict.FASTER for row in judged.values()):
+            break
+    return best, judged
 
 
-def _ratio_known(between: Interval, words: Language, *, inverse: bool) -> str:
+def _judged(one: MeasuredRun, reference: str) -> dict[str, Row]:
+    """Return how the time of a token of the variants compares with one's, as `labctl compare`."""
+    sides = one.sides()
+    base = next(side for side in sides if side.variant == reference)
+    variants = {side.name: side.variant for side in sides}
+    found = compare([(base, side) for side in sides if side is not base])
+    return {variants[row.right]: row for row in found.rows if row.figure == "tpot_ms"}
+
+
+def _turned(row: Row) -> Row:
+    """Return a row with its sides exchanged."""
+    opposite = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}
+    known = row.interval
+    return replace(
+        row,
+        verdict=opposite.get(row.verdict, row.verdict),
+        ratio=row.ratio and 1 / row.ratio,
+        interval=known
+        and replace(known, mean=1 / known.mean, low=1 / known.high, high=1 / known.low),
+    )
+
+
+def _ratio_known(between: Interval, words: Language) -> str:
     if between.is_vague:
         return words(" (its interval is wider than ± 100 %)")
-    low, high = between.low, between.high
-    if inverse:
-        low, high = 1 / high, 1 / low
     return words(
         " ({level} interval {low} to {high})",
         level=f"{100 * between.level:.4g}%",
-        low=digits(low),
-        high=digits(high),
+        low=digits(between.low),
+        high=digits(between.high),
     )
 
 

@@ -57,6 +57,25 @@ CHINESE = {
         " {against}."
     ): "{where}，{best} 的速度是 {other} 的 {value} 倍{known}：每词元 {time}，后者为 {against}。",
     (
+        "{best} is {value} times as fast as {other} {where}{known}, by the geometric mean of the"
+        " rounds; by the median it takes {time} a token, {other} {against}."
+    ): (
+        "{where}，按各轮的几何平均，{best} 的速度是 {other} 的 {value} 倍{known}；"
+        "按中位数每词元 {time}，{other} 为 {against}。"
+    ),
+    "{best} is the fastest of {count} variants {where}.": (
+        "{where}，{best} 是 {count} 个变体中最快的。"
+    ),
+    "{names} are equally fast {where}; none of {count} variants is faster.": (
+        "{where}，{names} 同样快；{count} 个变体中没有更快的。"
+    ),
+    "It cannot be told {where} which of {names} is the fastest of {count} variants.": (
+        "{where}，无法判定 {names} 中哪个是 {count} 个变体中最快的。"
+    ),
+    "They were measured one after the other, so that drift counts as a difference.": (
+        "它们是先后测量的，因此漂移会被算作差异。"
+    ),
+    (
         "{best} takes the shortest time of {count} variants {where}: {time} a token. It is"
         " {value} times as fast as {other}{known}, which takes {against}."
     ): (
