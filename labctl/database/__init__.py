@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from labctl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from labctl.database.base import DamagedDatabase, Database
+    from labctl.database.base import DamagedDatabase, Database, UnwritableDatabase
     from labctl.database.choice import lab_database
     from labctl.database.migrations import Schema
     from labctl.database.postgresql import PostgresDatabase
@@ -14,7 +14,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "base": "DamagedDatabase Database",
+            "base": "DamagedDatabase Database UnwritableDatabase",
             "choice": "lab_database",
             "migrations": "Schema",
             "postgresql": "PostgresDatabase",
@@ -28,5 +28,6 @@ __all__ = [
     "PostgresDatabase",
     "Schema",
     "SqliteDatabase",
+    "UnwritableDatabase",
     "lab_database",
 ]

@@ -20,6 +20,10 @@ class DamagedDatabase(HostError):
     """The database cannot be read, and will not be by trying again."""
 
 
+class UnwritableDatabase(HostError):
+    """The database's file cannot be opened or written on this host."""
+
+
 class Database(ABC):
     """One database. Its text names it for people, without any password."""
 
@@ -34,7 +38,8 @@ class Database(ABC):
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
         """Return the rows that an SQL text asks for; ``:name`` stands for a value.
 
-        Raises HostError, and DamagedDatabase where the database itself is wrong.
+        Raises HostError: DamagedDatabase where the database itself is wrong, UnwritableDatabase
+        where its file is out of reach.
         """
 
     @abstractmethod

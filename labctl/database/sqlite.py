@@ -7,11 +7,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labctl.database.base import LOCK_SECONDS, DamagedDatabase, Database, Row
+from labctl.database.base import LOCK_SECONDS, DamagedDatabase, Database, Row, UnwritableDatabase
 from labctl.errors import HostError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+
+
+_UNWRITABLE = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+)
 
 
 class SqliteDatabase(Database):
@@ -67,12 +76,18 @@ class SqliteDatabase(Database):
     def discard(self) -> None:
         """Remove the file, and what a killed writer left beside it."""
         for suffix in ("", "-journal"):
-            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            try:
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            except OSError as error:
+                raise self._typed(error) from error
 
     def _typed(self, error: BaseException) -> HostError:
         # What is operational (locked, full, not allowed) says nothing against the file.
-        damaged = isinstance(error, sqlite3.DatabaseError) and type(error) is sqlite3.DatabaseError
-        kind = DamagedDatabase if damaged else HostError
+        kind: type[HostError] = HostError
+        if type(error) is sqlite3.DatabaseError:
+            kind = DamagedDatabase
+        elif isinstance(error, OSError) or _primary_code(error) in _UNWRITABLE:
+            kind = UnwritableDatabase
         return kind(f"cannot use {self}: {error}", hint=self._hint)
 
     @cached_property
@@ -92,3 +107,8 @@ class SqliteDatabase(Database):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
         return engine
+
+
+def _primary_code(error: BaseException) -> int:
+    """Return SQLite's result code, without the extension in its upper bits; 0 without one."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -7,6 +7,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -309,6 +312,47 @@ def test_an_index_of_an_older_version_is_made_again_in_one_line(in_file: Path) -
     db.close()
     assert len(RunRepository(in_file, said.append).trials()) == 4
     assert len(said) == 2
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Let this process write nothing below a folder, also where it is root's."""
+    for path in (folder, *folder.parents[:2]):
+        path.chmod(0o555)
+    for path in folder.glob("*.sqlite"):
+        path.chmod(0o444)
+    user = os.geteuid()
+    if not user:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("index", ["none", "behind", "damaged", "up to date"])
+def test_runs_in_a_folder_that_cannot_be_written_are_found(index: str) -> None:
+    with tempfile.TemporaryDirectory() as lab:
+        runs = with_two(Path(lab) / "lab" / "runs")
+        if index != "none":
+            RunRepository(runs).query()
+        if index == "behind":
+            add_tags(find_run(runs, FIRST), ["a"])
+        if index == "damaged":
+            (runs / "index.sqlite").write_bytes(b"no database" * 1000)
+        before = sorted(path.name for path in runs.iterdir())
+        said: list[str] = []
+        with read_only(runs):
+            repository = RunRepository(runs, said.append)
+            assert [one.run.id for one in repository.query()] == [SECOND, FIRST]
+            assert len(repository.trials()) == 4
+            assert repository.tags() == (["a"] if index == "behind" else [])
+            with pytest.raises(HostError, match="cannot use the index"):
+                RunRepository(runs).rebuild()
+        assert len(said) == (index != "up to date")
+        assert all("all runs are read for this answer" in line for line in said)
+        assert sorted(path.name for path in runs.iterdir()) == before
 
 
 def test_an_index_in_use_is_not_taken_for_damaged(

@@ -340,6 +340,8 @@ def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
     ids = {directory.path.name: directory for directory in known}
     if name in ids:
         return ids[name]
+    if not name:
+        raise ConfigError("the name of a run is empty", hint="name one, or `latest`")
     matches = [i for i in ids if i.startswith(name) or i.endswith(name)]
     if len(matches) > 1:
         raise ConfigError(f"{name!r} is the name of {len(matches)} runs: {', '.join(matches)}")

@@ -7,6 +7,9 @@ in from elsewhere, or measured while the index could not be written.
 
 import os
 import secrets
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -16,9 +19,15 @@ from typing import TypeVar
 
 from labctl.config.lab import DATABASE_VARIABLE, find_lab, find_lab_root
 from labctl.config.lab import FILE_NAME as DEVICES
-from labctl.database import DamagedDatabase, Database, SqliteDatabase, lab_database
+from labctl.database import (
+    DamagedDatabase,
+    Database,
+    SqliteDatabase,
+    UnwritableDatabase,
+    lab_database,
+)
 from labctl.errors import ConfigError, LabctlError
-from labctl.files import host_reads, locked, write_atomic
+from labctl.files import host_reads, host_writes, locked, write_atomic
 from labctl.index import (
     SCHEMA_VERSION,
     Entry,
@@ -80,19 +89,19 @@ class RunRepository:
         A damaged run has the state ``damaged``, and of its facts only what its id tells. Raises
         HostError.
         """
-        return self._ask(lambda: self._index.runs(wanted, limit=limit))
+        return self._ask(lambda index: index.runs(wanted, limit=limit))
 
     def trials(self, wanted: Filter | None = None) -> list[IndexedTrial]:
         """Return the trials of the runs that meet a filter, oldest first. Raises HostError."""
-        return self._ask(lambda: self._index.trials(wanted))
+        return self._ask(lambda index: index.trials(wanted))
 
     def tags(self) -> list[str]:
         """Return all tags in use."""
-        return self._ask(self._index.tags)
+        return self._ask(Index.tags)
 
     def parameters(self) -> list[tuple[str, str]]:
         """Return all names of engine parameters with each of their values."""
-        return self._ask(self._index.parameters)
+        return self._ask(Index.parameters)
 
     def probes(self, board: str | None = None) -> list[ProbeRow]:
         """Return the probes of the lab's boards, or of one, newest first. Raises HostError.
@@ -126,16 +135,28 @@ class RunRepository:
         self.probes()
         return self.query()
 
-    def _ask(self, question: Callable[[], list[T]]) -> list[T]:
-        return self._ask_again(lambda: question() if self._is_current() else [])
+    def _ask(self, question: Callable[[Index], list[T]]) -> list[T]:
+        return self._ask_again(lambda: question(self._index) if self._is_current() else [])
 
     def _ask_again(self, question: Callable[[], list[T]]) -> list[T]:
         try:
+            try:
+                return question()
+            except DamagedDatabase:
+                self._index.make_again()
+                self._note("the index of runs was damaged: made again from the run directories")
+                return question()
+        except UnwritableDatabase as error:  # an archive, another user's lab, a full disk
+            self._note(f"{error.message}: all runs are read for this answer")
+            self._index = self._passing_index()
             return question()
-        except DamagedDatabase:
-            self._index.make_again()
-            self._note("the index of runs was damaged: made again from the run directories")
-            return question()
+
+    def _passing_index(self) -> Index:
+        """Return an index that goes with this process."""
+        with host_writes(Path("a temporary folder")):
+            folder = tempfile.mkdtemp(prefix="labctl-index-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Index(SqliteDatabase(Path(folder) / "index.sqlite", "the index", ""))
 
     def _is_current(self) -> bool:
         """Bring the index up to date. Return False if there is no run, and maybe no index."""
@@ -183,9 +204,10 @@ def _folder_id(runs: Path) -> str:
     path = runs / "folder-id"
     if not (runs.is_dir() or (runs.parent / "boards").is_dir()):
         return ""
-    with locked(runs / "folder-id.lock", timeout=_LOCK_SECONDS):
-        if not path.exists():
-            write_atomic(path, f"{secrets.token_hex(8)}\n")
+    if not path.exists():
+        with locked(runs / "folder-id.lock", timeout=_LOCK_SECONDS):
+            if not path.exists():
+                write_atomic(path, f"{secrets.token_hex(8)}\n")
     with host_reads(path):
         return path.read_text().strip()
 

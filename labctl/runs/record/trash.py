@@ -69,7 +69,7 @@ def restore(runs: Path, name: str) -> RunDirectory:
     """Move a run back, named by its id, or the start or end of it. Raises ConfigError."""
     known = trashed_runs(runs)
     found = [one for one in known if one.path.name == name] or [
-        one for one in known if one.run.startswith(name) or one.run.endswith(name)
+        one for one in known if name and (one.run.startswith(name) or one.run.endswith(name))
     ]
     if len(found) != 1:
         names = ", ".join(one.path.name for one in found)
