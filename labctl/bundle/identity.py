@@ -5,7 +5,7 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -20,6 +20,8 @@ _COMMON_USERS = frozenset({"root", "user", "ubuntu", "debian", "runner", "admin"
 #: Keys of devices.yaml whose values name a machine, and those that name a person or a file.
 _ADDRESSES = frozenset({"address", "server", "key", "host", "proxy_jump"})
 _USERS = frozenset({"user"})
+#: Keys of a recipe whose values are paths on this host.
+_HOST_FILES = frozenset({"file", "files", "imatrix", "prompt_file"})
 #: Folders that every host has.
 _COMMON_FOLDERS = frozenset({"/", "/tmp", "/usr", "/var", "/opt", "/home", "/data", "/mnt", "/srv"})  # noqa: S108
 _LOOPBACK = ("127.", "localhost", "[::1]")
@@ -44,9 +46,23 @@ def secrets_of(run: RunRecord, directory: Path, lab_root: Path | None) -> list[S
 def vocabulary_of(run: RunRecord) -> frozenset[str]:
     """Return the experiment's own words, which no name of a host or user takes away."""
     texts = [run.recipe, run.board, run.target, *run.variants]
-    texts += [text for _, text in _texts(run.recipe_resolved) if not text.startswith("/")]
+    texts += [artifact.product for artifact in run.artifacts]
+    texts += [text for text in _own_texts(run.recipe_resolved) if not text.startswith("/")]
     texts += list(_keys(run.recipe_resolved))
     return frozenset(word for text in texts for word in re.split(r"[^A-Za-z0-9_.-]+", text) if word)
+
+
+def _own_texts(value: Any, key: str = "") -> Iterator[str]:
+    """Yield the texts of a recipe that are the experiment: of files of this host only the names."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name in _HOST_FILES and key != "hub":
+                names = [PurePosixPath(path).name for _, path in _texts(inner)]
+                yield from (name for name in names if "." in name)
+            elif name != "description":
+                yield from _own_texts(inner, str(name))
+    else:
+        yield from (text for _, text in _texts(value))
 
 
 def _names_of_host(*names: str) -> Iterator[str]:

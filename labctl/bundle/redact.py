@@ -17,6 +17,8 @@ Json: TypeAlias = Any
 
 #: A word alone, which is none of a longer name: `vm` and not `vmlinux` or `kvm.service`.
 _ALONE = rb"(?<![A-Za-z0-9_.-])%s(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
+#: A host is also one of a domain: `vm.local`.
+_HOST = rb"(?<![A-Za-z0-9_.-])%s(?:\.[A-Za-z0-9][A-Za-z0-9-]*)*(?![A-Za-z0-9_-])"
 #: Fields of records that name a place or a machine, whatever their value is.
 _FIELDS = {"host": "host", "serial": "serial", "boot_id": "boot"}
 #: Shorter texts are replaced as whole words alone: part of others they would mean nothing.
@@ -24,6 +26,10 @@ _DISTINCT = 6
 
 _OCTET = rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _IPV4 = rb"(?:%s\.){3}%s" % (_OCTET, _OCTET)
+_WORDS_OF_KEYS = rb"passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?token"
+_WORDS_OF_ADDRESSES = (
+    rb"connect(?:ed|ing)? to|connection (?:to|from)|host|server|peer|gateway|addr(?:ess)?|inet|ping"
+)
 
 
 def _is_any(_found: bytes) -> bool:
@@ -51,21 +57,47 @@ _PRIVATE_KEY = (
     rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----)){0,16384}"
     rb"-----END [A-Z ]{0,40}PRIVATE KEY-----"
 )
-#: What is an identity by its form: the kind that it is called by, the form, and a further check.
+#: What is an identity by its form: the kind that it is called by, the form (where it has a group,
+#: that alone is replaced), and a further check.
 _PATTERNS: tuple[tuple[str, bytes, Callable[[bytes], bool]], ...] = (
     ("key", _PRIVATE_KEY, _is_any),
-    ("key", rb"\b(?:hf_|ghp_|gho_|github_pat_|glpat-|AKIA)[A-Za-z0-9_-]{16,}", _is_any),
+    ("key", rb"\b(?:hf_|gh[oprsu]_|github_pat_|glpat-|A[KS]IA|AIza)[A-Za-z0-9_-]{16,}", _is_any),
+    ("key", rb"\b(?:sk|xox[a-z])-[A-Za-z0-9_-]{16,}", _is_any),
+    ("key", rb"\beyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]*", _is_any),
+    (
+        "key",
+        rb"(?i)(?:%s)[a-z0-9_]{0,40}\\?[\"']?\s{0,3}[=:]\s{0,3}\\?[\"']?([^\s\"'\\;,&<]{4,400})"
+        % _WORDS_OF_KEYS,
+        _is_any,
+    ),
+    ("key", rb"_TOKEN=[\"']?([^\s\"'\\;,&<]{16,400})", _is_any),
+    (
+        "key",
+        rb"(?i)\bauthorization\W{1,6}(?:basic|digest|token) ([a-z0-9+/._~-]{4,400}=*)",
+        _is_any,
+    ),
     ("key", rb"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*", _is_any),
     ("key", rb"(?<=://)[^/\s@\"'\\]{1,200}(?=@)", _is_any),
     ("home", rb"(?:/home|/Users)/[^/\s\"'\\:,;<>)\]]+", _is_any),
     ("home", rb"(?i)\b[a-z]:\\{1,2}users\\{1,2}[^\\/\s\"':,;<>)\]]+", _is_any),
     (
+        "host",
+        rb"(?<![\\\w:])(?:\\{2}([\w.-]{2,63})(?=\\\w)|\\{4}([\w.-]{2,63})(?=\\\\\w))",
+        _is_any,
+    ),
+    (
         "address",
-        rb"(?<![0-9A-Za-z:.-])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![0-9A-Za-z:])",
+        rb"(?<![0-9A-Za-z:.-])(?:[0-9A-Fa-f]{2}(?::|-(?!:))){5}[0-9A-Fa-f]{2}(?![0-9A-Za-z:-])",
         _is_any,
     ),
     ("address", rb"(?<![0-9A-Za-z.-])%s(?=:\d{1,5}(?!\d))" % _IPV4, _is_network),
     ("address", rb"(?<=[@/])%s(?![0-9.])" % _IPV4, _is_network),
+    ("address", rb"(?<![0-9A-Za-z.-])%s(?= port \d)" % _IPV4, _is_network),
+    (
+        "address",
+        rb"(?i)\b(?:%s)[ =:]{1,2}(%s)(?![0-9A-Za-z]|\.\d)" % (_WORDS_OF_ADDRESSES, _IPV4),
+        _is_network,
+    ),
     ("address", rb"(?<![0-9A-Za-z.-])%s(?![0-9A-Za-z]|\.\d)" % _IPV4, _is_private),
     (
         "address",
@@ -123,9 +155,11 @@ class Redactor:
         forms = b"|".join(
             re.escape(one) for one in sorted(_forms(text), key=lambda f: (-len(f), f))
         )
+        if kind == "host":
+            return re.compile(_HOST % (rb"(?:%s)" % forms))
         if "/" in text or "\\" in text:  # a path, and what is below it
             return re.compile(rb"(?:%s)(?![A-Za-z0-9_-]|\.[A-Za-z0-9])" % forms)
-        if kind in ("host", "user", "lab") or len(text) < _DISTINCT:
+        if kind in ("user", "lab") or len(text) < _DISTINCT:
             return re.compile(_ALONE % (rb"(?:%s)" % forms))
         return re.compile(forms)
 
@@ -171,10 +205,14 @@ class Redactor:
                 kind: str = kind,
                 is_meant: Callable[[bytes], bool] = is_meant,
             ) -> bytes:
-                if not is_meant(match[0]):
+                found = match[match.lastindex or 0]
+                if not is_meant(found):
                     return match[0]
+                if kind == "host" and found.decode(errors="replace") in self.vocabulary:
+                    return match[0]  # `tiny.gguf`, on a host `tiny`
                 self.counts[entry, kind] += 1
-                return form(kind, match[0])
+                begin, end = (place - match.start() for place in match.span(match.lastindex or 0))
+                return match[0][:begin] + form(kind, found) + match[0][end:]
 
             content = pattern.sub(replaced, content)
         return content

@@ -45,6 +45,24 @@ def redactor(*words: str) -> Redactor:
         ("https://bob:secret@example.org/x", "https://<key>@example.org/x"),
         ("Authorization: Bearer abcdefghijklmnopqrst", "Authorization: Bearer <key>"),
         ("hf_abcdefghijklmnopqrstuvwx", "<key>"),
+        ("sk-proj-abcdefghij0123456789 task-proj", "<key> task-proj"),
+        ("xoxb-123456789012-abcdef", "<key>"),
+        ("eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0dXJl", "<key>"),
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUt/nFEMI", "AWS_SECRET_ACCESS_KEY=<key>"),
+        ("PGPASSWORD=hunter2 psql", "PGPASSWORD=<key> psql"),
+        ('password: "hunter2", x', 'password: "<key>", x'),
+        ('{\\"api_key\\": \\"abcd1234\\"}', '{\\"api_key\\": \\"<key>\\"}'),
+        ("CI_JOB_TOKEN=abcdefgh01234567", "CI_JOB_TOKEN=<key>"),
+        ("eos_token = 151643, EOS_TOKEN=2", "eos_token = 151643, EOS_TOKEN=2"),
+        ("Authorization: Basic Ym9iOnNlY3JldA==", "Authorization: Basic <key>"),
+        ("mac 02-42-AC-11-00-FF.", "mac <address>."),
+        ("connect to 81.92.13.5 port 22", "connect to <address> port 22"),
+        ("Connected to 81.92.13.5.", "Connected to <address>."),
+        ("inet addr:81.92.13.5, host 81.92.13.6", "inet addr:<address>, host <address>"),
+        (r"\\fileserver\models\x.gguf", r"\\<host>\models\x.gguf"),
+        (r'"\\\\fileserver\\models"', r'"\\\\<host>\\models"'),
+        (r"\d\\w\\s", r"\d\\w\\s"),
+        ("at vm.local, vm.lan.example.org.", "at <host>, <host>."),
     ],
 )
 def test_an_identity_is_replaced_and_what_only_looks_like_one_is_not(text: str, shown: str) -> None:
@@ -56,7 +74,13 @@ def test_a_private_key_in_a_log_is_replaced_whole() -> None:
     assert redactor().text("x", f"a\n{body}\nb") == "a\n<key>\nb"
 
 
-@given(st.lists(st.sampled_from([s.text for s in SECRETS] + [" ", "\n", "token", "\xff"])))
+@given(
+    st.lists(
+        st.sampled_from(
+            [s.text for s in SECRETS] + [" ", "\n", "token", "\xff", "vm.lan", "PGPASSWORD=ab12"]
+        )
+    )
+)
 def test_a_raw_log_keeps_its_length_so_that_the_timeline_fits(parts: list[str]) -> None:
     raw = " ".join(parts).encode("utf-8") + b"\xff\x00"
     shown = redactor().raw("stdout", raw)
@@ -83,6 +107,29 @@ def test_a_word_of_the_experiment_stays_and_that_is_said() -> None:
     found = redactor("vm", "alice")
     assert found.text("x", "recipe vm of alice in /home/alice") == "recipe vm of alice in <home>"
     assert found.kept == {"host 'vm'", "user 'alice'"}
+
+
+def test_a_name_in_a_path_or_a_description_is_none_of_the_experiment() -> None:
+    record = run(
+        recipe="q2",
+        recipe_resolved={
+            "description": "measured by alice",
+            "prompt_file": "alice/prompt.txt",
+            "files": {"grammar": "alice/x.gbnf"},
+            "models": {
+                "a": {"file": "alice/tiny.gguf"},
+                "b": {"hub": {"repository": "vm/tiny", "file": "x.gguf"}},
+            },
+        },
+    )
+    found = Redactor(SECRETS, vocabulary_of(record))
+    told = found.value("x", record.recipe_resolved)
+    assert "alice" not in json.dumps(told)
+    assert told["models"]["a"] == {"file": "<user>/tiny.gguf"}
+    assert told["models"]["b"] == record.recipe_resolved["models"]["b"]
+    assert found.kept == {"host 'vm'"}
+    found = Redactor([Secret("host", "x")], vocabulary_of(record))
+    assert found.text("x", "x.gguf of x.lan, x") == "x.gguf of <host>, <host>"
 
 
 def test_counts_say_what_was_left_out_and_where() -> None:
@@ -123,7 +170,7 @@ def test_the_lab_tells_its_own_secrets(tmp_path: Path, monkeypatch: pytest.Monke
     "piece",
     [
         b"-----BEGIN PRIVATE KEY-----\n", b"1.2.3.4.", b"ab:cd:", b"a@", b"b.c-", b"/home/",
-        b"://", b"x",
+        b"://", b"x", b"password", b"eyJ", b"A_TOKEN", b"\\\\a", b"host ", b"12-", b"vm.",
     ],
 )  # fmt: skip
 def test_a_log_made_to_be_slow_is_not(piece: bytes) -> None:
