@@ -90,7 +90,10 @@ def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:
 
 
 def change(row: Row) -> str:
-    """Return ``5.2 % slower``; from a factor of 2 on ``2.7 times slower``."""
+    """Return ``5.2 % slower``: 1.052 times the time, or the rate divided by that.
+
+    From a factor of 2 on it is ``2.7 times slower``. Faster is the other way round.
+    """
     if row.ratio is None:
         return "not known"
     slower = (row.ratio > 1) is not row.more_is_faster
@@ -98,7 +101,7 @@ def change(row: Row) -> str:
     factor = max(row.ratio, 1 / row.ratio)
     if factor >= 2:
         return f"{digits(factor)} times {word}"
-    return f"{percent(abs(row.ratio - 1))} {word}"
+    return f"{percent(factor - 1)} {word}"
 
 
 def percent(share: float) -> str:

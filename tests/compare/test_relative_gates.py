@@ -77,7 +77,10 @@ def test_a_rate_that_falls_misses_it_too(lab: Nights) -> None:
     rate = {"metric": "tokens_per_second", "against": "last-good"}
     (record,) = lab.judged(rate, ms=112)
     assert record.passed is False
-    assert re.match("1[012] % slower", record.detail)
+    assert re.match("1[123] % slower", record.detail)
+    (record,) = lab.judged({**rate, "tolerance": 0.2}, ms=112 * 1.24)
+    assert record.passed is False
+    assert re.match("2[1-7] % slower, 20 % allowed", record.detail)
 
 
 def test_what_is_tolerated_is_kept(lab: Nights) -> None:
