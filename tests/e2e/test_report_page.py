@@ -154,6 +154,25 @@ def test_a_table_is_sorted_by_keyboard(browser: Browser, pages: Path) -> None:
     assert seen[2] == as_it_was
 
 
+def test_on_a_phone_the_figures_come_right_after_the_variant(browser: Browser, pages: Path) -> None:
+    browser.show(pages / "one.html")
+    seen = (
+        "[...document.querySelector('table').rows].map(row => [...row.cells]"
+        ".filter(one => one.getBoundingClientRect().right <= innerWidth)"
+        ".map(one => one.textContent.trim()))"
+    )
+    as_it_was = browser.evaluate(seen)
+    assert as_it_was[0][1] == "Quantization"
+    browser.resize(360)
+    browser.until("document.querySelector('table').rows[0].cells[1].textContent !== 'Quantization'")
+    headings, *rows = browser.evaluate(seen)
+    assert headings == ["Variant", "Time per token", "95% interval", "Ratio"]
+    time, ratio = (as_it_was[0].index(name) for name in ("Time per token", "Ratio"))
+    assert [row[1::2] for row in rows] == [[row[time], row[ratio]] for row in as_it_was[1:]]
+    browser.resize(1400)
+    browser.until(f"JSON.stringify({seen}) === JSON.stringify({json.dumps(as_it_was)})")
+
+
 def test_a_tooltip_shows_for_the_keyboard_and_goes(browser: Browser, pages: Path) -> None:
     browser.show(pages / "en.html", width=360)
     browser.evaluate("document.querySelector('thead [data-tip]').focus()")

@@ -29,12 +29,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table; a ``wide`` one has sentences."""
+    """A column of a table; a ``wide`` one has sentences, a ``later`` one is last on a phone."""
 
     heading: str
     numeric: bool = False
     wide: bool = False
     tip: str = ""
+    later: bool = False
 
 
 @dataclass(frozen=True)

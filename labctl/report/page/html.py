@@ -22,8 +22,8 @@ from labctl.report.page.language import Language
 _PACKAGE = "labctl.report.page"
 #: Figures with many points along their horizontal axis.
 _ZOOMABLE = ("token-times", "ecdf")
-#: The blank between a number and its unit, where no line must break.
-_UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b|%))")
+#: The blank between a number and its unit, or before a dash, where no line must break.
+_UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b|%))| (?=– )")
 
 
 def html(report: Report, words: Language) -> str:

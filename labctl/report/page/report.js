@@ -30,6 +30,23 @@
   for (const button of document.querySelectorAll("thead button"))
     button.addEventListener("click", () => sort(button.closest("th")));
 
+  // --- on a phone: first what was measured, then of what
+  const narrow = matchMedia("(max-width: 40rem)");
+  function arrange() {
+    for (const { tHead, tBodies: [body] } of document.querySelectorAll("table:has([data-later])")) {
+      const headings = tHead.rows[0];
+      headings.original ??= [...headings.cells];
+      const wanted = headings.original.map((heading, index) => ({ heading, index }));
+      if (narrow.matches) wanted.sort((a, b) => ("later" in a.heading.dataset) - ("later" in b.heading.dataset));
+      for (const row of [headings, ...body.rows]) {
+        row.original ??= [...row.cells];
+        row.append(...wanted.map(({ index }) => row.original[index]));
+      }
+    }
+  }
+  narrow.addEventListener("change", arrange);
+  arrange();
+
   // --- tooltips: for a mouse, a finger and the keyboard
   const tip = document.getElementById("tip");
   function showTip(target) {

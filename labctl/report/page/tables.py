@@ -65,8 +65,12 @@ def _experiment(runs: Sequence[MeasuredRun], words: Language) -> Table:
     columns = [
         Column(words("Variant"), tip=words("A model with its parameters, as the recipe names it.")),
         *apart,
-        Column(words("Quantization"), tip=words("Type of the weights; bits are over all weights.")),
-        Column(words("Model size"), numeric=True),
+        Column(
+            words("Quantization"),
+            tip=words("Type of the weights; bits are over all weights."),
+            later=True,
+        ),
+        Column(words("Model size"), numeric=True, later=True),
         Column(
             words("Time per token"),
             numeric=True,
