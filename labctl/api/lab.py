@@ -2,16 +2,17 @@
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from labctl.api.frames import data_frame
 from labctl.api.run import Run, Trial, Trials
 from labctl.config.lab import FILE_NAME, find_lab_root
+from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.index import Filter
-from labctl.index.filters import parse_moment
+from labctl.index.filters import STATES, VERDICTS, parse_moment
 from labctl.index.rows import parameter_text
 from labctl.runs.record.directory import find_run
 from labctl.runs.record.repository import RunRepository
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from labctl.compare import Comparison
 
 Words = str | Sequence[str]
+Value = bool | int | float | str
 
 
 class Conditions(TypedDict, total=False):
@@ -29,7 +31,7 @@ class Conditions(TypedDict, total=False):
 
     ``since`` and ``until`` take a moment (without an offset: UTC) or the words of the command line,
     ``2026-11-22`` or ``7d``. ``state``: any of these; ``tag``: all of these; ``parameters``: engine
-    parameters with their values, all in one variant.
+    parameters, each with its value or a list of which any will do, all in one variant.
     """
 
     recipe: str
@@ -42,7 +44,7 @@ class Conditions(TypedDict, total=False):
     verdict: str
     state: Words
     tag: Words
-    parameters: Mapping[str, bool | int | float | str]
+    parameters: Mapping[str, Value | Sequence[Value]]
 
 
 class Runs(Sequence[Run]):
@@ -159,7 +161,9 @@ def open_lab(path: str | os.PathLike[str] | None = None) -> Lab:
 def _filter(conditions: Conditions) -> Filter:
     if unknown := conditions.keys() - Conditions.__annotations__.keys():
         raise TypeError(f"not a condition on runs: {', '.join(sorted(unknown))}")
-    parameters = conditions.get("parameters", {})
+    states, verdict = _words(conditions.get("state", ())), conditions.get("verdict")
+    _check("state", states, STATES)
+    _check("verdict", () if verdict is None else (verdict,), VERDICTS)
     return Filter(
         recipe=conditions.get("recipe"),
         board=conditions.get("board"),
@@ -168,20 +172,30 @@ def _filter(conditions: Conditions) -> Filter:
         build=conditions.get("build"),
         since=_moment(conditions.get("since")),
         until=_moment(conditions.get("until")),
-        states=_words(conditions.get("state", ())),
-        verdict=conditions.get("verdict"),
+        states=states,
+        verdict=verdict,
         tags=_words(conditions.get("tag", ())),
-        parameters=tuple((name, parameter_text(value)) for name, value in parameters.items()),
+        parameters=tuple(
+            (name, parameter_text(value))
+            for name, values in conditions.get("parameters", {}).items()
+            for value in (values if isinstance(values, list | tuple) else (values,))
+        ),
     )
 
 
+def _check(kind: str, words: Sequence[str], known: Sequence[str]) -> None:
+    for word in words:
+        if word not in known:
+            raise ConfigError(unknown(kind, word, known))
+
+
 def _moment(when: datetime | str | None) -> datetime | None:
-    if isinstance(when, str):
-        try:
-            return parse_moment(when)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-    return parse_moment(when.isoformat()) if when else None
+    if when is None:
+        return None
+    try:
+        return parse_moment(when.isoformat() if isinstance(when, date) else str(when))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _words(words: Words) -> tuple[str, ...]:

@@ -9,10 +9,7 @@ import click
 
 from labctl.cli.complete import BOARD, PARAMETER, TAG
 from labctl.index import Filter
-from labctl.index.filters import parse_moment
-
-STATES = ("finished", "failed", "interrupted", "unfinished", "damaged")
-VERDICTS = ("passed", "failed", "infra", "config")
+from labctl.index.filters import STATES, VERDICTS, parse_moment
 
 
 class Moment(click.ParamType[datetime]):

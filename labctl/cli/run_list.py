@@ -4,11 +4,13 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from labctl.cli.output import note
+from labctl.config.names import unknown
 from labctl.errors import printable_line
 from labctl.index import Filter, IndexedRun
 from labctl.runs.record.directory import RunDirectory
@@ -39,6 +41,7 @@ def print_runs(
             click.echo(line)
     else:
         note(f"no runs in {runs}" if wanted.is_empty else f"no such runs in {runs}")
+        _name_unknown(repository, wanted)
     _name_damaged(found, repository, wanted)
 
 
@@ -52,6 +55,20 @@ def _name_damaged(found: Sequence[IndexedRun], repository: RunRepository, wanted
     if hidden := repository.query(Filter(states=("damaged",))):
         names = ", ".join(one.run.id for one in hidden)
         note(f"not searched, damaged: {names} (reasons: `labctl runs --state damaged`)")
+
+
+def _name_unknown(repository: RunRepository, wanted: Filter) -> None:
+    """Say which names in a filter no run has, with the nearest that one has."""
+    if not (known := repository.query()):
+        return
+    for kind in ("recipe", "board"):
+        word = getattr(wanted, kind)
+        if word is not None and not repository.query(replace(Filter(), **{kind: word})):
+            names = {name for one in known if (name := getattr(one.run, kind)) is not None}
+            note(unknown(kind, word, names, where=" in any run"))
+    names = {name for name, _ in repository.parameters()}
+    for name in dict(wanted.parameters).keys() - names:
+        note(unknown("parameter", name, names, where=" in any run"))
 
 
 def _state(runs: Path, one: IndexedRun) -> str:

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from labctl.config.types import parse_duration
 from labctl.index.rows import held_text, moment, parameter_text
 
+STATES = ("finished", "failed", "interrupted", "unfinished", "damaged")
+VERDICTS = ("passed", "failed", "infra", "config")
 _DAYS = re.compile(r"(\d{1,5})d")
 #: Digits of any number, which a float would round.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")
@@ -52,14 +54,14 @@ def parse_moment(text: str) -> datetime:
     """
     try:
         found = datetime.fromisoformat(text)
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
-    except ValueError:
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         pass
     try:
         days = _DAYS.fullmatch(text)
         age = timedelta(days=int(days[1])) if days else timedelta(seconds=parse_duration(text))
         return datetime.now(UTC) - age
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r}: must be a date such as 2026-11-22 or 2026-11-22T08:00 (UTC),"
             " or an age such as 7d or 12h"

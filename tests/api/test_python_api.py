@@ -53,6 +53,7 @@ def test_a_lab_is_found_as_the_program_finds_it(
         ({"state": ["finished", "damaged"], "verdict": "passed"}, [OLD]),
         ({"parameters": {"threads": 4, "mmap": True}}, [NEW, OLD]),
         ({"parameters": {"threads": 2}}, []),
+        ({"parameters": {"threads": [2, 4]}}, [NEW, OLD]),
     ],
 )
 def test_runs_are_those_of_the_command_line(
@@ -68,6 +69,13 @@ def test_a_condition_that_there_is_none_of_is_refused(lab: labctl.Lab) -> None:
         lab.runs(bord="rk1")  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="must be a date such as"):
         lab.runs(since="yesterday")
+    for moment in (5, "0001-01-01T00:00+14:00", "9" * 12 + "h", ""):
+        with pytest.raises(ConfigError, match="must be a date such as"):
+            lab.runs(since=moment)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"no state 'finishd' \(did you mean 'finished'"):
+        lab.runs(state=["failed", "finishd"])
+    with pytest.raises(ConfigError, match="no verdict 'bogus'; known: config, failed"):
+        lab.trials(verdict="bogus")
 
 
 def test_a_run_has_its_facts_and_its_records(lab: labctl.Lab) -> None:

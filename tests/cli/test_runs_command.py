@@ -72,6 +72,16 @@ def test_filters_join_and_json_has_the_plain_values(labctl) -> None:  # type: ig
     assert [one["id"] for one in json.loads(labctl("runs", "-n", "1", "--json")[0])] == [SECOND]
 
 
+def test_a_name_that_no_run_has_is_told_with_the_nearest(labctl) -> None:  # type: ignore[no-untyped-def]
+    words = ("--param", "token=4", "--board", "rk11", "--recipe", "q2")
+    out, err = labctl("runs", *words)
+    assert out == ""
+    assert "no parameter 'token' in any run (did you mean 'tokens'" in err
+    assert "no board 'rk11' in any run (did you mean 'rk1'" in err
+    assert "no recipe" not in err
+    assert "in any run" not in labctl("runs", "--param", "tokens=5", "--board", "rk1")[1]
+
+
 def test_runs_are_found_by_a_parameter(labctl) -> None:  # type: ignore[no-untyped-def]
     words = ("--param", "tokens=4", "--recipe", "q2")
     assert len(labctl("runs", *words)[0].splitlines()) == 2
