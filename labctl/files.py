@@ -4,6 +4,7 @@ A hash of a large file is remembered while the file stays as it is."""
 
 import errno
 import fcntl
+import getpass
 import hashlib
 import json
 import os
@@ -34,6 +35,14 @@ def cache_dir() -> Path:
 def state_dir() -> Path:
     """State of the lab on this host that cannot be made again (``LABCTL_STATE``): leases, keys."""
     return Path(os.environ.get("LABCTL_STATE") or platformdirs.user_state_path("labctl"))
+
+
+def user_name() -> str:
+    """Return the name of the user that labctl runs as; the number, where it has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container, say
+        return str(os.getuid())
 
 
 @contextmanager

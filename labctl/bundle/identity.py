@@ -1,6 +1,5 @@
 """Collect the names of people, machines and places that a run's files can hold."""
 
-import getpass
 import os
 import platform
 import re
@@ -12,8 +11,9 @@ import yaml
 
 from labctl.bundle.redact import Secret
 from labctl.config.lab import FILE_NAME
-from labctl.files import cache_dir, state_dir
+from labctl.files import cache_dir, state_dir, user_name
 from labctl.records import RunRecord
+from labctl.runs.record.journal import Journal
 
 #: Names of users that many hosts have, and that tell nothing.
 _COMMON_USERS = frozenset({"root", "user", "ubuntu", "debian", "runner", "admin", "nobody"})
@@ -29,8 +29,15 @@ _LOOPBACK = ("127.", "localhost", "[::1]")
 
 def secrets_of(run: RunRecord, directory: Path, lab_root: Path | None) -> list[Secret]:
     """Return what is to be left out of a run's files, from the run, its lab and this host."""
-    found = [Secret("host", name) for name in _names_of_host(run.host, platform.node())]
-    found += _people()
+    leases = Journal(directory, run.id).leases
+    hosts = [str(entry.lease["host"]) for entry in leases if entry.lease and "host" in entry.lease]
+    found = [Secret("host", name) for name in _names_of_host(run.host, platform.node(), *hosts)]
+    found += _person(user_name(), Path.home())
+    for entry in leases:  # the lab may have moved since, and another may have measured
+        if entry.user is not None and entry.home is not None:
+            found += _person(entry.user, Path(entry.home))
+        if entry.lab is not None:
+            found += _folder("lab", Path(entry.lab))
     if run.facts.serial:
         found.append(Secret("serial", run.facts.serial))
     for folder in (directory.parent.parent, lab_root):
@@ -72,15 +79,10 @@ def _names_of_host(*names: str) -> Iterator[str]:
             yield name.partition(".")[0]
 
 
-def _people() -> Iterator[Secret]:
-    home = Path.home()
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # in a container, say
-        user = ""
+def _person(user: str, home: Path) -> Iterator[Secret]:
     yield from _folder("home", home)
     for name in {user, home.name} - _COMMON_USERS:
-        if name:
+        if name and not name.isdigit():
             yield Secret("user", name)
 
 

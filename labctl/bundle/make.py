@@ -13,6 +13,7 @@ from labctl.bundle.writer import write_zip
 from labctl.config.lab import find_lab_root
 from labctl.errors import ConfigError
 from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.journal import Journal
 
 
 def make_bundle(
@@ -54,6 +55,11 @@ def make_bundle(
     def manifest(entries: dict[str, Entry]) -> BundleManifest:
         kept = sorted(redactor.kept) if redactor else []
         words = [f"the {one} is a word of the experiment too: it was not left out" for one in kept]
+        if redactor and not any(entry.lab for entry in Journal(path, run.id).leases):
+            words.append(
+                "the run does not say who measured it, and where: if the lab was moved or"
+                " was another user's, look for their names"
+            )
         return BundleManifest(
             run=run.id,
             recipe=run.recipe,

@@ -158,3 +158,6 @@ class JournalEntry(FileRecord):
     boot_id: str | None = None
     failure: Failure | None = None
     lease: dict[str, JsonValue] | None = Field(None, description="the lease as stored on the board")
+    user: str | None = Field(None, description="who took the lease, on this lab's host")
+    home: str | None = Field(None, description="that user's home folder")
+    lab: str | None = Field(None, description="folder of the lab, when the lease was taken")

@@ -1,7 +1,5 @@
 """Baselines: names for runs that later ones are compared with."""
 
-import getpass
-import os
 import re
 import socket
 from collections.abc import Sequence
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from labctl.config.names import LAST_GOOD, unknown
 from labctl.errors import ConfigError
+from labctl.files import user_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -92,7 +91,7 @@ class Baselines:
             tuple(dict.fromkeys(runs)),
             variant,
             note,
-            f"{_user()}@{socket.gethostname()}",
+            f"{user_name()}@{socket.gethostname()}",
             datetime.now(UTC),
         )
         row = {
@@ -145,10 +144,3 @@ def _delete(connection: "Connection", name: str) -> None:
         "DELETE FROM baseline_run WHERE baseline = :name",
     ):
         connection.execute(text(statement), {"name": name})
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return str(os.getuid())

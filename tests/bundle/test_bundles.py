@@ -12,6 +12,7 @@ import pytest
 from records_made import BEGAN, plan, planned_run, run, trial
 
 from labctl import process
+from labctl.board import Lease
 from labctl.board.probe_files import save_probe
 from labctl.bundle.form import NotABundle
 from labctl.bundle.importing import import_bundle
@@ -22,6 +23,7 @@ from labctl.cli.root import run_cli
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, BoardProbe, Execution, PlanRecord, RunEnd
 from labctl.runs.record.directory import RunDirectory, find_unfinished
+from labctl.runs.record.journal import Journal
 from labctl.runs.record.repository import RunRepository
 
 SERIAL = "7001005458323933"
@@ -87,6 +89,7 @@ def test_a_bundle_has_what_a_stranger_needs_and_nobody_in_it(
 ) -> None:
     path = tmp_path / "x.labctl.zip"
     made = make_bundle(directory, path)
+    assert [note for note in made.notes if "who measured" in note]  # a journal of before
     found = everything(path)
     for needed in (
         "README.txt", "recipe.resolved.yaml", "models.json", "probe.json", "report.md",
@@ -111,6 +114,24 @@ def test_a_bundle_has_what_a_stranger_needs_and_nobody_in_it(
     assert (model["source"], model["public"]) == ({"file": "q2_k.gguf"}, False)
     kinds = {one.kind for one in made.left_out}
     assert kinds == {"address", "boot", "home", "host", "lab", "path", "serial", "user"}
+
+
+def test_who_measured_is_left_out_of_a_moved_lab_that_another_bundles(
+    directory: RunDirectory, lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Journal(directory.path, "r").leased(Lease("1ab", 1, "bench.example.org", "", ""))
+    stderr = directory.trial_path(1, "q2_k-r1") / "stderr"
+    stderr.write_text(f"carol of /home/carol on bench, at {lab}/models")
+    moved = tmp_path / "elsewhere"
+    lab.rename(moved)
+    monkeypatch.setattr(getpass, "getuser", lambda: "root")
+    monkeypatch.setenv("HOME", "/root")
+    path = tmp_path / "x.labctl.zip"
+    made = make_bundle(RunDirectory(moved / "runs" / directory.path.name), path)
+    for name, raw in everything(path).items():
+        for secret in ("carol", "bench", "lab-of"):
+            assert secret.encode() not in raw, (name, secret)
+    assert not [note for note in made.notes if "who measured" in note]
 
 
 def test_the_same_run_gives_the_same_bytes(directory: RunDirectory, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from labctl.board import Lease
 from labctl.errors import ConfigError, HostError, LabctlError, LinkError
-from labctl.files import append_line, write_atomic
+from labctl.files import append_line, user_name, write_atomic
 from labctl.records import Failure, JournalEntry, read_record
 
 FILE_NAME = "journal.jsonl"
@@ -83,13 +83,20 @@ class Journal:
         return boards[-1] if boards else None
 
     def leased(self, lease: Lease) -> None:
-        """Note that the board is leased."""
-        self._note(JournalEntry(event="lease", lease=asdict(lease)))
+        """Note that the board is leased, and by whom: a bundle leaves these names out."""
+        lab = str(self._path.absolute().parents[2])
+        who = {"user": user_name(), "home": str(Path.home()), "lab": lab}
+        self._note(JournalEntry(event="lease", lease=asdict(lease), **who))
+
+    @property
+    def leases(self) -> list[JournalEntry]:
+        """All leases that the run had, oldest first."""
+        return [entry for entry in self._entries if entry.event == "lease"]
 
     @property
     def lease(self) -> Mapping[str, object] | None:
         """The last lease that the run had."""
-        return next((e.lease for e in reversed(self._entries) if e.event == "lease"), None)
+        return self.leases[-1].lease if self.leases else None
 
     def holds(self, lease: Lease | None) -> bool:
         """Return True if a lease, as read from the board, is the run's last one."""
