@@ -8,7 +8,7 @@ from labctl.compare.history import board_history
 from labctl.compare.judging import compare
 from labctl.compare.likeness import differences
 from labctl.compare.selecting import baseline_sides, directory_sides
-from labctl.compare.sides import Side, match_sides, run_sides
+from labctl.compare.sides import Side, is_good, match_sides, run_sides
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Row, Verdict
 from labctl.compare.words import change, interval_text, percent
@@ -194,21 +194,33 @@ def _baseline(lab: LabFile, name: str) -> Baseline:
 def _good_runs(lab: LabFile, recipe: str, board: str, without: str = "") -> list[RunDirectory]:
     """Return the last runs that passed, the newest first. Raises _NoReference, HostError.
 
-    One that was suspected to be slower than its own reference is none: the next run would be
-    compared with it, and keep the gate.
+    None is one that its own checks contradict, or of which its gates left open if it is slower: the
+    next run would be compared with it, and keep the gate.
     """
     runs = lab.root / "runs"
+    repository = RunRepository(runs)
     wanted = Filter(recipe=recipe, board=board, verdict="passed")
-    names = [one.run.id for one in RunRepository(runs).query(wanted, limit=_LAST_RUNS + 1)]
-    found = [RunDirectory(runs / name) for name in names if name != without]
-    if own := [one for one in found if not one.is_imported and not _is_suspected(one)]:
+    names = [one.run.id for one in repository.query(wanted, limit=_LAST_RUNS + 1)]
+    trials = repository.trials(Filter(ids=tuple(names))) if names else []
+    bad = {one.run.id for one in trials if is_good(one.trial) and one.trial.checks_failed}
+    found = [RunDirectory(runs / name) for name in names if name not in {without, *bad}]
+    if own := [one for one in found if not one.is_imported and not _is_open(one)]:
         return own[:_LAST_RUNS]
     raise _NoReference(f"no earlier run of recipe {recipe} on {board} passed")
 
 
-def _is_suspected(directory: RunDirectory) -> bool:
+def _is_open(directory: RunDirectory) -> bool:
+    """Tell if a run may be slower than its own reference."""
     end = directory.end()
-    return end is not None and any(gate.verdict == Verdict.SUSPECTED for gate in end.gates)
+    return end is not None and any(
+        gate.verdict == Verdict.SUSPECTED
+        or (
+            gate.verdict == Verdict.CANT_TELL
+            and gate.passed is None
+            and gate.limit.startswith(f"against {LAST_GOOD}")
+        )
+        for gate in end.gates
+    )
 
 
 def _is_alike(references: Sequence[Side], sides: Sequence[Side]) -> bool:

@@ -27,7 +27,8 @@ def board_history(repository: RunRepository) -> History:
     """Return what gives the sessions of the repository that are like a side.
 
     They are of the same board, and agree in all that must agree; the source's revision may differ.
-    A step in their speed counts as noise then, so that less is told rather than too much.
+    A step in their speed counts as noise then, so that less is told rather than too much. Trials
+    that their own checks contradict are like a side that has some of these.
     """
     boards: dict[tuple[str, frozenset[str]], list[_Past]] = {}
 
@@ -45,10 +46,13 @@ def board_history(repository: RunRepository) -> History:
             if (values := _kept(row)) not in like:
                 like.append(values)
         models = {row.model_sha256 for row in side.repeats}
+        contradicted = any(row.checks_failed for row in side.repeats)
         found: dict[tuple[str, str], list[TrialRow]] = {}
         unlike = set()
         for past in boards[key]:
             if past.row.model_sha256 not in models:
+                continue
+            if past.row.checks_failed and not contradicted:
                 continue
             session = (past.row.run, past.row.variant)
             known = "build_spec" in past.values or past.compiler in compilers

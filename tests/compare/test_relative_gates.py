@@ -166,6 +166,28 @@ def test_a_run_that_is_suspected_is_no_last_good_one(lab: Nights) -> None:
     assert record.reference == (good,)
 
 
+def test_a_run_of_which_nothing_could_be_told_is_no_last_good_one(lab: Nights) -> None:
+    """Else a few percent a night would pass, each compared with the one before."""
+    good = lab.night(1, 100)
+    (unknown,) = lab.judged(LAST, ms=101)
+    assert (unknown.passed, unknown.verdict) == (None, "can't tell")
+    lab.write_gates(unknown)
+    (record,) = lab.judged(LAST, ms=103)
+    assert record.reference == (good,)
+    lab.write_gates(record.model_copy(update={"passed": True, "verdict": "can't tell"}))
+    (other,) = lab.judged(LAST, ms=103)
+    assert other.reference != (good,)
+
+
+def test_a_run_that_its_checks_contradict_is_no_last_good_one(lab: Nights) -> None:
+    """It was throttled: what is slow itself would be faster than that."""
+    lab.nights(range(8), 100)
+    lab.night(9, 130, checks=(Check(name="drift", ok=False, detail="fell"),))
+    (record,) = lab.judged(LAST, ms=120)
+    assert record.passed is False
+    assert re.match("(19|20|21) % slower", record.detail)
+
+
 def test_where_none_is_alike_the_difference_is_named(lab: Nights) -> None:
     lab.nights(range(6), 100)
     (record,) = lab.judged(LAST, spec="8" * 64)
