@@ -176,9 +176,10 @@ class BoardsView(FleetView):
                 self._host.abandon()  # what failed is not done
             if error is not None and self._boards > 1:
                 self._view.say_error(f"{name}: {error.message}")
-                for line in (f"hint: {error.hint}" if error.hint else "", error.details or ""):
-                    if line:
-                        self._view.say_error(f"  {line}")
+                for line in (error.details or "").splitlines():
+                    self._view.say_error(f"  | {line}")
+                if error.hint:
+                    self._view.say_error(f"  hint: {error.hint}")
 
     def end(self) -> None:
         """Nothing moves any more."""

@@ -87,7 +87,7 @@ def output_console() -> "Console":
         def on_broken_pipe(self) -> None:  # rich itself would end the program, with status 1
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-    return OutputConsole()
+    return OutputConsole(emoji=False)
 
 
 def json_option(help_text: str) -> Callable[[F], F]:

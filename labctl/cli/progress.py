@@ -19,7 +19,7 @@ from rich.table import Column
 from rich.text import Text
 
 from labctl.cli.output import is_quiet
-from labctl.errors import printable, printable_line
+from labctl.errors import printable_line
 from labctl.progress import Throughput
 from labctl.units import rate
 
@@ -195,7 +195,7 @@ class ProgressView:
 
     def __init__(self) -> None:
         self._quiet = is_quiet()
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, emoji=False)
         self.live = self._console.is_terminal and not self._quiet
         fixed = Column(no_wrap=True)  # bar, share, rate and time are seen whole in 80 columns
         self.bars = _Bars(
@@ -225,7 +225,7 @@ class ProgressView:
 
     def say_error(self, line: str) -> None:
         """One plain line, above the bars, of an error that does not end the command."""
-        self._console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable_line(line), markup=False, highlight=False, soft_wrap=True)
 
     def open(self, description: str, total: float | None = None, age_s: float = 0.0) -> Step:
         """Start a step that the caller finishes or abandons; it began ``age_s`` ago."""

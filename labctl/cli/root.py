@@ -363,9 +363,18 @@ def _print_json(blame: str, message: str, hint: str | None = None, **where: obje
 
 def show_error(error: LabctlError) -> None:
     """Print an error: blame, message, evidence, what to do."""
-    click.echo(f"{coloured('error', 'red')} ({error.blame}): {error.message}", err=True)
+    told = f"({error.blame}): {_below(error.message)}"
+    click.echo(f"{coloured('error', 'red')} {told}", err=True)
     if error.details:
         for line in error.details.rstrip().splitlines():
             click.echo(f"  | {printable(line)}", err=True)
     if error.hint:
-        click.echo(f"{coloured('hint', 'cyan')}: {error.hint}", err=True)
+        click.echo(f"{coloured('hint', 'cyan')}: {_below(error.hint)}", err=True)
+
+
+def _below(text: str) -> str:
+    """Return text whose further lines are marked, as those of the evidence are.
+
+    A CI server takes a line that begins with ``::`` for a command.
+    """
+    return text.replace("\n", "\n  | ")

@@ -10,7 +10,7 @@ from labctl.cli.output import note
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
-from labctl.errors import ExitStatus, printable
+from labctl.errors import ExitStatus, printable_line
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.watch import Watch, find_watched
 from labctl.units import counted
@@ -56,7 +56,7 @@ def _show_end(directory: RunDirectory, watched: Watch, now: str) -> int:
     if end is None:
         at = f" since {watched.last.utc:%Y-%m-%d %H:%M:%S} UTC" if watched.last else ""
         what = f" ({now})" if now else ""
-        click.echo(printable(f"the controller of run {run} is gone{at}{what}"), err=True)
+        click.echo(printable_line(f"the controller of run {run} is gone{at}{what}"), err=True)
         click.echo(f"to continue: {again}", err=True)
         return ExitStatus.INFRA
     if end.state == "finished":
@@ -64,9 +64,9 @@ def _show_end(directory: RunDirectory, watched: Watch, now: str) -> int:
         return end.exit_status
     why = f" ({end.failure.blame}): {end.failure.message}" if end.failure else ""
     how = "was refused" if removed else end.state
-    click.echo(printable(f"run {run} {how}{why}"), err=True)
+    click.echo(printable_line(f"run {run} {how}{why}"), err=True)
     if end.failure and end.failure.hint:
-        click.echo(printable(f"hint: {end.failure.hint}"), err=True)
+        click.echo(printable_line(f"hint: {end.failure.hint}"), err=True)
     if not removed:
         click.echo(f"to continue: {again}", err=True)
     return end.exit_status

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from labctl.errors import printable
+from labctl.errors import printable_line
 from labctl.performance.bottleneck import NAMES
 from labctl.records import RunRecord, TrialRecord
 from labctl.results.comparability import cache_class
@@ -175,8 +175,11 @@ def print_fitting(console: Console, table: Table, *, spare: int = 0) -> None:
 
 
 def plain(text: str) -> str:
-    """Text of boards and programs for a console: no markup, no control sequence for a terminal."""
-    return escape(printable(text))
+    """Text of boards and programs for a console: one line, no markup, no control sequence.
+
+    A line feed of theirs would begin a line that a CI server takes for a command of its own.
+    """
+    return escape(printable_line(text))
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:
@@ -202,7 +205,7 @@ def print_table(
         right = heading.startswith(">")
         label = heading.removeprefix(">")
         table.add_column(label, justify="right" if right else "left", no_wrap=True)
-    names = [printable(row[0]) for row in rows]
+    names = [printable_line(row[0]) for row in rows]
     if shorten and console.is_terminal:
         others = [headings[1:], *(row[1:] for row in rows)]
         widths = (max(map(cell_len, column)) for column in zip(*others, strict=True))

@@ -60,7 +60,7 @@ def result_text(
         case "md":
             return "\n".join(_markdown(run, trials, gates, references)) + "\n"
     written = io.StringIO()
-    console = Console(file=written, width=_WIDTH)
+    console = Console(file=written, width=_WIDTH, emoji=False)
     if form == "experiment":
         print_experiment(console, run, trials)
     else:

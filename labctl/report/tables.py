@@ -132,7 +132,7 @@ def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRec
         gaps = [gap for timing in timings for gap in timing.token_ns]
         if not gaps:
             continue
-        lines.append(f"\n{row.variant}, seconds of each token after the first:")
+        lines += ["", f"{row.variant}, seconds of each token after the first:"]
         seconds = [f"{gap / 1e9:8.3f}" for gap in gaps]
         starts = range(0, len(seconds), _TOKENS_A_LINE)
         lines += ["".join(seconds[start : start + _TOKENS_A_LINE]) for start in starts]
@@ -144,9 +144,8 @@ def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRec
         ratio = "" if row.ratio is None else f", ratio {row.ratio:.2f}"
         tokens = sum(map(_tokens_in_gaps, timed))
         lines.append(f"{figure} {row.token_ns / 1e9:.3f} s a token over {tokens}{ratio}")
-    console.print(
-        plain("\n".join(lines)) if lines else "no token was timed", highlight=False, soft_wrap=True
-    )
+    for line in lines or ["no token was timed"]:
+        console.print(plain(line), highlight=False, soft_wrap=True)
 
 
 def _tokens_in_gaps(timing: TimingRecord) -> int:

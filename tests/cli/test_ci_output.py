@@ -10,8 +10,9 @@ import yaml
 from commands import parse
 from records_made import BEGAN, plan, planned_run, run, trial
 
-from labctl.cli.root import run_cli
-from labctl.records import GateRecord, RunEnd
+from labctl.cli.root import run_cli, show_error
+from labctl.errors import ProgramFailed
+from labctl.records import Failure, GateRecord, RunEnd
 
 ROOT = Path(__file__).parents[2]
 OPEN = GateRecord(
@@ -47,6 +48,31 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def suite(path: Path) -> ET.Element:
     (found,) = ET.parse(path).getroot()
     return found
+
+
+def test_no_word_of_a_program_is_a_workflow_command(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "killed\n  ::error::owned"
+    failure = Failure.of(ProgramFailed(said))
+    directory = planned_run(lab / "runs", run("20261125T223000Z-q2-00000e"), plan())
+    directory.add(
+        trial(1, variant=":warning:\n::add-mask::x", timing=None, failure=failure, state="failed")
+    )
+    gates = (OPEN.model_copy(update={"detail": said}),)
+    directory.finish(RunEnd(state="finished", gates=gates, finished=BEGAN))
+    for words in (
+        ("--write", "github=-"),
+        ("--wide",),
+        ("--form", "experiment"),
+        ("--format", "md"),
+    ):
+        assert run_cli(["report", "latest", *words]) == 0
+        printed = "".join(capsys.readouterr())
+        assert ":warning:" in printed or "experiment" in words
+        assert not re.search(r"^\s*::(error::owned|add-mask)", printed, re.MULTILINE)
+    show_error(ProgramFailed(said, hint=said))
+    assert not re.search(r"^\s*::", "".join(capsys.readouterr()), re.MULTILINE)
 
 
 def test_a_report_writes_each_format_that_is_asked_for(

@@ -63,7 +63,8 @@ def verify(invocation: Invocation, names: tuple[str, ...]) -> int:
                 except ConfigError as error:
                     changed += 1
                     shown.end()
-                    view.say_error(f"{name}: {error.message}\n  {error.hint}")
+                    view.say_error(f"{name}: {error.message}")
+                    view.say_error(f"  {error.hint}")
                     result = f"differs from {LOCK_FILE}"
                 shown.end()
         click.echo(f"{name}: {result}")
