@@ -311,10 +311,14 @@ def write_page(
 def write_result(result: str | bytes, output: Path | None) -> None:
     """Write a result to a file, None for standard output.
 
-    A text that cannot be written there is printed; the HostError says so.
+    A text that cannot be written there is printed; the HostError says so. A terminal gets no
+    control sequence out of it.
     """
+    shown = result
+    if isinstance(result, str) and sys.stdout.isatty():
+        shown = printable(result.replace("\r\n", "\n"))
     if output is None:
-        click.echo(result, nl=False)
+        click.echo(shown, nl=False)
         return
     from labctl.files import write_named
 
@@ -323,6 +327,6 @@ def write_result(result: str | bytes, output: Path | None) -> None:
     except HostError as error:
         if isinstance(result, bytes):
             raise
-        click.echo(result, nl=False)
+        click.echo(shown, nl=False)
         message = f"{error.message}; the result is on standard output instead"
         raise HostError(message, hint=error.hint) from error

@@ -203,3 +203,14 @@ def test_parquet_goes_to_a_file_and_to_no_terminal(
     assert file.read_bytes()[:4] == b"PAR1"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert "-o trials.parquet" in labctl("export", "--format", "parquet", status=2)[1]
+
+
+def test_an_export_steers_no_terminal(lab: Path, labctl, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    odd = model("q8").model_copy(update={"file": "\x1b]0;owned\x07\u202e.gguf"})
+    planned = planned_run(lab / "runs", run("20261122T223000Z-q2-00000a", models=(odd,)), plan())
+    planned.add(trial(1, model=odd))
+    assert "\x1b]0;owned" in labctl("export", "00000a")[0]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    shown = labctl("export", "00000a")[0]
+    assert "\\x1b]0;owned\\x07\\x202e.gguf" in shown
+    assert "\\x0d" not in shown
