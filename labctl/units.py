@@ -50,6 +50,12 @@ def digits(value: float, count: int = 3) -> str:
     return f"{value:.{max(0, count - 1 - exponent)}f}"
 
 
+def plus_minus(value: float, low: float, high: float) -> str:
+    """``± 1.2 %``: the wider side of an interval around a value; what is below 0.001 % is 0.0."""
+    percent = 100 * max(high / value - 1, 1 - low / value)
+    return f"± {digits(percent, 2) if percent >= 0.001 else '0.0'} %"
+
+
 def rate(per_second: float | None, unit: str) -> str:
     """``12.3 MB/s`` for bytes, ``3.21 tokens/s``; empty for None."""
     if per_second is None:

@@ -17,7 +17,7 @@ from labctl.report.details import detail_tables, plain, print_lines, print_table
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.results.stopping_rule import vague
 from labctl.results.summary import LEVEL, VariantSummary, good_trials, summarise, wanted_precision
-from labctl.units import digits, duration, ranges, size
+from labctl.units import digits, duration, plus_minus, ranges, size
 
 _NOT_A_BOARD = {
     Execution.EMULATED: "EMULATED ({emulator}): does not show the speed of a board",
@@ -190,8 +190,7 @@ def _cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
     if known and known.is_vague:
         token = f"{token} ± -"
     elif known and row.token_ns:
-        wider = max(known.high / row.token_ns - 1, 1 - known.low / row.token_ns)
-        token = f"{token} ± {digits(100 * wider, 2)} %"
+        token = f"{token} {plus_minus(row.token_ns, known.low, known.high)}"
     ratio = _ratio_value(row, is_first=is_first)
     checks = "FAILED" if row.trials_ok and row.checks_failed else _checks(row)
     return (_trials(row), duration(row.ttft_ns), token, _rate(row), ratio, checks)

@@ -107,6 +107,13 @@ def test_a_trial_alone_has_no_interval_and_two_have_a_wide_one() -> None:
     assert row_of(drawn(wide_table, run(), two), "q2_k")["interval"] == "79.5 ms - 131 ms"
 
 
+def test_repeats_that_are_the_same_have_no_figure_of_rounding_errors() -> None:
+    alike = [trial(n, timing=timing([100.3] * 7)) for n in range(1, 6)]
+    assert " 100 ms ± 0.0 % " in drawn(print_timing_table, run(), alike)
+    near = [trial(n, timing=timing([100.0 + n / 1000] * 4)) for n in range(1, 6)]
+    assert " 100 ms ± 0.0020 % " in drawn(print_timing_table, run(), near)
+
+
 def test_intervals_are_of_the_level_and_the_stop_that_the_recipe_asks_for() -> None:
     trials = [trial(n, timing=timing([ms] * 4)) for n, ms in enumerate((100, 102, 101, 103), 1)]
     shown = {}

@@ -23,7 +23,7 @@ from labctl.records import (
 from labctl.results.gates import limit_of
 from labctl.results.summary import VariantSummary, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
-from labctl.units import counted, digits, duration
+from labctl.units import counted, duration, plus_minus
 
 
 class Outcome(StrEnum):
@@ -226,8 +226,7 @@ def _value(row: VariantSummary) -> str:
     known = row.token_interval
     spread = ""
     if known and not known.is_vague:
-        wider = max(known.high / row.token_ns - 1, 1 - known.low / row.token_ns)
-        spread = f" ± {digits(100 * wider, 2)} %"
+        spread = f" {plus_minus(row.token_ns, known.low, known.high)}"
     return f"{duration(row.token_ns)} per token{spread} ({counted(row.trials_ok, 'good trial')})"
 
 

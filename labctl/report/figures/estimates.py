@@ -12,7 +12,7 @@ from labctl.report.figures.words import Words
 from labctl.report.references import ReferenceRow
 from labctl.results.summary import LEVEL, interval_of, wanted_precision
 from labctl.stats import Interval, median
-from labctl.units import digits, duration
+from labctl.units import duration, plus_minus
 
 NAME = "estimates"
 #: Repeats of one variant that are drawn; more are a smear.
@@ -83,9 +83,8 @@ def _estimate(one: Series, scale: TimeScale, words: Words) -> tuple[Row, str]:
     }
     if found is None:
         return row, words("value-of", label=one.label, value=duration(value))
-    wider = max(found.high / value - 1, 1 - found.low / value)
     row["low"], row["high"] = scale.of_ns(found.low), scale.of_ns(found.high)
-    row["text"] = f"{duration(value)} ± {digits(100 * wider, 2)} %"
+    row["text"] = f"{duration(value)} {plus_minus(value, found.low, found.high)}"
     return row, words(
         "interval-of",
         label=one.label,
