@@ -105,33 +105,37 @@ def test_a_run_that_is_gone_leaves_no_ghost(runs: Path) -> None:
     assert [one.path for one in trashed_runs(runs)] == [place]
 
 
-def test_several_removals_at_once_move_each_run_once(runs: Path) -> None:
-    made = [f"20261123T0000{n:02d}Z-q2-{n:06d}" for n in range(20)]
-    for one in made:
-        planned_run(runs, run(one), plan())
-    code = (
+def at_once(runs: Path, code: str) -> None:
+    """Run a text of Python in three processes that begin together."""
+    head = (
         "import sys; from pathlib import Path\n"
         "from labctl.errors import ConfigError\n"
         "from labctl.runs.record.directory import run_directories\n"
-        "from labctl.runs.record.trash import move_to_trash\n"
-        "known = run_directories(Path(sys.argv[1])); print(flush=True); input()\n"
-        "for one in known:\n"
-        "    try: move_to_trash(one)\n"
-        "    except ConfigError: pass"
+        "from labctl.runs.record.trash import empty_trash, move_to_trash\n"
+        "runs = Path(sys.argv[1]); known = run_directories(runs); print(flush=True); input()\n"
     )
     pipe = subprocess.PIPE
-    words = [sys.executable, "-c", code, str(runs)]
+    words = [sys.executable, "-c", head + code, str(runs)]
     running = [subprocess.Popen(words, stdin=pipe, stdout=pipe) for _ in range(3)]
     for one in running:
         assert one.stdout is not None
-        one.stdout.readline()  # it has listed the runs
+        one.stdout.readline()
     for one in running:
         assert one.stdin is not None
         one.stdin.write(b"\n")
         one.stdin.flush()
     assert [(one.communicate(), one.returncode)[1] for one in running] == [0] * 3
+
+
+def test_several_removals_at_once_move_each_run_once(runs: Path) -> None:
+    made = [f"20261123T0000{n:02d}Z-q2-{n:06d}" for n in range(20)]
+    for one in made:
+        planned_run(runs, run(one), plan()).add(trial(1))
+    at_once(runs, "for one in known:\n    try: move_to_trash(one)\n    except ConfigError: pass\n")
     assert sorted(one.path.name for one in trashed_runs(runs)) == [FIRST, SECOND, *made]
     assert not list(runs.glob("2026*"))
+    at_once(runs, "empty_trash(runs)")
+    assert list((runs / "trash").iterdir()) == []
 
 
 def test_a_link_to_a_run_is_not_moved(runs: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from labctl.errors import ConfigError, HostTimeout
 from labctl.files import host_reads, host_writes, sync_directory
@@ -11,6 +12,7 @@ from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.runs.record.disk import directory_bytes
 
 TRASH = "trash"
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType]
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,15 @@ def empty_trash(runs: Path) -> int:
     freed = 0
     for one in trashed_runs(runs):
         with host_writes(one.path):
-            shutil.rmtree(one.path)
+            shutil.rmtree(one.path, onerror=_pass_over_gone)
         freed += one.size_bytes
     return freed
+
+
+def _pass_over_gone(_function: object, _path: str, error: ExcInfo) -> None:
+    """Let another labctl empty the trash at the same time."""
+    if not isinstance(error[1], FileNotFoundError):
+        raise error[1]
 
 
 def _move(source: Path, place: Path) -> None:
