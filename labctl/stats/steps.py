@@ -28,6 +28,9 @@ _LEAST_SIGMA = 0.001
 _OUT_OF_LINE = 3.0
 #: Differences further out than this are steps or outliers, in sigmas of a difference.
 _NO_NOISE = 3.0
+#: Fewer differences that are not 0, and a smaller share of them, are steps and outliers.
+_FEW_MOVED = 4
+_SHARE_MOVED = 0.05
 #: Share of the spread of normal values that is left without those.
 _TRIMMED = 0.9866
 #: Penalty of a cut in a long series, in squares of its noise, and how many values of a short one
@@ -88,7 +91,11 @@ def find_steps(values: Sequence[float], *, at_least: float = 0.0) -> list[Step]:
 def noise(logs: _Values) -> float:
     """Return the standard deviation of values about their level, whatever steps there are."""
     differences = np.abs(np.diff(logs))
-    limit = _NO_NOISE * MAD_TO_SIGMA * float(np.median(differences))
+    moved = differences[differences > 0]
+    # Of values that were rounded so far that most are equal, the others tell the noise.
+    is_rounded = len(moved) >= max(_FEW_MOVED, _SHARE_MOVED * len(differences))
+    middle = float(np.median(moved if is_rounded else differences))
+    limit = _NO_NOISE * MAD_TO_SIGMA * middle
     kept = differences[differences <= limit]
     return max(_LEAST_SIGMA, float(np.sqrt(np.mean(kept**2) / 2)) / _TRIMMED)
 

@@ -87,3 +87,12 @@ def test_false_steps_are_rare_and_a_step_of_5_percent_is_placed() -> None:
     chance = np.random.default_rng(1)
     assert false_steps(300, 0.02, chance) <= 2
     assert found_steps(100, 1.05, 0.02, chance).placed >= 0.95
+
+
+@pytest.mark.parametrize("mean", [0.293, 0.2951])
+def test_rates_that_were_rounded_until_most_are_equal_are_no_steps(mean: float) -> None:
+    """0.29 and 0.30 tokens/s are 3 % apart, and no night lies between them."""
+    chance = np.random.default_rng(1)
+    noisy = [np.round(mean * np.exp(0.007 * chance.standard_normal(100)), 2) for _ in range(200)]
+    assert sum(bool(find_steps(values, at_least=0.02)) for values in noisy) <= 6
+    assert all(find_steps([*values[:50], *(values[50:] * 0.9)]) for values in noisy)
