@@ -1,8 +1,8 @@
 """Series of runs that differ in their source alone: one figure of one variant, by nights."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from labctl.compare.figures import FIGURES, Figure, figures_of
@@ -42,7 +42,7 @@ class Series:
 
     ``nights`` are in the order of the revisions: by their commits where all have a time, else as
     they were measured first. ``again`` are those of a revision that had been measured when it was
-    measured again after a newer one.
+    measured again after a newer one. ``lost`` are runs since the last of them that have no value.
     """
 
     recipe: str
@@ -54,6 +54,7 @@ class Series:
     figure: Figure
     nights: tuple[Night, ...]
     again: tuple[Night, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -75,15 +76,39 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
     default the time of a token, or the rate where there is no such time.
     """
     groups: dict[tuple[object, ...], dict[str, tuple[RunRow, list[TrialRow]]]] = {}
+    tried: dict[tuple[str, str, str], dict[str, str]] = {}
     for one in trials:
         row = one.trial
-        # Another lab's board of this name is another board.
-        own = one.run.imported_from is None
-        if own and is_good(row) and not row.checks_failed:
+        if one.run.imported_from is not None:
+            continue  # another lab's board of this name is another board
+        place = (one.run.recipe, row.variant, row.board or one.run.board or "")
+        tried.setdefault(place, {})[one.run.id] = one.run.started
+        if is_good(row) and not row.checks_failed:
             runs = groups.setdefault(_key(one.run, row), {})
             runs.setdefault(one.run.id, (one.run, []))[1].append(row)
     found = [series for runs in groups.values() for series in _of_group(runs, figures)]
+    told: dict[tuple[str, str, str], set[str]] = {}
+    for series in found:
+        told.setdefault(_place(series), set()).update(n.run for n in _all_nights(series))
+    found = [replace(one, lost=_lost(one, tried, told[_place(one)])) for one in found]
     return sorted(found, key=lambda s: (s.recipe, s.variant, s.board, _began(s)))
+
+
+def _place(series: Series) -> tuple[str, str, str]:
+    return series.recipe, series.variant, series.board
+
+
+def _all_nights(series: Series) -> tuple[Night, ...]:
+    return (*series.nights, *series.again)
+
+
+def _lost(
+    series: Series, tried: Mapping[tuple[str, str, str], Mapping[str, str]], told: Collection[str]
+) -> tuple[str, ...]:
+    """Return the runs since the last night of a series of which no series has a value."""
+    last = max(night.started for night in _all_nights(series))
+    runs = tried[_place(series)].items()
+    return tuple(run for run, started in runs if started > last and run not in told)
 
 
 def contradicted(trials: Iterable[IndexedTrial]) -> list[str]:

@@ -26,6 +26,18 @@ _WORDS = {
 
 def series_lines(series: Series, changes: Sequence[Change]) -> Iterator[str]:
     """Yield the lines of a series for people: its level, or a plot with its changes."""
+    yield from _series_lines(series, changes)
+    if series.lost:
+        yield f"  {lost(series)}"
+
+
+def lost(series: Series) -> str:
+    """Say of which runs since the last night of a series there is no value."""
+    runs = counted(len(series.lost), "run")
+    return f"{runs} since then without a sound result, the last is {series.lost[-1]}"
+
+
+def _series_lines(series: Series, changes: Sequence[Change]) -> Iterator[str]:
     nights = counted(len(series.nights), "night")
     emulated = "" if series.execution == Execution.BOARD else f" {series.execution.upper()}"
     if not changes:
@@ -120,6 +132,7 @@ def regressions_document(found: Sequence[tuple[Series, Sequence[Change]]]) -> di
                 "figure": series.figure.name,
                 "nights": [_night(night) for night in series.nights],
                 "measured_again": [_night(night) for night in series.again],
+                "runs_without_result": list(series.lost),
                 "changes": [_change(change) for change in changes],
             }
             for series, changes in found

@@ -3,14 +3,14 @@
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from nightly_runs import Lab
 from records_made import BEGAN
 
 from labctl.cli.root import run_cli
-from labctl.records import Origin
+from labctl.records import Check, Origin, TrialState
 from labctl.runs.record.directory import RunDirectory
 
 
@@ -114,3 +114,29 @@ def test_what_cannot_be_is_wrong_use(
 ) -> None:
     nights.nights(range(1), 100)
     assert message in labctl(*words, status=2)[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"checks": (Check(name="drift", ok=False, detail="fell"),)},
+        {"state": TrialState.FAILED, "timing": None},
+    ],
+    ids=["contradicted", "failed"],
+)
+def test_newer_nights_without_a_sound_result_are_not_green(
+    nights: Lab, labctl: Labctl, changes: dict[str, Any]
+) -> None:
+    """The newest sources were never judged."""
+    nights.nights(range(12), 100)
+    text, _ = labctl("--junit", "j.xml")
+    assert "without a sound result" not in text
+    nights.nights(range(12, 24), 120, **changes)
+    text, _ = labctl("--junit", "j.xml")
+    assert "12 runs since then without a sound result, the last is 2026" in text
+    assert outcome(Path("j.xml"))[0] == "skipped"
+    labctl("--strict", "--junit", "j.xml", status=1)
+    tag, message = outcome(Path("j.xml"))
+    assert (tag, message.split(",")[0]) == ("failure", "12 runs since then without a sound result")
+    nights.nights(range(24, 26), 100)
+    assert "without a sound result" not in labctl("--strict")[0]

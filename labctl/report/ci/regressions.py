@@ -7,7 +7,7 @@ from labctl.compare.series import Series
 from labctl.compare.words import percent
 from labctl.records import Execution
 from labctl.report.ci.cases import Case, Outcome, Suite, group_of
-from labctl.report.regressions import series_lines
+from labctl.report.regressions import lost, series_lines
 from labctl.stats.steps import LEAST_SERIES
 from labctl.units import counted
 
@@ -15,7 +15,7 @@ from labctl.units import counted
 def regressions_suite(
     found: Sequence[tuple[Series, Sequence[Change]]], *, strict: bool = False
 ) -> Suite:
-    """Return a case for each series; ``strict`` makes a suspicion a failure."""
+    """Return a case for each series; ``strict`` makes failures of what is not known."""
     cases = tuple(_case(series, changes, strict=strict) for series, changes in found)
     return Suite("regressions", cases)
 
@@ -40,6 +40,8 @@ def _found(series: Series, changes: Sequence[Change], *, strict: bool) -> tuple[
         return Outcome.SKIPPED, "too short", f"{nights}; {LEAST_SERIES} are needed"
     if series.execution != Execution.BOARD:
         return Outcome.SKIPPED, series.execution, f"{series.execution}: not judged"
+    if series.lost:
+        return (Outcome.FAILED if strict else Outcome.SKIPPED), "no result", lost(series)
     return Outcome.PASSED, "", f"no regression in {nights}"
 
 
