@@ -39,9 +39,9 @@ _README = """\
 This is one measurement, made by labctl: what was measured, with what, on which board, and every raw
 log. Nothing in here has to be executed to read it.
 
-    labctl show {name}          what it is, whether it is whole, and who signed it
-    labctl import {name}        beside your own runs, to report, show and compare
-    labctl reproduce {name}     measure it again on a board of yours, and compare
+    labctl show FILE          what it is, whether it is whole, and who signed it
+    labctl import FILE        beside your own runs, to report, show and compare
+    labctl reproduce FILE     measure it again on a board of yours, and compare
 """
 
 
@@ -53,8 +53,6 @@ class Contents:
     lab_root: Path
     #: None: nothing is left out.
     redactor: Redactor | None
-    #: File name of the bundle.
-    name: str
     missing: list[str] = field(default_factory=list)
 
     def entries(self) -> Iterator[tuple[str, bytes]]:
@@ -66,7 +64,7 @@ class Contents:
         """Yield every entry; ``published`` becomes a lab with what the bundle says, no more."""
         run = self.directory.run()
         recipe = _recipe(run)
-        yield "README.txt", _README.format(name=self.name).encode()
+        yield "README.txt", _README.encode()
         for name, text in self._written(run):
             yield name, self._text(name, text)
         origins = model_origins(run, recipe, self.lab_root)

@@ -1,7 +1,5 @@
 """Keep an opened bundle as a run directory of its own kind, beside the lab's own runs."""
 
-import secrets
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from labctl.bundle.signature import Signer
 from labctl.errors import ConfigError
 from labctl.files import host_writes, sync_directory
 from labctl.records import Origin
-from labctl.runs.record.directory import RECIPE, RunDirectory
+from labctl.runs.record.directory import RECIPE, RunDirectory, importing
 
 
 def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> RunDirectory:
@@ -35,20 +33,20 @@ def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> R
             f"{bundle.path} was imported before: run {directory.path.name}",
             hint=f"to import it again: labctl runs remove {directory.path.name}",
         )
-    scratch = runs / f".import-{secrets.token_hex(6)}"
-    try:
-        with host_writes(scratch):
-            scratch.mkdir(parents=True, mode=0o700)
-        bundle.extract([one for one in bundle.names if one.startswith(RUN)], scratch, below=RUN)
+    with importing(runs) as aside:
+        if directory.path.exists():  # another did it meanwhile
+            return directory
+        made = aside / "run"
+        with host_writes(made):
+            made.mkdir(mode=0o700)
+        bundle.extract([one for one in bundle.names if one.startswith(RUN)], made, below=RUN)
         if bundle.has(RECIPE):
-            bundle.extract([RECIPE], scratch)
-        RunDirectory(scratch).mark_imported(_origin(bundle, signer))
+            bundle.extract([RECIPE], made)
+        RunDirectory(made).mark_imported(_origin(bundle, signer))
         with host_writes(directory.path):
-            scratch.chmod(0o755)
-            scratch.rename(directory.path)
+            made.chmod(0o755)
+            made.rename(directory.path)
             sync_directory(runs)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return directory
 
 

@@ -50,7 +50,7 @@ def make_bundle(
     redactor = None
     if not with_identity:
         redactor = Redactor(secrets_of(run, path, lab_root), vocabulary_of(run))
-    contents = Contents(RunDirectory(path), lab_root, redactor, output.name)
+    contents = Contents(RunDirectory(path), lab_root, redactor)
 
     def manifest(entries: dict[str, Entry]) -> BundleManifest:
         kept = sorted(redactor.kept) if redactor else []

@@ -11,6 +11,7 @@ from labctl.cli.lab import find_runs, runs_folder
 from labctl.cli.output import note, output_option, write_result
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
+from labctl.errors import printable
 from labctl.index import Filter, IndexedTrial
 from labctl.runs.record.repository import RunRepository
 from labctl.units import counted
@@ -67,6 +68,8 @@ def export(
     for one in repository.query(Filter(ids=ids, states=("damaged",))):
         note(f"left out, damaged: {one.run.id}")
     result, count = _result(runs, found, form)
+    if output is None and isinstance(result, str) and sys.stdout.isatty():
+        result = printable(result.replace("\r\n", "\n"))
     write_result(result, output)
     if output is not None:
         note(f"wrote {count} to {output}")

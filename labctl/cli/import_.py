@@ -11,6 +11,7 @@ import click
 from labctl.cli.lab import lab_or_own
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
+from labctl.errors import ConfigError
 from labctl.files import host_reads
 from labctl.units import counted
 
@@ -72,6 +73,8 @@ def import_(
 
 
 def _is_bundle(file: Path) -> bool:
+    if file.exists() and not file.is_file():  # a pipe would be waited for
+        raise ConfigError(f"cannot read {file}: it is no regular file")
     with host_reads(file), file.open("rb") as opened:
         return opened.read(len(_ZIP)) == _ZIP
 

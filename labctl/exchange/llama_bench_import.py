@@ -28,7 +28,7 @@ from labctl.engines.llama_cpp.bench_reading import (
 )
 from labctl.engines.llama_cpp.bench_results import Row
 from labctl.errors import ConfigError
-from labctl.files import host_reads, host_writes, locked, scratch, sync_directory, write_atomic
+from labctl.files import host_reads, host_writes, sync_directory, write_atomic
 from labctl.index import Filter
 from labctl.records import (
     BenchTest,
@@ -45,12 +45,10 @@ from labctl.records import (
     TrialState,
     Workload,
 )
-from labctl.runs.record.directory import LINES, RECORD, RunDirectory
+from labctl.runs.record.directory import LINES, RECORD, RunDirectory, importing
 from labctl.runs.record.repository import RunRepository
 
 KIND = "llama-bench"
-_LOCK_SECONDS = 60.0
-_SCRATCH = ".import-"
 _LONGEST = 40
 #: Settings of a row -> labctl's names of them, as ``labctl run`` and its filters have them.
 _PARAMETERS = {
@@ -90,14 +88,14 @@ def import_results(runs: Path, file: Path) -> Imported:
     """
     data = _content(file)
     sha256 = hashlib.sha256(data).hexdigest()
-    with locked(runs / f"{_SCRATCH}lock", timeout=_LOCK_SECONDS):
+    with importing(runs) as aside:
         if (known := earlier_import(runs, sha256)) is not None:
             return known
         try:
             found = read_bench(data)
         except ConfigError as error:
             raise ConfigError(f"{file}: {error.message}", hint=error.hint) from error
-        return _made(runs, file, data, sha256, found)
+        return _made(aside, file, data, sha256, found)
 
 
 def earlier_import(runs: Path, sha256: str) -> Imported | None:
@@ -124,7 +122,7 @@ def _content(file: Path) -> bytes:
     return data
 
 
-def _made(runs: Path, file: Path, data: bytes, sha256: str, found: BenchFile) -> Imported:
+def _made(aside: Path, file: Path, data: bytes, sha256: str, found: BenchFile) -> Imported:
     """Make the run directory aside, and give it its name when it is whole."""
     began = min(test.test_time for test in found.tests).astimezone(UTC)
     name = f"import-{_plain(file.stem)}"
@@ -149,18 +147,17 @@ def _made(runs: Path, file: Path, data: bytes, sha256: str, found: BenchFile) ->
         started=began,
         epoch=0,
     )
-    with scratch(runs, _SCRATCH + "new-") as aside:
-        directory = RunDirectory(aside / run_id)
-        directory.begin()
-        directory.mark_imported(origin)
-        write_atomic(directory.path / f"imported.{found.form}", data)
-        _write_trials(directory, trials, found.rows)
-        ended = max(test.test_time for test in found.tests).astimezone(UTC)
-        directory.finish(RunEnd(state="finished", finished=ended))
-        directory.start(record, PlanRecord(trials=(), max_seconds=0))
-        with host_writes(runs):
-            directory.path.rename(runs / run_id)
-            sync_directory(runs)
+    directory = RunDirectory(aside / run_id)
+    directory.begin()
+    directory.mark_imported(origin)
+    write_atomic(directory.path / f"imported.{found.form}", data)
+    _write_trials(directory, trials, found.rows)
+    ended = max(test.test_time for test in found.tests).astimezone(UTC)
+    directory.finish(RunEnd(state="finished", finished=ended))
+    directory.start(record, PlanRecord(trials=(), max_seconds=0))
+    with host_writes(aside.parent):
+        directory.path.rename(aside.parent / run_id)
+        sync_directory(aside.parent)
     return Imported(run_id, len(trials))
 
 
@@ -229,7 +226,8 @@ def _trials(
     for number, (test, row, name) in enumerate(tests, 1):
         model = models[_model_identity(test)]
         settings = {k: v for k, v in row.items() if k not in _NO_SETTING and _is_scalar(v)}
-        parameters = {_PARAMETERS.get(k, k): v for k, v in settings.items()}
+        known = {name: settings.pop(k) for k, name in _PARAMETERS.items() if k in settings}
+        parameters = settings | known
         like = {**parameters, **_machine(test), "model_type": test.model_type, "test": name}
         same = json.dumps({**like, "key": model.key}, sort_keys=True)
         if same not in variants:

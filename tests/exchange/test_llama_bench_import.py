@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -124,6 +125,28 @@ def test_a_database_without_samples_is_exported_too(lab: Lab) -> None:
     lab("import", lab.file(sql_text(rows())))
     exported = json.loads(lab("export", "--format", "llama-bench-json")[0])
     assert [(row["n_gen"], row["avg_ns"]) for row in exported] == [(0, 47846937), (8, 25393483)]
+
+
+def test_a_further_setting_hides_none_that_labctl_knows(lab: Lab) -> None:
+    lab("import", lab.file([{**row, "threads": "77"} for row in rows()]))
+    assert len(lab("runs", "--param", "threads=2")[0].splitlines()) == 2
+    assert json.loads(lab("runs", "--param", "threads=77", "--json")[0]) == []
+
+
+def test_a_terminal_gets_no_control_characters_of_others(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab("import", lab.file([{**row, "model_filename": "\x1b]0;x\x07.gguf"} for row in rows()]))
+    for form in ("csv", "jsonl", "llama-bench-sql"):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+        out = lab("export", "--format", form)[0]
+        assert ".gguf" in out
+        assert not [c for c in out if not c.isprintable() and c != "\n"]
+
+
+def test_a_pipe_is_not_waited_for(lab: Lab) -> None:
+    os.mkfifo(lab.root / "pipe")
+    assert "it is no regular file" in lab("import", str(lab.root / "pipe"), status=2)[1]
 
 
 def test_a_rebuild_keeps_it_with_its_tags(lab: Lab) -> None:

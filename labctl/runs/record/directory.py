@@ -25,6 +25,7 @@ from labctl.files import (
     host_writes,
     is_locked,
     locked,
+    scratch,
     sync_directory,
     write_atomic,
 )
@@ -262,6 +263,16 @@ def plain_file(path: Path) -> tuple[str, bytes]:
     if name not in (f"{RECORD}{COMPRESSED}", f"{LINES}{COMPRESSED}"):
         return name, path.read_bytes()
     return name.removesuffix(COMPRESSED), reading(path, lambda content, _: content)
+
+
+@contextmanager
+def importing(runs: Path) -> Iterator[Path]:
+    """Hold the lock of imports, and give a folder in which to make a run before it has its name.
+
+    What a killed import left is removed. Raises HostError.
+    """
+    with locked(runs / ".import-lock", timeout=60), scratch(runs, ".import-new-") as aside:
+        yield aside
 
 
 def is_run_id(name: str) -> bool:
