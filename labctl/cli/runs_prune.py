@@ -11,7 +11,7 @@ from labctl.cli.lab import lab_or_own
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, HostTimeout
 from labctl.index import Filter
 from labctl.units import counted, size
 
@@ -99,7 +99,12 @@ def prune(
 
 
 def _compress(found: Sequence["RunDirectory"], *, dry_run: bool, as_json: bool) -> None:
-    freed = {one.path.name: None if dry_run else one.compress() for one in found}
+    freed: dict[str, int | None] = {}
+    for one in found:
+        try:
+            freed[one.path.name] = None if dry_run else one.compress()
+        except (ConfigError, HostTimeout) as error:  # another labctl moves or compresses it
+            note(f"not compressed: {error.message}")
     if as_json:
         click.echo(json.dumps({"compress": freed, "dry_run": dry_run}, indent=2))
         return

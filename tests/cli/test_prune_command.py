@@ -131,6 +131,8 @@ def test_compressed_records_are_read_as_before(lab: Path, labctl) -> None:  # ty
     words = ("runs", "prune", "--keep-last", "1", "--compress")
     assert labctl(*words, "--dry-run")[0] == f"{run_id(1)}\n"
     assert old.is_compressible
+    with old.held():
+        assert "not compressed: another labctl that makes this run (process" in labctl(*words)[1]
     assert " freed" in labctl(*words)[1]
     assert labctl(*words)[0] == ""
     assert sorted(path.name for path in old.path.rglob("record*")) == [
