@@ -148,8 +148,9 @@ def test_a_link_to_a_run_is_not_moved(runs: Path, tmp_path: Path) -> None:
     assert RunDirectory(elsewhere).is_planned
 
 
-def test_an_empty_name_is_no_run(runs: Path) -> None:
+def test_an_empty_name_is_no_run(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     move_to_trash(find_run(runs, FIRST))
+    monkeypatch.chdir(runs / SECOND)
     with pytest.raises(ConfigError, match="the name of a run is empty"):
         find_run(runs, "")
     with pytest.raises(ConfigError, match="no run ''"):

@@ -297,7 +297,7 @@ def find_run(runs: Path, name: str) -> RunDirectory:
 
     Raises ConfigError when there is none, or more than one.
     """
-    direct = RunDirectory(Path(name))
+    direct = _at(name)
     with host_reads(name):
         if direct.is_planned:
             return direct
@@ -335,7 +335,7 @@ def find_unfinished(runs: Path) -> RunDirectory:
 
 def find_directory(runs: Path, name: str) -> RunDirectory:
     """Return a run as :func:`find_run` does, planned or not."""
-    direct = RunDirectory(Path(name))
+    direct = _at(name)
     with host_reads(name):
         if direct.is_planned or (direct.path / LOCK).is_file():
             return direct
@@ -345,14 +345,18 @@ def find_directory(runs: Path, name: str) -> RunDirectory:
     raise _no_run(known, runs, name)
 
 
+def _at(path: str) -> RunDirectory:
+    if not path:  # of an unset shell variable, say: not the folder that one is in
+        raise ConfigError("the name of a run is empty", hint="name one, or `latest`")
+    return RunDirectory(Path(path))
+
+
 def _one_of(known: Sequence[RunDirectory], name: str) -> RunDirectory | None:
     if name == "latest":
         return known[-1] if known else None
     ids = {directory.path.name: directory for directory in known}
     if name in ids:
         return ids[name]
-    if not name:
-        raise ConfigError("the name of a run is empty", hint="name one, or `latest`")
     matches = [i for i in ids if i.startswith(name) or i.endswith(name)]
     if len(matches) > 1:
         raise ConfigError(f"{name!r} is the name of {len(matches)} runs: {', '.join(matches)}")
