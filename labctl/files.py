@@ -45,6 +45,14 @@ def user_name() -> str:
         return str(os.getuid())
 
 
+def user_home() -> Path | None:
+    """Return the user's home folder; None for a user that has none, as in a container."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
 @contextmanager
 def host_writes(what: Path) -> Iterator[None]:
     """Turn the operating system's refusals to write ``what`` into typed errors."""

@@ -11,7 +11,7 @@ import yaml
 
 from labctl.bundle.redact import Secret
 from labctl.config.lab import FILE_NAME
-from labctl.files import cache_dir, state_dir, user_name
+from labctl.files import cache_dir, state_dir, user_home, user_name
 from labctl.records import RunRecord
 from labctl.runs.record.journal import Journal
 
@@ -32,10 +32,10 @@ def secrets_of(run: RunRecord, directory: Path, lab_root: Path | None) -> list[S
     leases = Journal(directory, run.id).leases
     hosts = [str(entry.lease["host"]) for entry in leases if entry.lease and "host" in entry.lease]
     found = [Secret("host", name) for name in _names_of_host(run.host, platform.node(), *hosts)]
-    found += _person(user_name(), Path.home())
+    found += _person(user_name(), user_home())
     for entry in leases:  # the lab may have moved since, and another may have measured
-        if entry.user is not None and entry.home is not None:
-            found += _person(entry.user, Path(entry.home))
+        if entry.user is not None:
+            found += _person(entry.user, Path(entry.home) if entry.home else None)
         if entry.lab is not None:
             found += _folder("lab", Path(entry.lab))
     if run.facts.serial:
@@ -79,9 +79,10 @@ def _names_of_host(*names: str) -> Iterator[str]:
             yield name.partition(".")[0]
 
 
-def _person(user: str, home: Path) -> Iterator[Secret]:
-    yield from _folder("home", home)
-    for name in {user, home.name} - _COMMON_USERS:
+def _person(user: str, home: Path | None) -> Iterator[Secret]:
+    if home is not None:
+        yield from _folder("home", home)
+    for name in {user, home.name if home else ""} - _COMMON_USERS:
         if name and not name.isdigit():
             yield Secret("user", name)
 

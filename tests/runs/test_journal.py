@@ -46,6 +46,17 @@ def test_only_the_last_lease_is_the_runs_own(journal: Journal, tmp_path: Path) -
     assert not again.holds(Lease("lab", 3, "host", LEASE.utc, "4567"))
 
 
+def test_a_user_without_name_and_home_can_lease(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_123)  # as in a container
+    journal.leased(LEASE)
+    (entry,) = Journal(tmp_path, "r").leases
+    assert (entry.user, entry.home) == ("4000123", None)
+
+
 def test_a_line_that_a_power_cut_tore_was_not_acted_on(journal: Journal, tmp_path: Path) -> None:
     journal.started(1, journal.attempt(1), "b1")
     path = tmp_path / "journal.jsonl"

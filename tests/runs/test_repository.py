@@ -428,6 +428,14 @@ def test_a_damaged_run_is_listed_as_damaged_and_stops_nothing(runs: Path) -> Non
     assert [one.run.state for one in RunRepository(runs).query()][2] == "unfinished"
 
 
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_no_time_zone_has_is_damage(folder: Path, moment: str) -> None:
+    path = planned_run(folder, run(FIRST), plan()).path / "run.json"
+    path.write_text(path.read_text().replace("2026-11-20T22:30:00Z", moment))
+    (damaged,) = (one.run for one in RunRepository(folder).query())
+    assert "run.json is not a record" in (damaged.damage or "")
+
+
 def test_a_number_that_no_database_holds_is_damage(folder: Path) -> None:
     made = planned_run(folder, run(FIRST), plan())
     made.add(trial(1))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from labctl.board import Lease
 from labctl.errors import ConfigError, HostError, LabctlError, LinkError
-from labctl.files import append_line, user_name, write_atomic
+from labctl.files import append_line, user_home, user_name, write_atomic
 from labctl.records import Failure, JournalEntry, read_record
 
 FILE_NAME = "journal.jsonl"
@@ -85,8 +85,9 @@ class Journal:
     def leased(self, lease: Lease) -> None:
         """Note that the board is leased, and by whom: a bundle leaves these names out."""
         lab = str(self._path.absolute().parents[2])
-        who = {"user": user_name(), "home": str(Path.home()), "lab": lab}
-        self._note(JournalEntry(event="lease", lease=asdict(lease), **who))
+        home = str(user_home() or "") or None
+        who = JournalEntry(event="lease", user=user_name(), home=home, lab=lab)
+        self._note(who.model_copy(update={"lease": asdict(lease)}))
 
     @property
     def leases(self) -> list[JournalEntry]:
