@@ -1,15 +1,18 @@
 """Finding the lab, and the board, that a command works with."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labctl.cli.output import note
 from labctl.cli.root import Invocation
 from labctl.config.lab import FILE_NAME, Board, Lab, LabFile, find_lab, find_lab_root
 from labctl.errors import ConfigError
 from labctl.files import host_reads, state_dir
-from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.transport import OpenOptions, Transport
 from labctl.transport.registry import TRANSPORTS
+
+if TYPE_CHECKING:
+    from labctl.runs.record.directory import RunDirectory
 
 
 def lab_of(invocation: Invocation) -> LabFile:
@@ -72,24 +75,28 @@ def runs_folder(invocation: Invocation, run: str) -> Path:
     return own if own.is_dir() else lab_of(invocation).root / "runs"
 
 
-def find_runs(invocation: Invocation, name: str) -> list[RunDirectory]:
+def find_runs(invocation: Invocation, name: str) -> "list[RunDirectory]":
     """Return the run of this name, or else those that the baseline of this name stands for.
 
     Raises ConfigError, and HostError as the lab's state does.
     """
+    from labctl.runs.record.directory import find_run
+    from labctl.state import lab_state
+
     runs = runs_folder(invocation, name)
     try:
         return [find_run(runs, name)]
-    except ConfigError:
-        from labctl.state import lab_state
+    except ConfigError as error:
+        known = {one.name: one for one in lab_state(lab_or_own(invocation)).baselines.list()}
+        if name not in known:
+            if not known:
+                raise
+            told = (error.hint, f"baselines: {', '.join(known)}")
+            raise ConfigError(error.message, hint="; ".join(filter(None, told))) from None
+    return [find_run(runs, run) for run in known[name].runs]
 
-        found = lab_state(lab_or_own(invocation)).baselines.get(name)
-        if found is None:
-            raise
-    return [find_run(runs, run) for run in found.runs]
 
-
-def find_only_run(invocation: Invocation, name: str) -> RunDirectory:
+def find_only_run(invocation: Invocation, name: str) -> "RunDirectory":
     """Return the run of this name, or of a baseline that stands for one. Raises as find_runs."""
     found = find_runs(invocation, name)
     if len(found) > 1:

@@ -61,7 +61,9 @@ def test_a_baseline_is_reported_shown_and_exported_by_its_name(labctl) -> None: 
     told = labctl("show", "cold", status=2)[1]
     assert "baseline cold stands for 2 runs" in told
     assert SECOND in told
-    assert "no run 'hot'" in labctl("report", "hot", status=2)[1]
+    told = labctl("report", "hot", status=2)[1]
+    assert "no run 'hot'" in told
+    assert "baselines: cold, warm" in told
 
 
 def test_a_run_that_is_no_basis_is_refused(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
