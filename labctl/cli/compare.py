@@ -121,7 +121,7 @@ def compare(
     words = names or ("latest",)
     checked = checked_names(figures)
     folder = runs_folder(invocation, words[0])
-    pairs = find_pairs(words, lab_or_own(invocation), folder)
+    pairs = find_pairs(words, lab_or_own(invocation), folder, note)
     limits = pairs[0][0].thresholds or Thresholds.of_recipe({})
     limits = replace(
         limits,

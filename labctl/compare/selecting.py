@@ -10,16 +10,18 @@ from labctl.config.lab import LabFile
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
 from labctl.runs.record.directory import RunDirectory, find_run
+from labctl.runs.record.repository import Note, silent
 from labctl.state import Baseline, lab_state
 
 #: What follows a run's name: ``latest:q2_k``, ``latest/q2_k``.
 _VARIANT = re.compile(r"(?P<run>.+)[:/](?P<variant>[^:/]+)")
 
 
-def find_pairs(words: Sequence[str], lab: LabFile, runs: Path) -> list[Pair]:
+def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = silent) -> list[Pair]:
     """Return the pairs that these words mean: everything is compared with the first.
 
-    One word: the variants of that run with its first one. Raises ConfigError.
+    One word: the variants of that run with its first one. ``note`` gets the variants that one side
+    alone has. Raises ConfigError, also for a baseline and a run of it.
     """
     sides = [find_sides(word, lab, runs) for word in words]
     if len(sides) == 1:
@@ -35,6 +37,16 @@ def find_pairs(words: Sequence[str], lab: LabFile, runs: Path) -> list[Pair]:
                 hint=f"name two: {words[0]}:VARIANT (of {known}) and {word}:VARIANT"
                 f" (of {', '.join(side.variant for side in others)})",
             )
+        for left, right in found:
+            if left.runs != right.runs and (shared := left.runs & right.runs):
+                raise ConfigError(
+                    f"{words[0]} and {word} both have run {', '.join(sorted(shared))}",
+                    hint="compare runs with a baseline that was made without them",
+                )
+        compared = {side.name for pair in found for side in pair}
+        alone = [side.name for side in (*first, *others) if side.name not in compared]
+        if alone and len(first) > 1 and len(others) > 1:
+            note(f"not compared, no variant of that name on the other side: {', '.join(alone)}")
         pairs += found
     return pairs
 
