@@ -55,7 +55,10 @@ def checked_names(names: Iterable[str]) -> list[str]:
 
 
 def figures_of(repeats: Iterable[TrialRow], names: Iterable[str] = ()) -> list[Figure]:
-    """Return the figures of these names; without names the usual ones that any repeat has."""
+    """Return the figures of these names; without names the usual ones that any repeat has.
+
+    Where none has any, it is the first one, so that it is said of something.
+    """
     rows = list(repeats)
     if chosen := [FIGURES[name] for name in names]:
         return chosen
@@ -65,4 +68,4 @@ def figures_of(repeats: Iterable[TrialRow], names: Iterable[str] = ()) -> list[F
             if candidate and any(FIGURES[candidate].value(row) for row in rows):
                 found.append(FIGURES[candidate])
                 break
-    return found
+    return found or [FIGURES[DEFAULT_FIGURES[0]]]

@@ -10,8 +10,8 @@ from dataclasses import replace
 from labctl.compare import words
 from labctl.compare.estimates import Estimate, History, estimate, other_sessions
 from labctl.compare.figures import Figure, figures_of
-from labctl.compare.likeness import MODEL_CACHE, Difference, differences
-from labctl.compare.sides import Pair
+from labctl.compare.likeness import MODEL_CACHE, Difference, differences, fits_one_run
+from labctl.compare.sides import Pair, Side
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Basis, Comparison, Row, Verdict
 from labctl.index import TrialRow
@@ -83,8 +83,16 @@ def _row(pair: Pair, figure: Figure, found: tuple[Difference, ...]) -> Row:
         left_repeats=len(theirs),
         right_repeats=len(mine),
         differences=found,
+        moved=_moved(left) or _moved(right),
+        fits_one_run=fits_one_run(left, right, found),
         warnings=(*words.failed_checks(left), *words.failed_checks(right)),
     )
+
+
+def _moved(side: Side) -> tuple[str, ...]:
+    """Return the boards of a side where it has several: its run moved when one broke."""
+    boards = dict.fromkeys(row.board or "not known" for row in side.repeats)
+    return tuple(boards) if len(boards) > 1 else ()
 
 
 def _values(rows: Iterable[TrialRow], figure: Figure) -> list[float]:
@@ -157,7 +165,7 @@ def _judge(
         known = one.basis is not Basis.UNKNOWN_SESSIONS
         row = replace(row, verdict=verdict if known else Verdict.SUSPECTED)
     if row.verdict in (Verdict.CANT_TELL, Verdict.SUSPECTED):
-        noise = found.run_noise if row.is_of_revisions else found.noise
+        noise = found.noise if row.fits_one_run else found.run_noise
         if noise is not None:
             settling = _settling(noise, found.mean, limits, error, same_error or error)
             row = replace(row, repeats=settling)

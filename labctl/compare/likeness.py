@@ -1,6 +1,6 @@
 """Likeness of two sides: every value that must agree before numbers may be compared."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from labctl.compare.sides import Side
@@ -65,6 +65,15 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
         left_text, right_text = (_text(values.get(key), names) for values in (mine, theirs))
         found.append(Difference(key, left_text, right_text, why))
     return found
+
+
+def fits_one_run(left: Side, right: Side, found: Iterable[Difference]) -> bool:
+    """Tell whether one run can have both sides: it has one source, one board and one variant of
+    each kind.
+    """
+    varied = {MODEL} | {key for side in (left, right) for r in side.repeats for key in r.parameters}
+    keys = {one.key for one in found}
+    return left.runs == right.runs or (bool(keys) and keys <= varied | {MODEL_CACHE})
 
 
 def _resolved(left: Side, right: Side) -> set[str]:

@@ -45,11 +45,13 @@ class Row:
         interval: of the ratio, with its level: the one that decides. None: there is none.
         p_different: p-value of "no difference"; ``p_same`` that of "not the same", uncorrected.
         noise: of a single repeat, 0.02 is 2 %.
-        repeats: interleaved rounds of one run that would settle it, or, of two revisions, which no
-            run can have, runs of each in turns. None: it is settled, no number up to the most
+        repeats: interleaved rounds of one run that would settle it, or, where no run can have both,
+            runs of each in turns. None: it is settled, no number up to the most
             would settle it, or nothing is known of how runs differ.
         check: p-value of the test that assumes no distribution, from ten repeats on.
         differences: all of them, those that are allowed too.
+        moved: boards of a side that has several, in their order; else none.
+        fits_one_run: False if no run can have both: a recipe varies models and parameters alone.
     """
 
     left: str
@@ -73,11 +75,8 @@ class Row:
     check: float | None = None
     differences: tuple[Difference, ...] = ()
     warnings: tuple[str, ...] = ()
-
-    @property
-    def is_of_revisions(self) -> bool:
-        """True if the sides are of two revisions of the source."""
-        return any(one.allowed == "revision" for one in self.differences)
+    fits_one_run: bool = True
+    moved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ def unlike(refused: Sequence[Difference]) -> str:
 
 def no_values(row: Row) -> str:
     """Say which side has no value."""
-    missing = row.right if row.left_repeats else row.left
+    counts = {row.left: row.left_repeats, row.right: row.right_repeats}
+    missing = " and of ".join(name for name, count in counts.items() if not count)
     return f"no good repeat of {missing} has a value"
 
 
@@ -83,7 +84,9 @@ def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:
     text = interval_text(row.interval)
     if row.interval.is_vague:
         text = f"the {row.interval.count} repeats differ too much"
-    what = "runs of each, in turns," if row.is_of_revisions else "interleaved rounds"
+    if row.interval.low > 1 or row.interval.high < 1:
+        text = f"{change(row)}, {text}, and not shown to be more than {percent(limits.practical)}"
+    what = "interleaved rounds" if row.fits_one_run else "runs of each, in turns,"
     if row.repeats is None:
         return f"{text}: no number of {what} up to {MOST_REPEATS} would settle it"
     return f"{text}: {row.repeats} {what} would settle it"
@@ -130,7 +133,7 @@ def _sessions(known: int | None) -> str:
 
 
 def _rounds(row: Row) -> str:
-    """Say how to measure both interleaved. Two revisions of a program are in no run together."""
-    if row.is_of_revisions:
+    """Say how to measure both interleaved, where a run can have both."""
+    if not row.fits_one_run:
         return f"runs of both in turns, until {LEAST_SESSIONS} like runs are known"
     return "in one run" if row.repeats is None else f"in one run, {row.repeats} rounds"

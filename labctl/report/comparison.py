@@ -102,6 +102,8 @@ def _heading(found: Comparison) -> list[str]:
     """Return what every reader must know first: no board, and differences that are allowed."""
     others = sorted(found.execution - {str(Execution.BOARD)})
     lines = [_NOT_A_BOARD.format(", ".join(others).upper())] if others else []
+    if boards := sorted({name for row in found.rows for name in row.moved}):
+        lines.append(f"runs moved between boards: {', '.join(boards)}")
     allowed: dict[str, list[str]] = {}
     for row in found.rows:
         revisions = [one.key for one in row.differences if one.allowed == "revision"]

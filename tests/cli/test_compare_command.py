@@ -22,9 +22,13 @@ def made(lab: Path, name: str, q2: float = 100, *, sigma: float = 0.005, **chang
     chance = random.Random(name)
     run_id = f"20261120T{int(name, 16) % 10**6:06d}Z-q2-{name}"
     facts = changes.pop("facts", None)
+    variants = changes.pop("variants", tuple(MODELS))
+    assert isinstance(variants, tuple)
+    moved_before = changes.pop("moved_before", 99)
+    assert isinstance(moved_before, int)
     record = run(
         run_id,
-        variants=tuple(MODELS),
+        variants=variants,
         models=tuple(MODELS.values()),
         recipe_resolved=RECIPE,
         **({"facts": facts} if facts else {}),
@@ -32,21 +36,26 @@ def made(lab: Path, name: str, q2: float = 100, *, sigma: float = 0.005, **chang
     directory = planned_run(lab / "runs", record, plan())
     number = 0
     for repeat in range(1, 6):
-        for variant, ms in (("q2_k", q2), ("q8_0", 300.0)):
+        for variant in variants:
             number += 1
+            ms = q2 if variant == "q2_k" else 300.0
             directory.add(
                 trial(
                     number,
                     slug=f"{variant}-r{repeat}",
                     repeat=repeat,
                     variant=variant,
-                    model=MODELS[variant],
+                    model=MODELS.get(variant, MODELS["q8_0"]),
                     timing=timing(
                         [ms * chance.gauss(1, sigma)],
                         ttft_ns=round(2e9 * chance.gauss(1, sigma)),
                         prompt_eval_ns=round(5e8 * chance.gauss(1, sigma)),
                     ),
-                    **{"comparability": {"threads": 4}, **changes},
+                    **{
+                        "comparability": {"threads": 4},
+                        "board": "rk1" if repeat < moved_before else "rk2",
+                        **changes,
+                    },
                 )
             )
     directory.finish(RunEnd(state="finished", finished=BEGAN))
@@ -217,3 +226,36 @@ def test_no_common_variant_names_both_lists(lab: Path, labctl) -> None:  # type:
     assert "no variant of the same name" in text
     assert "of q2_k, q8_0" in text
     assert "of x, y" in text
+
+
+def test_variants_of_one_side_alone_are_named(lab: Path, labctl, capsys) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    made(lab, "00000b", variants=(*MODELS, "more"))
+    assert run_cli(["--lab", str(lab), "compare", "00000a", "00000b"]) == 0
+    assert "of that name on the other side: 00000b:more" in capsys.readouterr().err
+
+
+def test_a_run_is_not_compared_with_a_baseline_that_has_it(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    runs = [made(lab, f"00000{n}") for n in range(3)]
+    lab_state(find_lab(lab, TRANSPORTS)).baselines.set("rel", runs)
+    text = labctl("rel", "000001", status=2)
+    assert f"rel and 000001 both have run {runs[1]}" in text
+
+
+def test_names_of_others_are_no_pictures(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a", board=":warning:")
+    made(lab, "00000b", board=":a:")
+    assert ":warning: / :a:" in labctl("00000a", "00000b")
+
+
+def test_a_run_that_moved_names_its_boards(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a")
+    assert "moved between boards" not in labctl()
+    made(lab, "00000b", moved_before=4)
+    assert "runs moved between boards: rk1, rk2" in labctl()
+
+
+def test_a_run_without_results_is_a_row(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
+    made(lab, "00000a", state=TrialState.FAILED)
+    text = labctl("--fail-on", "cant-tell", status=1)
+    assert "no good repeat of q2_k and of q8_0 has a value" in text

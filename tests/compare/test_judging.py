@@ -1,6 +1,7 @@
 """The verdicts, in their order."""
 
 import random
+import re
 
 import pytest
 from compared import side_of, sides_of
@@ -122,11 +123,31 @@ def test_two_revisions_are_in_no_run_together() -> None:
     assert row.repeats is not None
     assert row.repeats > 5
     assert row.reason.endswith(f"{row.repeats} runs of each, in turns, would settle it")
-    alike = (side_of("r", STEADY), side_of("s", scaled(1.04)))
-    interleaved = one(compare([alike], history=sessions(*others)))
+    models = (side_of("r", STEADY), side_of("s", scaled(1.04), model=model("q8")))
+    interleaved = one(compare([models], history=sessions(*others), allow=["model"]))
     assert interleaved.repeats is not None
     assert interleaved.repeats < row.repeats
     assert "1 of 5 like runs" in one(compare([pair], history=sessions(others[0]))).reason
+
+
+def test_the_same_variant_of_two_runs_is_in_no_run_twice() -> None:
+    row = one(compare([(side_of("r", STEADY), side_of("s", scaled(1.1)))]))
+    assert row.verdict is Verdict.SUSPECTED
+    assert row.reason.endswith(
+        "confirm interleaved, runs of both in turns, until 5 like runs are known"
+    )
+
+
+def test_a_small_difference_is_neither_the_same_nor_unknown() -> None:
+    """2 % with certainty, of which it cannot be told if it is within 3 %."""
+    apart = (-1.6, -0.5, 0.0, 0.8, 1.3)
+    row = turns([one * (1.0195 + 0.0106 * n) for one, n in zip(STEADY, apart, strict=True)])
+    assert row.verdict is Verdict.CANT_TELL
+    assert row.interval is not None
+    assert row.interval.low > 1
+    assert re.match(
+        r"1.9 % slower, 95 % interval .*, and not shown to be more than 2 %: \d+ ", row.reason
+    ), row.reason
 
 
 def test_one_repeat_tells_nothing() -> None:
@@ -146,6 +167,13 @@ def test_a_side_without_results_cannot_be_told() -> None:
         *(run_sides(run("r"), [trial(1)]), run_sides(run("s", variants=("q2_k",)), []))
     )
     assert {row.reason for row in compare(pair).rows} == {"no good repeat of s:q2_k has a value"}
+
+
+def test_two_sides_without_results_have_a_row() -> None:
+    pair = match_sides(*(run_sides(run(name, variants=("q2_k",)), []) for name in "rs"))
+    row = one(compare(pair))
+    assert row.verdict is Verdict.CANT_TELL
+    assert row.reason == "no good repeat of r:q2_k and of s:q2_k has a value"
 
 
 def test_unlike_is_first_and_every_difference_is_named() -> None:
