@@ -54,8 +54,9 @@ def test_a_plan_tells_how_many_repeats_a_comparison_needs() -> None:
     assert (needed.same, needed.different) == (12, 6)
     assert needed.text == (
         "noise of a repeat's token time: q2 1.00% (15 repeats of 3 runs), q8 2.00% (10 repeats of"
-        " 2 runs); with probability 90%, two variants that are the same are shown so (within"
-        " ± 3 %) by 12 interleaved repeats, a difference of 5% by 6 interleaved repeats"
+        " 2 runs); with probability 90%, `labctl compare --figure tpot_ms` shows two variants that"
+        " are the same to be so (within ± 3 %) by 12 interleaved repeats, a difference of 5% by"
+        " 6 interleaved repeats"
     )
     assert needed.document()["repeats_for_same"] == 12
     loud = RepeatsNeeded({"q2": Noise(0.5, 15, 3)}, ComparisonLimits())

@@ -66,8 +66,8 @@ class RepeatsNeeded:
         within = f"± {100 * self.limits.same_within:.3g} %"
         return (
             f"noise of a repeat's token time: {', '.join(known)}; with probability {POWER:.0%},"
-            f" two variants that are the same are shown so (within {within}) by"
-            f" {_interleaved(self.same)}, a difference of {DIFFERENCE:.0%} by"
+            f" `labctl compare --figure tpot_ms` shows two variants that are the same to be so"
+            f" (within {within}) by {_interleaved(self.same)}, a difference of {DIFFERENCE:.0%} by"
             f" {_interleaved(self.different)}"
         )
 
