@@ -10,7 +10,7 @@ from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
 from labctl.compare.figures import FIGURES
-from labctl.errors import ExitStatus, printable_line
+from labctl.errors import ConfigError, ExitStatus, printable_line
 from labctl.index import Filter
 
 
@@ -41,12 +41,18 @@ def regressions(
     again, in turns: the commands are named. --since is of the step; the nights before it are read
     too. Exit status 1: a confirmed regression that is still there; with --strict, a suspected one.
     """
+    from labctl.cli.run_list import unknown_names
     from labctl.compare.regressions import lab_changes
     from labctl.report.ci.regressions import regressions_suite
     from labctl.report.regressions import regressions_document, series_lines
+    from labctl.runs.record.repository import RunRepository
 
     ci.check_cases_only()
-    found = lab_changes(runs_folder(invocation, "latest"), wanted, figures, note=note)
+    folder = runs_folder(invocation, "latest")
+    found = lab_changes(folder, wanted, figures, note=note)
+    if not found:
+        for line in unknown_names(RunRepository(folder), wanted):
+            raise ConfigError(line)  # a green result of a misspelt name would be believed
     suite = regressions_suite(found, strict=ci.strict)
     ci.write_suite(suite)
     if as_json:

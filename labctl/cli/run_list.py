@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,7 +41,8 @@ def print_runs(
             click.echo(line)
     else:
         note(f"no runs in {runs}" if wanted.is_empty else f"no such runs in {runs}")
-        _name_unknown(repository, wanted)
+        for line in unknown_names(repository, wanted):
+            note(line)
     _name_damaged(found, repository, wanted)
 
 
@@ -57,18 +58,18 @@ def _name_damaged(found: Sequence[IndexedRun], repository: RunRepository, wanted
         note(f"not searched, damaged: {names} (reasons: `labctl runs --state damaged`)")
 
 
-def _name_unknown(repository: RunRepository, wanted: Filter) -> None:
-    """Say which names in a filter no run has, with the nearest that one has."""
+def unknown_names(repository: RunRepository, wanted: Filter) -> Iterator[str]:
+    """Yield which names in a filter no run has, with the nearest that one has."""
     if not (known := repository.query()):
         return
     for kind in ("recipe", "board"):
         word = getattr(wanted, kind)
         if word is not None and not repository.query(replace(Filter(), **{kind: word})):
             names = {name for one in known if (name := getattr(one.run, kind)) is not None}
-            note(unknown(kind, word, names, where=" in any run"))
+            yield unknown(kind, word, names, where=" in any run")
     names = {name for name, _ in repository.parameters()}
     for name in dict(wanted.parameters).keys() - names:
-        note(unknown("parameter", name, names, where=" in any run"))
+        yield unknown("parameter", name, names, where=" in any run")
 
 
 def _state(runs: Path, one: IndexedRun) -> str:

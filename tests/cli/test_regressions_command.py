@@ -99,7 +99,7 @@ def test_what_matters_is_what_the_recipe_says(nights: Lab, labctl: Labctl) -> No
 
 def test_without_runs_it_says_so(nights: Lab, labctl: Labctl) -> None:
     nights.nights(range(1), 100)
-    assert labctl("--board", "rk9") == ("", "no such runs\n")
+    assert labctl("--model", "q9") == ("", "no such runs\n")
 
 
 @pytest.mark.parametrize(
@@ -140,3 +140,12 @@ def test_newer_nights_without_a_sound_result_are_not_green(
     assert (tag, message.split(",")[0]) == ("failure", "12 runs since then without a sound result")
     nights.nights(range(24, 26), 100)
     assert "without a sound result" not in labctl("--strict")[0]
+
+
+def test_a_misspelt_name_is_not_green(nights: Lab, labctl: Labctl) -> None:
+    nights.nights(range(12), 100)
+    _, message = labctl("--recipe", "q3", "--junit", "j.xml", status=2)
+    assert "no recipe 'q3' in any run; known: q2" in message
+    _, message = labctl("--board", "rk9", status=2)
+    assert "no board 'rk9' in any run (did you mean 'rk1'?)" in message
+    assert not Path("j.xml").exists()
