@@ -132,6 +132,18 @@ def test_the_answer_names_no_fastest_of_variants_that_are_equally_fast(tmp_path:
     )
 
 
+def test_the_answer_tells_a_small_difference_that_is_certain(tmp_path: Path) -> None:
+    """By the ratio, which is not always that of the medians."""
+    slower = [100.5, 104.8, 99.9, 103.1, 103.1]
+    made = timed_run(a=[100.0, 101.0, 99.0, 100.5, 101.4], b=slower)
+    text = answer_of(tmp_path, made)
+    assert re.match(
+        r"a \(100 ms a token\) is faster than b \(103 ms\) on rk1, but not shown to be so by more"
+        r" than 2 %: ratio 1\.019 \(95% interval 1\.003 to 1\.035\)\. \d+ interleaved rounds would",
+        text,
+    )
+
+
 def test_the_answer_is_judged_as_a_comparison_of_all_figures(tmp_path: Path) -> None:
     """5 % of error over three figures: what is told of one alone is not told of it."""
     made = timed_run(a=[100.0] * 5, b=[102.0, 104.5, 107.5, 101.0, 105.0])

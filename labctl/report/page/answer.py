@@ -1,9 +1,10 @@
 """The answer of a report: sentences from the data, with their uncertainty."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from labctl.compare import Basis, Row, Verdict, compare
+from labctl.compare import Basis, Row, Thresholds, Verdict, compare
+from labctl.compare.words import percent, ratio_text
 from labctl.records import TrialBound, TrialRecord
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
@@ -20,6 +21,10 @@ _FASTER = (
 _FASTER_BY_MEAN = (
     "{best} is {value} times as fast as {other} {where}{known}, by the geometric mean of the"
     " rounds; by the median it takes {time} a token, {other} {against}."
+)
+_SMALL = (
+    "{best} ({time} a token) is faster than {other} ({against}) {where}, but not shown to be so by"
+    " more than {practical}: ratio {value}{known}."
 )
 _FASTEST = "{best} is the fastest of {count} variants {where}."
 _FASTEST_SAME = "{names} are equally fast {where}; none of {count} variants is faster."
@@ -125,6 +130,8 @@ def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words
     other = next((row for row in others if row.variant == one.rows[0].variant), others[0])
     row = judged[other.variant]
     level = [best, *(o for o in others if judged[o.variant].verdict is not Verdict.SLOWER)]
+    if row.interval is not None and row.interval.high < 1:  # by too little to be judged slower
+        row, best, other = _turned(row), other, best
     values: dict[str, object] = {
         "best": best.variant,
         "other": other.variant,
@@ -132,6 +139,7 @@ def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words
         "time": duration(best.token_ns),
         "against": duration(other.token_ns),
         "count": len(timed),
+        "practical": percent(Thresholds.of_recipe(one.run.recipe_resolved).practical),
         "names": words.listed([one.variant for one in level]),
     }
     text, settled = _CANT_TELL, ""
@@ -140,14 +148,18 @@ def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words
     elif row.ratio is None or row.interval is None:
         text = _TOO_FEW
     else:
-        values["value"], values["known"] = digits(row.ratio), _ratio_known(row.interval, words)
+        shown = digits if row.verdict is Verdict.SLOWER else ratio_text  # near to 1
+        values["value"] = shown(row.ratio)
+        values["known"] = _ratio_known(row.interval, shown, words)
         if row.verdict is Verdict.SLOWER:
             medians = (other.token_ns or 0) / (best.token_ns or 1)
             as_medians = row.interval.low <= medians <= row.interval.high
             text = _FASTER if as_medians else _FASTER_BY_MEAN
         elif row.verdict is Verdict.SAME:
             text = _SAME
-        elif row.repeats is not None:
+        elif row.interval.low > 1:
+            text = _SMALL
+        if row.verdict is Verdict.CANT_TELL and row.repeats is not None:
             settled = words("{count} interleaved rounds would settle it.", count=row.repeats)
     first = ""
     if text == _FASTER and len(timed) > 2 and level == timed[:1]:
@@ -202,14 +214,14 @@ def _turned(row: Row) -> Row:
     )
 
 
-def _ratio_known(between: Interval, words: Language) -> str:
+def _ratio_known(between: Interval, shown: Callable[[float], str], words: Language) -> str:
     if between.is_vague:
         return words(" (its interval is wider than ± 100 %)")
     return words(
         " ({level} interval {low} to {high})",
         level=f"{100 * between.level:.4g}%",
-        low=digits(between.low),
-        high=digits(between.high),
+        low=shown(between.low),
+        high=shown(between.high),
     )
 
 

@@ -63,6 +63,14 @@ CHINESE = {
         "{where}，按各轮的几何平均，{best} 的速度是 {other} 的 {value} 倍{known}；"
         "按中位数每词元 {time}，{other} 为 {against}。"
     ),
+    (
+        "{best} ({time} a token) is faster than {other} ({against}) {where}, but not shown to be"
+        " so by more than {practical}: ratio {value}{known}."
+    ): (
+        "{where}，{best}（每词元 {time}）比 {other}（{against}）快，"
+        "但未能证明快出 {practical} 以上："
+        "比值 {value}{known}。"
+    ),
     "{best} is the fastest of {count} variants {where}.": (
         "{where}，{best} 是 {count} 个变体中最快的。"
     ),
