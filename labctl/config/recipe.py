@@ -339,9 +339,11 @@ class Recipe(StrictModel):
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """Changes by the command line, as ``--set KEY=VALUE``."""
+        """Changes to what was written, by the command line, as ``--set KEY=VALUE``."""
         document = self._origin.document
-        return tuple(dict.fromkeys(document.overridden.values())) if document else ()
+        if document is None or not document.text:
+            return ()
+        return tuple(dict.fromkeys(document.overridden.values()))
 
     def resolved(self) -> dict[str, Any]:
         """Return the recipe as it is run, defaults included, as JSON; the model reads it back."""
