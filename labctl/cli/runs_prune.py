@@ -151,7 +151,9 @@ def empty(invocation: Invocation, *, yes: bool) -> None:
     count = len(trashed_runs(runs))
     if count and not yes:
         confirm(f"remove {counted(count, 'run')} for good")
-    click.echo(f"{counted(count, 'run')} removed, {size(empty_trash(runs))} freed")
+    removed = empty_trash(runs)
+    freed = size(sum(one.size_bytes for one in removed))
+    click.echo(f"{counted(len(removed), 'run')} removed, {freed} freed")
 
 
 @trash.command(epilog="Example: labctl runs trash restore 16fc2f")

@@ -1,5 +1,7 @@
 """Tags, notes and removal of runs: kept in the run directory, whatever becomes of the index."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from labctl.index import Filter
 from labctl.runs.record.annotations import add_tags, remove_tags, set_note
 from labctl.runs.record.directory import RunDirectory, find_run
 from labctl.runs.record.repository import RunRepository
-from labctl.runs.record.trash import move_to_trash, restore, trashed_runs
+from labctl.runs.record.trash import empty_trash, move_to_trash, restore, trashed_runs
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 
@@ -136,6 +138,58 @@ def test_several_removals_at_once_move_each_run_once(runs: Path) -> None:
     assert not list(runs.glob("2026*"))
     at_once(runs, "empty_trash(runs)")
     assert list((runs / "trash").iterdir()) == []
+
+
+def test_a_run_that_comes_back_while_the_trash_is_emptied_stays_whole(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another labctl restores one run before its turn, and tries the other in its midst."""
+    for one in (FIRST, SECOND):
+        move_to_trash(find_run(runs, one))
+    unlink, refused = os.unlink, []
+
+    def restoring(*args: object, **keywords: object) -> None:
+        if not refused:
+            restore(runs, FIRST)
+            with pytest.raises(ConfigError, match=f"no run '{SECOND}'") as caught:
+                restore(runs, SECOND)
+            refused.append(caught)
+        unlink(*args, **keywords)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", restoring)
+        assert [one.run for one in empty_trash(runs)] == [SECOND]
+    assert find_run(runs, FIRST).trials() == [trial(1)]
+    assert [one.name for one in runs.glob("2026*")] == [FIRST]
+    assert list((runs / "trash").iterdir()) == []
+
+
+def test_what_a_killed_removal_left_goes_with_the_next(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move_to_trash(find_run(runs, FIRST))
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            empty_trash(runs)
+    assert trashed_runs(runs) == []
+    assert empty_trash(runs) == []
+    assert list((runs / "trash").iterdir()) == []
+
+
+def test_a_run_that_is_removed_before_it_is_restored_is_named(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move_to_trash(find_run(runs, FIRST))
+    known = trashed_runs(runs)
+    empty_trash(runs)
+    monkeypatch.setattr("labctl.runs.record.trash.trashed_runs", lambda _: known)
+    with pytest.raises(ConfigError, match=f"{FIRST} was removed from the trash meanwhile"):
+        restore(runs, FIRST)
 
 
 def test_a_link_to_a_run_is_not_moved(runs: Path, tmp_path: Path) -> None:

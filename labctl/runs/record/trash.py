@@ -1,5 +1,6 @@
 """The trash: removed runs, whole, beside the others and so on the same disk."""
 
+import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.runs.record.disk import directory_bytes
 
 TRASH = "trash"
+#: Name in the trash of a run that is being removed.
+_REMOVING = ".removing-"
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType]
 
 
@@ -85,22 +88,37 @@ def restore(runs: Path, name: str) -> RunDirectory:
     if place.exists():
         raise ConfigError(f"run {place.name} is there again", hint="move that one away first")
     with host_writes(place):
-        _move(found[0].path, place)
+        try:
+            _move(found[0].path, place)
+        except FileNotFoundError as error:
+            raise ConfigError(f"run {place.name} was removed from the trash meanwhile") from error
     return RunDirectory(place)
 
 
-def empty_trash(runs: Path) -> int:
-    """Remove all runs in the trash for good; return the bytes that their files took."""
-    freed = 0
+def empty_trash(runs: Path) -> list[Trashed]:
+    """Remove all runs in the trash for good; return them.
+
+    Each first gets a name that is no run's: it is either restored whole or gone. What a killed
+    labctl left under such a name goes too.
+    """
+    removed = []
     for one in trashed_runs(runs):
+        aside = one.path.with_name(f"{_REMOVING}{secrets.token_hex(8)}")
         with host_writes(one.path):
-            shutil.rmtree(one.path, onerror=_pass_over_gone)
-        freed += one.size_bytes
-    return freed
+            try:
+                one.path.rename(aside)
+            except FileNotFoundError:  # another labctl restored or removed it
+                continue
+            removed.append(one)
+            shutil.rmtree(aside, onerror=_pass_over_gone)
+    for left in (runs / TRASH).glob(f"{_REMOVING}*"):
+        with host_writes(left):
+            shutil.rmtree(left, onerror=_pass_over_gone)
+    return removed
 
 
 def _pass_over_gone(_function: object, _path: str, error: ExcInfo) -> None:
-    """Let another labctl empty the trash at the same time."""
+    """Let another labctl remove at the same time what a killed one left."""
     if not isinstance(error[1], FileNotFoundError):
         raise error[1]
 
