@@ -16,7 +16,11 @@ from labctl.records import RunRecord
 from labctl.runs.record.journal import Journal
 
 #: Names of users that many hosts have, and that tell nothing.
-_COMMON_USERS = frozenset({"root", "user", "ubuntu", "debian", "runner", "admin", "nobody"})
+_COMMON_USERS = frozenset(
+    {"root", "user", "ubuntu", "debian", "runner", "admin", "nobody", "labctl"}
+)
+#: Folders of homes: others, as in a container, are called by anything but a person.
+_HOMES = frozenset({"home", "homes", "Users"})
 #: Keys of devices.yaml whose values name a machine, and those that name a person or a file.
 _ADDRESSES = frozenset({"address", "server", "key", "host", "proxy_jump"})
 _USERS = frozenset({"user"})
@@ -82,7 +86,10 @@ def _names_of_host(*names: str) -> Iterator[str]:
 def _person(user: str, home: Path | None) -> Iterator[Secret]:
     if home is not None:
         yield from _folder("home", home)
-    for name in {user, home.name if home else ""} - _COMMON_USERS:
+    names = {user}
+    if home is not None and not _HOMES.isdisjoint(home.parts[:-1]):
+        names.add(home.name)
+    for name in names - _COMMON_USERS:
         if name and not name.isdigit():
             yield Secret("user", name)
 

@@ -17,16 +17,27 @@ Json: TypeAlias = Any
 
 #: A word alone, which is none of a longer name: `vm` and not `vmlinux` or `kvm.service`.
 _ALONE = rb"(?<![A-Za-z0-9_.-])%s(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
-#: A host is also one of a domain: `vm.local`.
-_HOST = rb"(?<![A-Za-z0-9_.-])%s(?:\.[A-Za-z0-9][A-Za-z0-9-]*)*(?![A-Za-z0-9_-])"
+#: A host is also one of a domain: `vm.local`, but none of a longer name: `vm.Q8_0.gguf`.
+_HOST = rb"(?<![A-Za-z0-9_.-])%s(?:\.[A-Za-z0-9][A-Za-z0-9-]*)*+(?![A-Za-z0-9_-])"
 #: Fields of records that name a place or a machine, whatever their value is.
 _FIELDS = {"host": "host", "serial": "serial", "boot_id": "boot"}
 #: Shorter texts are replaced as whole words alone: part of others they would mean nothing.
 _DISTINCT = 6
 
+#: A word of a folder's name: those of people can have several, with capitals.
+_NAME = rb"[^\\/\s\"':,;<>)\]]+"
 _OCTET = rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _IPV4 = rb"(?:%s\.){3}%s" % (_OCTET, _OCTET)
 _WORDS_OF_KEYS = rb"passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?token"
+#: Up to the same quote, or the end of the line; a group for each quote, escaped and plain.
+_QUOTED = rb"|".join(
+    form % {b"q": quote}
+    for quote in (b'"', b"'")
+    for form in (
+        rb"\\%(q)s((?:[^%(q)s\\\r\n]|\\(?!%(q)s)[^\r\n]){1,400})",
+        rb"%(q)s((?:[^%(q)s\\\r\n]|\\[^\r\n]){1,400})",
+    )
+)
 _WORDS_OF_ADDRESSES = (
     rb"connect(?:ed|ing)? to|connection (?:to|from)|host|server|peer|gateway|addr(?:ess)?|inet|ping"
 )
@@ -66,8 +77,8 @@ _PATTERNS: tuple[tuple[str, bytes, Callable[[bytes], bool]], ...] = (
     ("key", rb"\beyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]*", _is_any),
     (
         "key",
-        rb"(?i)(?:%s)[a-z0-9_]{0,40}\\?[\"']?\s{0,3}[=:]\s{0,3}\\?[\"']?([^\s\"'\\;,&<]{4,400})"
-        % _WORDS_OF_KEYS,
+        rb"(?i)(?:%s)[a-z0-9_]{0,40}\\?[\"']?\s{0,3}[=:]\s{0,3}(?:%s|([^\s\"'\\;,&<]{3,400}))"
+        % (_WORDS_OF_KEYS, _QUOTED),
         _is_any,
     ),
     ("key", rb"_TOKEN=[\"']?([^\s\"'\\;,&<]{16,400})", _is_any),
@@ -78,8 +89,12 @@ _PATTERNS: tuple[tuple[str, bytes, Callable[[bytes], bool]], ...] = (
     ),
     ("key", rb"(?i)(?<=bearer )[A-Za-z0-9._~+/-]{16,}=*", _is_any),
     ("key", rb"(?<=://)[^/\s@\"'\\]{1,200}(?=@)", _is_any),
-    ("home", rb"(?:/home|/Users)/[^/\s\"'\\:,;<>)\]]+", _is_any),
-    ("home", rb"(?i)\b[a-z]:\\{1,2}users\\{1,2}[^\\/\s\"':,;<>)\]]+", _is_any),
+    ("home", rb"(?:/home|/Users)/%s(?:(?: [A-Z]%s){1,3}(?=/))?" % (_NAME, _NAME), _is_any),
+    (
+        "home",
+        rb"\b[A-Za-z]:\\{1,2}(?i:users)\\{1,2}%s(?:(?: [A-Z]%s){1,3}(?=[\\/]))?" % (_NAME, _NAME),
+        _is_any,
+    ),
     (
         "host",
         rb"(?<![\\\w:])(?:\\{2}([\w.-]{2,63})(?=\\\w)|\\{4}([\w.-]{2,63})(?=\\\\\w))",
@@ -92,7 +107,7 @@ _PATTERNS: tuple[tuple[str, bytes, Callable[[bytes], bool]], ...] = (
     ),
     ("address", rb"(?<![0-9A-Za-z.-])%s(?=:\d{1,5}(?!\d))" % _IPV4, _is_network),
     ("address", rb"(?<=[@/])%s(?![0-9.])" % _IPV4, _is_network),
-    ("address", rb"(?<![0-9A-Za-z.-])%s(?= port \d)" % _IPV4, _is_network),
+    ("address", rb"(?<![0-9A-Za-z.-])(?<![Vv]ersion )%s(?= port \d)" % _IPV4, _is_network),
     (
         "address",
         rb"(?i)\b(?:%s)[ =:]{1,2}(%s)(?![0-9A-Za-z]|\.\d)" % (_WORDS_OF_ADDRESSES, _IPV4),
@@ -158,7 +173,9 @@ class Redactor:
         if kind == "host":
             return re.compile(_HOST % (rb"(?:%s)" % forms))
         if "/" in text or "\\" in text:  # a path, and what is below it
-            return re.compile(rb"(?:%s)(?![A-Za-z0-9_-]|\.[A-Za-z0-9])" % forms)
+            # `/work` is a piece of many others; `-I/home/alice` is that one.
+            before = rb"(?<![A-Za-z0-9_.\\-])" if text.rfind("/") == 0 else b""
+            return re.compile(before + rb"(?:%s)(?![A-Za-z0-9_-]|\.[A-Za-z0-9])" % forms)
         if kind in ("user", "lab") or len(text) < _DISTINCT:
             return re.compile(_ALONE % (rb"(?:%s)" % forms))
         return re.compile(forms)

@@ -63,6 +63,16 @@ def redactor(*words: str) -> Redactor:
         (r'"\\\\fileserver\\models"', r'"\\\\<host>\\models"'),
         (r"\d\\w\\s", r"\d\\w\\s"),
         ("at vm.local, vm.lan.example.org.", "at <host>, <host>."),
+        ("vm.context_length u32, vm.Q8_0.gguf", "vm.context_length u32, vm.Q8_0.gguf"),
+        ('password="correct horse battery" x', 'password="<key>" x'),
+        ("secret: 'it\"s so', x", "secret: '<key>', x"),
+        (r'password="a \"b\" c" x', 'password="<key>" x'),
+        (r"{\"password\": \"a b c\", \"x\": 1}", r"{\"password\": \"<key>\", \"x\": 1}"),
+        ("passphrase='cut off here\nx", "passphrase='<key>\nx"),
+        ("password=abc, password: no", "password=<key>, password: no"),
+        ("/Users/Jane Doe/x, /home/bob in /x", "<home>/x, <home> in /x"),
+        (r"C:\Users\Jane Doe\x, c:\\users\\Jo Doe\\x", r"<home>\x, <home>\\x"),
+        ("version 1.2.3.4 port 5, 1.2.3.4 port 5", "version 1.2.3.4 port 5, <address> port 5"),
     ],
 )
 def test_an_identity_is_replaced_and_what_only_looks_like_one_is_not(text: str, shown: str) -> None:
@@ -139,6 +149,28 @@ def test_counts_say_what_was_left_out_and_where() -> None:
     assert dict(found.counts) == {("a", "host"): 2, ("a", "user"): 1, ("b", "home"): 1}
 
 
+@pytest.mark.parametrize(
+    ("home", "text", "shown"),
+    [
+        ("/tmp", "/tmp/x, tmp, /data/local/tmp", "/tmp/x, tmp, /data/local/tmp"),
+        ("/data", "/data/local/tmp data", "/data/local/tmp data"),
+        ("/labctl", "/tmp/labctl/x labctl /labctl/y", "/tmp/labctl/x labctl <home>/y"),
+        ("/home/labctl", "/tmp/labctl/x labctl /home/labctl/y", "/tmp/labctl/x labctl <home>/y"),
+        ("/home/jane", "jane /home/jane/x", "<user> <home>/x"),
+        ("/nfs/home/lab/jane", "jane -I/nfs/home/lab/jane/x", "<user> -I<home>/x"),
+    ],
+)
+def test_only_a_home_of_a_person_names_one(
+    home: str, text: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container the user has a number, and a home that is any folder."""
+    monkeypatch.setattr("labctl.bundle.identity.user_name", lambda: "1000")
+    monkeypatch.setenv("HOME", home)
+    record = run(recipe_resolved={"name": "q2"})
+    found = Redactor(secrets_of(record, tmp_path / "runs" / record.id, None))
+    assert found.text("x", text) == shown
+
+
 def test_the_lab_tells_its_own_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home" / "carol"))
     lab = tmp_path / "lab"
@@ -171,6 +203,7 @@ def test_the_lab_tells_its_own_secrets(tmp_path: Path, monkeypatch: pytest.Monke
     [
         b"-----BEGIN PRIVATE KEY-----\n", b"1.2.3.4.", b"ab:cd:", b"a@", b"b.c-", b"/home/",
         b"://", b"x", b"password", b"eyJ", b"A_TOKEN", b"\\\\a", b"host ", b"12-", b"vm.",
+        b'password="', b'secret=\\"a', b"/home/a A", b"/labctl",
     ],
 )  # fmt: skip
 def test_a_log_made_to_be_slow_is_not(piece: bytes) -> None:
