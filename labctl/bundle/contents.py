@@ -159,7 +159,7 @@ class Contents:
         """Return the tags; a note is what people of one lab told each other."""
         annotations = self.directory.annotations()
         if self.redactor is not None and annotations.note:
-            self.missing.append("the note on the run")
+            self.missing.append("the note on the run is left out")
             annotations = annotations.model_copy(update={"note": None})
         return self._json(f"run/{ANNOTATIONS}", annotations.model_dump_json().encode())
 

@@ -22,6 +22,7 @@ from labctl.bundle.writer import write_zip
 from labctl.cli.root import run_cli
 from labctl.errors import ConfigError
 from labctl.records import BoardFacts, BoardProbe, Execution, PlanRecord, RunEnd
+from labctl.runs.record.annotations import set_note
 from labctl.runs.record.directory import RunDirectory, find_unfinished
 from labctl.runs.record.journal import Journal
 from labctl.runs.record.repository import RunRepository
@@ -88,7 +89,9 @@ def test_a_bundle_has_what_a_stranger_needs_and_nobody_in_it(
     directory: RunDirectory, lab: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.labctl.zip"
+    set_note(directory, "the fan was off")
     made = make_bundle(directory, path)
+    assert "the note on the run is left out" in made.notes
     assert [note for note in made.notes if "who measured" in note]  # a journal of before
     found = everything(path)
     for needed in (
@@ -101,6 +104,7 @@ def test_a_bundle_has_what_a_stranger_needs_and_nobody_in_it(
         assert needed in found
     assert not [name for name in found if "journal" in name or "notes" in name or "lock" in name]
     for name, raw in found.items():
+        assert b"the fan" not in raw, name
         for secret in ("carol", "desk", "lab-of", str(lab), SERIAL, "gate.ex", "/srv/nas", "b00t"):
             assert secret.encode() not in raw, (name, secret)
     stdout = found["run/trials/001-q2_k-r1/stdout"]
