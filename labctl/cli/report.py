@@ -133,8 +133,14 @@ def _print(
     from rich.markup import escape
 
     from labctl.report import print_experiment
+    from labctl.report.details import plain
 
     console = output_console()
+    if output is None and form == "table" and result_format in TABLES:
+        origin = directory.origin()
+        name = f"run {directory.path.resolve().name}"
+        mark = f", IMPORTED from {origin.file}: not measured by this lab" if origin else ""
+        console.print(f"[{'bold red' if origin else 'dim'}]{plain(f'{name}{mark}')}[/]")
     if form == "experiment":
         if output is None:
             print_experiment(console, record, trials)

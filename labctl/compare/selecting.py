@@ -43,6 +43,11 @@ def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = sile
                     f"{words[0]} and {word} both have run {', '.join(sorted(shared))}",
                     hint="compare runs with a baseline that was made without them",
                 )
+            if left.copies(right):
+                raise ConfigError(
+                    f"{words[0]} and {word} are copies of one run: they have the same measurements",
+                    hint="`labctl show RUN` names the file that a copy was imported from",
+                )
         compared = {side.name for pair in found for side in pair}
         alone = [side.name for side in (*first, *others) if side.name not in compared]
         if alone and len(first) > 1 and len(others) > 1:
@@ -84,11 +89,12 @@ def _of_one(word: str, sides: Sequence[Side]) -> list[Pair]:
 
 def directory_sides(directory: RunDirectory, name: str | None = None) -> list[Side]:
     """Return a side for each variant of a run. Raises ConfigError."""
-    run, origin = directory.run(), directory.origin()
+    origin, known_as = directory.origin(), directory.path.resolve().name
     return run_sides(
-        run,
+        directory.run(),
         directory.trials(),
-        name or run.id.rpartition("-")[2],
+        name or known_as.rpartition("-")[2],
+        directory=known_as,
         imported_from=origin.file if origin else None,
     )
 

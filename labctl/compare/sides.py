@@ -18,12 +18,14 @@ class Session:
     """The good repeats of a variant in one run, warm-ups left out.
 
     ``stopped``: repeating may have ended because a result was precise. ``facts`` are of the run.
+    ``original`` is the id in its record: of an imported bundle the other lab's, else ``run``.
     """
 
     run: str
     repeats: tuple[TrialRow, ...]
     stopped: bool = False
     facts: Mapping[str, JsonValue] = field(default_factory=dict)
+    original: str | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class Side:
         """Ids of its runs."""
         return frozenset(session.run for session in self.sessions)
 
+    def copies(self, other: "Side") -> bool:
+        """Tell whether the other side has the same measurements, from a copy of their run."""
+        originals = ({one.original or one.run for one in side.sessions} for side in (self, other))
+        return self.runs != other.runs and bool(set.intersection(*originals))
+
 
 Pair = tuple[Side, Side]
 """The reference, and what is compared with it."""
@@ -58,17 +65,20 @@ def run_sides(
     trials: Iterable[TrialRecord],
     name: str | None = None,
     *,
+    directory: str | None = None,
     imported_from: str | None = None,
 ) -> list[Side]:
     """Return a side for each variant of a run, in its recipe's order, also those without a result.
 
-    ``name`` stands for the run's id in the sides' names. Where a run was imported from, its boards
-    are others, whatever their names are.
+    ``name`` stands for the run's id in the sides' names. ``directory`` is the id by which the lab
+    knows it, which an imported run's record does not have. Where a run was imported from, its
+    boards are others, whatever their names are.
     """
+    known_as = directory or run.id
     rows: dict[str, list[TrialRow]] = {variant: [] for variant in run.variants}
     for trial in trials:
         group = rows.setdefault(trial.variant, [])
-        if is_good(row := trial_row(run.id, trial)):
+        if is_good(row := trial_row(known_as, trial)):
             group.append(row)
     stopped = wanted_precision(run) is not None
     varied = _varied(run)
@@ -76,9 +86,9 @@ def run_sides(
     facts = {"lab": imported_from or "this lab", **_facts(run)}
     return [
         Side(
-            f"{name or run.id}:{variant}",
+            f"{name or known_as}:{variant}",
             variant,
-            (Session(run.id, tuple(found), stopped, facts),),
+            (Session(known_as, tuple(found), stopped, facts, run.id),),
             varied,
             thresholds,
         )

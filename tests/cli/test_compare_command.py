@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from records_made import BEGAN, model, plan, planned_run, run, timing, trial
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.records import BoardFacts, Execution, RunEnd, TrialState
+from labctl.records import BoardFacts, Execution, Origin, RunEnd, TrialState
+from labctl.runs.record.directory import RunDirectory
 from labctl.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
@@ -259,3 +261,21 @@ def test_a_run_without_results_is_a_row(lab: Path, labctl) -> None:  # type: ign
     made(lab, "00000a", state=TrialState.FAILED)
     text = labctl("--fail-on", "cant-tell", status=1)
     assert "no good repeat of q2_k and of q8_0 has a value" in text
+
+
+def test_a_copy_of_a_run_has_its_own_name_and_is_not_compared_with_its_original(  # type: ignore[no-untyped-def]
+    lab: Path, labctl, capsys
+) -> None:
+    run_id = made(lab, "00000a")
+    copy = lab / "runs" / run_id.replace("00000a", "0000cc")
+    shutil.copytree(lab / "runs" / run_id, copy)
+    origin = Origin(kind="bundle", file="their.labctl.zip", sha256="0" * 64, imported=BEGAN)
+    RunDirectory(copy).mark_imported(origin)
+    for words in (("00000a", "0000cc"), ("0000cc", "00000a", "--allow", "lab")):
+        assert "are copies of one run" in labctl(*words, status=2)
+    other = made(lab, "00000b")
+    assert "0000cc:q2_k and 00000b:q2_k are unlike" in labctl(other, "0000cc")
+    assert run_cli(["--lab", str(lab), "report", "00000a", "0000cc"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"run {run_id} " in text
+    assert f"run {copy.name}, IMPORTED from their.labctl.zip: not measured by this lab" in text

@@ -35,7 +35,7 @@ def comparison_table(runs: Sequence[MeasuredRun], words: Language) -> Table | No
         return None
     first, *others = (one.sides(one.short) for one in runs)
     pairs = [pair for other in others for pair in match_sides(first, other)]
-    pairs = [pair for pair in pairs if all(side.repeats for side in pair)]
+    pairs = [(a, b) for a, b in pairs if a.repeats and b.repeats and not a.copies(b)]
     if not pairs:
         return None
     history = board_history(RunRepository(runs[0].path.parent))

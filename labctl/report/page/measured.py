@@ -55,7 +55,7 @@ class MeasuredRun:
     @property
     def short(self) -> str:
         """The end of its id, which every command takes."""
-        return self.measured.short_id
+        return self.path.name.rpartition("-")[2]
 
     @cached_property
     def rows(self) -> list[VariantSummary]:
@@ -78,7 +78,8 @@ class MeasuredRun:
     def sides(self, name: str | None = None) -> list[Side]:
         """Return its variants as sides of a comparison; another lab's board is another board."""
         origin = self.origin.file if self.origin else None
-        return run_sides(self.run, self.trials, name, imported_from=origin)
+        known_as = self.path.name
+        return run_sides(self.run, self.trials, name, directory=known_as, imported_from=origin)
 
     @property
     def marks(self) -> str:
