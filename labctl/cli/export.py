@@ -12,7 +12,7 @@ from labctl.cli.output import note, output_option, write_result
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
 from labctl.cli.run_list import unknown_names
-from labctl.errors import ConfigError, printable
+from labctl.errors import printable
 from labctl.index import Filter, IndexedTrial
 from labctl.runs.record.repository import RunRepository
 from labctl.units import counted
@@ -68,7 +68,7 @@ def export(
     found = repository.trials(replace(wanted, ids=ids))
     if not found:
         for line in unknown_names(repository, wanted):
-            raise ConfigError(line)  # an empty file of a misspelt name would be believed
+            note(line)
     for one in repository.query(Filter(ids=ids, states=("damaged",))):
         note(f"left out, damaged: {one.run.id}")
     result, count = _result(runs, found, form)
