@@ -340,10 +340,8 @@ class Recipe(StrictModel):
     @property
     def settings(self) -> tuple[str, ...]:
         """Changes to what was written, by the command line, as ``--set KEY=VALUE``."""
-        document = self._origin.document
-        if document is None or not document.text:
-            return ()
-        return tuple(dict.fromkeys(document.overridden.values()))
+        document = self._origin.document if self.as_written else None
+        return tuple(dict.fromkeys(document.overridden.values())) if document else ()
 
     def resolved(self) -> dict[str, Any]:
         """Return the recipe as it is run, defaults included, as JSON; the model reads it back."""
