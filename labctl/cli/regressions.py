@@ -49,17 +49,19 @@ def regressions(
 
     ci.check_cases_only()
     folder = runs_folder(invocation, "latest")
-    found = lab_changes(folder, wanted, figures, note=note)
-    if not found:
+    found, without = lab_changes(folder, wanted, figures, note=note)
+    if not found and not without:
         for line in unknown_names(RunRepository(folder), wanted):
             raise ConfigError(line)  # a green result of a misspelt name would be believed
-    suite = regressions_suite(found, strict=ci.strict)
+    suite = regressions_suite(found, without, strict=ci.strict)
     ci.write_suite(suite)
     if as_json:
-        click.echo(json.dumps(regressions_document(found), indent=2))
+        click.echo(json.dumps(regressions_document(found, without), indent=2))
     for series, changes in [] if as_json else found:
         for line in series_lines(series, changes):
             click.echo(printable_line(line))
-    if not found:
+    for one in [] if as_json else without:
+        click.echo(printable_line(str(one)))
+    if not found and not without:
         note("no such runs" if not wanted.is_empty else "no runs with a result")
     return ExitStatus.JOB if suite.failed else ExitStatus.OK

@@ -16,7 +16,7 @@ import numpy as np
 
 from labctl.compare.estimates import Sessions
 from labctl.compare.judging import compare
-from labctl.compare.series import Night, Series, contradicted, series_of
+from labctl.compare.series import Night, Series, Unmeasured, contradicted, series_of, unmeasured
 from labctl.compare.sides import Session, Side
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Row, Verdict
@@ -99,8 +99,8 @@ class Change:
 
 def lab_changes(
     runs: Path, wanted: Filter, figures: Sequence[str] = (), *, note: Note = silent
-) -> list[tuple[Series, list[Change]]]:
-    """Return the series of a lab's runs that meet a filter, with their changes.
+) -> tuple[list[tuple[Series, list[Change]]], list[Unmeasured]]:
+    """Return the series of a lab's runs that meet a filter, with their changes; and what has none.
 
     ``since`` is of the changes: the nights before are read too. Runs of other labs are left out.
     What counts as a change is what the recipe of a series' last night has. ``note`` gets repeats
@@ -119,7 +119,7 @@ def lab_changes(
         last = RunDirectory(runs / series.nights[-1].run).run()
         changes = find_changes(series, Thresholds.of_recipe(last.recipe_resolved))
         found.append((series, [one for one in changes if one.first_slow.started >= since]))
-    return found
+    return found, unmeasured(own, [series for series, _ in found], since)
 
 
 def find_changes(series: Series, thresholds: Thresholds) -> list[Change]:

@@ -67,6 +67,42 @@ class Series:
         return [night.value for night in self.nights]
 
 
+@dataclass(frozen=True)
+class Unmeasured:
+    """A variant of a recipe on a board without a sound result. ``runs``: oldest first."""
+
+    recipe: str
+    variant: str
+    board: str
+    runs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        runs = f"{counted(len(self.runs), 'run')}, the last is {self.runs[-1]}"
+        return f"{self.recipe} {self.variant} on {self.board}: no sound result in {runs}"
+
+
+def unmeasured(
+    trials: Iterable[IndexedTrial], known: Iterable[Series], since: str = ""
+) -> list[Unmeasured]:
+    """Return what was run and is in no series; ``since`` is the least time of its last run."""
+    places = {_place(series) for series in known}
+    return [
+        Unmeasured(*place, tuple(sorted(runs, key=runs.__getitem__)))
+        for place, runs in sorted(_tried(trials).items())
+        if place not in places and max(runs.values()) >= since
+    ]
+
+
+def _tried(trials: Iterable[IndexedTrial]) -> dict[tuple[str, str, str], dict[str, str]]:
+    """Return by recipe, variant and board the runs that were made, with their beginnings."""
+    tried: dict[tuple[str, str, str], dict[str, str]] = {}
+    for one in trials:
+        if one.run.imported_from is None and one.trial.repeat > 0:
+            place = (one.run.recipe, one.trial.variant, one.trial.board or one.run.board or "")
+            tried.setdefault(place, {})[one.run.id] = one.run.started
+    return tried
+
+
 def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> list[Series]:
     """Return the series in trials, by recipe, variant and board, the one that began first before.
 
@@ -76,14 +112,13 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
     default the time of a token, or the rate where there is no such time.
     """
     groups: dict[tuple[object, ...], dict[str, tuple[RunRow, list[TrialRow]]]] = {}
-    tried: dict[tuple[str, str, str], dict[str, str]] = {}
+    trials = list(trials)
+    tried = _tried(trials)
     for one in trials:
         row = one.trial
-        if one.run.imported_from is not None:
-            continue  # another lab's board of this name is another board
-        place = (one.run.recipe, row.variant, row.board or one.run.board or "")
-        tried.setdefault(place, {})[one.run.id] = one.run.started
-        if is_good(row) and not row.checks_failed:
+        # Another lab's board of this name is another board.
+        own = one.run.imported_from is None
+        if own and is_good(row) and not row.checks_failed:
             runs = groups.setdefault(_key(one.run, row), {})
             runs.setdefault(one.run.id, (one.run, []))[1].append(row)
     found = [series for runs in groups.values() for series in _of_group(runs, figures)]
@@ -107,7 +142,7 @@ def _lost(
 ) -> tuple[str, ...]:
     """Return the runs since the last night of a series of which no series has a value."""
     last = max(night.started for night in _all_nights(series))
-    runs = tried[_place(series)].items()
+    runs = tried.get(_place(series), {}).items()
     return tuple(run for run, started in runs if started > last and run not in told)
 
 

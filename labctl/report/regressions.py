@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from labctl.compare.figures import Figure
 from labctl.compare.regressions import Change, Standing, is_long_enough
-from labctl.compare.series import Night, Series
+from labctl.compare.series import Night, Series, Unmeasured
 from labctl.compare.words import percent
 from labctl.records import Execution
 from labctl.stats import median
@@ -118,8 +118,13 @@ def shown(figure: Figure, value: float) -> str:
     return f"{digits(value)} tokens/s" if figure.more_is_faster else duration(value)
 
 
-def regressions_document(found: Sequence[tuple[Series, Sequence[Change]]]) -> dict[str, object]:
-    """Return series with their nights and changes as JSON: times in ns, rates in tokens/s."""
+def regressions_document(
+    found: Sequence[tuple[Series, Sequence[Change]]], without: Sequence[Unmeasured] = ()
+) -> dict[str, object]:
+    """Return series with their nights and changes as JSON: times in ns, rates in tokens/s.
+
+    ``unmeasured`` has the variants of which no run has a sound result.
+    """
     return {
         "series": [
             {
@@ -136,7 +141,8 @@ def regressions_document(found: Sequence[tuple[Series, Sequence[Change]]]) -> di
                 "changes": [_change(change) for change in changes],
             }
             for series, changes in found
-        ]
+        ],
+        "unmeasured": [asdict(one) for one in without],
     }
 
 

@@ -149,3 +149,15 @@ def test_a_misspelt_name_is_not_green(nights: Lab, labctl: Labctl) -> None:
     _, message = labctl("--board", "rk9", status=2)
     assert "no board 'rk9' in any run (did you mean 'rk1'?)" in message
     assert not Path("j.xml").exists()
+
+
+def test_a_variant_without_any_sound_night_is_not_green(nights: Lab, labctl: Labctl) -> None:
+    for number in range(12):
+        nights.night(number, 100, checks=(Check(name="drift", ok=False, detail="late"),))
+    text, _ = labctl("--junit", "j.xml")
+    assert "q2 q2_k on rk1: no sound result in 12 runs" in text
+    assert outcome(Path("j.xml"))[0] == "skipped"
+    labctl("--strict", "--junit", "j.xml", status=1)
+    assert outcome(Path("j.xml"))[0] == "failure"
+    document = json.loads(labctl("--json")[0])
+    assert [len(one["runs"]) for one in document["unmeasured"]] == [12]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from labctl.compare.regressions import Change, Standing, is_long_enough
-from labctl.compare.series import Series
+from labctl.compare.series import Series, Unmeasured
 from labctl.compare.words import percent
 from labctl.records import Execution
 from labctl.report.ci.cases import Case, Outcome, Suite, group_of
@@ -13,11 +13,27 @@ from labctl.units import counted
 
 
 def regressions_suite(
-    found: Sequence[tuple[Series, Sequence[Change]]], *, strict: bool = False
+    found: Sequence[tuple[Series, Sequence[Change]]],
+    without: Sequence[Unmeasured] = (),
+    *,
+    strict: bool = False,
 ) -> Suite:
-    """Return a case for each series; ``strict`` makes failures of what is not known."""
-    cases = tuple(_case(series, changes, strict=strict) for series, changes in found)
-    return Suite("regressions", cases)
+    """Return a case for each series, and for each variant ``without`` one.
+
+    ``strict`` makes failures of what is not known.
+    """
+    cases = [_case(series, changes, strict=strict) for series, changes in found]
+    cases += [_without(one, strict=strict) for one in without]
+    return Suite("regressions", tuple(cases))
+
+
+def _without(one: Unmeasured, *, strict: bool) -> Case:
+    group = f"{group_of(one.recipe, one.board)}.{one.variant}"
+    return Case(one.recipe, group, "regression", _unknown(strict=strict), "no result", str(one))
+
+
+def _unknown(*, strict: bool) -> Outcome:
+    return Outcome.FAILED if strict else Outcome.SKIPPED
 
 
 def _case(series: Series, changes: Sequence[Change], *, strict: bool) -> Case:
@@ -33,15 +49,14 @@ def _found(series: Series, changes: Sequence[Change], *, strict: bool) -> tuple[
     if confirmed := [change for change in standing if change.fails]:
         return Outcome.FAILED, "regression", _sentence(confirmed[-1])
     if suspected := [one for one in standing if one.standing is Standing.SUSPECTED]:
-        doubt = Outcome.FAILED if strict else Outcome.SKIPPED
-        return doubt, "suspected regression", _sentence(suspected[-1])
+        return _unknown(strict=strict), "suspected regression", _sentence(suspected[-1])
     nights = counted(len(series.nights), "night")
-    if not is_long_enough(series):
-        return Outcome.SKIPPED, "too short", f"{nights}; {LEAST_SERIES} are needed"
     if series.execution != Execution.BOARD:
         return Outcome.SKIPPED, series.execution, f"{series.execution}: not judged"
     if series.lost:
-        return (Outcome.FAILED if strict else Outcome.SKIPPED), "no result", lost(series)
+        return _unknown(strict=strict), "no result", lost(series)
+    if not is_long_enough(series):
+        return Outcome.SKIPPED, "too short", f"{nights}; {LEAST_SERIES} are needed"
     return Outcome.PASSED, "", f"no regression in {nights}"
 
 
