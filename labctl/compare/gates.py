@@ -1,14 +1,15 @@
-"""Gates against a baseline, or against the last run that passed."""
+"""Gates against a baseline, or against the last runs that passed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 
+from labctl.compare.figures import FIGURES
 from labctl.compare.history import board_history
 from labctl.compare.judging import compare
 from labctl.compare.likeness import differences
 from labctl.compare.selecting import baseline_sides, directory_sides
-from labctl.compare.sides import Side, is_good, match_sides, run_sides
+from labctl.compare.sides import Side, is_good, match_sides, pool_sides, run_sides
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import Row, Verdict
 from labctl.compare.words import change, interval_text, percent
@@ -33,8 +34,10 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.state import Baseline, lab_state
 
-#: So many of the last runs that passed are looked through for one that is alike.
+#: So many of the last good runs are looked through for those that are alike.
 _LAST_RUNS = 30
+#: So many are the reference together: of a single one, luck would be a part.
+_POOLED = 5
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def missing_references(lab: LabFile, recipe: Recipe, board: str) -> Iterator[str
             continue
         try:
             if gate.against == LAST_GOOD:
-                _good_runs(lab, recipe.name, board)
+                next(_good_runs(lab, recipe.name, board))
             else:
                 _baseline(lab, gate.against)
         except (_NoReference, LabctlError) as error:
@@ -166,7 +169,7 @@ def _limits(gate: Gate, run: RunRecord) -> Thresholds:
 def _reference(
     lab: LabFile, against: str, run: RunRecord, trials: Sequence[TrialRecord]
 ) -> list[Side]:
-    """Return the sides to compare with: of a baseline, or of the newest good run that is alike.
+    """Return the sides to compare with: of a baseline, or of the last good runs that are alike.
 
     Where none is alike, those of the newest: the comparison says why. Raises _NoReference,
     ConfigError for a damaged run, HostError.
@@ -175,9 +178,10 @@ def _reference(
         return baseline_sides(_baseline(lab, against), lab.root / "runs")
     own = run_sides(run, trials)
     good = _good_runs(lab, run.recipe, run.board, without=run.id)
-    found = (directory_sides(one) for one in good)
+    found = (directory_sides(one) for one in islice(good, _LAST_RUNS))
     newest = next(found)
-    return next((sides for sides in chain([newest], found) if _is_alike(sides, own)), newest)
+    alike = (sides for sides in chain([newest], found) if _is_alike(sides, own))
+    return pool_sides(islice(alike, _POOLED)) or newest
 
 
 def _baseline(lab: LabFile, name: str) -> Baseline:
@@ -191,36 +195,53 @@ def _baseline(lab: LabFile, name: str) -> Baseline:
     return found
 
 
-def _good_runs(lab: LabFile, recipe: str, board: str, without: str = "") -> list[RunDirectory]:
-    """Return the last runs that passed, the newest first. Raises _NoReference, HostError.
+def _good_runs(lab: LabFile, recipe: str, board: str, without: str = "") -> Iterator[RunDirectory]:
+    """Yield the runs that passed, the newest first. Raises _NoReference, HostError.
 
-    None is one that its own checks contradict, or of which its gates left open if it is slower: the
-    next run would be compared with it, and keep the gate.
+    None is one that its own checks contradict, or that looked slower than is allowed, though its
+    gate could not tell: the next runs would be compared with it, and keep the gate.
     """
     runs = lab.root / "runs"
     repository = RunRepository(runs)
-    wanted = Filter(recipe=recipe, board=board, verdict="passed")
-    names = [one.run.id for one in repository.query(wanted, limit=_LAST_RUNS + 1)]
-    trials = repository.trials(Filter(ids=tuple(names))) if names else []
-    bad = {one.run.id for one in trials if is_good(one.trial) and one.trial.checks_failed}
-    found = [RunDirectory(runs / name) for name in names if name not in {without, *bad}]
-    if own := [one for one in found if not one.is_imported and not _is_open(one)]:
-        return own[:_LAST_RUNS]
-    raise _NoReference(f"no earlier run of recipe {recipe} on {board} passed")
+    passed = repository.query(Filter(recipe=recipe, board=board, verdict="passed"))
+    names = [one.run.id for one in passed if one.run.id != without]
+    is_any = False
+    for first in range(0, len(names), _LAST_RUNS):
+        some = names[first : first + _LAST_RUNS]
+        trials = repository.trials(Filter(ids=tuple(some)))
+        bad = {one.run.id for one in trials if is_good(one.trial) and one.trial.checks_failed}
+        for one in (RunDirectory(runs / name) for name in some if name not in bad):
+            if not one.is_imported and not _looks_slower(one):
+                is_any = True
+                yield one
+    if not is_any:
+        left = f" ({len(names)} left out: checks failed, or perhaps slower)" if names else ""
+        raise _NoReference(f"no earlier run of recipe {recipe} on {board} passed{left}")
 
 
-def _is_open(directory: RunDirectory) -> bool:
-    """Tell if a run may be slower than its own reference."""
+def _looks_slower(directory: RunDirectory) -> bool:
+    """Tell if a gate of a run is open where the run looked slower than the gate allows.
+
+    Any other open run is good: to take the fast ones alone would make luck the reference.
+    """
     end = directory.end()
-    return end is not None and any(
-        gate.verdict == Verdict.SUSPECTED
-        or (
-            gate.verdict == Verdict.CANT_TELL
-            and gate.passed is None
-            and gate.limit.startswith(f"against {LAST_GOOD}")
-        )
-        for gate in end.gates
+    unknown = [gate for gate in end.gates if gate.passed is None and gate.ratio] if end else []
+    if not unknown:
+        return False
+    run = directory.run()
+    allowed = {
+        (gate.metric, limit_of(gate)): _limits(gate, run).practical for gate in comparing_gates(run)
+    }
+    return any(
+        _slowdown(gate) > 1 + allowed[gate.metric, gate.limit]
+        for gate in unknown
+        if gate.verdict == Verdict.SUSPECTED or gate.limit.split(",")[0] == f"against {LAST_GOOD}"
     )
+
+
+def _slowdown(gate: GateRecord) -> float:
+    assert gate.ratio
+    return 1 / gate.ratio if FIGURES[gate.metric].more_is_faster else gate.ratio
 
 
 def _is_alike(references: Sequence[Side], sides: Sequence[Side]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labctl.compare.sides import Pair, Side, match_sides, run_sides
+from labctl.compare.sides import Pair, Side, match_sides, pool_sides, run_sides
 from labctl.config.lab import LabFile
 from labctl.config.names import unknown
 from labctl.errors import ConfigError
@@ -101,16 +101,16 @@ def directory_sides(directory: RunDirectory, name: str | None = None) -> list[Si
 
 def baseline_sides(one: Baseline, runs: Path) -> list[Side]:
     """Return a side for each variant, with a session for each run that has it."""
-    found: dict[str, Side] = {}
-    for run in one.runs:
-        for side in directory_sides(find_run(runs, run), one.name):
-            before = found.get(side.variant)
-            sessions = (*before.sessions, *side.sessions) if before else side.sessions
-            found[side.variant] = replace(before or side, sessions=sessions)
-    sides = [side for side in found.values() if one.variant in (None, side.variant)]
+    found = pool_sides(directory_sides(find_run(runs, run), one.name) for run in one.runs)
+    sides = [side for side in found if one.variant in (None, side.variant)]
     if one.variant is not None and not sides:
         raise ConfigError(
-            unknown("variant", one.variant, found, where=f" in the runs of baseline {one.name}")
+            unknown(
+                "variant",
+                one.variant,
+                [side.variant for side in found],
+                where=f" in the runs of baseline {one.name}",
+            )
         )
     return sides
 

@@ -1,7 +1,8 @@
 """The sides of a comparison: one variant, measured in one run or, of a baseline, in several."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from pydantic import JsonValue
 
@@ -94,6 +95,16 @@ def run_sides(
         )
         for variant, found in rows.items()
     ]
+
+
+def pool_sides(runs: Iterable[Sequence[Side]]) -> list[Side]:
+    """Return a side for each variant, with a session for each run that has it."""
+    found: dict[str, Side] = {}
+    for side in chain.from_iterable(runs):
+        before = found.get(side.variant)
+        sessions = (*before.sessions, *side.sessions) if before else side.sessions
+        found[side.variant] = replace(before or side, sessions=sessions)
+    return list(found.values())
 
 
 def is_good(row: TrialRow) -> bool:

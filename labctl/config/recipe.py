@@ -131,7 +131,7 @@ class Gate(StrictModel):
     max: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Largest allowed value."""
     against: Line | None = None
-    """Instead of min and max: a baseline, or `last-good` for the newest run of this recipe on this
+    """Instead of min and max: a baseline, or `last-good` for the newest runs of this recipe on this
     board that passed. The gate is missed by what is slower."""
     tolerance: Share | None = None
     """With `against`: loss of speed that is allowed; by default `practical` of `comparison`."""
