@@ -233,7 +233,7 @@ def _looks_slower(directory: RunDirectory) -> bool:
         (gate.metric, limit_of(gate)): _limits(gate, run).practical for gate in comparing_gates(run)
     }
     return any(
-        _slowdown(gate) > 1 + allowed[gate.metric, gate.limit]
+        _slowdown(gate) > 1 + allowed.get((gate.metric, gate.limit), 0.0)
         for gate in unknown
         if gate.verdict == Verdict.SUSPECTED or gate.limit.split(",")[0] == f"against {LAST_GOOD}"
     )
