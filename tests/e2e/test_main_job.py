@@ -113,7 +113,9 @@ def test_a_run_is_told_again_from_its_directory(lab: LabUnderTest) -> None:
     assert done.exit_status == 0, said(done)
     again = lab.run("report")
     table = done.text.splitlines()
-    assert again.text.splitlines() == table[:-1]
+    named, *same = again.text.splitlines()
+    assert named == f"run {table[-1].rpartition('/')[2]}"
+    assert same == table[:-1]
     assert table[-1].startswith(f"run directory: {lab.root}/runs/")
     tokens = lab.run("report", "latest", "--form", "experiment")
     records = json.loads(lab.run("report", "--json").text)["trials"]
@@ -163,9 +165,11 @@ def test_two_runs_of_one_recipe_are_alike(lab: LabUnderTest) -> None:
     runs = [lab.run("run", lab.recipe(), "--json") for _ in range(2)]
     assert [done.exit_status for done in runs] == [0, 0], [said(done) for done in runs]
     first, second = (json.loads(done.stdout)["trials"][0] for done in runs)
+    # The host's page cache is its own: a busy host may have dropped a part of the model.
+    caches = {one["comparability"].pop("model_cache") for one in (first, second)}
+    assert caches <= {"warm", "partial"}
     assert first["comparability"] == second["comparability"]
     assert first["comparability"]["sample_ms"] == 1000
-    assert first["comparability"]["model_cache"] == "warm"
     resident = first["job"]["state"]["resident"]
     assert resident["file_bytes"] == first["model"]["size_bytes"]
     for trial in (first, second):
