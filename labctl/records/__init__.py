@@ -8,6 +8,17 @@ if TYPE_CHECKING:
     from labctl.records.base import SCHEMA_VERSION, FileRecord
     from labctl.records.board import BoardFacts, CpuFacts, Execution
     from labctl.records.energy import EnergyRecord
+    from labctl.records.evaluation import (
+        DatasetRecord,
+        EndpointRecord,
+        EvaluationRecord,
+        FinishReason,
+        GenerationRecord,
+        GradeRecord,
+        PromptRecord,
+        SamplingRecord,
+        TokenCounter,
+    )
     from labctl.records.migrations import NewerRecord, read_record, written_version
     from labctl.records.model import ModelIdentity, TensorMix
     from labctl.records.probe import (
@@ -58,6 +69,8 @@ else:
             "base": "SCHEMA_VERSION FileRecord",
             "board": "BoardFacts CpuFacts Execution",
             "energy": "EnergyRecord",
+            "evaluation": "DatasetRecord EndpointRecord EvaluationRecord FinishReason"
+            " GenerationRecord GradeRecord PromptRecord SamplingRecord TokenCounter",
             "migrations": "NewerRecord read_record written_version",
             "model": "ModelIdentity TensorMix",
             "probe": "BoardProbe ComputeRate CpuClock MemoryRate Slowdown StorageRate",
@@ -87,11 +100,17 @@ __all__ = [
     "CoolingState",
     "CpuClock",
     "CpuFacts",
+    "DatasetRecord",
+    "EndpointRecord",
     "EnergyRecord",
+    "EvaluationRecord",
     "Execution",
     "Failure",
     "FileRecord",
+    "FinishReason",
     "GateRecord",
+    "GenerationRecord",
+    "GradeRecord",
     "JobStatus",
     "JournalEntry",
     "Measure",
@@ -101,9 +120,11 @@ __all__ = [
     "Origin",
     "PlanRecord",
     "PlannedRecord",
+    "PromptRecord",
     "ResidentFile",
     "RunEnd",
     "RunRecord",
+    "SamplingRecord",
     "Slowdown",
     "SpanCheck",
     "StorageRate",
@@ -112,6 +133,7 @@ __all__ = [
     "TelemetrySummary",
     "TensorMix",
     "TimingRecord",
+    "TokenCounter",
     "TrialBound",
     "TrialLimit",
     "TrialPrediction",

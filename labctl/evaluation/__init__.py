@@ -1,0 +1,1 @@
+"""Accuracy: data sets, prompts, endpoints and graders."""

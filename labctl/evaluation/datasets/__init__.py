@@ -1,0 +1,1 @@
+"""Data sets: questions from files and hubs."""

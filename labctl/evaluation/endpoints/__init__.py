@@ -1,0 +1,1 @@
+"""Endpoints: servers that answer questions over HTTP."""

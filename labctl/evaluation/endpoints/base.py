@@ -1,0 +1,89 @@
+"""The contract of an endpoint: one request, one generation, with the client's own stamps."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from labctl.records import FinishReason, TokenCounter
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a chat."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """A question as it is sent: messages for a chat API, or a text to go on with, byte for byte.
+
+    ``max_tokens`` None is no limit. ``offsets`` asks for the tokens, as far as the API has them.
+    """
+
+    prompt: str | tuple[Message, ...]
+    max_tokens: int | None
+    temperature: float = 0.0
+    top_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    offsets: bool = False
+
+
+@dataclass(frozen=True)
+class Generation:
+    """An answer. Times are ns of the client's monotonic clock; ``arrivals`` one a piece of text.
+
+    ``token_ends``: for each token the length of ``text`` after it, in code points.
+    """
+
+    text: str
+    finish: FinishReason
+    sent_ns: int
+    done_ns: int
+    arrivals: tuple[int, ...] = ()
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    counted_by: TokenCounter | None = None
+    token_ids: tuple[int, ...] | None = None
+    token_ends: tuple[int, ...] | None = None
+    prompt_eval_ns: int | None = None
+    eval_ns: int | None = None
+    server: str | None = None
+    served_name: str | None = None
+
+
+@dataclass(frozen=True)
+class ServerIdentity:
+    """What a server says of itself; None where its API does not tell."""
+
+    server: str | None = None
+    served_names: tuple[str, ...] = ()
+    template: str | None = None
+    context: int | None = None
+
+
+class EndpointClient(ABC):
+    """A client of one server. Its requests may overlap; ``aclose`` ends all connections."""
+
+    @abstractmethod
+    async def generate(self, request: GenerationRequest, *, timeout: float) -> Generation:
+        """Ask once, without another attempt; streams where the API can.
+
+        ``timeout``: seconds for the whole answer. Raises
+        :class:`~labctl.evaluation.endpoints.errors.TryAgain` for what may pass (429, 5xx,
+        time-outs, lost connections), ProgramFailed for a refusal, OutputNotUnderstood.
+        """
+
+    @abstractmethod
+    async def tokenize(self, text: str) -> tuple[int, ...] | None:
+        """Return the ids of a text's tokens; None where the API has no tokenizer."""
+
+    @abstractmethod
+    async def identify(self) -> ServerIdentity:
+        """Return what the server says of itself."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close all connections."""

@@ -1,0 +1,1 @@
+"""Graders: find the answer in a text and compare it with the right one."""

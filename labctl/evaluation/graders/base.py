@@ -1,0 +1,28 @@
+"""The contract of a grader."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Grade:
+    """Judgement of one text. ``extracted`` is the answer that was found; None: none."""
+
+    extracted: str | None
+    correct: bool
+    notes: tuple[str, ...] = ()
+
+
+class Grader(ABC):
+    """Finds the answer in a generated text, which is hostile input, and compares it.
+
+    ``version`` changes whenever a text may be judged otherwise.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+
+    @abstractmethod
+    def grade(self, text: str, answer: str, *, complete: bool) -> Grade:
+        """Judge a text; ``complete`` is False where a budget cut it."""

@@ -1,0 +1,162 @@
+"""One evaluation: questions, endpoints, answers and grades."""
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from labctl.records.base import FileRecord, Moment, Record
+from labctl.records.board import Execution
+from labctl.records.model import ModelIdentity
+from labctl.records.trial import Failure
+
+#: End of a generation: by the model or a stop word, or by the limit of tokens.
+FinishReason = Literal["stop", "length", "unknown"]
+#: Source of a count of tokens: the server's `usage`, its tokenizer, or the pieces of its stream.
+TokenCounter = Literal["usage", "tokenizer", "stream"]
+
+
+class DatasetRecord(Record):
+    """The questions of an evaluation."""
+
+    name: str
+    source: str = Field(description="file or address that it was read from, without a login")
+    sha256: str = Field(description="of the file as read")
+    split: str | None = None
+    size: int = Field(description="number of questions in the file")
+    questions: tuple[str, ...] = Field(description="ids of the questions asked, in their order")
+    subset_seed: int | None = Field(None, description="None: the first ones, in the file's order")
+    shots: int = Field(0, description="number of worked examples before each question")
+
+
+class PromptRecord(Record):
+    """One way to put a question."""
+
+    name: str = Field(description="its key in the recipe")
+    layout: str = Field(
+        description="raw-chatml: as in the original experiment, its system block not closed;"
+        " chatml: corrected; chat: the model's own template; plain: the text alone"
+    )
+    system: str | None = None
+    budget_statement: str | None = Field(
+        None, description="sentence that states the budget, `{n}` = tokens; None: it is not stated"
+    )
+    budget_factor: float | None = Field(None, description="n = int(budget x factor)")
+    stop: tuple[str, ...] = ()
+    sha256: str = Field(description="of all that the prompt adds to a question")
+
+
+class EndpointRecord(Record):
+    """A server that answered."""
+
+    name: str = Field(description="its key in the recipe")
+    api: str = Field(description="openai-chat, openai-completions, tgi, llama-server")
+    address: str | None = Field(
+        None, description="without a login; None: labctl started it, on a port of the moment"
+    )
+    server: str | None = Field(None, description="program and version, as it reports itself")
+    model: str = Field(description="key of the model that it serves")
+    served_name: str | None = Field(None, description="name of the model in its API")
+    sha256_proven: bool = Field(
+        description="True if labctl started the server with this file; else the model is as"
+        " declared in the recipe"
+    )
+    board: str | None = Field(None, description="board that it runs on; None: a host")
+    execution: Execution | None = Field(None, description="None: labctl did not start it")
+    parameters: dict[str, JsonValue] = Field(
+        default_factory=dict, description="parameters of the server that labctl started"
+    )
+    template_sha256: str | None = Field(
+        None, description="of the model's chat template, as the server reports it"
+    )
+
+
+class SamplingRecord(Record):
+    """Choice of each token. Temperature 0 takes the likeliest one."""
+
+    temperature: float
+    top_p: float | None = None
+    seed: int | None = None
+    samples: int = Field(1, description="generations for each question")
+
+
+class EvaluationRecord(FileRecord):
+    """``evaluation.json``: written before the first question is asked."""
+
+    id: str
+    recipe: str
+    recipe_resolved: dict[str, JsonValue]
+    settings: tuple[str, ...] = Field(
+        (), description="changes to the recipe as written, on the command line: `--set limit=8`"
+    )
+    dataset: DatasetRecord
+    models: tuple[ModelIdentity, ...] = Field(
+        description="sha256 is empty where neither a file nor the recipe tells it"
+    )
+    prompts: tuple[PromptRecord, ...]
+    endpoints: tuple[EndpointRecord, ...]
+    sampling: SamplingRecord
+    budgets: tuple[int | None, ...] = Field(
+        description="limits of generated tokens, ascending; None (last) = no limit"
+    )
+    graders: tuple[str, ...]
+    variants: tuple[str, ...] = Field(description="MODEL/PROMPT, in the recipe's order")
+    planned: int = Field(description="number of generations")
+    plan_notes: tuple[str, ...] = ()
+    labctl_version: str
+    lab_revision: str | None = None
+    host: str
+    started: Moment
+
+
+class GenerationRecord(FileRecord):
+    """A line of ``generations.jsonl``: one answer, as it came."""
+
+    question: str = Field(description="id in the data set")
+    variant: str = Field(description="MODEL/PROMPT")
+    sample: int = Field(1, description="from 1")
+    max_tokens: int | None = Field(description="limit that was asked for; None = no limit")
+    stated_budget: int | None = Field(
+        None, description="tokens that the prompt named; None: it named none"
+    )
+    endpoint: str
+    text: str
+    finish: FinishReason
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    counted_by: TokenCounter | None = None
+    token_ids: tuple[int, ...] | None = None
+    token_ends: tuple[int, ...] | None = Field(
+        None,
+        description="for each generated token the length of the text after it, in code points; a"
+        " token inside a code point has the length before it. None = not known",
+    )
+    sent: Moment
+    ttft_ns: int | None = Field(None, description="from sending to the first piece of text")
+    total_ns: int = Field(description="from sending to the end of the answer")
+    prompt_eval_ns: int | None = Field(None, description="as the server reports it")
+    eval_ns: int | None = Field(None, description="as the server reports it")
+    attempts: int = Field(1, description="number of requests, with those that failed")
+    failure: Failure | None = Field(
+        None, description="reason why there is no answer; it counts as wrong only by choice"
+    )
+
+
+class GradeRecord(FileRecord):
+    """A line of ``grades.jsonl``: one generation, cut at one budget, judged by one grader."""
+
+    question: str
+    variant: str
+    sample: int = 1
+    budget: int | None = Field(description="limit in tokens; None = no limit")
+    grader: str
+    version: str = Field(description="of the grader; another version may judge otherwise")
+    extracted: str | None = Field(description="answer that was found; None: none")
+    correct: bool
+    complete: bool = Field(description="False if the budget cut the answer")
+    truncated_here: bool = Field(
+        description="True if labctl cut a longer generation; False: the server's own limit"
+    )
+    tokens: int | None = Field(None, description="generated tokens within the budget")
+    notes: tuple[str, ...] = Field(
+        (), description="several-boxes, no-answer, unit-removed, time-limit…"
+    )
