@@ -1,8 +1,11 @@
 """The contract of an endpoint: one request, one generation, with the client's own stamps."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
+
+from pydantic import JsonValue
 
 from labctl.records import FinishReason, TokenCounter
 
@@ -20,6 +23,7 @@ class GenerationRequest:
     """A question as it is sent: messages for a chat API, or a text to go on with, byte for byte.
 
     ``max_tokens`` None is no limit. ``offsets`` asks for the tokens, as far as the API has them.
+    ``extra_body``: further keys of the request, as the server has them: ``ignore_eos``.
     """
 
     prompt: str | tuple[Message, ...]
@@ -29,6 +33,7 @@ class GenerationRequest:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     offsets: bool = False
+    extra_body: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Generation:
     """An answer. Times are ns of the client's monotonic clock; ``arrivals`` one a piece of text.
 
     ``token_ends``: for each token the length of ``text`` after it, in code points.
+    ``cached_tokens``: prompt tokens that the server had from an earlier request.
     """
 
     text: str
@@ -44,6 +50,7 @@ class Generation:
     done_ns: int
     arrivals: tuple[int, ...] = ()
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     completion_tokens: int | None = None
     counted_by: TokenCounter | None = None
     token_ids: tuple[int, ...] | None = None
