@@ -23,7 +23,8 @@ class Dataset:
     """Questions in the order in which they are asked.
 
     ``sha256`` is that of the file as read, ``size`` the number of questions in it; ``examples``
-    are the worked examples that come before each question.
+    are the worked examples that come before each question, ``notes`` what a user should know of
+    the choice.
     """
 
     name: str
@@ -34,3 +35,4 @@ class Dataset:
     split: str | None = None
     subset_seed: int | None = None
     examples: tuple[Question, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,122 @@
+"""Choice of the questions that are asked, and of the worked examples before them.
+
+The order by a seed is that of SHA-256 over ``SEED:QUESTION``, where QUESTION is the content of a
+question (text, choices, answer), not its place: the same on every machine and in every version of
+Python, and a longer subset begins with the shorter one.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from labctl import shipped
+from labctl.errors import ConfigError
+from labctl.evaluation.datasets.rows import Rows, read_rows
+from labctl.evaluation.datasets.source import DatasetSource, HubDataset
+from labctl.evaluation.question import Dataset, Question
+from labctl.progress import Progress, silent
+from labctl.units import counted
+
+
+def load_dataset(source: DatasetSource, root: Path, progress: Progress = silent) -> Dataset:
+    """Read a data set: all checks, the subset, the examples.
+
+    A relative ``file`` begins at ``root``, the lab's folder; ``recipes/questions/…`` that the lab
+    does not have are those that come with labctl. Raises ConfigError with file and line, HostError
+    where a hub cannot be reached.
+    """
+    rows, shown = _rows(source, source.file, source.hub, root, progress)
+    questions, notes = _distinct(rows, shown)
+    examples: tuple[Question, ...] = ()
+    if source.shots is not None:
+        shots = source.shots
+        if shots.file is None and shots.hub is None:
+            from_rows, from_shown = rows, shown
+        else:
+            from_rows, from_shown = _rows(source, shots.file, shots.hub, root, progress)
+        asked_elsewhere = {one.text for one in questions} if from_rows is not rows else set()
+        candidates, _ = _distinct(from_rows, from_shown)
+        free = [one for one in candidates if one.text not in asked_elsewhere]
+        examples = tuple(ordered(free, shots.seed)[: shots.count])
+        if len(examples) < shots.count:
+            raise ConfigError(
+                f"{from_shown} has {counted(len(free), 'question')} that could be worked"
+                f" examples, fewer than the {shots.count} of shots.count"
+            )
+        taken = {one.text for one in examples}
+        questions = [one for one in questions if one.text not in taken]
+        if not questions:
+            raise ConfigError(f"{shown}: the worked examples leave no question to ask")
+    chosen = questions if source.subset_seed is None else ordered(questions, source.subset_seed)
+    if source.limit is not None:
+        if source.limit > len(chosen):
+            notes.append(f"{shown} has {counted(len(chosen), 'question')}: fewer than the limit")
+        chosen = chosen[: source.limit]
+    return Dataset(
+        name=source.label,
+        source=shown,
+        sha256=rows.sha256,
+        size=len(rows.questions),
+        questions=tuple(chosen),
+        split=None if source.hub is None else source.hub.split,
+        subset_seed=source.subset_seed,
+        examples=examples,
+        notes=tuple(notes),
+    )
+
+
+def ordered(questions: Iterable[Question], seed: int) -> list[Question]:
+    """Return the questions in the order of a seed."""
+    return sorted(questions, key=lambda one: _rank(one, seed))
+
+
+def _rank(question: Question, seed: int) -> bytes:
+    content = json.dumps([question.text, *question.choices, question.answer], ensure_ascii=True)
+    return hashlib.sha256(f"{seed}:{content}".encode()).digest()
+
+
+def _rows(
+    source: DatasetSource,
+    file: str | None,
+    hub: HubDataset | None,
+    root: Path,
+    progress: Progress,
+) -> tuple[Rows, str]:
+    if file is not None:
+        return read_rows(_local(file, root), source, file), file
+    assert hub is not None
+    del progress
+    raise ConfigError(f"{hub.repository}: give the data set as a file")
+
+
+def _local(file: str, root: Path) -> Path:
+    """Return the lab's file, or the one that comes with labctl."""
+    own = root / file
+    if not own.exists() and Path(file).parts[:1] == ("recipes",):
+        from_labctl = shipped.RECIPES.parent / file
+        return from_labctl if from_labctl.exists() else own
+    return own
+
+
+def _distinct(rows: Rows, shown: str) -> tuple[list[Question], list[str]]:
+    """Return each question once. Raises ConfigError if one has two answers."""
+    first: dict[tuple[str, tuple[str, ...]], tuple[Question, int]] = {}
+    repeated: list[int] = []
+    for question, line in zip(rows.questions, rows.lines, strict=True):
+        known, at = first.setdefault((question.text, question.choices), (question, line))
+        if known.answer != question.answer:
+            raise ConfigError(
+                f"{shown}:{line}: the question of line {at} again, with another answer:"
+                f" {question.answer[:60]!r}, not {known.answer[:60]!r}"
+            ).at(shown, line)
+        if known is not question:
+            repeated.append(line)
+    notes = []
+    if repeated:
+        which = ", ".join(map(str, repeated[:8])) + (" …" if len(repeated) > 8 else "")
+        notes.append(
+            f"{shown}: {counted(len(repeated), 'question')} of an earlier line again, asked once"
+            f" (line{'s' * (len(repeated) > 1)} {which})"
+        )
+    return [question for question, _ in first.values()], notes

@@ -1,0 +1,203 @@
+"""Questions in a file with a JSON object on each line: each problem names the file and the line."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import NoReturn
+
+from labctl.config.names import did_you_mean
+from labctl.errors import ConfigError
+from labctl.evaluation.datasets.source import DatasetSource
+from labctl.evaluation.question import Question
+from labctl.files import host_reads
+
+#: Bounds of what is read: a data set is not ours.
+MOST_LINE_BYTES = 1_000_000
+MOST_QUESTIONS = 1_000_000
+MOST_CHOICES = 26
+_SPACES = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+#: ``#### 1,080`` at the end of a derivation (openai/grade-school-math, ``dataset.py``).
+_GSM8K_ANSWER = re.compile(r"\n?####[ \t]*\$?([-+]?[0-9][0-9,]*(?:\.[0-9]+)?)\s*", re.ASCII)
+#: ``<<48/2=24>>``: a note for a calculator, which nobody would write.
+_CALCULATOR = re.compile(r"<<[^<>\n]*>>")
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class _WrongRow(Exception):
+    """A line that is no question; the text is for people."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All questions of a file, in its order; ``lines`` are the lines that they are on."""
+
+    questions: tuple[Question, ...]
+    lines: tuple[int, ...]
+    sha256: str
+
+
+def read_rows(path: Path, source: DatasetSource, shown: str | None = None) -> Rows:
+    """Read every question of a file. ``shown`` is what problems call the file.
+
+    Raises ConfigError with file and line.
+    """
+    shown = shown or str(path)
+    digest = hashlib.sha256()
+    questions: list[Question] = []
+    lines: list[int] = []
+    for number, raw in _raw_lines(path, shown):
+        digest.update(raw)
+        if not (text := _without_bom(raw, number).strip(_SPACES)):
+            continue
+        try:
+            row = _row(text)
+            questions.append(_question(row, source, len(questions) + 1))
+        except _WrongRow as wrong:
+            _refuse(shown, number, str(wrong))
+        lines.append(number)
+        if len(questions) > MOST_QUESTIONS:
+            _refuse(shown, number, f"more than {MOST_QUESTIONS} questions")
+    if not questions:
+        raise ConfigError(f"{shown}: no question in this file").at(shown)
+    return Rows(tuple(questions), tuple(lines), digest.hexdigest())
+
+
+def _raw_lines(path: Path, shown: str) -> Iterator[tuple[int, bytes]]:
+    with host_reads(shown), path.open("rb") as file:
+        number = 0
+        while raw := file.readline(MOST_LINE_BYTES + 1):
+            number += 1
+            if len(raw) > MOST_LINE_BYTES:
+                _refuse(
+                    shown,
+                    number,
+                    f"longer than {MOST_LINE_BYTES:,} bytes; is this JSON Lines, one object on"
+                    " each line?",
+                )
+            yield number, raw
+
+
+def _refuse(shown: str, number: int, what: str) -> NoReturn:
+    raise ConfigError(f"{shown}:{number}: {what}").at(shown, number)
+
+
+def _without_bom(raw: bytes, number: int) -> bytes:
+    return raw.removeprefix(_BOM) if number == 1 else raw
+
+
+def _constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _row(text: bytes) -> dict[str, object]:
+    try:
+        row = json.loads(text.decode(), parse_float=Decimal, parse_constant=_constant)
+    except UnicodeDecodeError as error:
+        raise _WrongRow(f"not UTF-8 text (byte 0x{text[error.start]:02x})") from error
+    except json.JSONDecodeError as error:
+        raise _WrongRow(f"not JSON: {error.msg} at column {error.colno}") from error
+    except (ValueError, RecursionError) as error:
+        raise _WrongRow(f"not JSON that can be read: {error}") from error
+    if not isinstance(row, dict):
+        raise _WrongRow("not a JSON object; expected one with the fields of a question")
+    return row
+
+
+def _question(row: dict[str, object], source: DatasetSource, position: int) -> Question:
+    text = _text(row, source.question)
+    choices: tuple[str, ...] = ()
+    solution = None if source.solution is None else _text(row, source.solution)
+    if source.format == "choice":
+        choices = _texts(row, source.choices)
+        labels = None if source.labels is None else _texts(row, source.labels)
+        answer = _letter(_field(row, source.answer), choices, labels)
+    elif source.format == "gsm8k":
+        solution, answer = split_gsm8k(_text(row, source.answer))
+    else:
+        answer = _plain(_field(row, source.answer), source.answer)
+    content = json.dumps([text, *choices, answer], ensure_ascii=True)
+    mark = hashlib.sha256(content.encode()).hexdigest()[:8]
+    return Question(f"{source.label}-{position:04}-{mark}", text, answer, choices, solution)
+
+
+def split_gsm8k(text: str) -> tuple[str, str]:
+    """Return derivation and answer of GSM8K's format; the answer without thousands separators."""
+    found = list(_GSM8K_ANSWER.finditer(text))
+    if not found or text[found[-1].end() :].strip():
+        raise _WrongRow(
+            "the answer does not end with `#### ` and a number; format: plain takes it as it is"
+        )
+    last = found[-1]
+    derivation = _CALCULATOR.sub("", text[: last.start()]).strip()
+    return derivation, last[1].replace(",", "").removeprefix("+")
+
+
+def _field(row: dict[str, object], name: str) -> object:
+    value: object = row
+    for step in (name,) if name in row else name.split("."):
+        if not isinstance(value, dict) or step not in value:
+            near = did_you_mean(name, row)
+            has = "" if near else f"; it has {', '.join(map(repr, list(row)[:8])) or 'none'}"
+            raise _WrongRow(f"no field {name!r}{near}{has}")
+        value = value[step]
+    return value
+
+
+def _text(row: dict[str, object], name: str) -> str:
+    return _checked_text(_field(row, name), f"the field {name!r}")
+
+
+def _checked_text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise _WrongRow(f"{what} must be text, not {_kind(value)}")
+    if not value.strip():
+        raise _WrongRow(f"{what} is empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _WrongRow(f"{what} holds half of a character (a lone surrogate)") from None
+    return value
+
+
+def _plain(value: object, name: str) -> str:
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return f"{value:f}" if isinstance(value, Decimal) else str(value)
+    if isinstance(value, str):
+        return _checked_text(value, f"the field {name!r}").strip()
+    raise _WrongRow(f"the field {name!r} must be text or a number, not {_kind(value)}")
+
+
+def _texts(row: dict[str, object], name: str) -> tuple[str, ...]:
+    value = _field(row, name)
+    if not isinstance(value, list) or not 2 <= len(value) <= MOST_CHOICES:
+        raise _WrongRow(f"the field {name!r} must be a list of 2 to {MOST_CHOICES} texts")
+    return tuple(_plain(one, f"{name}[{index}]") for index, one in enumerate(value))
+
+
+def _letter(answer: object, choices: tuple[str, ...], labels: tuple[str, ...] | None) -> str:
+    letters = _LETTERS[: len(choices)]
+    if labels is not None:
+        if len(labels) != len(choices) or len(set(labels)) != len(labels):
+            raise _WrongRow(f"{len(choices)} choices need as many different labels")
+        if (text := _plain(answer, "answer")) in labels:
+            return letters[labels.index(text)]
+    elif isinstance(answer, int) and not isinstance(answer, bool):
+        if 0 <= answer < len(choices):
+            return letters[answer]
+    elif isinstance(answer, str):
+        letter = answer.strip().strip("().").upper()
+        if len(letter) == 1 and letter in letters:
+            return letter
+    among = f"one of the labels {', '.join(labels)}" if labels else f"0 to {len(choices) - 1}"
+    or_letter = "" if labels else f", or a letter A to {letters[-1]}"
+    raise _WrongRow(f"the answer must be {among}{or_letter}, not {answer!r:.60}")
+
+
+def _kind(value: object) -> str:
+    names = {bool: "true or false", type(None): "null", dict: "an object", list: "a list"}
+    return names.get(type(value), "a number")
