@@ -1,0 +1,292 @@
+"""A real HTTP server on loopback that answers as it is told, with the APIs of model servers.
+
+::
+
+    with scripted_endpoint({"2 + 2?": "It is \\boxed{4}."}) as server:
+        ...  # server.address, server.requests
+
+    def script(asked):  # asked is the question's text
+        if asked.attempt == 1:
+            return Answer(status=429, headers={"Retry-After": "0"})
+        return Answer("It is 4.", first_s=0.1, token_s=0.01)
+
+``python scripted_endpoint.py TOKENS FIRST_S TOKEN_S`` serves one answer to every question and
+prints its address: a process of its own, for measurements.
+"""
+
+import asyncio
+import contextlib
+import json
+import ssl
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scripted_answers import Answer, Asked, Script, Step, steps, tokenize
+from scripted_shapes import Done, Shape, dumped, facts, shape
+
+TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}<|assistant|>"
+
+
+@dataclass
+class Request:
+    """One request as it came. Times are ns of the monotonic clock, which this process shares."""
+
+    path: str
+    body: dict[str, Any]
+    headers: dict[str, str]
+    arrived_ns: int
+    text: str | None = None
+    attempt: int = 0
+    #: When each token was sent, and whether the client was gone before the end.
+    sent_ns: list[int] = field(default_factory=list)
+    done_ns: int | None = None
+    broke_off: bool = False
+
+
+class ScriptedEndpoint:
+    """The server; ``requests`` has all of them in the order of their arrival.
+
+    ``slots``: how many answers are made at once, the others wait; None: all.
+    """
+
+    def __init__(self, script: Script, *, slots: int | None = None, context: int = 4096):
+        self.script, self.context = script, context
+        self.requests: list[Request] = []
+        self.at_once = self.most_at_once = self.connections = 0
+        self.address = ""
+        #: Paths that this server does not have.
+        self.missing: set[str] = set()
+        #: A key that requests must bear.
+        self.key: str | None = None
+        self._asked: Counter[str] = Counter()
+        self._slots = asyncio.Semaphore(slots) if slots else None
+
+    @property
+    def answered(self) -> list[Request]:
+        """Requests for an answer, without those for facts."""
+        return [request for request in self.requests if request.text is not None]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one connection's requests until the client is gone."""
+        self.connections += 1
+        try:
+            while await self._answer(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+            pass
+        finally:
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        line = await reader.readline()
+        arrived = time.monotonic_ns()
+        if not line:
+            return False
+        headers = {}
+        while (header := await reader.readline()).strip():
+            name, _, value = header.decode("latin-1").partition(":")
+            headers[name.strip().lower()] = value.strip()
+        content = await reader.readexactly(int(headers.get("content-length", 0)))
+        path = line.split()[1].decode("latin-1")
+        body = json.loads(content) if content else {}
+        request = Request(path, body, headers, arrived)
+        self.requests.append(request)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            return await self._respond(request, writer)
+        except ConnectionError:
+            request.broke_off = True
+            raise
+        finally:
+            self.at_once -= 1
+            request.done_ns = time.monotonic_ns()
+
+    async def _respond(self, request: Request, writer: asyncio.StreamWriter) -> bool:
+        if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
+            message = f"no such key: {request.headers.get('authorization')}"
+            return await _send(writer, 401, {"error": {"message": message}})
+        form = shape(request.path, request.body)
+        if form is None or request.path in self.missing:
+            told = facts(request.path, request.body, TEMPLATE, self.context)
+            if told is None or request.path in self.missing:
+                return await _send(writer, 404, {"error": {"message": "File Not Found"}})
+            return await _send(writer, 200, told)
+        asked = Asked(form.prompt)
+        self._asked[asked] += 1
+        asked.body, asked.path = request.body, request.path
+        asked.attempt, asked.at_once = self._asked[asked], self.at_once
+        request.text, request.attempt = str(asked), asked.attempt
+        told = self.script(asked)
+        answer = told if isinstance(told, Answer) else Answer(told)
+        if answer.hang:
+            await asyncio.Event().wait()
+        if answer.status != 200 or answer.body is not None:
+            told = form.error(answer.status, answer.message)
+            return await _send(writer, answer.status, answer.body or told, answer.headers)
+        async with self._slots or contextlib.nullcontext():
+            return await self._give(request, form, answer, writer)
+
+    async def _give(
+        self, request: Request, form: Shape, answer: Answer, writer: asyncio.StreamWriter
+    ) -> bool:
+        began = time.monotonic()
+        if form.stream:
+            _head(writer, 200, {"Content-Type": "text/event-stream"}, chunked=True)
+        made: list[Step] = []
+        offset = 0
+        for step in steps(answer, form.limit, form.stops):
+            due = began + answer.first_s + len(made) * answer.token_s
+            if (wait := due - time.monotonic()) > 0:
+                await asyncio.sleep(wait)
+            if len(made) == answer.reset_after:
+                writer.transport.abort()
+                return False
+            if len(made) in (answer.end_after, answer.error_after):
+                if len(made) == answer.error_after:
+                    _event(writer, form.error(500, answer.message))
+                return await _end(writer)
+            made.append(step)
+            if form.stream and (event := form.event(step, answer, len(made), offset)) is not None:
+                request.sent_ns.append(time.monotonic_ns())
+                _event(writer, event)
+                await writer.drain()
+            if answer.flood:
+                made.clear()
+                await asyncio.sleep(0)
+            offset += len(step.content.decode(errors="replace"))
+        done = Done(
+            made, answer, len(tokenize(form.prompt)), answer.first_s, time.monotonic() - began
+        )
+        if not form.stream:
+            return await _send(writer, 200, form.whole(done), answer.headers)
+        for event in form.last(done):
+            _event(writer, event)
+        if form.ends_with_done:
+            _chunk(writer, b"data: [DONE]\n\n")
+        return await _end(writer)
+
+
+def _head(
+    writer: asyncio.StreamWriter,
+    status: int,
+    headers: Mapping[str, str],
+    *,
+    length: int = 0,
+    chunked: bool = False,
+) -> None:
+    size = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}"
+    lines = [f"HTTP/1.1 {status} Scripted", size, "Server: scripted/1"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+
+
+def _chunk(writer: asyncio.StreamWriter, content: bytes) -> None:
+    writer.write(b"%x\r\n%s\r\n" % (len(content), content))
+
+
+def _event(writer: asyncio.StreamWriter, document: Any) -> None:
+    _chunk(writer, b"data: " + dumped(document) + b"\n\n")
+
+
+async def _end(writer: asyncio.StreamWriter) -> bool:
+    _chunk(writer, b"")
+    await writer.drain()
+    return True
+
+
+async def _send(
+    writer: asyncio.StreamWriter, status: int, told: Any, more: Mapping[str, str] | None = None
+) -> bool:
+    body = told if isinstance(told, bytes) else dumped(told)
+    headers = {"Content-Type": "application/json", **(more or {})}
+    _head(writer, status, headers, length=len(body))
+    writer.write(body)
+    await writer.drain()
+    return True
+
+
+@contextlib.contextmanager
+def scripted_endpoint(
+    script: Script | Mapping[str, Any],
+    *,
+    tls: ssl.SSLContext | None = None,
+    **more: Any,
+) -> Iterator[ScriptedEndpoint]:
+    """Serve in a thread of its own.
+
+    A mapping holds answers by a part of the question that is asked; ``""`` is for all others.
+    """
+    ready = threading.Event()
+    server = ScriptedEndpoint(
+        by_question(script) if isinstance(script, Mapping) else script, **more
+    )
+    loop = asyncio.new_event_loop()
+
+    async def run() -> None:
+        listening = await asyncio.start_server(
+            server.serve, "127.0.0.1", 0, ssl=tls, backlog=1024, limit=1 << 24
+        )
+        port = listening.sockets[0].getsockname()[1]
+        server.address = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        ready.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            listening.close()
+
+    def work() -> None:
+        asyncio.set_event_loop(loop)
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+        left = asyncio.all_tasks(loop)
+        for one in left:
+            one.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(asyncio.sleep(0))  # closed transports say so
+        loop.close()
+
+    task = loop.create_task(run())
+    thread = threading.Thread(target=work, name="scripted endpoint")
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield server
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+
+
+def by_question(answers: Mapping[str, Any]) -> Script:
+    """Answers by a part of the question; the longest that fits wins."""
+    parts = sorted(answers, key=len, reverse=True)
+
+    def script(asked: Asked) -> Any:
+        return next(
+            (answers[part] for part in parts if part in asked),
+            Answer(status=400, message=f"no answer was scripted to {asked[:80]!r}"),
+        )
+
+    return script
+
+
+def main() -> None:
+    """Serve one answer until stdin closes."""
+    count, first_s, token_s = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+    answer = Answer([" word"] * (count - 1), first_s=first_s, token_s=token_s)
+    with scripted_endpoint(lambda _asked: answer) as server:
+        sys.stdout.write(f"{server.address}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+        for request in server.answered:
+            sys.stdout.write(json.dumps([request.text, request.sent_ns]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

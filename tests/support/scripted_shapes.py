@@ -1,0 +1,325 @@
+"""The JSON of each API, as its real servers write it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scripted_answers import EOS, Answer, Step, token_id, tokenize
+
+MODEL = "scripted"
+
+
+@dataclass(frozen=True)
+class Done:
+    """All of an answer, for its last event and for an answer in one piece."""
+
+    steps: Sequence[Step]
+    answer: Answer
+    prompt_tokens: int
+    first_s: float
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        return "".join(step.text or "" for step in self.steps)
+
+    @property
+    def finish(self) -> str:
+        return self.answer.finish or self.steps[-1].finish or "stop"
+
+    @property
+    def count(self) -> int:
+        return len(self.steps) if self.answer.usage is None else self.answer.usage
+
+
+class Shape:
+    """One API: what is asked, the events of a stream, and the answer in one piece."""
+
+    def __init__(self, body: dict[str, Any]):
+        self.body = body
+
+    @property
+    def stream(self) -> bool:
+        return bool(self.body.get("stream"))
+
+    @property
+    def prompt(self) -> str:
+        return str(self.body["prompt"])
+
+    @property
+    def limit(self) -> int | None:
+        return self.body.get("max_tokens")
+
+    @property
+    def stops(self) -> list[str]:
+        stop = self.body.get("stop") or []
+        return [stop] if isinstance(stop, str) else stop
+
+    def event(self, step: Step, answer: Answer, count: int, offset: int) -> dict[str, Any] | None:
+        """What is sent for one token; None: nothing."""
+        raise NotImplementedError
+
+    def last(self, done: Done) -> list[dict[str, Any]]:
+        """The events after the last token."""
+        raise NotImplementedError
+
+    def whole(self, done: Done) -> Any:
+        raise NotImplementedError
+
+    def error(self, status: int, message: str) -> Any:
+        return {"error": {"code": status, "message": message, "type": "scripted_error"}}
+
+    ends_with_done = True
+
+
+def _usage(done: Done) -> dict[str, int]:
+    return {
+        "prompt_tokens": done.prompt_tokens,
+        "completion_tokens": done.count,
+        "total_tokens": done.prompt_tokens + done.count,
+    }
+
+
+class Completions(Shape):
+    """/v1/completions, as of vLLM: ``logprobs`` with tokens and offsets."""
+
+    kind = "text_completion"
+
+    def choice(self, text: str, finish: str | None) -> dict[str, Any]:
+        return {"index": 0, "text": text, "finish_reason": finish}
+
+    def logprobs(self, steps: Sequence[Step], offset: int) -> dict[str, Any]:
+        tokens = [step.content.decode(errors="replace") for step in steps]
+        return {
+            "tokens": tokens,
+            "text_offset": [offset + sum(map(len, tokens[:n])) for n in range(len(tokens))],
+            "token_logprobs": [-0.5] * len(tokens),
+            "top_logprobs": [{token: -0.5} for token in tokens],
+        }
+
+    def chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": "cmpl-1",
+            "object": self.kind,
+            "created": 1700000000,
+            "model": self.body.get("model") or MODEL,
+            "choices": choices,
+        }
+
+    def wants_logprobs(self) -> bool:
+        return self.body.get("logprobs") is not None
+
+    def told(self, choice: dict[str, Any], steps: Sequence[Step], offset: int) -> dict[str, Any]:
+        if self.wants_logprobs():
+            choice["logprobs"] = self.logprobs(steps, offset)
+        if self.body.get("return_token_ids"):
+            choice["token_ids"] = [step.id for step in steps]
+        return choice
+
+    def event(self, step: Step, answer: Answer, count: int, offset: int) -> dict[str, Any] | None:
+        choice = self.choice(step.text or "", None)
+        return self.chunk([choice if answer.no_tokens else self.told(choice, [step], offset)])
+
+    def last(self, done: Done) -> list[dict[str, Any]]:
+        events = [self.chunk([self.choice("", done.finish)])]
+        wanted = (self.body.get("stream_options") or {}).get("include_usage")
+        if wanted and not done.answer.no_usage:
+            events.append(self.chunk([]) | {"usage": _usage(done)})
+        return events
+
+    def whole(self, done: Done) -> Any:
+        choice = self.choice(done.text, done.finish)
+        if not done.answer.no_tokens:
+            choice = self.told(choice, done.steps, 0)
+        usage = {} if done.answer.no_usage else {"usage": _usage(done)}
+        return self.chunk([choice]) | usage
+
+
+class Chat(Completions):
+    """/v1/chat/completions."""
+
+    kind = "chat.completion.chunk"
+
+    @property
+    def prompt(self) -> str:
+        return str(self.body["messages"][-1]["content"])
+
+    @property
+    def limit(self) -> int | None:
+        return self.body.get("max_completion_tokens", self.body.get("max_tokens"))
+
+    def choice(self, text: str, finish: str | None) -> dict[str, Any]:
+        part = {"role": "assistant", "content": text}
+        return {"index": 0, "delta" if self.stream else "message": part, "finish_reason": finish}
+
+    def wants_logprobs(self) -> bool:
+        return bool(self.body.get("logprobs"))
+
+    def logprobs(self, steps: Sequence[Step], offset: int) -> dict[str, Any]:
+        return {
+            "content": [
+                {
+                    "token": step.content.decode(errors="replace"),
+                    "bytes": list(step.content),
+                    "logprob": -0.5,
+                    "top_logprobs": [],
+                }
+                for step in steps
+            ]
+        }
+
+
+class LlamaCompletion(Shape):
+    """/completion of llama-server: no event for a token that ends inside a code point."""
+
+    ends_with_done = False
+
+    @property
+    def limit(self) -> int | None:
+        most = self.body.get("n_predict", -1)
+        return None if most < 0 else most
+
+    def event(self, step: Step, answer: Answer, count: int, offset: int) -> dict[str, Any] | None:
+        if step.text is None:
+            return None
+        return {
+            "index": 0,
+            "content": step.text,
+            "tokens": [] if answer.no_tokens else [step.id],
+            "stop": False,
+            "id_slot": 0,
+            "tokens_predicted": count,
+            "tokens_evaluated": len(tokenize(self.prompt)),
+        }
+
+    def last(self, done: Done) -> list[dict[str, Any]]:
+        return [self.whole(done) | {"content": "", "tokens": []}]
+
+    def whole(self, done: Done) -> Any:
+        stopped = done.steps[-1].id != EOS
+        stop_type = {"length": "limit", "stop": "word" if stopped else "eos"}
+        tokens = [step.id for step in done.steps] if self.body.get("return_tokens") else []
+        return {
+            "index": 0,
+            "content": done.text,
+            "tokens": tokens,
+            "id_slot": 0,
+            "stop": True,
+            "model": MODEL,
+            "tokens_predicted": done.count,
+            "tokens_evaluated": done.prompt_tokens,
+            "truncated": False,
+            "stop_type": stop_type.get(done.finish, done.finish),
+            "stopping_word": "",
+            "timings": {
+                "prompt_n": done.prompt_tokens,
+                "prompt_ms": done.first_s * 1e3,
+                "predicted_n": done.count,
+                "predicted_ms": (done.seconds - done.first_s) * 1e3,
+            },
+        }
+
+
+class Tgi(Shape):
+    """/generate and /generate_stream of Text Generation Inference."""
+
+    ends_with_done = False
+
+    def __init__(self, body: dict[str, Any], *, stream: bool = False):
+        super().__init__(body)
+        self._stream = stream
+        self.parameters = body.get("parameters") or {}
+        self._held: dict[str, Any] | None = None
+
+    @property
+    def stream(self) -> bool:
+        return self._stream
+
+    @property
+    def prompt(self) -> str:
+        return str(self.body["inputs"])
+
+    @property
+    def limit(self) -> int | None:
+        return self.parameters.get("max_new_tokens")
+
+    @property
+    def stops(self) -> list[str]:
+        return list(self.parameters.get("stop") or [])
+
+    def event(self, step: Step, answer: Answer, count: int, offset: int) -> dict[str, Any] | None:
+        """The last token's event holds the end, too: each is sent when the next is known."""
+        before, self._held = self._held, {"index": count, "token": self.token(step)}
+        if step.finish is None:
+            self._held |= {"generated_text": None, "details": None}
+        return before
+
+    def last(self, done: Done) -> list[dict[str, Any]]:
+        return [{**(self._held or {}), **self.end(done)}]
+
+    def token(self, step: Step) -> dict[str, Any]:
+        special = step.id == EOS
+        text = "</s>" if special else step.text or ""
+        return {"id": step.id, "text": text, "logprob": -0.5, "special": special}
+
+    def end(self, done: Done) -> dict[str, Any]:
+        stopped = done.steps[-1].id != EOS
+        finish = {"stop": "stop_sequence" if stopped else "eos_token"}
+        details = {
+            "finish_reason": finish.get(done.finish, done.finish),
+            "generated_tokens": done.count,
+            "seed": None,
+            "input_length": done.prompt_tokens,
+        }
+        return {"generated_text": done.text, "details": details}
+
+    def whole(self, done: Done) -> Any:
+        end = self.end(done)
+        end["details"] |= {"prefill": [], "tokens": [self.token(step) for step in done.steps]}
+        return end
+
+    def error(self, status: int, message: str) -> Any:
+        return {"error": message, "error_type": "overloaded" if status == 429 else "generation"}
+
+
+def shape(path: str, body: dict[str, Any]) -> Shape | None:
+    """The API behind a path."""
+    if path == "/v1/completions":
+        return Completions(body)
+    if path == "/v1/chat/completions":
+        return Chat(body)
+    if path in ("/completion", "/completions"):
+        return LlamaCompletion(body)
+    if path in ("/generate", "/generate_stream"):
+        return Tgi(body, stream=path.endswith("stream"))
+    return None
+
+
+def facts(path: str, body: dict[str, Any], template: str, context: int) -> Any:
+    """What is asked beside answers; None: no such path."""
+    if path == "/tokenize":
+        if "inputs" in body:
+            return [{"id": token_id(token), "text": token} for token in tokenize(body["inputs"])]
+        text = body.get("content", body.get("prompt", ""))
+        ids = [token_id(token) for token in tokenize(text)]
+        return {"tokens": ids, "count": len(ids), "max_model_len": context}
+    if path == "/apply-template":
+        turns = (f"<|{turn['role']}|>{turn['content']}" for turn in body["messages"])
+        return {"prompt": "".join(turns) + "<|assistant|>"}
+    return {
+        "/health": {"status": "ok"},
+        "/v1/models": {"object": "list", "data": [{"id": MODEL, "object": "model"}]},
+        "/props": {
+            "chat_template": template,
+            "default_generation_settings": {"n_ctx": context},
+            "build_info": "b1-scripted",
+            "total_slots": 1,
+        },
+        "/info": {"model_id": MODEL, "version": "3.3.0", "max_total_tokens": context},
+        "/version": {"version": "0.0.scripted"},
+    }.get(path)
+
+
+def dumped(document: Any) -> bytes:
+    return json.dumps(document).encode()
