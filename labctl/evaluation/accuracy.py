@@ -1,0 +1,235 @@
+"""Accuracy: grades put together for each variant, budget and grader."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from labctl.records import GenerationRecord, GradeRecord
+
+#: Notes of grades that a limit of the grader ended: they count as wrong, and are shown.
+LIMIT_NOTES = ("time-limit", "memory-limit", "crash")
+
+#: A budget, in generated tokens; None = no limit.
+Budget = int | None
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """One variant at one budget, judged by one version of one grader.
+
+    ``grades`` has one grade for each question and sample, in the order in which questions are
+    asked; ``failed`` the questions (with their samples) that got no answer: they are in no count.
+    ``overruns`` counts answers longer than the budget that their prompt stated; None: none stated.
+    """
+
+    variant: str
+    budget: Budget
+    grader: str
+    version: str
+    grades: tuple[GradeRecord, ...]
+    failed: tuple[tuple[str, int], ...] = ()
+    overruns: int | None = None
+
+    @property
+    def total(self) -> int:
+        """Number of graded answers."""
+        return len(self.grades)
+
+    @cached_property
+    def right(self) -> int:
+        """Number of right answers."""
+        return sum(grade.correct for grade in self.grades)
+
+    @property
+    def share(self) -> float | None:
+        """Share of right answers; None if nothing is graded."""
+        return self.right / self.total if self.grades else None
+
+    @cached_property
+    def cut(self) -> int:
+        """Number of answers that the budget cut."""
+        return sum(not grade.complete for grade in self.grades)
+
+    @cached_property
+    def cut_by_labctl(self) -> int:
+        """Number of answers that labctl cut from longer ones."""
+        return sum(grade.truncated_here for grade in self.grades)
+
+    @cached_property
+    def unanswered(self) -> int:
+        """Number of texts in which no answer was found."""
+        return sum(grade.extracted is None for grade in self.grades)
+
+    @cached_property
+    def limited(self) -> int:
+        """Number of texts at which the grader itself met a limit of time or memory."""
+        return sum(any(note in LIMIT_NOTES for note in grade.notes) for grade in self.grades)
+
+    @cached_property
+    def notes(self) -> Counter[str]:
+        """Number of grades with each note."""
+        return Counter(note for grade in self.grades for note in grade.notes)
+
+    @cached_property
+    def tokens(self) -> tuple[int, ...]:
+        """Generated tokens within the budget, of each grade that knows them."""
+        return tuple(grade.tokens for grade in self.grades if grade.tokens is not None)
+
+    @cached_property
+    def verdicts(self) -> dict[str, tuple[bool, ...]]:
+        """For each question, in order, the verdicts on its samples: one cluster."""
+        found: dict[str, list[bool]] = {}
+        for grade in self.grades:
+            found.setdefault(grade.question, []).append(grade.correct)
+        return {question: tuple(verdicts) for question, verdicts in found.items()}
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One text that graders judge differently: their grades, in the order of the graders."""
+
+    question: str
+    variant: str
+    sample: int
+    budget: Budget
+    grades: tuple[GradeRecord, ...]
+
+
+@dataclass(frozen=True)
+class AccuracyTable:
+    """All variants, budgets (ascending, None last) and graders of an evaluation."""
+
+    variants: tuple[str, ...]
+    budgets: tuple[Budget, ...]
+    graders: tuple[str, ...]
+    cells: tuple[Accuracy, ...]
+
+    def cell(self, variant: str, budget: Budget, grader: str) -> Accuracy | None:
+        """Return one accuracy; None if nothing of it was graded."""
+        return self._by_key.get((variant, budget, grader))
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[str, Budget, str], Accuracy]:
+        return {(one.variant, one.budget, one.grader): one for one in self.cells}
+
+    @cached_property
+    def disagreements(self) -> tuple[Disagreement, ...]:
+        """All texts that the graders judge differently, variant by variant."""
+        texts: dict[tuple[str, Budget, str, int], list[GradeRecord]] = {}
+        for one in self.cells:
+            for grade in one.grades:
+                key = (grade.variant, grade.budget, grade.question, grade.sample)
+                texts.setdefault(key, []).append(grade)
+        return tuple(
+            Disagreement(question, variant, sample, budget, tuple(grades))
+            for (variant, budget, question, sample), grades in texts.items()
+            if len({grade.correct for grade in grades}) > 1
+        )
+
+
+def in_both(one: Accuracy, other: Accuracy) -> list[tuple[str, tuple[bool, ...], tuple[bool, ...]]]:
+    """Pair two accuracies: question and both verdicts, for all questions that both have."""
+    return [
+        (question, verdicts, other.verdicts[question])
+        for question, verdicts in one.verdicts.items()
+        if question in other.verdicts
+    ]
+
+
+def accuracy_table(
+    generations: Iterable[GenerationRecord],
+    grades: Iterable[GradeRecord],
+    *,
+    questions: Sequence[str],
+    variants: Sequence[str],
+) -> AccuracyTable:
+    """Put the grades of an evaluation together.
+
+    ``questions`` and ``variants`` give the order. Of several grades of one text the last one
+    counts, except that an answer under a real limit wins over one that labctl cut; of a grader's
+    versions the one that was used last.
+    """
+    rank = {question: number for number, question in enumerate(questions)}
+    newest = _newest(grades)
+    chosen: dict[tuple[str, Budget, str], dict[tuple[str, int], GradeRecord]] = {}
+    for grade in newest:
+        of_cell = chosen.setdefault((grade.variant, grade.budget, grade.grader), {})
+        key = (grade.question, grade.sample)
+        if key in of_cell and grade.truncated_here and not of_cell[key].truncated_here:
+            continue
+        of_cell[key] = grade
+    answers = _Answers(generations)
+    graders = tuple(dict.fromkeys(grade.grader for grade in newest))
+    budgets = sorted({budget for _, budget, _ in chosen}, key=_ascending)
+    cells = []
+    for variant in variants:
+        for budget in budgets:
+            for grader in graders:
+                found = chosen.get((variant, budget, grader))
+                if not found:
+                    continue
+                in_order = sorted(found, key=lambda key: (rank.get(key[0], len(rank)), key[1]))
+                cells.append(
+                    Accuracy(
+                        variant,
+                        budget,
+                        grader,
+                        next(iter(found.values())).version,
+                        tuple(found[key] for key in in_order),
+                        answers.failed(variant, budget, found),
+                        answers.overruns(variant, budget, found),
+                    )
+                )
+    return AccuracyTable(tuple(variants), tuple(budgets), graders, tuple(cells))
+
+
+def _ascending(budget: Budget) -> tuple[bool, int]:
+    return budget is None, budget or 0
+
+
+def _newest(grades: Iterable[GradeRecord]) -> list[GradeRecord]:
+    """Leave out the grades of versions that are not the last ones used."""
+    every = list(grades)
+    last = {grade.grader: grade.version for grade in every}
+    return [grade for grade in every if grade.version == last[grade.grader]]
+
+
+class _Answers:
+    """Generations, for their failures and overruns of stated budgets."""
+
+    def __init__(self, generations: Iterable[GenerationRecord]):
+        self._of: dict[tuple[str, Budget], dict[tuple[str, int], GenerationRecord]] = {}
+        for one in generations:
+            of_limit = self._of.setdefault((one.variant, one.max_tokens), {})
+            of_limit[one.question, one.sample] = one
+
+    def failed(
+        self, variant: str, budget: Budget, graded: Iterable[tuple[str, int]]
+    ) -> tuple[tuple[str, int], ...]:
+        """Return the questions without a grade whose generation under a fitting limit failed."""
+        known = set(graded)
+        found: dict[tuple[str, int], None] = {}
+        for (of_variant, limit), records in self._of.items():
+            if of_variant == variant and _ascending(limit) >= _ascending(budget):
+                for key, one in records.items():
+                    serves = limit == budget or one.stated_budget is None
+                    if one.failure is not None and serves and key not in known:
+                        found[key] = None
+        return tuple(found)
+
+    def overruns(
+        self, variant: str, budget: Budget, graded: Iterable[tuple[str, int]]
+    ) -> int | None:
+        """Count the answers that are longer than their prompt allows."""
+        of_limit = self._of.get((variant, budget), {})
+        stated = [
+            (of_limit[key].completion_tokens, of_limit[key].stated_budget)
+            for key in graded
+            if key in of_limit and of_limit[key].stated_budget is not None
+        ]
+        if not stated:
+            return None
+        return sum(
+            length > limit for length, limit in stated if length is not None and limit is not None
+        )

@@ -1,0 +1,50 @@
+"""Comparison of an answer that was found with the right one."""
+
+import re
+
+from labctl.evaluation.graders.arithmetic import MAX_CHARACTERS, evaluate
+from labctl.evaluation.graders.numbers import Number, same_value
+from labctl.evaluation.graders.plain import plain
+
+_CURRENCY = re.compile("[$€£¥₹]")
+_PERCENT = re.compile(r"\s*(?:%|percent)$", re.IGNORECASE)
+# Words after a number. A single letter that stands by itself is a unit only if it is a usual one:
+# 2x is no length.
+_UNIT = re.compile(
+    r"(?P<number>.*[\d)}])"
+    r"(?:\s*(?:[/(]?\s*[^\W\d_]{2,}|[^\W\d_A-Za-z])|\s+[mgslLhJWVANKCFdt](?![^\W\d_])|\s*/)"
+    r"(?:[^\W\d_]|[\s/().'-])*(?:\^?\{?[23\u00b2\u00b3]\}?)?"
+)
+
+
+def same_answer(found: str, right: str) -> tuple[bool, tuple[str, ...]]:
+    """Compare two answers: as values if both have one, otherwise as texts.
+
+    Returns the verdict and notes. A value is a number or arithmetic of numbers, also with a unit
+    after it, which is not compared.
+    """
+    if len(found) > MAX_CHARACTERS:
+        return found.strip() == right.strip(), ("too-long",)
+    one, notes = _value(found)
+    other, _ = _value(right)
+    if one is not None and other is not None:
+        return same_value(one, other), notes
+    return _text(found) == _text(right), ()
+
+
+def _value(answer: str) -> tuple[Number | None, tuple[str, ...]]:
+    """Return the value of an answer, if it has one, and notes on what was left out for it."""
+    text = _CURRENCY.sub("", plain(answer)).strip(" *.\t\n")
+    text = text.rpartition("=")[2].strip()
+    without = _PERCENT.sub("", text)
+    percent = ("percent-removed",) if without != text else ()
+    value = evaluate(without)
+    if value is not None:
+        return Number(answer, value, bool(percent)), percent
+    unit = _UNIT.fullmatch(text)
+    value = evaluate(unit["number"]) if unit else None
+    return (None, ()) if value is None else (Number(answer, value), ("unit-removed",))
+
+
+def _text(answer: str) -> str:
+    return re.sub(r"[\s{}$]|\.$", "", plain(answer)).casefold()

@@ -1,0 +1,100 @@
+r"""The grader ``boxed``: the last complete box, or wrong."""
+
+import pytest
+
+from labctl.evaluation.graders import Grade, make_grader
+
+
+def boxed(text: str, answer: str = "18") -> Grade:
+    return make_grader("boxed").grade(text, answer, complete=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{18}", "18"),
+        (r"so \fbox{18}", "18"),
+        (r"so \\boxed{18}", "18"),
+        (r"so $\boxed {18.00}$.", "18"),
+        (r"\boxed{\$18}", "18"),
+        (r"\boxed{18 \text{ eggs}}", "18"),
+        (r"\boxed{18\ \mathrm{eggs}}", "18"),
+        (r"\boxed{18 eggs per day}", "18"),
+        (r"\boxed{\$18/day}", "18"),
+        (r"\boxed{12 cm^{2}}", "12"),
+        (r"\boxed{12\text{ cm}^2}", "12"),
+        (r"\boxed{5 m}", "5"),
+        (r"\boxed{18个}", "18"),
+        (r"\boxed{18 (dollars)}", "18"),
+        (r"\boxed{1,234}", "1234"),
+        (r"\boxed{1{,}234}", "1234"),
+        (r"\boxed{\text{18}}", "18"),
+        (r"\boxed{\textbf{18}.}", "18"),
+        (r"\boxed{x = 18}", "18"),
+        (r"\boxed{9 \times 2 = 18}", "18"),
+        (r"\boxed{9 \cdot 2}", "18"),
+        (r"\boxed{\frac{36}{2}}", "18"),
+        (r"\boxed{\frac12}", "0.5"),
+        (r"\boxed{-\frac{1}{2}}", "-0.5"),
+        (r"\boxed{2\frac{1}{2}}", "2.5"),
+        (r"\boxed{2 1/2}", "2.5"),
+        (r"\boxed{\left(3+6\right)\times 2}", "18"),
+        (r"\boxed{2^{3}}", "8"),
+        (r"\boxed{\sqrt{16}}", "4"),
+        (r"\boxed{50\%}", "0.5"),
+        (r"\boxed{50\%}", "50"),
+        (r"\boxed{\text{Sunday}}", "sunday"),
+        (r"\boxed{2x}", "2x"),
+        (r"\boxed{9:30}", "9:30"),
+        ("\\boxed{\u2212\uff15}", "-5"),
+        (r"\boxed{18 \text{ eggs}} and \boxed{7", "18"),
+        (r"\boxed{3}, then \boxed{18}", "18"),
+        (r"\boxed{\boxed{18}}", "18"),
+        (r"{ \boxed{18}", "18"),
+        (r"} \boxed{18} }", "18"),
+        (r"\boxed{\{1,2\}}", r"\{1, 2\}"),
+        ("答案是\\boxed{18}。", "18"),
+    ],
+)
+def test_the_last_complete_box_is_read(text: str, answer: str) -> None:
+    assert boxed(text, answer).correct, boxed(text, answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{18} no, \boxed{19}", "18"),
+        (r"\boxed{18 or 20}", "18"),
+        (r"\boxed{18, 20}", "18"),
+        (r"\boxed{5 feet 2 inches}", "62"),
+        (r"\boxed{2x}", "2"),
+        (r"\boxed{18}", "81"),
+        (r"\boxed{}", "18"),
+        (r"\boxed{" + "9**" * 20 + "9}", "9"),
+        (r"\boxed{9^{9^{9^{9}}}}", "9"),
+        (r"\boxed{1/0}", "0"),
+        (r"\boxed{\frac{1}{0}}", "0"),
+    ],
+)
+def test_another_box_is_wrong(text: str, answer: str) -> None:
+    grade = boxed(text, answer)
+
+    assert not grade.correct
+    assert grade.extracted is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "The answer is 18.", r"so \boxed{18", r"so \boxed 18", "boxed{18}", r"\boxed{\text{18}"],
+)
+def test_without_a_complete_box_there_is_no_answer(text: str) -> None:
+    grade = boxed(text)
+
+    assert (grade.extracted, grade.correct, grade.notes[0]) == (None, False, "no-answer")
+
+
+def test_notes_tell_of_several_boxes_open_boxes_and_units() -> None:
+    assert boxed(r"\boxed{18} \boxed{18}").notes == ("several-boxes",)
+    assert boxed(r"\boxed{18 eggs} \boxed{2").notes == ("unclosed-box", "unit-removed")
+    assert boxed(r"\boxed{50\%}", "50").notes == ("percent-removed",)
+    assert boxed(r"\boxed{" + "1" * 5000 + "}").notes == ("too-long",)
