@@ -40,6 +40,14 @@ if TYPE_CHECKING:
         RunEnd,
         RunRecord,
     )
+    from labctl.records.serving import (
+        LatencyLimits,
+        LengthRange,
+        RequestRecord,
+        ServingRecord,
+        StageRecord,
+        WorkloadRecord,
+    )
     from labctl.records.telemetry import (
         BoardState,
         ClockState,
@@ -76,6 +84,8 @@ else:
             "probe": "BoardProbe ComputeRate CpuClock MemoryRate Slowdown StorageRate",
             "run": "Annotations ArtifactIdentity GateRecord RunEnd RunRecord JournalEntry"
             " Origin PlannedRecord PlanRecord",
+            "serving": "LatencyLimits LengthRange RequestRecord ServingRecord StageRecord"
+            " WorkloadRecord",
             "telemetry": "StreamSoFar TelemetrySample BoardState ClockState CoolingState"
             " ResidentFile",
             "timing": "BenchTest ClockCheck Measure SpanCheck TimingRecord",
@@ -113,6 +123,8 @@ __all__ = [
     "GradeRecord",
     "JobStatus",
     "JournalEntry",
+    "LatencyLimits",
+    "LengthRange",
     "Measure",
     "MemoryRate",
     "ModelIdentity",
@@ -121,12 +133,15 @@ __all__ = [
     "PlanRecord",
     "PlannedRecord",
     "PromptRecord",
+    "RequestRecord",
     "ResidentFile",
     "RunEnd",
     "RunRecord",
     "SamplingRecord",
+    "ServingRecord",
     "Slowdown",
     "SpanCheck",
+    "StageRecord",
     "StorageRate",
     "StreamSoFar",
     "TelemetrySample",
@@ -140,6 +155,7 @@ __all__ = [
     "TrialRecord",
     "TrialState",
     "Workload",
+    "WorkloadRecord",
     "read_record",
     "written_version",
 ]

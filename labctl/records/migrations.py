@@ -38,6 +38,9 @@ STEPS: Mapping[str, tuple[Step, ...]] = {
     "Origin": (_unchanged,),
     "BoardProbe": (_unchanged,),
     "Event": (_unchanged,),
+    "ServingRecord": (_unchanged,),
+    "StageRecord": (_unchanged,),
+    "RequestRecord": (_unchanged,),
 }
 #: Kinds whose documents named no version in version 1.
 _UNNAMED_1 = ("JournalEntry",)

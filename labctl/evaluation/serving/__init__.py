@@ -1,0 +1,1 @@
+"""Serving: load on a server, and how fast it answers under it."""

@@ -1,0 +1,321 @@
+"""The load generator: sends the requests of one stage, and stamps what comes back.
+
+An open loop sends each request at its time, whether or not the server has answered the ones before,
+so that a server that stalls meets the requests that real users would have sent meanwhile. A closed
+loop has a number of streams; each waits for its answer before it asks again.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from labctl.errors import HostError, LabctlError
+from labctl.evaluation.endpoints.base import EndpointClient, Generation, GenerationRequest
+from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.serving.arrivals import arrival_times
+from labctl.evaluation.serving.workload import Asked, Workload
+from labctl.records import Failure, RequestRecord, StageRecord
+from labctl.records.serving import Arrivals, StageStop
+from labctl.stats import percentile
+
+#: Requests without an answer, from which on an open loop sends no more: the server is far behind,
+#: and each takes a connection.
+MOST_OUTSTANDING = 512
+#: Failures in a row after which the server is asked whether it is there.
+_SUSPECT = 5
+_PROBE_SECONDS = 5.0
+#: A stream waits after a failure: a server in trouble is not made busier.
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 10.0
+_LAG_SECONDS = 0.02
+_FEWEST_LAGS = 20
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One load: ``concurrency`` streams, or ``rate`` requests a second.
+
+    ``requests`` and ``duration_s`` say what is measured; the first to be reached ends the sending.
+    ``warm_up`` requests come before.
+    """
+
+    number: int
+    seed: int
+    warm_up: int
+    requests: int | None
+    duration_s: float | None
+    concurrency: int | None = None
+    rate: float | None = None
+    arrivals: Arrivals = "poisson"
+
+    @property
+    def name(self) -> str:
+        """``concurrency 4``, ``rate 0.5``."""
+        if self.rate is None:
+            return f"concurrency {self.concurrency}"
+        return f"rate {self.rate:.4g}"
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """Options of all requests alike."""
+
+    timeout_s: float
+    temperature: float = 0.0
+    stop: tuple[str, ...] = ()
+    extra_body: dict[str, Any] = field(default_factory=dict)
+
+
+class LoadGenerator:
+    """Loads one server, a stage after the other.
+
+    ``keep`` gets each request that has ended, in the event loop: it has to be quick. ``until``: the
+    time of ``time.monotonic`` at which a stage is cut off; None: never.
+    """
+
+    def __init__(
+        self,
+        client: EndpointClient,
+        workload: Workload,
+        options: RequestOptions,
+        keep: Callable[[RequestRecord], None],
+        *,
+        until: float | None = None,
+    ):
+        self._client = client
+        self._workload = workload
+        self._options = options
+        self._keep = keep
+        self._until = until
+
+    async def run(self, plan: StagePlan, ended: Callable[[StageRecord], None]) -> StageRecord:
+        """Send all requests of a stage and wait for their answers.
+
+        ``ended`` gets the stage's record in every case, also when this is cancelled. Raises
+        HostError when the server is gone.
+        """
+        stage = _Stage(self._client, self._workload, self._options, self._keep, plan)
+        async with _lags() as lags:
+            try:
+                await stage.drive(self._until)
+            finally:
+                record = stage.record(lags)
+                ended(record)
+        if stage.lost is not None:
+            raise stage.lost
+        return record
+
+
+class _Stage:
+    """One stage under way."""
+
+    def __init__(
+        self,
+        client: EndpointClient,
+        workload: Workload,
+        options: RequestOptions,
+        keep: Callable[[RequestRecord], None],
+        plan: StagePlan,
+    ):
+        self._client, self._workload, self._options = client, workload, options
+        self._keep, self._plan = keep, plan
+        self._began = datetime.now(UTC)
+        self._zero_ns = time.monotonic_ns()
+        self._stop: StageStop = "done"
+        #: Numbers that were given to a request, and when the first measured one was.
+        self._numbers = 0
+        self._measuring_since: float | None = None
+        self._outstanding: set[asyncio.Task[Any]] = set()
+        self._measured_outstanding = 0
+        self._failures = 0
+        self._probing = False
+        self._driver: asyncio.Task[None] | None = None
+        self.lost: LabctlError | None = None
+
+    async def drive(self, until: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        closed = self._plan.rate is None
+        self._driver = asyncio.create_task(self._closed() if closed else self._open())
+        timer = None
+        if until is not None:
+            timer = loop.call_at(loop.time() + until - time.monotonic(), self._end, "max-time")
+        try:
+            await self._driver
+        except asyncio.CancelledError:
+            if self._stop == "done":  # nobody here ended it
+                self._stop = "interrupted"
+                raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            for task in self._outstanding:
+                task.cancel()
+            await asyncio.gather(*self._outstanding, return_exceptions=True)
+
+    def record(self, lags: list[int]) -> StageRecord:
+        plan = self._plan
+        return StageRecord(
+            number=plan.number,
+            name=plan.name,
+            loop="closed" if plan.rate is None else "open",
+            concurrency=plan.concurrency,
+            rate=plan.rate,
+            arrivals=None if plan.rate is None else plan.arrivals,
+            seed=plan.seed,
+            requests=plan.requests,
+            duration_s=plan.duration_s,
+            warm_up=plan.warm_up,
+            stop=self._stop,
+            unfinished=self._measured_outstanding,
+            began=self._began,
+            client_lag_p99_ns=round(percentile(lags, 99)) if len(lags) >= _FEWEST_LAGS else None,
+            failure=None if self.lost is None else Failure.of(self.lost),
+        )
+
+    async def _closed(self) -> None:
+        streams = [self._spawn(self._stream()) for _ in range(self._plan.concurrency or 1)]
+        await asyncio.gather(*streams)
+
+    async def _stream(self) -> None:
+        while (number := self._next(time.monotonic())) is not None:
+            wait_s = await self._send(number, None)
+            if wait_s:
+                await asyncio.sleep(wait_s)
+
+    async def _open(self) -> None:
+        assert self._plan.rate is not None
+        zero = self._zero_ns / 1e9
+        sends: set[asyncio.Task[Any]] = set()
+        for at in arrival_times(self._plan.rate, self._plan.arrivals, self._plan.seed):
+            number = self._next(zero + at)
+            if number is None:
+                break
+            await asyncio.sleep(max(0.0, zero + at - time.monotonic()))
+            if len(self._outstanding) >= MOST_OUTSTANDING:
+                self._stop = "overloaded"
+                return  # what is outstanding is cut off: it says nothing of a steady load
+            task = self._spawn(self._send(number, round(at * 1e9)))
+            sends.add(task)
+            task.add_done_callback(sends.discard)
+        if sends:
+            await asyncio.wait(sends)
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._outstanding.add(task)
+        task.add_done_callback(self._outstanding.discard)
+        return task
+
+    def _next(self, at: float) -> int | None:
+        """Return the number of a request that starts ``at``; None when the stage has enough."""
+        plan, number = self._plan, self._numbers + 1
+        if number > plan.warm_up and self._measuring_since is None:
+            self._measuring_since = at
+        since = self._measuring_since
+        if plan.requests is not None and number > plan.warm_up + plan.requests:
+            return None
+        if plan.duration_s is not None and since is not None and at >= since + plan.duration_s:
+            return None
+        self._numbers = number
+        return number
+
+    async def _send(self, number: int, intended_ns: int | None) -> float:
+        """Send one request; return the seconds to wait after it."""
+        plan, options = self._plan, self._options
+        measured = number > plan.warm_up
+        asked = self._workload(plan.seed, number)
+        request = GenerationRequest(
+            prompt=asked.prompt,
+            max_tokens=asked.output_tokens,
+            temperature=options.temperature,
+            stop=options.stop,
+            extra_body=options.extra_body,
+        )
+        self._measured_outstanding += measured
+        begun = time.monotonic_ns()
+        try:
+            answer = await self._client.generate(request, timeout=options.timeout_s)
+        except LabctlError as error:
+            self._measured_outstanding -= measured
+            row = self._row(number, asked, intended_ns, begun, time.monotonic_ns())
+            self._keep(row.model_copy(update={"failure": Failure.of(error)}))
+            await self._suspect()
+            told = error.retry_after_s if isinstance(error, TryAgain) else None
+            return min(told or _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        self._measured_outstanding -= measured
+        self._failures = 0
+        row = self._row(number, asked, intended_ns, answer.sent_ns, answer.done_ns)
+        self._keep(row.model_copy(update=self._told(answer)))
+        return 0.0
+
+    def _row(
+        self, number: int, asked: Asked, intended_ns: int | None, sent_ns: int, done_ns: int
+    ) -> RequestRecord:
+        return RequestRecord(
+            stage=self._plan.number,
+            number=number,
+            warm_up=number <= self._plan.warm_up,
+            intended_ns=intended_ns,
+            sent_ns=sent_ns - self._zero_ns,
+            done_ns=done_ns - self._zero_ns,
+            asked_prompt_tokens=asked.prompt_tokens,
+            asked_output_tokens=asked.output_tokens,
+        )
+
+    def _told(self, answer: Generation) -> dict[str, Any]:
+        """Return what an answer adds to the record of its request."""
+        return {
+            "arrivals_ns": tuple(stamp - self._zero_ns for stamp in answer.arrivals),
+            "prompt_tokens": answer.prompt_tokens,
+            "cached_tokens": answer.cached_tokens,
+            "completion_tokens": answer.completion_tokens,
+            "counted_by": answer.counted_by,
+            "finish": answer.finish,
+        }
+
+    async def _suspect(self) -> None:
+        """After several failures in a row, end the stage unless the server still answers."""
+        self._failures += 1
+        if self._failures % _SUSPECT or self._probing:
+            return
+        self._probing = True
+        try:
+            await asyncio.wait_for(self._client.identify(), _PROBE_SECONDS)
+        except (TryAgain, TimeoutError) as error:
+            self.lost = HostError(
+                f"the server is gone: {self._failures} requests in a row failed, and it does not"
+                f" answer ({error or 'time-out'})",
+                hint="look at the server's own log",
+            )
+            self._end("server-lost")
+        except LabctlError:
+            return  # it is there, though it refuses this
+        finally:
+            self._probing = False
+
+    def _end(self, stop: StageStop) -> None:
+        self._stop = stop
+        assert self._driver is not None
+        self._driver.cancel()
+
+
+@asynccontextmanager
+async def _lags() -> AsyncIterator[list[int]]:
+    """Collect by how many ns a timer of this process is late, while the block runs."""
+    lags: list[int] = []
+
+    async def look() -> None:
+        while True:
+            due = time.monotonic_ns() + round(_LAG_SECONDS * 1e9)
+            await asyncio.sleep(_LAG_SECONDS)
+            lags.append(time.monotonic_ns() - due)
+
+    task = asyncio.create_task(look())
+    try:
+        yield lags
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

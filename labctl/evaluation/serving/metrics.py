@@ -1,0 +1,222 @@
+"""Times and rates of a stage, computed from its requests.
+
+The definitions are those of vLLM's ``bench serve`` (vllm/benchmarks/serve.py) and GuideLLM
+(docs/guides/metrics.md), where these two agree:
+
+- **TTFT**: from the start of a request to its first piece of text. The start is the time at which
+  the request was *intended* to be sent in an open loop (GuideLLM's scheduled latency: no
+  coordinated omission), and the time at which it was sent in a closed one.
+- **latency** (E2EL): from the same start to the end of the answer.
+- **TPOT**: (last piece - first piece) / (output tokens - 1) of one request: without its first
+  token. None for an answer of one token, or of one piece. It is GuideLLM's inter-token latency.
+- **ITL**: every gap between two pieces, of all requests together, as vLLM counts them. A piece may
+  hold several tokens; ``tokens_per_piece`` says how many.
+- **rates**: what was completed, over the time from the first start to the last end.
+- **goodput**: completed requests that keep every limit, over the same time. An answer of one token
+  has no TPOT and keeps its limit (vLLM); a failed request is not good (GuideLLM).
+
+Tokens are counted by the server's ``usage``; pieces are never taken for tokens.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+from labctl.records import LatencyLimits, RequestRecord
+from labctl.stats import percentile
+from labctl.stats.quantiles import quantile_interval
+
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A sample in the unit of its values; ``p99_high``: upper end of the 95 % interval of p99.
+
+    ``p99_high`` None: the sample is too small to bound it.
+    """
+
+    count: int
+    mean: float
+    low: float
+    p50: float
+    p90: float
+    p99: float
+    p99_high: float | None
+    high: float
+
+
+@dataclass(frozen=True)
+class StageMetrics:
+    """Figures of one stage, warm-up left out. None: nothing tells it.
+
+    ``window_ns`` is the time that rates are over. ``departures`` is the rate at which answers ended
+    over the rate at which requests were intended, of the same requests: 1 where the server keeps
+    up. ``lateness`` is from the intended to the real sending.
+    """
+
+    requests: int
+    completed: int
+    failed: int
+    window_ns: int
+    requests_per_second: float
+    output_tokens_per_second: float | None
+    total_tokens_per_second: float | None
+    good: int | None
+    goodput: float | None
+    good_share: float | None
+    departures: float | None
+    ttft_ns: Distribution | None
+    tpot_ns: Distribution | None
+    itl_ns: Distribution | None
+    latency_ns: Distribution | None
+    lateness_ns: Distribution | None
+    asked_prompt_tokens: Distribution | None
+    prompt_tokens: Distribution | None
+    asked_output_tokens: Distribution | None
+    output_tokens: Distribution | None
+    cached_share: float | None
+    tokens_per_piece: float | None
+
+
+def describe(values: Sequence[float]) -> Distribution | None:
+    """Return the distribution of a sample; None for no values."""
+    if not values:
+        return None
+    return Distribution(
+        count=len(values),
+        mean=statistics.fmean(values),
+        low=min(values),
+        p50=percentile(values, 50),
+        p90=percentile(values, 90),
+        p99=percentile(values, 99),
+        p99_high=quantile_interval(values, 99).high,
+        high=max(values),
+    )
+
+
+def start_ns(row: RequestRecord) -> int:
+    """Return when the times of a request begin."""
+    return row.sent_ns if row.intended_ns is None else row.intended_ns
+
+
+def ttft_ns(row: RequestRecord) -> int | None:
+    """Return the time to the first piece of text; None if there was none."""
+    return row.arrivals_ns[0] - start_ns(row) if row.arrivals_ns else None
+
+
+def tpot_ns(row: RequestRecord) -> float | None:
+    """Return the time of a token after the first; None where it cannot be told."""
+    tokens = tokens_of(row)
+    if tokens is None or tokens < 2 or len(row.arrivals_ns) < 2:
+        return None
+    return (row.arrivals_ns[-1] - row.arrivals_ns[0]) / (tokens - 1)
+
+
+def tokens_of(row: RequestRecord) -> int | None:
+    """Return the tokens of an answer; None where only its pieces were counted."""
+    return None if row.counted_by == "stream" else row.completion_tokens
+
+
+def is_good(row: RequestRecord, limits: LatencyLimits) -> bool:
+    """Return True if an answer keeps every limit; what has no TTFT keeps no limit of it."""
+    if row.failure is not None:
+        return False
+    ttft, tpot = ttft_ns(row), tpot_ns(row)
+    if limits.ttft_ns is not None and (ttft is None or ttft > limits.ttft_ns):
+        return False
+    if limits.tpot_ns is not None:
+        if tpot is None and tokens_of(row) != 1:
+            return False
+        if tpot is not None and tpot > limits.tpot_ns:
+            return False
+    return limits.latency_ns is None or row.done_ns - start_ns(row) <= limits.latency_ns
+
+
+def measure(rows: Sequence[RequestRecord], limits: LatencyLimits) -> StageMetrics | None:
+    """Return the figures of a stage; None if no request of it was to be measured."""
+    measured = [row for row in rows if not row.warm_up]
+    if not measured:
+        return None
+    done = [row for row in measured if row.failure is None]
+    window = max(row.done_ns for row in measured) - min(start_ns(row) for row in measured)
+    output = _total([tokens_of(row) for row in done])
+    prompt = _total([row.prompt_tokens for row in done])
+    both = None if output is None or prompt is None else output + prompt
+    limited = limits != LatencyLimits()
+    good: int | None = sum(is_good(row, limits) for row in done) if limited else None
+
+    def per_second(count: float | None) -> float | None:
+        return None if count is None or window <= 0 else count / window * 1e9
+
+    return StageMetrics(
+        requests=len(measured),
+        completed=len(done),
+        failed=len(measured) - len(done),
+        window_ns=window,
+        requests_per_second=per_second(len(done)) or 0.0,
+        output_tokens_per_second=per_second(output),
+        total_tokens_per_second=per_second(both),
+        good=good,
+        goodput=per_second(good),
+        good_share=None if good is None else good / len(measured),
+        departures=_departures(measured),
+        ttft_ns=describe(_known([ttft_ns(row) for row in done])),
+        tpot_ns=describe(_known([tpot_ns(row) for row in done])),
+        itl_ns=describe([gap for row in done for gap in _gaps(row)]),
+        latency_ns=describe([row.done_ns - start_ns(row) for row in done]),
+        lateness_ns=describe(
+            [row.sent_ns - row.intended_ns for row in measured if row.intended_ns is not None]
+        ),
+        asked_prompt_tokens=describe(_known([row.asked_prompt_tokens for row in measured])),
+        prompt_tokens=describe(_known([row.prompt_tokens for row in done])),
+        asked_output_tokens=describe(_known([row.asked_output_tokens for row in measured])),
+        output_tokens=describe(_known([tokens_of(row) for row in done])),
+        cached_share=_cached_share(done),
+        tokens_per_piece=_tokens_per_piece(done),
+    )
+
+
+def _known(values: Sequence[N | None]) -> list[N]:
+    return [value for value in values if value is not None]
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    """Return the sum; None if one of them is not known."""
+    known = _known(counts)
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _gaps(row: RequestRecord) -> list[int]:
+    stamps = row.arrivals_ns
+    return [after - before for before, after in pairwise(stamps)]
+
+
+def _departures(rows: Sequence[RequestRecord]) -> float | None:
+    """Return the rate of ends over the rate of intended starts; None for a closed loop.
+
+    Both are of the gaps between the first and the last: the time that one answer takes, which is no
+    sign of a queue, is in neither.
+    """
+    starts = [row.intended_ns for row in rows if row.intended_ns is not None]
+    ends = [row.done_ns for row in rows if row.failure is None]
+    if len(starts) < 2 or len(ends) < 2 or max(starts) == min(starts):
+        return None
+    arriving = (len(starts) - 1) / (max(starts) - min(starts))
+    return (len(ends) - 1) / max(1, max(ends) - min(ends)) / arriving
+
+
+def _cached_share(rows: Sequence[RequestRecord]) -> float | None:
+    """Return the share of prompt tokens that came from a cache, where all answers tell it."""
+    cached, prompt = (
+        _total([row.cached_tokens for row in rows]),
+        _total([row.prompt_tokens for row in rows]),
+    )
+    return None if cached is None or not prompt else cached / prompt
+
+
+def _tokens_per_piece(rows: Sequence[RequestRecord]) -> float | None:
+    tokens, pieces = _total([tokens_of(row) for row in rows]), sum(len(r.arrivals_ns) for r in rows)
+    return None if tokens is None or not pieces else tokens / pieces

@@ -1,0 +1,85 @@
+"""Requests of a load test: questions of a data set, or made-up texts of given lengths.
+
+No two made-up texts of a test begin alike, so that no server can take one from its prompt cache.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from labctl.evaluation.endpoints.base import EndpointClient, Message
+from labctl.evaluation.prompts import Prompt, render
+from labctl.evaluation.question import Dataset, Question
+from labctl.records import LengthRange
+
+#: Short English words, each one token with its blank in the vocabularies of Llama, Qwen, GPT and
+#: SmolLM; where the server has a tokenizer, those that are not are left out.
+_TEXT = """\
+time year people way day man thing woman life child world school state family student group
+country problem hand part place case week company system program question work government number
+night point home water room mother area money story fact month lot right study book eye job word
+business issue side kind head house service friend father power hour game line end member law car
+city name president team minute idea body information back parent face others level office door
+health person art war history party result change morning reason research girl guy moment air
+teacher force education foot boy age policy music market sense nation plan college interest death
+experience effect use class control field development"""
+WORDS = tuple(_TEXT.split())
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it is put. ``prompt_tokens`` None: nobody knows its length before."""
+
+    prompt: str | tuple[Message, ...]
+    prompt_tokens: int | None
+    output_tokens: int
+
+
+#: Gives the request of a number (from 1) of a stage with a seed.
+Workload = Callable[[int, int], Asked]
+
+
+def of_dataset(dataset: Dataset, prompt: Prompt, output: LengthRange) -> Workload:
+    """Return the questions of a data set, in its order, again from the first when all are asked."""
+
+    def ask(seed: int, number: int) -> Asked:
+        question = dataset.questions[(number - 1) % len(dataset.questions)]
+        source = random.Random(f"lengths {seed} {number}")  # noqa: S311 - no secret
+        tokens = source.randint(output.low, output.high)
+        return Asked(render(prompt, question, dataset.examples, tokens), None, tokens)
+
+    return ask
+
+
+def made_up(
+    words: Sequence[str], prompt: Prompt, prompt_tokens: LengthRange, output: LengthRange
+) -> Workload:
+    """Return texts of ``words``, as many as tokens are wanted, without what the prompt adds."""
+
+    def ask(seed: int, number: int) -> Asked:
+        source = random.Random(f"lengths {seed} {number}")  # noqa: S311 - no secret
+        length = source.randint(prompt_tokens.low, prompt_tokens.high)
+        tokens = source.randint(output.low, output.high)
+        text = " ".join(source.choices(words, k=length))
+        return Asked(render(prompt, Question(str(number), text, ""), (), tokens), length, tokens)
+
+    return ask
+
+
+async def words_of_one_token(client: EndpointClient) -> tuple[tuple[str, ...], bool]:
+    """Return words that are one token each, and True if the server's tokenizer says so.
+
+    Without a tokenizer all words are returned. Raises what the client raises.
+    """
+    whole = await client.tokenize(" " + " ".join(WORDS))
+    if whole is None:
+        return tuple(WORDS), False
+    nothing = await client.tokenize("") or ()  # marks that are put before every text
+    if len(whole) - len(nothing) == len(WORDS):
+        return tuple(WORDS), True
+    single = []
+    for word in WORDS:
+        pair = await client.tokenize(f" {word} {word}")
+        if pair is not None and len(pair) - len(nothing) == 2:
+            single.append(word)
+    return (tuple(single), True) if len(single) >= 10 else (tuple(WORDS), False)

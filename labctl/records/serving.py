@@ -1,0 +1,130 @@
+"""One load test of a server: its requests, their answers, and their times.
+
+Times of a request are ns of the client's monotonic clock since the beginning of its stage.
+"""
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from labctl.records.base import FileRecord, Moment, Record
+from labctl.records.evaluation import DatasetRecord, EndpointRecord, FinishReason, TokenCounter
+from labctl.records.model import ModelIdentity
+from labctl.records.trial import Failure
+
+#: Loop of a stage: each stream waits for its answer before it asks again (closed), or requests
+#: come at times of their own, whatever the server does (open).
+Loop = Literal["closed", "open"]
+#: Times between the requests of an open loop: exponential, or all equal.
+Arrivals = Literal["poisson", "constant"]
+#: Reason why a stage sent no more requests.
+StageStop = Literal["done", "max-time", "overloaded", "server-lost", "interrupted"]
+
+
+class LengthRange(Record):
+    """Lengths in tokens that were asked for, drawn evenly from ``low`` to ``high``."""
+
+    low: int
+    high: int
+
+
+class LatencyLimits(Record):
+    """Limits that a good request keeps, each inclusive; None = no such limit."""
+
+    ttft_ns: int | None = None
+    tpot_ns: int | None = None
+    latency_ns: int | None = Field(None, description="of the whole answer")
+
+
+class WorkloadRecord(Record):
+    """The requests of a load test, before they are put."""
+
+    dataset: DatasetRecord | None = Field(None, description="None: made-up texts")
+    prompt_tokens: LengthRange | None = Field(
+        None, description="of made-up texts; None: as the data set has them"
+    )
+    exact_lengths: bool | None = Field(
+        None, description="True if the server's tokenizer measured each made-up text"
+    )
+    output_tokens: LengthRange
+    ignore_eos: bool = Field(description="True if the server was asked to go on past the end")
+    prompt_cache: Literal["off", "as-served"] = Field(
+        description="off: the server was told to use no cache; as-served: nothing was said"
+    )
+    temperature: float = 0.0
+    extra_body: dict[str, JsonValue] = Field(
+        default_factory=dict, description="further keys of each request"
+    )
+
+
+class ServingRecord(FileRecord):
+    """``serving.json``: written before the first request is sent."""
+
+    id: str
+    recipe: str
+    recipe_resolved: dict[str, JsonValue]
+    settings: tuple[str, ...] = Field((), description="changes on the command line")
+    endpoint: EndpointRecord
+    model: ModelIdentity | None = Field(
+        None, description="None: neither a file nor the recipe tells it"
+    )
+    workload: WorkloadRecord
+    limits: LatencyLimits = LatencyLimits()
+    seed: int
+    request_timeout_s: float
+    labctl_version: str
+    lab_revision: str | None = None
+    host: str = Field(description="computer that sent the requests")
+    started: Moment
+
+
+class StageRecord(FileRecord):
+    """A line of ``stages.jsonl``: one load, from its first request to its last answer."""
+
+    number: int = Field(description="from 1, in the order in which they ran")
+    name: str = Field(description="`concurrency 4`, `rate 0.5`")
+    loop: Loop
+    concurrency: int | None = Field(None, description="closed: number of streams")
+    rate: float | None = Field(None, description="open: requests a second that were intended")
+    arrivals: Arrivals | None = Field(None, description="open: times between them")
+    seed: int = Field(description="of lengths, texts and arrivals")
+    requests: int | None = Field(None, description="number that was to be measured")
+    duration_s: float | None = Field(None, description="time in which it was to send")
+    warm_up: int = Field(description="number of requests before, which no result counts")
+    stop: StageStop
+    unfinished: int = Field(
+        0, description="measured requests that were sent and cut off by the end: they have no row"
+    )
+    began: Moment
+    client_lag_p99_ns: int | None = Field(
+        None,
+        description="99th percentile of the lateness of a timer in the client's process: its stamps"
+        " can be this late; None: too short to tell",
+    )
+    failure: Failure | None = Field(None, description="reason why it ended early")
+
+
+class RequestRecord(FileRecord):
+    """A line of ``requests.jsonl``: one request of a stage, with the client's own stamps."""
+
+    stage: int
+    number: int = Field(description="from 1, in the order in which they were to be sent")
+    warm_up: bool = False
+    intended_ns: int | None = Field(
+        None, description="open loop: time at which it was to be sent; None: closed loop"
+    )
+    sent_ns: int
+    arrivals_ns: tuple[int, ...] = Field(
+        (), description="one for each piece of text; a piece may hold several tokens"
+    )
+    done_ns: int = Field(description="end of the answer, or of the attempt")
+    asked_prompt_tokens: int | None = None
+    asked_output_tokens: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = Field(
+        None, description="prompt tokens that came from a cache; None: the server does not tell"
+    )
+    completion_tokens: int | None = None
+    counted_by: TokenCounter | None = None
+    finish: FinishReason = "unknown"
+    failure: Failure | None = Field(None, description="None: it was answered")

@@ -1,0 +1,204 @@
+"""Loads against a server whose times are known: what the load generator says is what was."""
+
+import asyncio
+from itertools import islice, pairwise
+
+import pytest
+from timed_client import TimedClient
+
+from labctl.errors import HostError, ProgramFailed
+from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.serving.arrivals import arrival_times
+from labctl.evaluation.serving.generator import LoadGenerator, RequestOptions, StagePlan
+from labctl.evaluation.serving.metrics import StageMetrics, measure
+from labctl.evaluation.serving.workload import Asked
+from labctl.records import LatencyLimits, RequestRecord, StageRecord
+
+#: Timers of a busy host are late.
+SLACK_S = 0.03
+
+
+class Loaded:
+    """One stage, run."""
+
+    def __init__(self, client: TimedClient, *, until_s: float | None = None, **plan: object):
+        self.client = client
+        self.rows: list[RequestRecord] = []
+        self.record: StageRecord | None = None
+        self._until_s = until_s
+        asked = {"number": 1, "seed": 3, "warm_up": 0, "requests": None, "duration_s": None}
+        self.plan = StagePlan(**(asked | plan))  # type: ignore[arg-type]
+
+    async def start(self) -> None:
+        import time
+
+        until = None if self._until_s is None else time.monotonic() + self._until_s
+        generator = LoadGenerator(
+            self.client,
+            lambda seed, number: Asked(f"question {number}", 2, 8),
+            RequestOptions(timeout_s=30),
+            self.rows.append,
+            until=until,
+        )
+        await generator.run(self.plan, self._ended)
+
+    def _ended(self, record: StageRecord) -> None:
+        self.record = record
+
+    def run(self) -> "Loaded":
+        asyncio.run(self.start())
+        return self
+
+    def metrics(self, **limits: int) -> StageMetrics:
+        found = measure(self.rows, LatencyLimits(**limits))
+        assert found is not None
+        return found
+
+
+def waits(times: list[float], service_s: float) -> list[float]:
+    """Latencies in a queue of one server (D. V. Lindley, 1952), in s."""
+    wait, found = 0.0, [service_s]
+    for before, at in pairwise(times):
+        wait = max(0.0, wait + service_s - (at - before))
+        found.append(wait + service_s)
+    return found
+
+
+def test_open_loop_latencies_are_those_of_the_queue() -> None:
+    """One slot, 25 ms an answer, 28 requests a second: Poisson arrivals queue up."""
+    loaded = Loaded(TimedClient(0.025, slots=1), rate=28.0, requests=80).run()
+    expected = waits(list(islice(arrival_times(28.0, "poisson", 3), 80)), 0.025)
+    rows = sorted(loaded.rows, key=lambda row: row.number)
+    found = [(row.done_ns - (row.intended_ns or 0)) / 1e9 for row in rows]
+    assert len(found) == 80
+    assert max(expected) > 0.1  # there was a queue
+    for got, wanted in zip(found, expected, strict=True):
+        assert wanted - 0.001 <= got <= wanted * 1.15 + SLACK_S
+    latency = loaded.metrics().latency_ns
+    assert latency is not None
+    assert latency.p50 / 1e9 == pytest.approx(sorted(expected)[40], rel=0.3, abs=SLACK_S)
+
+
+def test_closed_loop_latencies_are_the_streams_times_the_service() -> None:
+    loaded = Loaded(TimedClient(0.02, slots=1), concurrency=5, requests=40, warm_up=5).run()
+    metrics = loaded.metrics()
+    assert (metrics.requests, metrics.completed, metrics.failed) == (40, 40, 0)
+    assert metrics.requests_per_second == pytest.approx(50, rel=0.2)
+    assert metrics.latency_ns
+    assert metrics.latency_ns.p50 / 1e9 == pytest.approx(0.1, rel=0.2)
+    assert metrics.output_tokens_per_second == pytest.approx(100, rel=0.2)
+    assert metrics.lateness_ns is None
+    assert metrics.departures is None
+
+
+def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed() -> None:
+    """The server begins no answer for 1 s. Real users would have sent 30 requests meanwhile."""
+    stall = (0.5, 1.5)
+    opened = Loaded(
+        TimedClient(0.004, slots=1, stall=stall), rate=30.0, arrivals="constant", requests=75
+    ).run()
+    closed = Loaded(TimedClient(0.004, slots=1, stall=stall), concurrency=1, requests=150).run()
+    of_open, of_closed = opened.metrics().latency_ns, closed.metrics().latency_ns
+    assert of_open
+    assert of_closed
+    assert of_open.p99 / 1e9 == pytest.approx(1.0, abs=0.1)
+    assert of_open.p90 / 1e9 > 0.5
+    assert of_closed.p90 / 1e9 < 0.1
+    assert sum(row.done_ns - row.sent_ns > 5e8 for row in closed.rows) == 1
+    lateness = opened.metrics().lateness_ns
+    assert lateness
+    assert lateness.p99 < 1e8  # the client did not wait for the server
+
+
+def test_warm_up_is_sent_and_not_counted() -> None:
+    loaded = Loaded(TimedClient(0.002), rate=200.0, requests=10, warm_up=4).run()
+    assert len(loaded.client.requests) == 14
+    assert [row.warm_up for row in sorted(loaded.rows, key=lambda row: row.number)] == (
+        [True] * 4 + [False] * 10
+    )
+    assert loaded.metrics().requests == 10
+
+
+@pytest.mark.parametrize("loop", [{"rate": 50.0, "arrivals": "constant"}, {"concurrency": 2}])
+def test_a_duration_ends_the_sending_and_all_answers_are_waited_for(
+    loop: dict[str, object],
+) -> None:
+    loaded = Loaded(TimedClient(0.1), duration_s=0.5, warm_up=2, **loop).run()
+    measured = [row for row in loaded.rows if not row.warm_up]
+    assert len(measured) == (25 if "rate" in loop else 10)
+    assert all(row.failure is None for row in measured)
+    assert loaded.record
+    assert (loaded.record.stop, loaded.record.unfinished) == ("done", 0)
+
+
+def test_the_end_of_max_time_cuts_off_and_counts_what_was_cut() -> None:
+    loaded = Loaded(TimedClient(0.3), until_s=0.5, concurrency=2, requests=100).run()
+    assert loaded.record
+    assert (loaded.record.stop, loaded.record.unfinished) == ("max-time", 2)
+    assert len(loaded.rows) == 2
+
+
+def test_an_interrupt_keeps_what_was_measured() -> None:
+    loaded = Loaded(TimedClient(0.05), concurrency=1, requests=1000)
+
+    async def interrupted() -> None:
+        task = asyncio.create_task(loaded.start())
+        while len(loaded.rows) < 3:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(interrupted())
+    assert loaded.record
+    assert (loaded.record.stop, loaded.record.unfinished) == ("interrupted", 1)
+    assert 3 <= len(loaded.rows) < 1000
+
+
+def test_failures_are_results_while_the_server_is_there() -> None:
+    refused = ProgramFailed("HTTP 400")
+    client = TimedClient(0.001, fail=lambda number: refused if number % 4 else None)
+    loaded = Loaded(client, rate=300.0, requests=40).run()
+    metrics = loaded.metrics(latency_ns=1_000_000_000)
+    assert (metrics.completed, metrics.failed, metrics.good) == (10, 30, 10)
+    assert metrics.good_share == 0.25
+    assert {row.failure.message for row in loaded.rows if row.failure} == {"HTTP 400"}
+
+
+def test_a_dead_server_ends_the_stage() -> None:
+    client = TimedClient(0.01)
+    loaded = Loaded(client, rate=100.0, requests=10_000)
+
+    async def dying() -> None:
+        task = asyncio.create_task(loaded.start())
+        while len(loaded.rows) < 5:
+            await asyncio.sleep(0.01)
+        client.gone = TryAgain("cannot reach 127.0.0.1")
+        await task
+
+    with pytest.raises(HostError, match="the server is gone: 5 requests in a row failed"):
+        asyncio.run(dying())
+    assert loaded.record
+    assert loaded.record.stop == "server-lost"
+    assert loaded.record.failure
+    assert loaded.record.failure.blame == "infra"
+
+
+def test_a_server_far_behind_is_not_buried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labctl.evaluation.serving.generator.MOST_OUTSTANDING", 20)
+    loaded = Loaded(TimedClient(0.2, slots=1), rate=200.0, requests=1000).run()
+    assert loaded.record
+    assert loaded.record.stop == "overloaded"
+    assert 18 <= loaded.record.unfinished <= 20
+
+
+def test_arrivals_are_a_poisson_process_and_the_same_again() -> None:
+    times = list(islice(arrival_times(4.0, "poisson", 1), 4001))
+    assert times == list(islice(arrival_times(4.0, "poisson", 1), 4001))
+    assert times != list(islice(arrival_times(4.0, "poisson", 2), 4001))
+    gaps = [after - before for before, after in pairwise(times)]
+    mean = sum(gaps) / len(gaps)
+    assert mean == pytest.approx(0.25, rel=0.05)
+    variance = sum((gap - mean) ** 2 for gap in gaps) / len(gaps)
+    assert variance / mean**2 == pytest.approx(1, rel=0.1)  # exponential
+    assert list(islice(arrival_times(4.0, "constant", 1), 3)) == [0, 0.25, 0.5]

@@ -1,0 +1,123 @@
+"""Figures of requests whose times are written here, by the definitions of the field."""
+
+from typing import Any
+
+import pytest
+
+from labctl.evaluation.serving.metrics import is_good, measure, tpot_ns, ttft_ns
+from labctl.records import Failure, LatencyLimits, RequestRecord
+
+MS = 1_000_000
+LOST = Failure(kind="TryAgain", blame="infra", message="HTTP 503")  # type: ignore[arg-type]
+
+
+def row(number: int = 1, **given: Any) -> RequestRecord:
+    """Intended at 0, sent at 1 ms, pieces at 11, 31 and 51 ms, done at 52 ms, 5 tokens."""
+    told = {
+        "stage": 1,
+        "number": number,
+        "intended_ns": 0,
+        "sent_ns": 1 * MS,
+        "arrivals_ns": (11 * MS, 31 * MS, 51 * MS),
+        "done_ns": 52 * MS,
+        "prompt_tokens": 7,
+        "completion_tokens": 5,
+        "counted_by": "usage",
+    }
+    return RequestRecord(**(told | given))
+
+
+def test_times_of_an_open_loop_begin_at_the_intended_sending() -> None:
+    assert ttft_ns(row()) == 11 * MS
+    assert ttft_ns(row(intended_ns=None)) == 10 * MS
+
+
+def test_time_per_token_is_without_the_first_and_by_the_servers_count() -> None:
+    """Three pieces held five tokens: four of them came in 40 ms."""
+    assert tpot_ns(row()) == 10 * MS
+    assert tpot_ns(row(completion_tokens=1)) is None
+    assert tpot_ns(row(arrivals_ns=(11 * MS,))) is None
+    assert tpot_ns(row(counted_by="stream")) is None  # pieces are not tokens
+
+
+def test_rates_are_of_what_was_completed_over_the_whole_time() -> None:
+    rows = [
+        row(1),
+        row(2, intended_ns=50 * MS, sent_ns=50 * MS, done_ns=100 * MS, arrivals_ns=(60 * MS,)),
+        row(3, intended_ns=60 * MS, sent_ns=60 * MS, done_ns=61 * MS, arrivals_ns=(), failure=LOST),
+        row(4, warm_up=True, intended_ns=-1000 * MS),
+    ]
+    found = measure(rows, LatencyLimits(ttft_ns=10 * MS))
+    assert found
+    assert (found.requests, found.completed, found.failed) == (3, 2, 1)
+    assert found.requests_per_second == pytest.approx(20)
+    assert found.output_tokens_per_second == pytest.approx(100)
+    assert found.total_tokens_per_second == pytest.approx(240)
+    assert (found.good, found.good_share) == (1, pytest.approx(1 / 3))
+    assert found.goodput == pytest.approx(10)
+    assert found.itl_ns
+    assert (found.itl_ns.count, found.itl_ns.p50) == (2, 20 * MS)
+    assert found.tokens_per_piece == pytest.approx(10 / 4)
+    assert found.lateness_ns
+    assert found.lateness_ns.high == MS
+
+
+def test_a_count_that_the_server_did_not_tell_is_no_rate_of_tokens() -> None:
+    found = measure([row(), row(2, counted_by="stream")], LatencyLimits())
+    assert found
+    assert found.output_tokens_per_second is None
+    assert found.total_tokens_per_second is None
+    assert found.goodput is None  # without limits nothing is good or bad
+
+
+@pytest.mark.parametrize(
+    ("given", "limits", "good"),
+    [
+        ({}, {"ttft_ns": 11 * MS}, True),
+        ({}, {"ttft_ns": 11 * MS - 1}, False),
+        ({}, {"tpot_ns": 10 * MS}, True),
+        ({}, {"tpot_ns": 10 * MS - 1}, False),
+        ({}, {"latency_ns": 52 * MS}, True),
+        ({}, {"latency_ns": 52 * MS - 1}, False),
+        ({}, {"ttft_ns": 11 * MS, "tpot_ns": 1}, False),
+        ({"failure": LOST}, {"ttft_ns": 1000 * MS}, False),
+        ({"arrivals_ns": ()}, {"ttft_ns": 1000 * MS}, False),
+        ({"completion_tokens": 1}, {"tpot_ns": 1}, True),
+        ({"counted_by": "stream"}, {"tpot_ns": 1000 * MS}, False),
+    ],
+)
+def test_a_good_request_keeps_every_limit(
+    given: dict[str, Any], limits: dict[str, int], good: bool
+) -> None:
+    assert is_good(row(**given), LatencyLimits(**limits)) is good
+
+
+@pytest.mark.parametrize("service", [20, 60])
+def test_departures_tell_whether_a_server_keeps_up(service: int) -> None:
+    """A request each 40 ms to one slot: 20 ms are enough for each, 60 ms are not."""
+    ends, at = [], 0
+    for number in range(50):
+        at = max(at, number * 40) + service
+        ends.append(at)
+    rows = [
+        row(number + 1, intended_ns=number * 40 * MS, sent_ns=number * 40 * MS, done_ns=end * MS)
+        for number, end in enumerate(ends)
+    ]
+    found = measure(rows, LatencyLimits())
+    assert found
+    assert found.departures == pytest.approx(1 if service == 20 else 40 / 60)
+
+
+def test_a_p99_of_few_requests_is_not_bounded() -> None:
+    few = measure([row(n) for n in range(1, 101)], LatencyLimits())
+    many = measure([row(n) for n in range(1, 401)], LatencyLimits())
+    assert few
+    assert many
+    assert few.latency_ns
+    assert many.latency_ns
+    assert few.latency_ns.p99_high is None
+    assert many.latency_ns.p99_high == 52 * MS
+
+
+def test_only_warm_up_has_no_figures() -> None:
+    assert measure([row(warm_up=True)], LatencyLimits()) is None
