@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -120,13 +120,19 @@ class DerivedModel(StrictModel):
     path begins at the lab's folder."""
 
 
-_KINDS = ("file", "url", "hub", "pypi", "derive", "lab")
+KINDS = ("file", "url", "hub", "pypi", "derive", "lab")
+
+
+def one_of_kinds(kinds: tuple[str, ...]) -> ConfigDict:
+    """Let a schema take exactly one of these keys."""
+    return ConfigDict(json_schema_extra={"oneOf": [{"required": [kind]} for kind in kinds]})
 
 
 class ModelSource(StrictModel):
     """Source of one model: exactly one of these keys, and `lock`."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [k]} for k in _KINDS]})
+    model_config = one_of_kinds(KINDS)
+    kinds: ClassVar[tuple[str, ...]] = KINDS
 
     file: HostPath | None = None
     """A GGUF file; a relative path begins at the lab's folder."""
@@ -145,10 +151,10 @@ class ModelSource(StrictModel):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        given = [kind for kind in _KINDS if getattr(self, kind) is not None]
+        given = [kind for kind in self.kinds if getattr(self, kind) is not None]
         if len(given) != 1:
             what = f"has {listed(given, joiner='and')}" if given else "has none"
-            raise refuse(f"a model comes from exactly one of {listed(_KINDS)}; this one {what}")
+            raise refuse(f"a model comes from exactly one of {listed(self.kinds)}; this one {what}")
         if self.lock is False and self.file is None:
             raise refuse("only a file may change from run to run", "lock")
         return self

@@ -6,16 +6,14 @@ checked here.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
     AliasChoices,
     ConfigDict,
     Field,
-    PrivateAttr,
     SerializeAsAny,
     ValidationInfo,
     model_validator,
@@ -28,6 +26,7 @@ from labctl.config.models import ModelSource, ancestors
 from labctl.config.names import did_you_mean, listed, unknown
 from labctl.config.types import Duration, Interval, Line, Name, Share
 from labctl.config.variants import MOST_VARIANTS, Scalar, Variant, expand
+from labctl.config.written import WrittenRecipe, is_evaluation
 from labctl.config.yaml.document import (
     Document,
     StrictModel,
@@ -37,7 +36,6 @@ from labctl.config.yaml.document import (
     refuse_all,
 )
 from labctl.config.yaml.loader import Path as DocumentPath
-from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError
 from labctl.files import host_reads
 
@@ -166,14 +164,7 @@ Values = Annotated[
 ]
 
 
-@dataclass
-class _Origin:
-    """File and folder of a recipe; two recipes that differ only in them are equal."""
-
-    document: Document | None = field(default=None, compare=False)
-
-
-class Recipe(StrictModel):
+class Recipe(WrittenRecipe):
     """One experiment."""
 
     name: Name
@@ -235,7 +226,6 @@ class Recipe(StrictModel):
     references: tuple[Name, ...] = ()
     """Published figures to show beside the results, by their names in references.yaml; they are
     quoted, and no statistic uses them."""
-    _origin: _Origin = PrivateAttr(default_factory=_Origin)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -298,15 +288,6 @@ class Recipe(StrictModel):
                 elif key == MODEL_AXIS and value not in self.models:
                     yield path, unknown("model", str(value), self.models)
 
-    def refusal(self, path: DocumentPath, problem: str) -> ConfigError:
-        """Return the error for a key that a board cannot serve, with its line if there is a
-        file.
-        """
-        document = self._origin.document
-        if document is None:
-            return ConfigError(f"{path_text(path)}: {problem}")
-        return document.refusal([(path, problem)])
-
     def measured_models(self) -> list[str]:
         """Return the keys of the measured models, in order."""
         if MODEL_AXIS in self.matrix:
@@ -332,21 +313,6 @@ class Recipe(StrictModel):
         except ValueError as error:
             raise ConfigError(f"{path}: {error}") from None
 
-    @property
-    def as_written(self) -> str | None:
-        """Text of its file, without what ``settings`` changed; None if nobody wrote it."""
-        return (self._origin.document.text if self._origin.document else None) or None
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """Changes to what was written, by the command line, as ``--set KEY=VALUE``."""
-        document = self._origin.document if self.as_written else None
-        return tuple(dict.fromkeys(document.overridden.values())) if document else ()
-
-    def resolved(self) -> dict[str, Any]:
-        """Return the recipe as it is run, defaults included, as JSON; the model reads it back."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
-
 
 def load_recipe(
     source: Path | Document,
@@ -366,12 +332,16 @@ def load_recipe(
     Raises ConfigError with a line for each problem.
     """
     recipe_file = source if isinstance(source, Document) else Document.read(source)
+    if is_evaluation(recipe_file):
+        raise ConfigError(
+            f"{recipe_file.name} asks questions: it is a recipe of an evaluation",
+            hint=f"run it with `labctl eval {recipe_file.name}`",
+        )
     apply_settings(recipe_file, set_values, known=Recipe.model_fields)
     recipe = recipe_file.validated(Recipe, context={_ENGINE_CHECK: engine_check})
     if check is not None and (problems := list(check(recipe))):
         raise recipe_file.refusal(problems)
-    recipe._origin.document = recipe_file
-    return recipe
+    return recipe.written_in(recipe_file)
 
 
 def known_recipes(root: Path | None) -> dict[str, Path]:

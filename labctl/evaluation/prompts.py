@@ -90,7 +90,8 @@ class Prompt(StrictModel):
             raise refuse("pattern is given too; keep one of them", "system")
         if not self.state_budget:
             for key in ("budget_statement", "budget_factor", "budget_place"):
-                if key in self.model_fields_set:
+                # Records say the defaults too.
+                if getattr(self, key) != type(self).model_fields[key].default:
                     raise refuse("goes with state_budget: true", key)
         if self.layout == "chat" and self.budget_place == "end":
             raise refuse(

@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from labctl.records.board import BoardFacts, CpuFacts, Execution
     from labctl.records.energy import EnergyRecord
     from labctl.records.evaluation import (
+        AccuracyRecord,
         DatasetRecord,
         EndpointRecord,
+        EvaluationEnd,
         EvaluationRecord,
         FinishReason,
         GenerationRecord,
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
         PromptRecord,
         SamplingRecord,
         TokenCounter,
+        TruncationRecord,
+        TruncationSlots,
     )
     from labctl.records.migrations import NewerRecord, read_record, written_version
     from labctl.records.model import ModelIdentity, TensorMix
@@ -77,8 +81,9 @@ else:
             "base": "SCHEMA_VERSION FileRecord",
             "board": "BoardFacts CpuFacts Execution",
             "energy": "EnergyRecord",
-            "evaluation": "DatasetRecord EndpointRecord EvaluationRecord FinishReason"
-            " GenerationRecord GradeRecord PromptRecord SamplingRecord TokenCounter",
+            "evaluation": "AccuracyRecord DatasetRecord EndpointRecord EvaluationEnd"
+            " EvaluationRecord FinishReason GenerationRecord GradeRecord PromptRecord"
+            " SamplingRecord TokenCounter TruncationRecord TruncationSlots",
             "migrations": "NewerRecord read_record written_version",
             "model": "ModelIdentity TensorMix",
             "probe": "BoardProbe ComputeRate CpuClock MemoryRate Slowdown StorageRate",
@@ -96,6 +101,7 @@ else:
 
 __all__ = [
     "SCHEMA_VERSION",
+    "AccuracyRecord",
     "Annotations",
     "ArtifactIdentity",
     "BenchTest",
@@ -113,6 +119,7 @@ __all__ = [
     "DatasetRecord",
     "EndpointRecord",
     "EnergyRecord",
+    "EvaluationEnd",
     "EvaluationRecord",
     "Execution",
     "Failure",
@@ -154,6 +161,8 @@ __all__ = [
     "TrialPrediction",
     "TrialRecord",
     "TrialState",
+    "TruncationRecord",
+    "TruncationSlots",
     "Workload",
     "WorkloadRecord",
     "read_record",

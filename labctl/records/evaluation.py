@@ -7,12 +7,15 @@ from pydantic import Field, JsonValue
 from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.board import Execution
 from labctl.records.model import ModelIdentity
+from labctl.records.run import RunEnd
 from labctl.records.trial import Failure
 
 #: End of a generation: by the model or a stop word, or by the limit of tokens.
 FinishReason = Literal["stop", "length", "unknown"]
 #: Source of a count of tokens: the server's `usage`, its tokenizer, or the pieces of its stream.
 TokenCounter = Literal["usage", "tokenizer", "stream"]
+#: Load of a server while real limits are held against cuts.
+TruncationSlots = Literal["one", "concurrent"]
 
 
 class DatasetRecord(Record):
@@ -100,7 +103,23 @@ class EvaluationRecord(FileRecord):
     )
     graders: tuple[str, ...]
     variants: tuple[str, ...] = Field(description="MODEL/PROMPT, in the recipe's order")
-    planned: int = Field(description="number of generations")
+    model_budgets: dict[str, tuple[int | None, ...]] = Field(
+        default_factory=dict,
+        description="model -> its own limits, where limits are a time; those at one position are"
+        " the same time. Empty: `budgets` are those of all models",
+    )
+    budget_seconds: tuple[float | None, ...] = Field(
+        (), description="the time of each position; None = no limit"
+    )
+    token_seconds: dict[str, float] = Field(
+        default_factory=dict, description="model -> time per token in s that made its limits"
+    )
+    token_seconds_from: str | None = Field(
+        None, description="id of the timing run that measured it; None: the recipe states it"
+    )
+    planned: int = Field(
+        description="number of generations, if all endpoints tell the ends of tokens"
+    )
     plan_notes: tuple[str, ...] = ()
     labctl_version: str
     lab_revision: str | None = None
@@ -136,6 +155,11 @@ class GenerationRecord(FileRecord):
     prompt_eval_ns: int | None = Field(None, description="as the server reports it")
     eval_ns: int | None = Field(None, description="as the server reports it")
     attempts: int = Field(1, description="number of requests, with those that failed")
+    check: TruncationSlots | None = Field(
+        None,
+        description="made to hold a cut answer against a real limit: with one request at a time,"
+        " or at the run's concurrency; None: an answer",
+    )
     failure: Failure | None = Field(
         None, description="reason why there is no answer; it counts as wrong only by choice"
     )
@@ -159,4 +183,39 @@ class GradeRecord(FileRecord):
     tokens: int | None = Field(None, description="generated tokens within the budget")
     notes: tuple[str, ...] = Field(
         (), description="several-boxes, no-answer, unit-removed, time-limit…"
+    )
+
+
+class AccuracyRecord(Record):
+    """Right answers of a variant within a budget, by one grader."""
+
+    variant: str
+    budget: int | None = Field(description="limit in tokens; None = no limit")
+    grader: str
+    correct: int
+    graded: int = Field(description="number of answers, over all samples")
+    low: float = Field(description="lower end of the interval of the share, 0 to 1")
+    high: float
+
+
+class TruncationRecord(Record):
+    """Cut answers of a model, held against real limits."""
+
+    model: str
+    slots: TruncationSlots
+    questions: int
+    disagreements: int
+    cutting: bool = Field(description="False: answers were not cut from there on")
+
+
+class EvaluationEnd(RunEnd):
+    """``end.json`` of an evaluation."""
+
+    answered: int = Field(description="number of generations with an answer")
+    failed: int = Field(description="number of generations without one")
+    questions: int = Field(description="number of questions that every variant has answered")
+    accuracies: tuple[AccuracyRecord, ...] = ()
+    truncation: tuple[TruncationRecord, ...] = ()
+    notes: tuple[str, ...] = Field(
+        (), description="why questions were left out: the longest time, the stop rule"
     )

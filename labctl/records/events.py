@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
-from labctl.records.base import FileRecord, Moment
+from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.board import Execution
 from labctl.records.migrations import migrated
 from labctl.records.trial import Failure
@@ -119,6 +119,38 @@ class Progress(Event):
     temperature_mc: int | None = None
 
 
+class Evaluation(Event):
+    """An evaluation asks its first question. The first event of each controller of one."""
+
+    event: Literal["evaluation"] = "evaluation"
+    run: Text
+    recipe: Text
+    planned: int = Field(description="number of generations")
+    done: int = Field(0, description="number of those that were there already")
+    resumed: int = Field(0, description="number of earlier resumes of the run")
+
+
+class RunningAccuracy(Record):
+    """Right answers of a variant so far, within its largest budget, by the first grader."""
+
+    variant: Text
+    correct: int
+    graded: int
+    low: float = Field(description="lower end of the 95 % interval of the share")
+    high: float
+
+
+class Answers(Event):
+    """Progress of an evaluation."""
+
+    event: Literal["answers"] = "answers"
+    done: int
+    planned: int
+    retries: int = Field(0, description="number of requests that were tried again, so far")
+    remaining_s: float | None = Field(None, description="at the mean rate so far; None: unknown")
+    accuracies: tuple[RunningAccuracy, ...] = ()
+
+
 class Loss(Event):
     """The link to the board is lost, and tried again; a job on the board goes on."""
 
@@ -142,7 +174,9 @@ class End(Event):
     failure: ShortFailure | None = None
 
 
-AnyEvent: TypeAlias = Contact | Fetch | Deploy | Trial | Progress | Loss | Note | End
+AnyEvent: TypeAlias = (
+    Contact | Fetch | Deploy | Trial | Progress | Evaluation | Answers | Loss | Note | End
+)
 
 
 @cache

@@ -41,6 +41,10 @@ STEPS: Mapping[str, tuple[Step, ...]] = {
     "ServingRecord": (_unchanged,),
     "StageRecord": (_unchanged,),
     "RequestRecord": (_unchanged,),
+    # Of these there is no version 1.
+    "EvaluationRecord": (_unchanged,),
+    "GenerationRecord": (_unchanged,),
+    "GradeRecord": (_unchanged,),
 }
 #: Kinds whose documents named no version in version 1.
 _UNNAMED_1 = ("JournalEntry",)
@@ -62,7 +66,8 @@ def read_record(kind: type[RecordT], text: bytes, source: Path) -> RecordT:
 def migrated(kind: type[FileRecord], text: bytes, source: Path) -> Document:
     """Return the document in ``text`` with today's names. Raises as :func:`read_record`."""
     document, version = _versioned(kind, text, source)
-    for step in STEPS[kind.__name__][version - 1 :]:
+    known = next(one.__name__ for one in kind.__mro__ if one.__name__ in STEPS)
+    for step in STEPS[known][version - 1 :]:
         document = step(document)
     return {**document, "schema_version": SCHEMA_VERSION}
 

@@ -117,8 +117,10 @@ class DatasetSource(_FileOrHub):
 
     @model_validator(mode="after")
     def _fields_of_its_format(self) -> Self:
+        fields = type(self).model_fields
         for key in ("choices", "labels"):
-            if self.format != "choice" and key in self.model_fields_set:
+            # Records say the defaults too.
+            if self.format != "choice" and getattr(self, key) != fields[key].default:
                 raise refuse("goes with format: choice", key)
         if self.format == "gsm8k" and self.solution is not None:
             raise refuse("the answer of format: gsm8k holds the derivation too", "solution")

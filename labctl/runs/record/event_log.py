@@ -12,7 +12,7 @@ from typing import BinaryIO, Self
 
 from pydantic_core import PydanticSerializationError
 
-from labctl.records.events import AnyEvent, Deploy, Fetch, Progress
+from labctl.records.events import Answers, AnyEvent, Deploy, Fetch, Progress
 
 EVENTS = "events.jsonl"
 
@@ -100,10 +100,14 @@ class EventLog:
             self._give_up(failed)
 
     def _is_due(self, event: AnyEvent, length: int) -> bool:
-        if not isinstance(event, Fetch | Deploy | Progress):
+        if not isinstance(event, Fetch | Deploy | Progress | Answers):
             return True
         now = self._clock()
-        edge = None if isinstance(event, Progress) else (event.step, event.done == event.total)
+        edge = (
+            None
+            if isinstance(event, Progress | Answers)
+            else (event.step, event.done == event.total)
+        )
         if edge is None or edge in self._told:
             if self._room <= length or self._size + length > self._max_bytes:
                 return False

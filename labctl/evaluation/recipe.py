@@ -1,0 +1,218 @@
+"""Recipes of evaluations: which questions, to which models, put how, answered within which budget.
+
+A recipe with a ``dataset`` and no ``engine`` is one of these; ``labctl eval`` runs it.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from labctl.config.models import ancestors
+from labctl.config.names import did_you_mean, unknown
+from labctl.config.types import Duration, Line, Name
+from labctl.config.written import WrittenRecipe
+from labctl.config.yaml.document import Document, apply_settings, refuse_all
+from labctl.config.yaml.loader import Path as DocumentPath
+from labctl.errors import ConfigError
+from labctl.evaluation.datasets.source import DatasetSource
+from labctl.evaluation.prompts import Prompt
+from labctl.evaluation.recipe_parts import (
+    UNLIMITED,
+    AccuracyGate,
+    AnswerTimeouts,
+    Budgets,
+    EndpointSource,
+    EvaluatedModel,
+    Sampling,
+    StopRule,
+    WrittenBudgets,
+)
+from labctl.records import EvaluationRecord
+
+
+class EvaluationRecipe(WrittenRecipe):
+    """One evaluation: the same questions to every model, put in every way, within every budget."""
+
+    name: Name
+    """Name of its runs."""
+    description: Line | None = None
+    """Description for people."""
+    dataset: DatasetSource
+    """The questions."""
+    models: Annotated[dict[Name, EvaluatedModel], Field(min_length=1)]
+    """The models, by a short name."""
+    endpoints: Annotated[dict[Name, EndpointSource], Field(min_length=1)]
+    """The servers that answer, by a short name. Several with the same model share its questions."""
+    prompts: Annotated[dict[Name, Prompt], Field(min_length=1)]
+    """Ways to put a question, by a short name."""
+    budgets: WrittenBudgets = Budgets.model_validate({"tokens": [UNLIMITED]})
+    """Limits of the generated tokens: a list of numbers and `unlimited`; or a mapping for limits of
+    time. By default unlimited alone."""
+    sampling: Sampling = Sampling()
+    """Choice of each token."""
+    graders: Annotated[tuple[Name, ...], Field(min_length=1)] = ("boxed",)
+    """What judges the answers; the first one's figures come first."""
+    cut: bool = True
+    """Take the answers within the smaller budgets from one long generation, where the prompt does
+    not state the budget and the server tells the tokens. False: ask at every budget."""
+    stop_when: StopRule | None = None
+    """Stop once the accuracies are precise enough; by default all questions are asked."""
+    concurrency: int = Field(default=1, ge=1, le=1024)
+    """Number of questions that each endpoint is asked at a time."""
+    timeouts: AnswerTimeouts = AnswerTimeouts()
+    """Longest time of each step."""
+    max_time: Duration | None = None
+    """Longest time of the run. All variants are asked a question before the next one, so that what
+    is done by then compares all of them on the same questions."""
+    gates: tuple[AccuracyGate, ...] = ()
+    """Bounds that the accuracies must keep."""
+    references: tuple[Name, ...] = ()
+    """Published figures to show beside the results, by their names in references.yaml; they are
+    quoted, and no statistic uses them."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problems = [
+            *self._model_problems(),
+            *self._endpoint_problems(),
+            *self._budget_problems(),
+            *self._gate_problems(),
+        ]
+        if problems:
+            raise refuse_all(problems)
+        return self
+
+    def _model_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        for key, source in self.models.items():
+            if source.derive is None:
+                continue
+            path = ("models", key, "derive", "from")
+            base = source.derive.source
+            if base not in self.models:
+                yield path, unknown("model", base, set(self.models) - {key})
+            elif key in ancestors(self.models, key):
+                yield path, "this model is made from itself"
+            elif self.models[base].declared is not None:
+                yield path, "this model is declared: its file is not here"
+        needed = {key for used in self.evaluated_models() for key in (used, *self._bases(used))}
+        for key in self.models:
+            if key not in needed:
+                yield ("models", key), "no endpoint serves this model"
+
+    def _bases(self, key: str) -> list[str]:
+        return ancestors(self.models, key)
+
+    def _endpoint_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        boards: dict[str | None, str] = {}
+        for key, endpoint in self.endpoints.items():
+            path = ("endpoints", key)
+            if endpoint.model not in self.models:
+                yield (*path, "model"), unknown("model", endpoint.model, self.models)
+            elif endpoint.start and self.models[endpoint.model].declared:
+                problem = f"model {endpoint.model} is only declared: a server that labctl starts"
+                yield (*path, "start"), f"{problem} needs its file"
+            if endpoint.start == "board":
+                other = boards.setdefault(endpoint.board, key)
+                if other != key:
+                    yield (
+                        (*path, "start"),
+                        f"endpoint {other} has the same board; a board serves one model in a run",
+                    )
+
+    def _budget_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        budgets, used = self.budgets, self.evaluated_models()
+        if budgets.equal_to is not None and budgets.equal_to not in used:
+            yield ("budgets", "equal_to"), unknown("evaluated model", budgets.equal_to, used)
+        for key in budgets.time_per_token:
+            if key not in used:
+                yield ("budgets", "time_per_token", key), unknown("evaluated model", key, used)
+        if budgets.time_per_token:
+            for key in used:
+                if key not in budgets.time_per_token:
+                    yield ("budgets", "time_per_token"), f"the time per token of {key} is missing"
+
+    def _gate_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        known = {
+            "model": list(self.models),
+            "prompt": list(self.prompts),
+            "grader": list(self.graders),
+        }
+        if not self.budgets.is_timed:
+            tokens = self.budgets.tokens or ()
+            known["budget"] = [UNLIMITED if one is None else str(one) for one in tokens]
+        for index, gate in enumerate(self.gates):
+            for key, value in gate.where.items():
+                if key in known and str(value) not in known[key]:
+                    yield ("gates", index, "where", key), unknown(key, str(value), known[key])
+
+    def evaluated_models(self) -> list[str]:
+        """Return the keys of the models that an endpoint serves, in the order of `models`."""
+        served = {endpoint.model for endpoint in self.endpoints.values()}
+        return [key for key in self.models if key in served]
+
+    def endpoints_of(self, model: str) -> list[str]:
+        """Return the keys of the endpoints that serve a model."""
+        return [key for key, endpoint in self.endpoints.items() if endpoint.model == model]
+
+    def concurrency_of(self, endpoint: str) -> int:
+        """Return the number of questions that an endpoint is asked at a time."""
+        return self.endpoints[endpoint].concurrency or self.concurrency
+
+
+def variant_name(model: str, prompt: str) -> str:
+    """Return the name of a variant, MODEL/PROMPT."""
+    return f"{model}/{prompt}"
+
+
+def load_evaluation(
+    source: Path | Document, set_values: Sequence[str] = (), *, lab_root: Path | None = None
+) -> EvaluationRecipe:
+    """Load the evaluation recipe in a file or a document, with ``key=value`` overrides applied.
+
+    ``lab_root``: the lab whose references it may name. Raises ConfigError with a line for each
+    problem.
+    """
+    document = source if isinstance(source, Document) else Document.read(source)
+    if isinstance(document.value, dict) and "engine" in document.value:
+        raise ConfigError(
+            f"{document.name} has an engine: it is a recipe that measures times",
+            hint=f"run it with `labctl run {document.name}`",
+        )
+    apply_settings(document, set_values, known=EvaluationRecipe.model_fields)
+    recipe = document.validated(EvaluationRecipe)
+    if problems := list(_outer_problems(recipe, lab_root)):
+        raise document.refusal(problems)
+    return recipe.written_in(document)
+
+
+def _outer_problems(
+    recipe: EvaluationRecipe, lab_root: Path | None
+) -> Iterable[tuple[DocumentPath, str]]:
+    """Name graders and references that there are none of."""
+    from labctl.config.references import known_references
+    from labctl.evaluation.graders import GRADERS
+
+    for index, name in enumerate(recipe.graders):
+        if name not in GRADERS:
+            yield ("graders", index), unknown("grader", name, GRADERS)
+        elif name in recipe.graders[:index]:
+            yield ("graders", index), "this grader is given twice"
+    if recipe.references:
+        references = known_references(lab_root)
+        for index, name in enumerate(recipe.references):
+            if name not in references:
+                near = did_you_mean(name, references)
+                yield ("references", index), f"no reference {name!r} in references.yaml{near}"
+
+
+def recipe_of(record: EvaluationRecord) -> EvaluationRecipe:
+    """Return the recipe of a run. Raises ConfigError for one that this labctl does not read."""
+    try:
+        return EvaluationRecipe.model_validate(record.recipe_resolved)
+    except ValidationError as error:
+        raise ConfigError(
+            f"run {record.id} has a recipe that this labctl does not read",
+            hint=f"resume it with the labctl that started it: {record.labctl_version}",
+        ) from error

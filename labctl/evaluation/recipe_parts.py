@@ -1,0 +1,269 @@
+"""Parts of an evaluation's recipe: its models, endpoints, budgets, stop rule and gates."""
+
+import re
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
+
+from labctl.checked import Word
+from labctl.config.models import KINDS, ModelSource, one_of_kinds
+from labctl.config.types import Duration, Line, Name, Sha256, Share
+from labctl.config.variants import Scalar
+from labctl.config.yaml.document import StrictModel, refuse
+
+UNLIMITED = "unlimited"
+MOST_BUDGETS = 100
+
+
+def _parse_tokens(value: object) -> object:
+    if value == UNLIMITED:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**9:
+        raise ValueError(f"must be a whole number of tokens, 1 or more, or {UNLIMITED}")
+    return value
+
+
+def _parse_seconds(value: object) -> object:
+    if value == UNLIMITED:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 10**9:
+        raise ValueError(f"must be a number of seconds above 0, or {UNLIMITED}")
+    return float(value)
+
+
+def _or_unlimited(kind: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"type": kind, "minimum": 0}, {"const": UNLIMITED}]})
+
+
+_AS_WORD = PlainSerializer(lambda value: UNLIMITED if value is None else value)
+#: A limit of tokens; None = unlimited.
+TokenBudget = Annotated[
+    int | None, BeforeValidator(_parse_tokens), _AS_WORD, _or_unlimited("integer")
+]
+#: A limit in s; None = unlimited.
+TimeBudget = Annotated[
+    float | None, BeforeValidator(_parse_seconds), _AS_WORD, _or_unlimited("number")
+]
+
+
+def _ascending(values: tuple[float | None, ...]) -> tuple[float | None, ...]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise refuse("this budget is given twice", index)
+    return tuple(sorted(values, key=lambda one: (one is None, one)))
+
+
+TokenBudgets = Annotated[
+    tuple[TokenBudget, ...],
+    Field(min_length=1, max_length=MOST_BUDGETS),
+    AfterValidator(_ascending),
+]
+TimeBudgets = Annotated[
+    tuple[TimeBudget, ...],
+    Field(min_length=1, max_length=MOST_BUDGETS),
+    AfterValidator(_ascending),
+]
+
+
+class Budgets(StrictModel):
+    """Limits of the generated tokens: the same for all models, or the same *time* for all."""
+
+    tokens: TokenBudgets | None = None
+    """Limits in tokens, and `unlimited`. With `equal_to` they are that model's."""
+    seconds: TimeBudgets | None = None
+    """Limits of time in s, and `unlimited`: each model may generate as many tokens as it makes in
+    that time."""
+    equal_to: Name | None = None
+    """With `tokens`: the model whose limits they are. Every other model gets as many tokens as it
+    makes in the same time."""
+    time_per_token: dict[Name, Duration] = Field(default_factory=dict)
+    """Time per token of each model, `18.18s` for instance, for `seconds` and `equal_to`."""
+    timing_run: Line | None = None
+    """Instead of time_per_token: a run of `labctl run` that measured these models."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.tokens is None) == (self.seconds is None):
+            raise refuse("budgets are a list of tokens, or have exactly one of tokens and seconds")
+        if self.equal_to is not None and self.tokens is None:
+            raise refuse("goes with tokens: the limits of that model", "equal_to")
+        if self.is_timed:
+            if bool(self.time_per_token) == (self.timing_run is not None):
+                raise refuse("needs either time_per_token or timing_run")
+        elif self.time_per_token or self.timing_run:
+            key = "time_per_token" if self.time_per_token else "timing_run"
+            raise refuse("goes with seconds or equal_to", key)
+        return self
+
+    @property
+    def is_timed(self) -> bool:
+        """True if the limits are a time, and so differ between models."""
+        return self.seconds is not None or self.equal_to is not None
+
+
+def _budgets(value: object) -> object:
+    """Read a plain list as limits of tokens. What pydantic gets from here it reads as Python's."""
+    if isinstance(value, list):
+        value = {"tokens": value}
+    if isinstance(value, dict):
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+    return value
+
+
+#: As written: a list of limits of tokens, or :class:`Budgets`.
+WrittenBudgets = Annotated[Budgets, BeforeValidator(_budgets)]
+
+
+class DeclaredModel(StrictModel):
+    """A model whose file is not here: a server has it."""
+
+    name: Line
+    """Name of the model for people, with its quantization."""
+    sha256: Sha256 | None = None
+    """SHA-256 of its GGUF file, where it is known: it joins these answers to timing runs, as
+    declared."""
+
+
+class EvaluatedModel(ModelSource):
+    """Source of one model: one of the sources of timing recipes, or `declared`."""
+
+    kinds = (*KINDS, "declared")
+    model_config = one_of_kinds(kinds)
+
+    declared: DeclaredModel | None = None
+    """The model of a server that labctl does not start."""
+
+
+def _server_address(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ValueError("must be an address that begins with https:// or http://")
+    if parts.username or parts.password:
+        raise ValueError("must not hold a password: put the key into a variable, see key_env")
+    return text
+
+
+def _variable(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", text):
+        raise ValueError("must be the name of an environment variable, not the key itself")
+    return text
+
+
+_OF_URL = ("api", "served_name", "key_env")
+_OF_START = ("parameters", "version", "target", "board")
+
+
+class EndpointSource(StrictModel):
+    """A server that answers: one that runs already (`url`), or one that labctl starts (`start`)."""
+
+    model: Name
+    """The model that it serves, by its key in `models`."""
+    url: Annotated[Line, AfterValidator(_server_address)] | None = None
+    """Address of a server that runs already."""
+    api: Literal["openai-chat", "openai-completions", "tgi", "llama-server"] | None = None
+    """API of that server."""
+    served_name: Line | None = None
+    """Name of the model in its API; by default the only one that it reports."""
+    key_env: Annotated[str, AfterValidator(_variable)] | None = None
+    """Environment variable that holds the key of its API; the key itself is kept nowhere."""
+    start: Literal["host", "board"] | None = None
+    """Start llama-server on this host, or on a board: the model's hash is proven only so."""
+    parameters: dict[str, Scalar] = Field(default_factory=dict)
+    """Parameters of the server that labctl starts: `context`, `threads` …"""
+    version: Word | None = None
+    """Version label of the build to start; by default the newest."""
+    target: Name | None = None
+    """Target of the build to start; by default that of this host, or of the board."""
+    board: Name | None = None
+    """The board to start it on; by default the lab's default board."""
+    concurrency: int | None = Field(default=None, ge=1, le=1024)
+    """Number of questions that it is asked at a time; by default that of the recipe."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.url is None) == (self.start is None):
+            raise refuse("an endpoint has exactly one of url and start")
+        other, missing = (_OF_START, "start") if self.url else (_OF_URL, "url")
+        for key in other:
+            if getattr(self, key) not in (None, {}):
+                raise refuse(f"goes with {missing}", key)
+        if self.url and self.api is None:
+            raise refuse("the key api is required with url")
+        if self.board is not None and self.start != "board":
+            raise refuse("goes with start: board", "board")
+        return self
+
+
+class Sampling(StrictModel):
+    """Choice of each token."""
+
+    temperature: float = Field(default=0.0, ge=0, le=100)
+    """0 takes the likeliest token each time."""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Smallest share of the probability that is chosen from; by default the server's own."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] | None = None
+    """Seed of the first sample; each further one takes the next. By default the server's own."""
+    samples: int = Field(default=1, ge=1, le=1000)
+    """Generations for each question; more than one needs a temperature above 0."""
+
+    @model_validator(mode="after")
+    def _several_differ(self) -> Self:
+        if self.samples > 1 and self.temperature == 0:
+            raise refuse("at temperature 0 all samples are the same", "samples")
+        return self
+
+
+class StopRule(StrictModel):
+    """Stop before the last question, once every accuracy is precise enough."""
+
+    half_width: Share
+    """Half of the interval's width: 3% is plus or minus 3 percentage points."""
+    level: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
+    """Confidence level of an interval that holds at every look, whenever it stops."""
+    min_questions: int = Field(default=30, ge=1)
+    """Smallest number of questions."""
+
+
+class AnswerTimeouts(StrictModel):
+    """Time-out of each step; all have defaults."""
+
+    answer: Duration = 600.0
+    """One answer, from sending the question to its end."""
+    endpoint: Duration = 120.0
+    """Longest time to try again with a server that is busy, in trouble or out of reach."""
+
+
+class AccuracyGate(StrictModel):
+    """A bound that an accuracy must keep; a run with a missed gate ends with status 1."""
+
+    metric: Literal["accuracy"]
+    """Quantity that is bounded: the share of right answers."""
+    min: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Smallest allowed value, 0 to 1."""
+    max: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Largest allowed value, 0 to 1."""
+    where: dict[Literal["model", "prompt", "budget", "grader"], int | str] = Field(
+        default_factory=dict
+    )
+    """What it applies to: `model`, `prompt`, `budget` (tokens, or `unlimited`), `grader`. By
+    default all."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.min is None and self.max is None:
+            raise refuse("a gate needs min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise refuse(f"min {self.min:g} is above max {self.max:g}", "min")
+        return self
