@@ -53,7 +53,7 @@ class EvaluationRecipe(WrittenRecipe):
     sampling: Sampling = Sampling()
     """Choice of each token."""
     graders: Annotated[tuple[Name, ...], Field(min_length=1)] = ("boxed",)
-    """What judges the answers; the first one's figures come first."""
+    """Judges of the answers; the figures of the first one come first."""
     cut: bool = True
     """Take the answers within the smaller budgets from one long generation, where the prompt does
     not state the budget and the server tells the tokens. False: ask at every budget."""

@@ -257,7 +257,7 @@ class AccuracyGate(StrictModel):
     where: dict[Literal["model", "prompt", "budget", "grader"], int | str] = Field(
         default_factory=dict
     )
-    """What it applies to: `model`, `prompt`, `budget` (tokens, or `unlimited`), `grader`. By
+    """Answers that it applies to: by `model`, `prompt`, `budget` (tokens, or `unlimited`), `grader`. By
     default all."""
 
     @model_validator(mode="after")

@@ -63,7 +63,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """What a server says of itself; None where its API does not tell."""
+    """Facts that a server tells of itself; None where its API does not."""
 
     server: str | None = None
     served_names: tuple[str, ...] = ()
