@@ -73,8 +73,12 @@ def test_two_quantizations_of_a_real_model(lab: LabUnderTest) -> None:
         # The two clocks: tokens as they left the pipe, and llama.cpp's own words. Its `total` has
         # some 8 ms of other work, so that a few tokens alone would not agree.
         assert timing["span"]["applies"]
-        assert timing["span"]["ratio"] == pytest.approx(1, abs=0.02)
-        assert [check["ok"] for check in trial["checks"]] == [True] * len(trial["checks"])
+        # A stamp is late by what its thread waited for a CPU of this host; the record has that.
+        late = trial["job"]["longest_stamp_wait_ns"] / timing["span"]["reported_ns"]
+        assert timing["span"]["ratio"] == pytest.approx(1, abs=0.02 + 2 * late)
+        checks = {check["name"]: check["ok"] for check in trial["checks"]}
+        assert {"tokens", "arrivals", "span", "stamps"} <= checks.keys()
+        assert False not in checks.values(), trial["checks"]
         assert trial["job"]["agent_cpu_ns"] > 0
     q8, q2 = document["rows"]
     assert (q8["model"]["quantization"], q2["model"]["quantization"]) == ("Q8_0", "Q2_K")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from records_made import timing
 
-from labctl.records import BenchTest, ClockCheck, JobStatus, TimingRecord
-from labctl.results.lateness import stamped, stamps_check
+from labctl.records import BenchTest, Check, ClockCheck, Execution, JobStatus, TimingRecord
+from labctl.results.lateness import judged_on, stamped, stamps_check
 
 MS = 1_000_000
 
@@ -60,6 +60,18 @@ def test_what_is_not_counted_is_not_judged() -> None:
     )
     assert stamps_check(timing([100] * 30), job(stamp_wait_ns=None, stamp_scheduler=None)) == ()
     assert stamps_check(TimingRecord(), job()) == ()
+
+
+@pytest.mark.parametrize("execution", Execution)
+@pytest.mark.parametrize("name", ["stamps", "span", "clocks"])
+def test_a_busy_host_fails_no_check_of_an_emulated_board(execution: Execution, name: str) -> None:
+    """Lateness there is the emulator's host's; on boards and for this host itself it counts."""
+    late = Check(name=name, ok=False, detail="waited 33.0 ms")
+    count = Check(name="tokens", ok=False, detail="3 of 8 generated")
+    good = Check(name=name, ok=True, detail="waited 0 ms")
+    open_ = late.model_copy(update={"ok": None, "detail": "waited 33.0 ms; not judged: emulated"})
+    found = judged_on(execution, (count, good, late))
+    assert found == (count, good, open_ if execution is Execution.EMULATED else late)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from labctl.records import (
     TrialState,
 )
 from labctl.results.comparability import classes
-from labctl.results.lateness import stamped, stamps_check
+from labctl.results.lateness import judged_on, stamped, stamps_check
 from labctl.results.telemetry import awake, steadiness, summarise_telemetry
 from labctl.runs.context import RunContext
 from labctl.runs.observer import GETTING_READY, trial_progress
@@ -116,7 +116,7 @@ def _measure(
     found.comparability |= classes(job.state, found.evidence)
     baseline = context.forecast.baseline(trial.variant.slug)
     built = engine.build_check(timing, prepared.revision)
-    found.checks = (
+    checks = (
         *engine.checks(timing, parameters),
         *((built,) if built else ()),
         *drift(timing, context.facts, baseline.work if baseline else None),
@@ -124,6 +124,7 @@ def _measure(
         *steadiness(found.evidence, context.facts),
         *awake(job),
     )
+    found.checks = judged_on(context.facts.execution, checks)
 
 
 def _on_board(
