@@ -72,7 +72,7 @@ def beginning(
     """
     asking = {**headers, "Range": f"bytes=0-{count - 1}"}
     with request("GET", address, headers=asking) as answer:
-        refuse(answer, key, address)
+        refuse(answer, f"the model {key!r}", address)
         found = b""
         # A server that knows no ranges sends all of it: the line is closed then.
         for block in answer.iter_raw():
@@ -150,7 +150,7 @@ class _Download:
         with request("GET", self.address, headers=asking) as answer:
             if answer.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 return  # there is nothing after what we have: the hash tells whether it is whole
-            refuse(answer, self.key, self.address)
+            refuse(answer, f"the model {self.key!r}", self.address)
             # A server that knows no ranges sends all of it again.
             done = done if answer.status_code == HTTPStatus.PARTIAL_CONTENT else 0
             begins = answer.headers.get("Content-Range", f"bytes {done}-")
@@ -174,20 +174,20 @@ class _Download:
             raise Unreachable(f"{self.address} broke off after {done} of {total} bytes")
 
 
-def refuse(answer: "httpx.Response", key: str, address: str) -> None:
-    """Raise what a bad status means. Raises ConfigError, Unreachable."""
+def refuse(answer: "httpx.Response", what: str, address: str) -> None:
+    """Raise what a bad status means; ``what`` needs the file. Raises ConfigError, Unreachable."""
     status, address = answer.status_code, without_login(address)
     if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT) or 300 <= status < 400:
         return
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         raise ConfigError(
-            f"no access to {address} for the model {key!r} (status {status})",
-            hint="accept the model's licence on its page and set HF_TOKEN (or"
+            f"no access to {address} for {what} (status {status})",
+            hint="accept the licence on its page and set HF_TOKEN (or"
             " MODELSCOPE_API_TOKEN); hubs say this of files that do not exist, too",
         )
     if status == HTTPStatus.NOT_FOUND:
         raise ConfigError(
-            f"there is no {address}, asked for by the model {key!r}",
+            f"there is no {address}, asked for by {what}",
             hint="check the repository, the file's name and the revision",
         )
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -68,7 +68,7 @@ def fetch(key: str, source: HubModel, found: HubFile, progress: Progress) -> Pat
 def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
     endpoint, headers = hub_site("huggingface")
     address = _file_address(endpoint, source, commit or source.revision or "main")
-    answer_headers = _head(key, address, headers)
+    answer_headers = head(f"the model {key!r}", address, headers)
     digest = answer_headers.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
     size = answer_headers.get("X-Linked-Size", "")
     if not _SHA256.fullmatch(digest) or not _SIZE.fullmatch(size):
@@ -84,15 +84,15 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
     return HubFile(address, digest, int(size), pinned, headers)
 
 
-def _head(key: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
-    """Return the hub's own headers of a file.
+def head(what: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
+    """Return the hub's own headers of a file; ``what`` it is for, in messages.
 
     A repository that was renamed is a redirect on the hub; any other leads to the storage of the
     file, which does not know its hash.
     """
     for _ in range(_MOST_RENAMES):
         with request("HEAD", address, headers=headers, follow=False) as answer:
-            refuse(answer, key, address)
+            refuse(answer, what, address)
             location = answer.headers.get("Location", "")
             if "X-Linked-Etag" in answer.headers or not location or urlsplit(location).netloc:
                 return answer.headers

@@ -31,6 +31,7 @@ LOOK_UP_SECONDS = 10.0
 DEFAULT_QUANTIZATIONS = ("Q4_K_M", "Q8_0")
 #: Parts of names of GGUF files that are no language model (the same file of llama.cpp).
 _NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
+_MODELS = (".gguf",)
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 #: Bounds of a whole list, all pages together.
 _MOST_PAGES = 50
@@ -41,7 +42,7 @@ _MOST_NAMED = 40
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A GGUF file as its hub lists it; ``sha256`` is None for files that the hub does not hash."""
+    """A file as its hub lists it; ``sha256`` is None for files that the hub does not hash."""
 
     path: str
     size_bytes: int
@@ -150,10 +151,30 @@ def _named(files: Sequence[ListedFile]) -> str:
     return ", ".join(names) + (f" and {more} more" if more else "")
 
 
-def _hugging_face(repository: str, revision: str | None, key: str) -> list[ListedFile]:
+def list_dataset_files(repository: str, revision: str | None = None) -> list[ListedFile]:
+    """Ask Hugging Face for all JSON Lines and Parquet files of a data set, sorted by path.
+
+    Raises as :func:`list_files` does.
+    """
+    refuse_offline(f"the data set {repository}")
+    found = retry_infra(
+        lambda: _hugging_face(repository, revision, repository, "datasets", (".jsonl", ".parquet")),
+        on=(Unreachable,),
+        timeout=LOOK_UP_SECONDS,
+    )
+    return sorted(found, key=lambda file: file.path)
+
+
+def _hugging_face(
+    repository: str,
+    revision: str | None,
+    key: str,
+    kind: str = "models",
+    suffixes: tuple[str, ...] = _MODELS,
+) -> list[ListedFile]:
     endpoint, headers = hub_site("huggingface")
     at = quote(revision or "main", safe="")
-    address: str | None = f"{endpoint}/api/models/{quote(repository)}/tree/{at}?recursive=true"
+    address: str | None = f"{endpoint}/api/{kind}/{quote(repository)}/tree/{at}?recursive=true"
     until, left = time.monotonic() + _LIST_SECONDS, _MOST_BYTES
     found: list[ListedFile] = []
     for _ in range(_MOST_PAGES):
@@ -168,7 +189,7 @@ def _hugging_face(repository: str, revision: str | None, key: str) -> list[Liste
                 if entry.get("type") == "file":
                     lfs = entry.get("lfs")
                     digest = lfs.get("oid") if isinstance(lfs, dict) else None
-                    found += _file(entry.get("path"), entry.get("size"), digest, address)
+                    found += _file(entry.get("path"), entry.get("size"), digest, address, suffixes)
             address = _next_page(answer, endpoint, address)
         if address is None:
             return found
@@ -213,7 +234,9 @@ def modelscope_files(repository: str, revision: str | None, key: str) -> list[Li
         file
         for entry in entries
         if entry.get("Type") != "tree"
-        for file in _file(entry.get("Path"), entry.get("Size"), entry.get("Sha256"), address)
+        for file in _file(
+            entry.get("Path"), entry.get("Size"), entry.get("Sha256"), address, _MODELS
+        )
     ]
 
 
@@ -223,7 +246,7 @@ def _refuse(answer: "httpx.Response", key: str, repository: str, address: str) -
             f"there is no repository {repository} with this revision",
             hint="check the repository's name, OWNER/NAME, and the revision",
         )
-    refuse(answer, key, address)
+    refuse(answer, f"the model {key!r}", address)
 
 
 def _entries(body: bytes, address: str, *way: str) -> list[dict[str, Any]]:
@@ -239,15 +262,17 @@ def _entries(body: bytes, address: str, *way: str) -> list[dict[str, Any]]:
     return found
 
 
-def _file(path: object, size: object, digest: object, address: str) -> list[ListedFile]:
-    """Return an entry of a list if it is a GGUF file; others may be called anything.
+def _file(
+    path: object, size: object, digest: object, address: str, suffixes: tuple[str, ...]
+) -> list[ListedFile]:
+    """Return an entry of a list if it has one of the suffixes; others may be called anything.
 
     Raises HostError for what no hub can have, so that no recipe is blamed for it.
     """
     where = without_login(address)
     if not isinstance(path, str):
         raise HostError(f"{where} lists a file without a path")
-    if not path.endswith(".gguf"):
+    if not path.endswith(suffixes):
         return []
     if not path.isprintable() or any(part in ("", ".", "..") for part in path.split("/")):
         raise HostError(f"{where} lists a file whose path is unsafe: {path[:200]!a}")

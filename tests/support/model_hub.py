@@ -87,7 +87,7 @@ class Answers(BaseHTTPRequestHandler):
             entries.append({"Path": "sub", "Type": "tree", "Size": 0})  # type: ignore[dict-item]
             body = json.dumps({"Code": 200, "Data": {"Files": entries}}).encode()
             self.answer(body if self.server.listing is None else self.server.listing, 200)
-        elif "/api/models/" in self.path and "/tree/" in self.path:
+        elif self.path.startswith(("/api/models/", "/api/datasets/")) and "/tree/" in self.path:
             self.tree()
         else:
             self.file()

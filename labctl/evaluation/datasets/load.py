@@ -86,8 +86,10 @@ def _rows(
     if file is not None:
         return read_rows(_local(file, root), source, file), file
     assert hub is not None
-    del progress
-    raise ConfigError(f"{hub.repository}: give the data set as a file")
+    from labctl.evaluation.datasets.hub import fetch_dataset  # http is slow to import
+
+    fetched = fetch_dataset(hub, progress)
+    return read_rows(fetched.path, source, fetched.address), fetched.address
 
 
 def _local(file: str, root: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Questions in a file with a JSON object on each line: each problem names the file and the line."""
+"""Questions in a file: JSON Lines, or Parquet. Each problem names the file and the line or row."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from labctl.config.names import did_you_mean
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.question import Question
-from labctl.files import host_reads
+from labctl.files import host_reads, sha256_file
 
 #: Bounds of what is read: a data set is not ours.
 MOST_LINE_BYTES = 1_000_000
@@ -47,15 +47,13 @@ def read_rows(path: Path, source: DatasetSource, shown: str | None = None) -> Ro
     Raises ConfigError with file and line.
     """
     shown = shown or str(path)
-    digest = hashlib.sha256()
+    read = _parquet_rows if path.suffix == ".parquet" else _json_rows
     questions: list[Question] = []
     lines: list[int] = []
-    for number, raw in _raw_lines(path, shown):
-        digest.update(raw)
-        if not (text := _without_bom(raw, number).strip(_SPACES)):
-            continue
+    with host_reads(shown):
+        digest = sha256_file(path)
+    for number, row in read(path, shown):
         try:
-            row = _row(text)
             questions.append(_question(row, source, len(questions) + 1))
         except _WrongRow as wrong:
             _refuse(shown, number, str(wrong))
@@ -64,7 +62,41 @@ def read_rows(path: Path, source: DatasetSource, shown: str | None = None) -> Ro
             _refuse(shown, number, f"more than {MOST_QUESTIONS} questions")
     if not questions:
         raise ConfigError(f"{shown}: no question in this file").at(shown)
-    return Rows(tuple(questions), tuple(lines), digest.hexdigest())
+    if sha256_file(path) != digest:
+        raise ConfigError(f"{shown} changed while it was read", hint="wait until it is written")
+    return Rows(tuple(questions), tuple(lines), digest)
+
+
+def _json_rows(path: Path, shown: str) -> Iterator[tuple[int, dict[str, object]]]:
+    for number, raw in _raw_lines(path, shown):
+        if text := (raw.removeprefix(_BOM) if number == 1 else raw).strip(_SPACES):
+            try:
+                row = _row(text)
+            except _WrongRow as wrong:
+                _refuse(shown, number, str(wrong))
+            yield number, row
+
+
+def _parquet_rows(path: Path, shown: str) -> Iterator[tuple[int, dict[str, object]]]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError(
+            f"pyarrow is not installed, which {shown} needs",
+            hint="pip install 'labctl[parquet]'; or give the data set as JSON Lines",
+        ) from error
+    number = 0
+    with host_reads(shown):
+        try:
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches():
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield number, row
+        except pyarrow.ArrowException as error:
+            reason = str(error).partition("\n")[0]
+            raise ConfigError(f"{shown}: not a Parquet file: {reason}").at(shown) from error
 
 
 def _raw_lines(path: Path, shown: str) -> Iterator[tuple[int, bytes]]:
@@ -86,10 +118,6 @@ def _refuse(shown: str, number: int, what: str) -> NoReturn:
     raise ConfigError(f"{shown}:{number}: {what}").at(shown, number)
 
 
-def _without_bom(raw: bytes, number: int) -> bytes:
-    return raw.removeprefix(_BOM) if number == 1 else raw
-
-
 def _constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is no JSON")
 
@@ -100,11 +128,13 @@ def _row(text: bytes) -> dict[str, object]:
     except UnicodeDecodeError as error:
         raise _WrongRow(f"not UTF-8 text (byte 0x{text[error.start]:02x})") from error
     except json.JSONDecodeError as error:
-        raise _WrongRow(f"not JSON: {error.msg} at column {error.colno}") from error
+        raise _WrongRow(
+            f"not JSON: {error.msg} at column {error.colno}; each line is one JSON object"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise _WrongRow(f"not JSON that can be read: {error}") from error
     if not isinstance(row, dict):
-        raise _WrongRow("not a JSON object; expected one with the fields of a question")
+        raise _WrongRow("not a JSON object; each line is one, with the fields of a question")
     return row
 
 
@@ -165,7 +195,7 @@ def _checked_text(value: object, what: str) -> str:
 
 
 def _plain(value: object, name: str) -> str:
-    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return f"{value:f}" if isinstance(value, Decimal) else str(value)
     if isinstance(value, str):
         return _checked_text(value, f"the field {name!r}").strip()
