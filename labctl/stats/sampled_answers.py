@@ -1,0 +1,62 @@
+"""Several samples of one question: their vote, and the chance that one of k is right."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from labctl.stats.intervals import Interval
+
+
+def majority_vote(answers: Sequence[str | None]) -> int | None:
+    """Return the index of the first sample with the answer that most samples give.
+
+    X. Wang and others, Self-Consistency (2022). Of answers with as many votes the one that came
+    first wins. A sample without an answer (None) does not vote; None if none has one.
+    """
+    votes = Counter(answer for answer in answers if answer is not None)
+    if not votes:
+        return None
+    most = max(votes.values())
+    return next(
+        i for i, answer in enumerate(answers) if answer is not None and votes[answer] == most
+    )
+
+
+def pass_at_k(correct: int, samples: int, k: int) -> float:
+    """Return the probability that at least one of ``k`` samples is right.
+
+    The estimator without bias of M. Chen and others, Evaluating Large Language Models Trained on
+    Code (2021), equation 1: 1 - C(n - c, k) / C(n, k). Raises ValueError unless
+    ``1 <= k <= samples`` and ``0 <= correct <= samples``.
+    """
+    if not 1 <= k <= samples:
+        raise ValueError(f"{k} of {samples} samples")
+    if not 0 <= correct <= samples:
+        raise ValueError(f"{correct} right answers of {samples}")
+    return 1 - math.comb(samples - correct, k) / math.comb(samples, k)
+
+
+def pass_at_k_interval(
+    correct: Sequence[int],
+    samples: Sequence[int],
+    k: int,
+    *,
+    level: float = 0.95,
+    resamples: int = 5_000,
+    seed: int = 0,
+) -> Interval:
+    """Return the mean of :func:`pass_at_k` over questions, with its bootstrap interval.
+
+    Questions are drawn whole, with all their samples. Raises ValueError for fewer than two
+    questions, and for one with fewer than ``k`` samples.
+    """
+    import numpy as np
+
+    from labctl.stats.bootstrap import draw_questions
+
+    shares = np.array([pass_at_k(c, n, k) for c, n in zip(correct, samples, strict=True)])
+    if len(shares) < 2:
+        raise ValueError("an interval needs two questions or more")
+    means = draw_questions(len(shares), resamples, seed) @ shares / len(shares)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(shares.mean()), float(low), float(high), level, len(shares))
