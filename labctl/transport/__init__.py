@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig, HdcTransport, find_server
     from labctl.transport.linked import Stream
     from labctl.transport.local import LocalConfig, LocalTransport
+    from labctl.transport.port_forwarding import forwarded_port
     from labctl.transport.readiness import (
         board_state,
         boot_id,
@@ -42,6 +43,7 @@ else:
             "directories": "pull_directory push_directory",
             "hdc": "HdcServerConfig HdcTcpConfig HdcTransport find_server",
             "local": "LocalConfig LocalTransport",
+            "port_forwarding": "forwarded_port",
             "readiness": "board_state boot_id reboot states_status wait_until_ready",
             "linked": "Stream",
             "file_transfer": "BoardHash",
@@ -70,6 +72,7 @@ __all__ = [
     "board_state",
     "boot_id",
     "find_server",
+    "forwarded_port",
     "pull_directory",
     "push_directory",
     "reboot",
