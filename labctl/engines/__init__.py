@@ -29,7 +29,14 @@ if TYPE_CHECKING:
         make_engine,
         make_server,
     )
-    from labctl.engines.server import Answer, Endpoint, Question, Reply, ServerEngine
+    from labctl.engines.server import (
+        Answer,
+        Endpoint,
+        Question,
+        Reply,
+        ServerEngine,
+        ServerIdentity,
+    )
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -41,7 +48,7 @@ else:
             "program": "ProgramSource",
             "progress": "ProgramProgress Seen",
             "registry": "check_engine engine_names engine_tasks make_engine make_server",
-            "server": "Answer Endpoint Question Reply ServerEngine",
+            "server": "Answer Endpoint Question Reply ServerEngine ServerIdentity",
         },
     )
 
@@ -64,6 +71,7 @@ __all__ = [
     "Roles",
     "Seen",
     "ServerEngine",
+    "ServerIdentity",
     "TokenCounts",
     "Tool",
     "check_engine",

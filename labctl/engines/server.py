@@ -98,6 +98,14 @@ class Endpoint:
             return Reply(answer.status_code, body)
 
 
+@dataclass(frozen=True)
+class ServerIdentity:
+    """Program with version, and the model's chat template, as a server reports them itself."""
+
+    version: str | None = None
+    template: str | None = None
+
+
 class ServerEngine(EngineBase[P]):
     """A program that stays up; its ``command`` listens where ``inputs.listen`` says."""
 
@@ -108,6 +116,13 @@ class ServerEngine(EngineBase[P]):
         Raises :class:`labctl.http.Unreachable` while nothing listens, and OutputNotUnderstood for
         what cannot be the server that was started.
         """
+
+    def identify(self, server: Endpoint) -> ServerIdentity:  # noqa: ARG002 - others tell
+        """Return what a ready server says of itself.
+
+        Raises :class:`labctl.http.Unreachable`, OutputNotUnderstood.
+        """
+        return ServerIdentity()
 
     @abstractmethod
     def ask(self, server: Endpoint, question: Question) -> Answer:

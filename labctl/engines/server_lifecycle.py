@@ -1,13 +1,13 @@
 """Start a server, wait until it is ready, ask it, and stop it, wherever it runs."""
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from labctl.engines.base import EngineParameters, Inputs, Listen, RawOutput, Tool
-from labctl.engines.server import Answer, Endpoint, Question, ServerEngine
+from labctl.engines.server import Answer, Endpoint, Question, ServerEngine, ServerIdentity
 from labctl.errors import LabctlError, ProgramFailed, ProgramTimeout
 from labctl.http import Unreachable
 from labctl.records import JobStatus
@@ -20,6 +20,9 @@ _LOOK_SECONDS = 0.05
 _LOOK_SILENCE_SECONDS = 5.0
 #: A connection breaks before the end of its server is known.
 _END_SECONDS = 2.0
+_IDENTITY_SECONDS = 30.0
+
+T = TypeVar("T")
 
 
 class RunningServer(Protocol):
@@ -64,8 +67,23 @@ class Server:
         Raises ProgramTimeout; ProgramFailed, or what the engine makes of its last words, when it
         has ended or refuses; OutputNotUnderstood.
         """
+        return self._asked(lambda endpoint: self.engine.ask(endpoint, question), timeout)
+
+    def identify(self) -> ServerIdentity:
+        """Return what it says of itself. Raises as :meth:`ask` does."""
+        return self._asked(self.engine.identify, _IDENTITY_SECONDS)
+
+    def check(self) -> None:
+        """Raise the error that says why it has ended; nothing while it runs.
+
+        Raises as :meth:`ask` does, and what ``running.end`` raises: a board's InfraError.
+        """
+        if self._has_ended():
+            raise self._death("while it served")
+
+    def _asked(self, what: Callable[[Endpoint], T], timeout: float) -> T:
         try:
-            return self.engine.ask(self._endpoint(timeout), question)
+            return what(self._endpoint(timeout))
         except Unreachable as error:
             if wait_until(self._has_ended, timeout=_END_SECONDS, interval=_LOOK_SECONDS):
                 raise self._death("while it was asked") from error

@@ -1,5 +1,11 @@
-"""Servers on this host, for :mod:`labctl.engines.server_lifecycle`."""
+"""Servers on this host, for :mod:`labctl.engines.server_lifecycle`.
 
+A server ends with the process that started it, however that ends: a shell beside it waits for the
+end of a pipe that this process holds open, and kills its process group then.
+"""
+
+import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,11 +16,18 @@ from pathlib import Path
 
 from labctl import process
 from labctl.engines.base import RawOutput
-from labctl.errors import HostError
+from labctl.errors import HostError, ToolMissing
 from labctl.records import JobStatus
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOOPBACK = "127.0.0.1"
+#: A background command has no standard input of the shell's, but other descriptors.
+_WITH_THIS_PROCESS = """\
+exec 3<&0 </dev/null
+{ trap '' HUP INT TERM; cat <&3 >/dev/null 2>&1; kill -s KILL 0; } &
+exec 3<&-
+exec "$@"
+"""
 
 
 @dataclass(frozen=True)
@@ -36,12 +49,24 @@ class ThisHost:
     def start(self, argv: Sequence[str], port: int) -> "HostServer":
         """Start a server. Raises ToolMissing, HostError."""
         stdout, stderr = self.folder / "stdout", self.folder / "stderr"
+        if shutil.which(argv[0]) is None:  # of which the shell would only speak in a log
+            raise ToolMissing(f"program not found on this host: {argv[0]}")
+        words = ["sh", "-c", _WITH_THIS_PROCESS, "sh", *argv]
+        watched, alive = os.pipe()
         try:
             with stdout.open("wb") as out, stderr.open("wb") as err:
-                program = process.start(argv, stdout=out.fileno(), stderr=err.fileno())
+                program = process.start(
+                    words, stdin=watched, stdout=out.fileno(), stderr=err.fileno()
+                )
         except OSError as error:
+            os.close(alive)
             raise HostError(f"cannot write {error.filename}: {error.strerror}") from error
-        return HostServer(program, port, stdout, stderr)
+        except BaseException:
+            os.close(alive)
+            raise
+        finally:
+            os.close(watched)
+        return HostServer(program, port, stdout, stderr, alive)
 
 
 @dataclass
@@ -52,6 +77,8 @@ class HostServer:
     port: int
     stdout: Path
     stderr: Path
+    #: Descriptor that tells the server that this process lives.
+    alive: int | None = None
     began_ns: int = field(default_factory=time.monotonic_ns)
     _end: JobStatus | None = None
 
@@ -76,7 +103,12 @@ class HostServer:
 
     def stop(self) -> None:
         """End it and its children, by SIGTERM and then by SIGKILL. Raises HostError."""
-        process.stop(self.program)
+        try:
+            process.stop(self.program)
+        finally:
+            if self.alive is not None:
+                os.close(self.alive)
+                self.alive = None
 
     def _ended(self, status: int) -> JobStatus:
         ended_ns, killed = time.monotonic_ns(), status < 0

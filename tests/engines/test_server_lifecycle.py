@@ -12,6 +12,7 @@ from typing import Any
 import fake_server
 import pytest
 
+from labctl import process
 from labctl.config.recipe import EngineChoice
 from labctl.engines import (
     Answer,
@@ -201,6 +202,34 @@ def test_what_ignores_sigterm_ends_all_the_same_and_its_children_too(host: Watch
         child = int(host.started[0].output().stderr.split()[1])
     assert is_gone(host.started[0].program.pid)
     assert wait_until(lambda: is_gone(child), timeout=30, interval=0.05)
+
+
+CONTROLLER = """\
+import sys, time
+from pathlib import Path
+from labctl.engines.this_host import ThisHost
+started = ThisHost(Path(sys.argv[1])).start(sys.argv[2:], 1)
+print(started.program.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_server_ends_with_its_controller_however_that_ends(tmp_path: Path) -> None:
+    words = [sys.executable, fake_server.__file__, "--port", "0", "--name", "x", "--stubborn"]
+    argv = [sys.executable, "-c", CONTROLLER, str(tmp_path), *words]
+    controller = process.start(argv, env=os.environ)
+    try:
+        assert controller.stdout is not None
+        server = int(controller.stdout.readline())
+        said = tmp_path / "stderr"
+        assert wait_until(lambda: b"child" in said.read_bytes(), timeout=30, interval=0.05)
+        child = int(said.read_bytes().split()[1])
+        assert not is_gone(server)
+    finally:
+        controller.kill()
+        controller.communicate()
+    for pid in (server, child):
+        assert wait_until(lambda pid=pid: is_gone(pid), timeout=30, interval=0.05)  # type: ignore[misc]
 
 
 def test_an_error_in_the_block_stops_the_server(host: Watched) -> None:

@@ -150,7 +150,14 @@ class LlamaServerParameters(TimedParameters):
         2048,
         ge=_LEAST_CONTEXT,
         le=_MOST_CONTEXT,
-        description="positions for a question and its answer (-c)",
+        description="positions for a question and its answer; -c is `parallel` times as many",
+    )
+    parallel: int = Field(
+        1,
+        ge=1,
+        le=256,
+        description="questions that are answered at once, each with a context of its own (-np);"
+        " the others wait",
     )
 
 

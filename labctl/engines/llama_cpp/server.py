@@ -14,7 +14,14 @@ from labctl.engines.base import Inputs, MemoryNeed, RawOutput, Resolved, Roles, 
 from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.memory import memory_need
 from labctl.engines.llama_cpp.parameters import LlamaServerParameters, resolve_defaults
-from labctl.engines.server import Answer, Endpoint, Question, Reply, ServerEngine
+from labctl.engines.server import (
+    Answer,
+    Endpoint,
+    Question,
+    Reply,
+    ServerEngine,
+    ServerIdentity,
+)
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
 from labctl.records import BoardFacts, JobStatus, ModelIdentity
 from labctl.records.timing import StopReason
@@ -44,6 +51,15 @@ class _Completion(BaseModel):
     stop_type: Literal["limit", "eos"]
     truncated: Literal[False]
     timings: _Timings
+
+
+class _Properties(BaseModel):
+    """The fields read of ``GET /props``."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
+
+    build_info: str | None = None
+    chat_template: str | None = None
 
 
 class _Model(BaseModel):
@@ -85,22 +101,27 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - questions are of any length
     ) -> MemoryNeed:
-        """Weights, the whole cache, compute buffers."""
-        return memory_need(parameters, model, context=parameters.context)
+        """Weights, the caches of all questions, compute buffers."""
+        return memory_need(parameters, model, context=parameters.context * parameters.parallel)
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """``llama-server``, with the flags of its version."""
         return programs.choose(PROGRAM, self.task, available, offered)
 
     def command(self, tool: Tool, parameters: LlamaServerParameters, inputs: Inputs) -> list[str]:
-        """One question at a time, on the loopback alone; nothing is fetched from anywhere."""
+        """Listen on the loopback alone; nothing is fetched from anywhere, nothing is remembered.
+
+        An answer is all that the model said: its thoughts are no field of their own.
+        """
         if inputs.listen is None:
             raise ConfigError("llama-server got no port")
         argv = [*programs.start(inputs), "--host", "127.0.0.1", "--port", str(inputs.listen.port)]
-        argv += ["--alias", inputs.listen.name, "-np", "1", "-c", str(parameters.context)]
+        argv += ["--alias", inputs.listen.name, "-np", str(parameters.parallel)]
+        argv += ["-c", str(parameters.context * parameters.parallel)]
         argv += ["--no-context-shift", *programs.common_words(parameters)]
         if tool.profile == programs.NEW:
-            argv += ["-fit", "off", "--offline"]
+            argv += ["-fit", "off", "--offline", "--no-kv-unified"]
+            argv += ["--no-cache-prompt", "--cache-ram", "0", "--reasoning-format", "none"]
         return [*argv, "--no-repack"] if parameters.repack is False else argv
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
@@ -115,6 +136,12 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         if server.name not in names:
             raise OutputNotUnderstood(f"another server answers at {server.address}: {names}")
         return True
+
+    def identify(self, server: Endpoint) -> ServerIdentity:
+        """Read its version and the model's chat template."""
+        found = _read(_Properties, server.get("/props"))
+        version = found.build_info
+        return ServerIdentity(version and f"{PROGRAM} {version}", found.chat_template or None)
 
     def ask(self, server: Endpoint, question: Question) -> Answer:
         """Continue a text; nothing of an earlier question is kept in the cache."""
